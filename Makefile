@@ -1,0 +1,50 @@
+# The two commands a newcomer needs: `make run` and `make test`. Both set up what is missing first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+.PHONY: help setup run test lint bench soak lock clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMP)  ## make .venv with everything in it; nothing to do the second time
+
+$(STAMP): requirements-dev.txt pyproject.toml deploy/system-packages.sh
+	@sh deploy/system-packages.sh
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements-dev.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+run: setup  ## start the gateway on the embedded default
+	@exec $(BIN)/holdfast serve
+
+lint: setup  ## ruff and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+test: setup lint  ## every test; ends in one line of counts
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest
+	@$(BIN)/python -m tests.support.coverage_floor
+
+bench: setup  ## every benchmark; each prints a ratio against a named peer
+	@$(BIN)/python -m bench
+
+soak: setup  ## the tests' programs at full size
+	@HOLDFAST_TEST_SOAK=1 $(BIN)/python -m pytest -m soak -s
+
+lock: $(BIN)/uv  ## pin every dependency with its hashes, naming no registry
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements.txt
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header pyproject.toml --group dev -o requirements-dev.txt
+
+$(BIN)/uv:
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+
+clean:  ## remove what setup and run made
+	rm -rf $(VENV) .holdfast .coverage .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Where sessions run: the provider port, providers, the link, and the bridge that runs inside."""
