@@ -1,0 +1,1 @@
+"""Records in order, once: the FIFO queue and the stores."""

@@ -1,0 +1,148 @@
+"""What a batch of writes does to a store: decided here once, performed by each adapter in its own transaction.
+
+An adapter reads what it knows of the touched sessions (`Head`s, and the seq of cids it already has), asks `plan`, and
+performs the plan. The rules that make a conversation trustworthy live in this file alone:
+
+- A record is appended at `last + 1` or not at all, so `seq` has no holes.
+- A cid is stored once. The same cid at the same seq is a retry whose first reply was lost: `Stored`, no second record.
+  At a new seq it is `Duplicate`: a marker record takes the seq the writer had already given. Either way the rest of the
+  write is applied, so that a batch tried again ends in the same state, whatever of it had been kept.
+- `delivered` only grows and never passes `last`. A mark names a record that exists.
+- A rejected write leaves no trace and harms no other.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from json import dumps
+from math import isnan
+
+from persistence.record import Duplicate, Outcome, Record, Rejected, Status, Stored, Write
+
+MARKER = "duplicate:"  # cids of marker records; nobody else may use them, or a marker could collide
+
+
+@dataclass(slots=True)
+class Head:
+    """What the store knows of one session before the batch."""
+
+    last_seq: int
+    delivered: int
+
+
+@dataclass(slots=True)
+class Plan:
+    """What to perform, and what to answer. Perform in this order: rows, marks, then sessions and checkpoints."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    rows: list[Record] = field(default_factory=list)
+    marks: list[tuple[str, str, int]] = field(default_factory=list)  # (status, session id, seq), in order
+    heads: dict[str, Head] = field(default_factory=dict)  # new heads of the sessions that changed theirs
+    states: dict[str, bytes] = field(default_factory=dict)
+    specs: dict[str, bytes] = field(default_factory=dict)
+    checkpoints: dict[str, bytes] = field(default_factory=dict)  # b"" removes
+
+
+def plan(writes: Sequence[Write], heads: Mapping[str, Head], cids: Mapping[tuple[str, str], int]) -> Plan:
+    """Decide every write in order. `heads` has all touched sessions that exist; `cids` the seq of every
+    (session, cid) from `questions` that is stored. An adapter may leave out cids at seqs above the head if its own
+    uniqueness check would then fail the transaction, and plan again."""
+    result = Plan()
+    now = {session_id: Head(head.last_seq, head.delivered) for session_id, head in heads.items()}
+    known = dict(cids)
+    for write in writes:
+        session_id = write.session_id
+        head = now.get(session_id)
+        outcome = Rejected("no such session") if head is None else _decide(write, head, known)
+        result.outcomes.append(outcome)
+        if head is None or isinstance(outcome, Rejected):
+            continue
+        record = write.append
+        if record is not None and record.seq > head.last_seq:
+            if isinstance(outcome, Duplicate):
+                record = marker(record, outcome.first)
+            known[session_id, record.cid] = head.last_seq = record.seq
+            result.rows.append(record)
+            result.heads[session_id] = head
+        if write.delivered is not None and write.delivered > head.delivered:
+            head.delivered = write.delivered
+            result.heads[session_id] = head
+        for seq, status in write.marks:
+            result.marks.append((status, session_id, seq))
+        if write.state is not None:
+            result.states[session_id] = write.state
+        if write.spec is not None:
+            result.specs[session_id] = write.spec
+        if write.checkpoint is not None:
+            result.checkpoints[session_id] = write.checkpoint
+    return result
+
+
+def _decide(write: Write, head: Head, known: Mapping[tuple[str, str], int]) -> Outcome:
+    record = write.append
+    if record is None:
+        return _misfit(write, head.last_seq) or Stored(0)
+    seq = record.seq
+    first = known.get((write.session_id, record.cid))
+    if first == seq:
+        return _misfit(write, head.last_seq) or Stored(seq)
+    if first is not None and known.get((write.session_id, f"{MARKER}{seq}")) == seq:
+        return _misfit(write, head.last_seq) or Duplicate(first)
+    if seq != head.last_seq + 1:
+        return Rejected(f"seq {seq} does not follow {head.last_seq}")
+    if record.session_id != write.session_id:
+        return Rejected("record of another session")
+    if record.cid.startswith(MARKER):
+        return Rejected("reserved cid")
+    if not is_text(record.cid, record.role, record.type, record.status) or isnan(record.created_at):
+        return Rejected("record cannot be stored")
+    return _misfit(write, seq) or (Stored(seq) if first is None else Duplicate(first))
+
+
+def _misfit(write: Write, last_seq: int) -> Rejected | None:
+    if write.delivered is not None and not 0 <= write.delivered <= last_seq:
+        return Rejected(f"delivered {write.delivered} is not within {last_seq}")
+    for seq, status in write.marks:
+        if not 1 <= seq <= last_seq or not is_text(status):
+            return Rejected(f"mark on {seq} is not within {last_seq}")
+    return None
+
+
+def questions(writes: Iterable[Write], heads: Mapping[str, Head], *, retries_only: bool) -> set[tuple[str, str]]:
+    """The (session, cid)s whose seq `plan` needs. `retries_only`: just those of appends at a seq already taken."""
+    asked = set()
+    for write in writes:
+        head = heads.get(write.session_id)
+        record = write.append
+        if record is None or head is None or not is_text(record.cid):
+            continue
+        taken = record.seq <= head.last_seq
+        if taken:
+            asked.add((write.session_id, f"{MARKER}{record.seq}"))
+        if taken or not retries_only:
+            asked.add((write.session_id, record.cid))
+    return asked
+
+
+def marker(record: Record, first: int) -> Record:
+    """What stands at `record.seq` because its cid was stored before, at `first`."""
+    return Record(
+        session_id=record.session_id,
+        seq=record.seq,
+        cid=f"{MARKER}{record.seq}",
+        role=record.role,
+        type="duplicate",
+        payload=dumps({"content": None, "metadata": {"cid": record.cid, "first": first}}).encode(),
+        created_at=record.created_at,
+        status=Status.DUPLICATE,
+    )
+
+
+def is_text(*values: str) -> bool:
+    """Whether a database can keep `values` as text: a lone surrogate from a careless parser is no character."""
+    for value in values:
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                return False
+    return True

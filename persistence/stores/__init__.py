@@ -1,0 +1,1 @@
+"""One message store per file."""

@@ -1,0 +1,263 @@
+"""The queue's shell, on virtual time and a store that fails when told."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+from random import Random
+from typing import Any
+
+import pytest
+
+from persistence.backlog import QueueLimits
+from persistence.errors import StoreBroken
+from persistence.queue import PersistenceQueue
+from persistence.record import Outcome, Session, Stored, Write
+from persistence.stores.memory import MemoryStore
+from tests.support.faults import Fault, FlakyStore
+from tests.support.records import said
+from tests.support.virtual_time import VirtualTimeLoop
+
+LIMITS = QueueLimits(max_writes=5, max_bytes=4_000, batch_writes=4, flush_seconds=2.0)
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", {"loop_factory": VirtualTimeLoop}
+
+
+@pytest.fixture
+async def store() -> FlakyStore:
+    inner = MemoryStore()
+    for name in "abc":
+        await inner.create(Session(name, "ann", 1.0))
+    return FlakyStore(inner)
+
+
+@pytest.fixture
+async def queue(store: FlakyStore) -> AsyncIterator[PersistenceQueue]:
+    async with PersistenceQueue(store, LIMITS, Random(1)) as queue:
+        yield queue
+
+
+async def seqs(store: FlakyStore, name: str) -> list[int]:
+    return [record.seq for record in await store.inner.messages(name)]
+
+
+async def test_a_write_is_durable_before_its_sender_is_told(queue: PersistenceQueue, store: FlakyStore) -> None:
+    store.gate.clear()
+    told: list[Outcome] = []
+    assert queue.put(said("a", 1), told.append)
+    await asyncio.sleep(5)
+    assert told == []
+    assert queue.depth == 1
+    assert queue.oldest_age(asyncio.get_running_loop().time()) == pytest.approx(5)
+    store.gate.set()
+    assert await queue.flush(1) == 0
+    assert told == [Stored(1)]
+    assert await seqs(store, "a") == [1]
+    assert queue.oldest_age(99.0) == 0
+
+
+async def test_what_arrives_during_a_commit_is_the_next_batch(queue: PersistenceQueue, store: FlakyStore) -> None:
+    told: list[tuple[str, Outcome]] = []
+
+    def note(name: str, outcome: Outcome) -> None:
+        told.append((name, outcome))
+
+    store.gate.clear()
+    queue.put(said("a", 1), partial(note, "a"))
+    await asyncio.sleep(1)
+    for name, seq in (("b", 1), ("a", 2), ("b", 2)):
+        queue.put(said(name, seq), partial(note, name))
+    store.gate.set()
+    await queue.flush(1)
+    assert queue.batch_sizes == {1: 1, 4: 1}
+    assert (queue.commits, queue.committed_writes) == (2, 4)
+    assert told == [("a", Stored(1)), ("b", Stored(1)), ("a", Stored(2)), ("b", Stored(2))]
+
+
+async def test_a_callback_may_put_again(queue: PersistenceQueue, store: FlakyStore) -> None:
+    def answer(_: Outcome) -> None:
+        assert queue.put(said("a", 2))
+
+    queue.put(said("a", 1), answer)
+    assert await queue.flush(1) == 0
+    assert await seqs(store, "a") == [1, 2]
+
+
+async def test_an_outage_of_an_hour_loses_nothing_and_keeps_the_order(
+    queue: PersistenceQueue, store: FlakyStore
+) -> None:
+    store.outage = Fault.AWAY
+    told: list[Outcome] = []
+    for seq in (1, 2, 3):
+        queue.put(said("a", seq), told.append)
+    assert await queue.flush(3_600) == 3
+    assert queue.failing == "storage_unavailable"
+    assert queue.room(300) is None  # the line has room: an outage alone refuses nobody
+    assert 3_600 / 10 < queue.retries < 3_600 / 2  # backed off to 10 s with full jitter, 5 s on average
+    store.outage = None
+    assert await queue.flush(11) == 0
+    assert told == [Stored(1), Stored(2), Stored(3)]
+    assert await seqs(store, "a") == [1, 2, 3]
+    assert queue.failing is None
+
+
+async def test_a_lost_reply_stores_nothing_twice(queue: PersistenceQueue, store: FlakyStore) -> None:
+    store.faults = {1: Fault.LOST_REPLY, 2: Fault.LOST_REPLY}
+    told: list[Outcome] = []
+    queue.put(said("a", 1), told.append)
+    queue.put(said("a", 2), told.append)
+    assert await queue.flush(60) == 0
+    assert told == [Stored(1), Stored(2)]
+    assert await seqs(store, "a") == [1, 2]
+    assert queue.retries == 2
+
+
+async def test_a_full_line_refuses_appends_only(queue: PersistenceQueue, store: FlakyStore) -> None:
+    store.outage = Fault.AWAY
+    for seq in range(1, 6):
+        assert queue.put(said("a", seq))
+    assert queue.room(300) == "storage_unavailable"
+    assert not queue.put(said("a", 6))
+    assert queue.refused == 1
+    assert queue.put(said("b", 1), refusable=False)
+    assert queue.put(Write("c", state=b"1"))
+    assert queue.depth == 7
+    store.outage = None
+    assert await queue.flush(60) == 0
+    assert queue.room(300) is None
+    assert queue.room(4_001) == "storage_unavailable"
+    assert await seqs(store, "a") == [1, 2, 3, 4, 5]
+    assert await seqs(store, "b") == [1]
+
+
+async def test_a_full_disk_refuses_appends_until_there_is_room(queue: PersistenceQueue, store: FlakyStore) -> None:
+    store.outage = Fault.FULL
+    told: list[Outcome] = []
+    queue.put(said("a", 1), told.append)
+    await asyncio.sleep(30)
+    assert queue.failing == queue.room(1) == "storage_full"
+    assert not queue.put(said("a", 2))
+    assert queue.put(said("b", 1), refusable=False)
+    assert queue.put(Write("a", state=b"still taken"))
+    store.outage = None
+    assert await queue.flush(11) == 0
+    assert told == [Stored(1)]
+    assert queue.put(said("a", 2))
+    assert queue.stats()["failing"] == 0
+
+
+async def test_an_answer_that_streams_into_an_outage_holds_one_checkpoint(
+    queue: PersistenceQueue, store: FlakyStore
+) -> None:
+    store.outage = Fault.AWAY
+    told: list[Outcome] = []
+    queue.put(Write("a", checkpoint=b"0"), told.append)
+    await asyncio.sleep(1)
+    for number in range(1, 1_000):
+        queue.put(Write("a", checkpoint=b"%d" % number), told.append)
+    assert queue.depth == 2
+    assert queue.coalesced == 998
+    store.outage = None
+    await queue.flush(11)
+    assert told == [Stored(0)] * 1_000
+    loaded = await store.inner.load("a")
+    assert loaded is not None
+    assert loaded.checkpoint == b"999"
+
+
+@pytest.mark.parametrize(("fault", "error"), [(Fault.BROKEN, StoreBroken), (Fault.BUG, ZeroDivisionError)])
+async def test_after_a_broken_commit_nobody_is_told_anything(
+    store: FlakyStore, fault: Fault, error: type[Exception]
+) -> None:
+    deaths: list[BaseException] = []
+    told: list[Outcome] = []
+    store.faults = {2: fault}
+    async with PersistenceQueue(store, LIMITS, Random(1), on_death=deaths.append) as queue:
+        queue.put(said("a", 1), told.append)
+        await queue.flush(1)
+        queue.put(said("a", 2), told.append)
+        assert await queue.flush(1) == 1
+        assert [type(death) for death in deaths] == [error]
+        assert not queue.alive
+        assert not queue.put(said("a", 3), told.append, refusable=False)
+        assert queue.room(1) == "storage_unavailable"
+    assert told == [Stored(1)]
+    assert len(deaths) == 1
+
+
+async def test_an_owner_who_did_not_ask_to_be_told_of_a_death_meets_it_on_leaving(store: FlakyStore) -> None:
+    store.outage = Fault.BROKEN
+    with pytest.raises(StoreBroken):
+        async with PersistenceQueue(store, LIMITS, Random(1)) as queue:
+            queue.put(said("a", 1))
+
+
+async def test_a_callback_that_raises_harms_nobody_else(queue: PersistenceQueue, store: FlakyStore) -> None:
+    def careless(_: Outcome) -> None:
+        raise ZeroDivisionError
+
+    told: list[Outcome] = []
+    queue.put(said("a", 1), careless)
+    queue.put(said("b", 1), told.append)
+    queue.put(said("a", 2), told.append)
+    assert await queue.flush(1) == 0
+    assert told == [Stored(1), Stored(2)]
+    assert queue.alive
+
+
+async def test_leaving_stores_what_waits(store: FlakyStore) -> None:
+    async with PersistenceQueue(store, LIMITS, Random(1)) as queue:
+        queue.put(said("a", 1))
+        queue.put(said("b", 1))
+    assert queue.depth == 0
+    assert await seqs(store, "a") == await seqs(store, "b") == [1]
+    assert not queue.put(said("a", 2))
+
+
+async def test_leaving_during_an_outage_ends_by_its_deadline(store: FlakyStore) -> None:
+    loop = asyncio.get_running_loop()
+    store.outage = Fault.AWAY
+    told: list[Outcome] = []
+    async with PersistenceQueue(store, LIMITS, Random(1)) as queue:
+        queue.put(said("a", 1), told.append)
+        began = loop.time()
+    assert loop.time() - began == pytest.approx(LIMITS.flush_seconds)
+    assert queue.depth == 1
+    assert told == []
+
+
+async def test_leaving_ends_although_the_store_never_answers(store: FlakyStore) -> None:
+    store.gate.clear()
+    async with PersistenceQueue(store, LIMITS, Random(1)) as queue:
+        queue.put(said("a", 1))
+    assert queue.depth == 1
+
+
+async def test_a_cancelled_owner_is_cancelled_and_the_queue_ends(store: FlakyStore) -> None:
+    store.gate.clear()
+    inside = asyncio.Event()
+    queue = PersistenceQueue(store, LIMITS, Random(1))
+
+    async def own() -> None:
+        async with queue:
+            queue.put(said("a", 1))
+            inside.set()
+            await asyncio.Event().wait()
+
+    owner = asyncio.create_task(own())
+    await inside.wait()
+    owner.cancel()
+    await asyncio.sleep(0)
+    owner.cancel()  # also while it flushes
+    with pytest.raises(asyncio.CancelledError):
+        await owner
+    assert not queue.alive
+    assert [task.get_name() for task in asyncio.all_tasks() if task.get_name() == "persistence-queue"] == []
+
+
+async def test_an_unused_queue_has_numbers_and_refuses(store: FlakyStore) -> None:
+    queue = PersistenceQueue(store, LIMITS, Random(1))
+    assert set(queue.stats().values()) == {0}
+    assert not queue.put(said("a", 1))

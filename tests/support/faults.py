@@ -1,0 +1,89 @@
+"""Things that go wrong on purpose."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import Enum
+from types import TracebackType
+from typing import Self, TypeVar
+
+from persistence.errors import StoreBroken, StoreFull, StoreUnavailable
+from persistence.ports import MessageStore
+from persistence.record import Loaded, Outcome, Record, Session, Write
+
+T = TypeVar("T")
+
+
+class Fault(Enum):
+    AWAY = "nothing is done, StoreUnavailable"
+    FULL = "nothing is done, StoreFull"
+    LOST_REPLY = "it is done, and StoreUnavailable is raised all the same"
+    BROKEN = "nothing is done, StoreBroken"
+    BUG = "nothing is done, and an error comes out that no store may raise"
+
+
+class FlakyStore:
+    """Another store, with faults: call number n (from 1; opening and closing do not count) fails as `faults[n]` says,
+    every other call as `outage` says while it is set. While `gate` is clear, calls wait before they do anything."""
+
+    def __init__(self, inner: MessageStore, faults: Mapping[int, Fault] | None = None) -> None:
+        self.inner = inner
+        self.faults = dict(faults or {})
+        self.outage: Fault | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.calls = 0
+
+    async def _call(self, do: Callable[[], Awaitable[T]]) -> T:
+        self.calls += 1
+        fault = self.faults.get(self.calls, self.outage)
+        await self.gate.wait()
+        if fault is Fault.AWAY:
+            raise StoreUnavailable("injected")
+        if fault is Fault.FULL:
+            raise StoreFull("injected")
+        if fault is Fault.BROKEN:
+            raise StoreBroken("injected")
+        if fault is Fault.BUG:
+            raise ZeroDivisionError("injected")
+        result = await do()
+        if fault is Fault.LOST_REPLY:
+            raise StoreUnavailable("injected: the reply was lost")
+        return result
+
+    async def __aenter__(self) -> Self:
+        await self.inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.inner.__aexit__(kind, error, trace)
+
+    async def create(self, session: Session) -> Session:
+        return await self._call(lambda: self.inner.create(session))
+
+    async def find(self, session_id: str) -> Session | None:
+        return await self._call(lambda: self.inner.find(session_id))
+
+    async def load(self, session_id: str) -> Loaded | None:
+        return await self._call(lambda: self.inner.load(session_id))
+
+    async def sessions(self, user_id: str | None = None) -> list[Session]:
+        return await self._call(lambda: self.inner.sessions(user_id))
+
+    async def waiting(self) -> list[str]:
+        return await self._call(self.inner.waiting)
+
+    async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
+        return await self._call(lambda: self.inner.commit(writes))
+
+    async def messages(
+        self, session_id: str, *, after: int = 0, before: int | None = None, limit: int = 100
+    ) -> list[Record]:
+        return await self._call(lambda: self.inner.messages(session_id, after=after, before=before, limit=limit))
+
+    async def by_cid(self, session_id: str, cid: str) -> Record | None:
+        return await self._call(lambda: self.inner.by_cid(session_id, cid))
+
+    async def purge(self, session_id: str) -> None:
+        await self._call(lambda: self.inner.purge(session_id))
