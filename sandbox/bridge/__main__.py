@@ -1,0 +1,104 @@
+"""`python -m sandbox.bridge <config fd> <listen fd>`: the program that runs inside a sandbox."""
+
+import asyncio
+import contextlib
+import logging
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+
+import uvicorn
+
+from sandbox.bridge.agent import Agent
+from sandbox.bridge.config import Config, ConfigError, read_config
+from sandbox.bridge.log import JsonHandler, log
+from sandbox.bridge.notes import NotesInUse, TakenNotes
+from sandbox.bridge.process import guard_this_process, kill_descendants, reap_adopted
+from sandbox.bridge.server import Bridge
+from sandbox.wire import MAX_DOWN
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield  # the bridge has its own: the agent goes first
+
+
+async def run(config: Config, listener: socket.socket) -> None:
+    """Serve until SIGTERM, or until no gateway has come for `orphan_seconds`; then end the agent, then everything."""
+    loop = asyncio.get_running_loop()
+    config.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    notes = TakenNotes(config.state)
+    agent = Agent(config, notes)
+    bridge = Bridge(config, agent)
+    server = _Server(
+        uvicorn.Config(
+            bridge.app(),
+            loop="none",
+            http="httptools",
+            ws="websockets-sansio",
+            ws_max_size=MAX_DOWN,
+            ws_ping_interval=None,
+            ws_per_message_deflate=False,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
+    )
+    ending = asyncio.Event()
+    orphaned: asyncio.TimerHandle | None = None
+
+    def watch_for_orphanage() -> None:
+        nonlocal orphaned
+        if orphaned is not None:
+            orphaned.cancel()
+        orphaned = loop.call_later(config.orphan_seconds, end_orphan)
+
+    def end_orphan() -> None:
+        if not bridge.busy:
+            log("bridge.orphaned", after_seconds=config.orphan_seconds)
+            ending.set()
+
+    bridge.on_idle = watch_for_orphanage
+    watch_for_orphanage()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ending.set)
+    loop.add_signal_handler(signal.SIGCHLD, reap_adopted)
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name="bridge.serve")
+    log("bridge.started", session=config.session_id, incarnation=config.incarnation, taken=notes.taken)
+    waiting = asyncio.create_task(ending.wait(), name="bridge.ending")
+    await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    await agent.end()
+    kill_descendants()
+    server.should_exit = True
+    await serving
+    notes.close()
+    log("bridge.ended")
+
+
+def main() -> int:
+    logging.basicConfig(level=logging.WARNING, handlers=[JsonHandler()])
+    guard_this_process()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        config = read_config(int(sys.argv[1]))
+        listener = socket.socket(fileno=int(sys.argv[2]))
+        listener.setblocking(False)
+        asyncio.run(run(config, listener))
+    except (IndexError, ValueError):
+        log("bridge.failed", reason="usage: python -m sandbox.bridge <config fd> <listen fd>")
+        return 2
+    except (ConfigError, NotesInUse, OSError) as exc:
+        log("bridge.failed", reason=f"{type(exc).__name__}: {exc}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

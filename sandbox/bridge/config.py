@@ -1,0 +1,136 @@
+"""What a bridge is told at its start: JSON over an inherited descriptor, so that secrets stay off argv and disk."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+MAX_CONFIG = 4 * 1024 * 1024
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used. The text names the member, never its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Every bound of a bridge, in bytes, pieces and seconds."""
+
+    backlog_bytes: int = 8 * 1024 * 1024
+    queue_lines: int = 256
+    queue_bytes: int = 8 * 1024 * 1024
+    agent_log_bytes: int = 5 * 1024 * 1024
+    exec_output_bytes: int = 1024 * 1024
+    exec_at_once: int = 8
+    attach_seconds: float = 10.0
+    silence_seconds: float = 60.0  # a gateway pings each 10 s; one that says nothing for this long is gone
+    stop_input_seconds: float = 2.0  # from the end of input to SIGTERM
+    stop_term_seconds: float = 5.0  # from SIGTERM to SIGKILL
+    drain_seconds: float = 1.0  # how long the output of a dead process may be held open by one that left its group
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    session_id: str
+    incarnation: int
+    token: str = field(repr=False)
+    agent: tuple[str, ...]
+    env: Mapping[str, str] = field(repr=False)
+    base_env: Mapping[str, str] = field(repr=False)
+    workspace: Path
+    state: Path
+    agent_log: Path
+    orphan_seconds: float = 600.0
+    exec_timeout: float = 600.0
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of everything that runs here."""
+        return {**self.base_env, **self.env}
+
+
+def read_config(descriptor: int) -> Config:
+    """Read `descriptor` to its end and close it. Raises ConfigError."""
+    with os.fdopen(descriptor, "rb") as source:
+        text = source.read(MAX_CONFIG + 1)
+    if len(text) > MAX_CONFIG:
+        raise ConfigError("the configuration is too long")
+    return parse_config(text)
+
+
+def parse_config(text: bytes) -> Config:
+    """Raises ConfigError."""
+    try:
+        members = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ConfigError("the configuration is not JSON") from None
+    if not isinstance(members, dict):
+        raise ConfigError("the configuration is not an object")
+    unknown = members.keys() - {member.name for member in fields(Config)}
+    if unknown:
+        raise ConfigError(f"unknown members: {', '.join(sorted(unknown))}")
+    agent = members.get("agent")
+    if not isinstance(agent, list) or not agent or not all(isinstance(part, str) for part in agent):
+        raise ConfigError("agent: a list of one or more strings")
+    token = _text(members, "token")
+    if len(token) < 16:
+        raise ConfigError("token: too short")
+    return Config(
+        session_id=_text(members, "session_id"),
+        incarnation=int(_number(members, "incarnation", 0)),
+        token=token,
+        agent=tuple(agent),
+        env=_env(members, "env"),
+        base_env=_env(members, "base_env"),
+        workspace=Path(_text(members, "workspace")),
+        state=Path(_text(members, "state")),
+        agent_log=Path(_text(members, "agent_log")),
+        orphan_seconds=_number(members, "orphan_seconds", 600.0),
+        exec_timeout=_number(members, "exec_timeout", 600.0),
+        limits=_limits(members.get("limits", {})),
+    )
+
+
+def _limits(members: Any) -> Limits:
+    if not isinstance(members, dict):
+        raise ConfigError("limits: an object")
+    unknown = members.keys() - {member.name for member in fields(Limits)}
+    if unknown:
+        raise ConfigError(f"limits: unknown members: {', '.join(sorted(unknown))}")
+    return Limits(**{name: _number(members, name, 0) for name in members})
+
+
+def _text(members: dict[str, Any], name: str) -> str:
+    value = members.get(name)
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ConfigError(f"{name}: a string")
+    return value
+
+
+def _number(members: dict[str, Any], name: str, default: float) -> Any:
+    value = members.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise ConfigError(f"{name}: a number")
+    return value
+
+
+def _env(members: dict[str, Any], name: str) -> dict[str, str]:
+    value = members.get(name, {})
+    if not isinstance(value, dict) or not all(env_pair_is_usable(*pair) for pair in value.items()):
+        raise ConfigError(f"{name}: an object of strings")
+    return value
+
+
+def env_pair_is_usable(key: object, value: object) -> bool:
+    """Whether the kernel would take `key=value` as an environment entry."""
+    return (
+        isinstance(key, str)
+        and isinstance(value, str)
+        and bool(key)
+        and "=" not in key
+        and "\0" not in key
+        and "\0" not in value
+    )

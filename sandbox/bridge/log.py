@@ -1,0 +1,53 @@
+"""Where a bridge writes: its own events as JSON lines on stderr, the agent's stderr in a file of bounded size."""
+
+import json
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+
+def log(event: str, **fields: object) -> None:
+    """Write one event. Everything outside ASCII is escaped: nothing in a field can fake a line or reach a terminal."""
+    entry = {"time": round(time.time(), 3), "event": event, **fields}
+    sys.stderr.write(json.dumps(entry, default=repr) + "\n")
+    sys.stderr.flush()
+
+
+class JsonHandler(logging.Handler):
+    """What libraries have to say, in the same form."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields: dict[str, object] = {"logger": record.name, "message": record.getMessage()}
+        if record.exc_info:
+            fields["trace"] = logging.Formatter().formatException(record.exc_info)
+        log("bridge.library", **fields)
+
+
+class BoundedLog:
+    """A log file of at most twice `limit`: when it is full it becomes `<name>.1`, and a new one begins."""
+
+    def __init__(self, path: Path, limit: int) -> None:
+        self._path = path
+        self._limit = limit
+        self._open()
+
+    def _open(self) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._fd = os.open(self._path, flags, 0o600)
+        self._size = os.fstat(self._fd).st_size
+
+    def write(self, chunk: bytes) -> None:
+        """Append `chunk`. What a full disk does not take is lost: an agent's log never stops its agent."""
+        try:
+            if self._size and self._size + len(chunk) > self._limit:
+                os.replace(self._path, self._path.with_name(self._path.name + ".1"))
+                os.close(self._fd)
+                self._open()
+            self._size += os.write(self._fd, chunk)
+        except OSError:
+            return
+
+    def close(self) -> None:
+        os.close(self._fd)

@@ -1,0 +1,259 @@
+"""Child processes of a bridge: each in a process group of its own, dying with the bridge, and none left behind.
+
+Everything runs on the event loop through plain descriptors: no thread, no transport, so output is read exactly when
+there is room for it. The bridge reaps all its descendants: what leaves its group and its parent comes back to it.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+READ_BYTES = 64 * 1024
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+_started: set[int] = set()  # children that their Child will wait for; any other child was adopted
+
+
+def guard_this_process() -> None:
+    """Adopt every orphan below, and keep memory (the token, the secrets) from processes of the same user."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def _die_with_parent() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+class Child:
+    """A running program. `ended` is set with its return code (negative: the signal that killed it) when it is gone."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | Path,
+        env: Mapping[str, str],
+        with_input: bool,
+    ) -> None:
+        """Start `argv`. Raises OSError or ValueError if that cannot be."""
+        self._popen = subprocess.Popen(
+            list(argv),
+            cwd=cwd,
+            env=dict(env),
+            stdin=subprocess.PIPE if with_input else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,  # safe: a bridge has one thread
+        )
+        self.pid = self._popen.pid
+        _started.add(self.pid)
+        self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.input = _take_over(self._popen.stdin)
+        self.output = _take_over(self._popen.stdout)
+        self.errors = _take_over(self._popen.stderr)
+        self._pidfd = os.pidfd_open(self.pid)
+        asyncio.get_running_loop().add_reader(self._pidfd, self._on_end)
+
+    def _on_end(self) -> None:
+        # The group goes while its leader is still a zombie: until it is reaped, nobody else can get its number.
+        self.signal_group(signal.SIGKILL)
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        _started.discard(self.pid)
+        self.ended.set_result(self._popen.wait())
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Signal everything in the group; nothing happens once the program has been seen to end."""
+        if not self.ended.done():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+
+def _take_over(pipe: object) -> int:
+    if pipe is None:
+        return -1
+    descriptor = os.dup(pipe.fileno())  # type: ignore[attr-defined]
+    pipe.close()  # type: ignore[attr-defined]
+    os.set_blocking(descriptor, False)
+    return descriptor
+
+
+class Reader:
+    """Reads a pipe on the event loop, 64 KiB at a time. `on_chunk` gets what came; b"" is the end and comes once, after
+    which the descriptor is closed."""
+
+    def __init__(self, descriptor: int, on_chunk: Callable[[bytes], None]) -> None:
+        self._fd = descriptor
+        self._on_chunk = on_chunk
+        self._loop = asyncio.get_running_loop()
+        self._reading = False
+        self._chunks = 0
+        self.done = False
+        self.resume()
+
+    def _on_readable(self) -> None:
+        try:
+            chunk = os.read(self._fd, READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""
+        self._chunks += 1
+        if not chunk:
+            self.close()
+        self._on_chunk(chunk)
+
+    def pause(self) -> None:
+        if self._reading:
+            self._loop.remove_reader(self._fd)
+            self._reading = False
+
+    def resume(self) -> None:
+        if not self._reading and not self.done:
+            self._loop.add_reader(self._fd, self._on_readable)
+            self._reading = True
+
+    def end_when_silent(self, seconds: float) -> None:
+        """Take `seconds` of silence for the end: a program that left its group may hold the pipe open for ever.
+        Time in which nobody read does not count."""
+        if self.done:
+            return
+        seen, read_throughout = self._chunks, self._reading
+
+        def check() -> None:
+            if self.done or not (read_throughout and self._reading and self._chunks == seen):
+                self.end_when_silent(seconds)
+            else:
+                self.close()
+                self._on_chunk(b"")
+
+        self._loop.call_later(seconds, check)
+
+    def close(self) -> None:
+        """Let go of the pipe without reading on; nothing more is told."""
+        if not self.done:
+            self.pause()
+            os.close(self._fd)
+            self.done = True
+
+
+class Writer:
+    """Writes to a pipe on the event loop. `pull` is asked for the next piece only when the one before is written whole,
+    so whatever is not pulled yet can still be taken back. `on_broken` tells that nobody reads any more."""
+
+    def __init__(self, descriptor: int, pull: Callable[[], bytes], on_broken: Callable[[], None]) -> None:
+        self._fd = descriptor
+        self._pull = pull
+        self._on_broken = on_broken
+        self._loop = asyncio.get_running_loop()
+        self._rest = b""
+        self._waiting = False
+        self._closing = False
+        self.closed = False
+
+    def write(self) -> None:
+        """Write until the pipe is full or `pull` returns b""."""
+        if self.closed or self._waiting:
+            return
+        try:
+            while self._rest or (not self._closing and self._refill()):
+                self._rest = self._rest[os.write(self._fd, self._rest) :]
+        except BlockingIOError:
+            self._waiting = True
+            self._loop.add_writer(self._fd, self._on_writable)
+        except OSError:
+            self.close()
+            self._on_broken()
+        else:
+            if self._closing:
+                self.close()
+
+    def _refill(self) -> bool:
+        self._rest = self._pull()
+        return bool(self._rest)
+
+    def _on_writable(self) -> None:
+        self._stop_waiting()
+        self.write()
+
+    def _stop_waiting(self) -> None:
+        if self._waiting:
+            self._loop.remove_writer(self._fd)
+            self._waiting = False
+
+    def finish(self) -> None:
+        """Close after the piece that is being written."""
+        self._closing = True
+        self.write()
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stop_waiting()
+            os.close(self._fd)
+            self.closed = True
+
+
+def describe_exit(code: int) -> tuple[int | None, str | None, str]:
+    """Turn a return code into (code, signal name, words)."""
+    if code >= 0:
+        return code, None, f"exited with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"SIG{-code}"
+    return None, name, f"killed by {name}"
+
+
+def descendants() -> Iterator[int]:
+    """Process ids of everything below this process."""
+    waiting = [os.getpid()]
+    while waiting:
+        pid = waiting.pop()
+        try:
+            for task in os.listdir(f"/proc/{pid}/task"):
+                children = [int(word) for word in Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
+                waiting += children
+                yield from children
+        except OSError:
+            continue
+
+
+def kill_marked(marker: str) -> None:
+    """Kill what carries `marker` in its environment, wherever it went. What wiped it is found only at the end."""
+    wanted = marker.encode()
+    for pid in list(descendants()):
+        with contextlib.suppress(OSError):
+            if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                os.kill(pid, signal.SIGKILL)
+
+
+def kill_descendants() -> None:
+    """Kill everything below this process, again until nothing new has come up."""
+    for _ in range(16):
+        alive = list(descendants())
+        if not alive:
+            return
+        for pid in alive:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+def reap_adopted() -> None:
+    """Collect adopted processes that have ended."""
+    with contextlib.suppress(OSError):
+        for word in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+            if int(word) not in _started:
+                os.waitpid(int(word), os.WNOHANG)

@@ -1,0 +1,148 @@
+"""The bridge's HTTP surface. `/health` is open; everything else needs this sandbox's own token."""
+
+import contextlib
+import hmac
+import json
+from collections.abc import AsyncIterator, Callable
+from hashlib import sha256
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from sandbox.bridge.agent import Agent, AgentFailed
+from sandbox.bridge.attachment import Door
+from sandbox.bridge.config import Config
+from sandbox.bridge.exec import BadCommand, parse_command, run_command
+from sandbox.wire import MAX_DELIVERY
+
+MAX_BODY = 2 * 1024 * 1024
+
+
+class Refused(Exception):
+    def __init__(self, status: int, code: str, error: str) -> None:
+        super().__init__(error)
+        self.status, self.code, self.error = status, code, error
+
+
+class TokenGuard:
+    """Lets a request pass with the right bearer token; any other gets 401, before a WebSocket is accepted."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._digest = sha256(token.encode()).digest()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan" or scope["path"] == "/health" or self._knows_token(scope):
+            return await self._app(scope, receive, send)
+        await _error(401, "unauthorized", "this bridge needs its own token")(scope, receive, send)
+
+    def _knows_token(self, scope: Scope) -> bool:
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(sha256(token).digest(), self._digest)
+
+
+class Bridge:
+    """Everything a sandbox offers. `busy` is whether a gateway is attached or waits for an answer."""
+
+    def __init__(self, config: Config, agent: Agent) -> None:
+        self._config = config
+        self._agent = agent
+        self._door = Door(agent, config.limits)
+        self._requests = 0
+        self._commands = 0
+        self.on_idle: Callable[[], None] = lambda: None
+
+    @property
+    def busy(self) -> bool:
+        return self._door.attached or self._requests > 0
+
+    @contextlib.asynccontextmanager
+    async def _present(self) -> AsyncIterator[None]:
+        self._requests += 1
+        try:
+            yield
+        finally:
+            self._requests -= 1
+            if not self.busy:
+                self.on_idle()
+
+    def app(self) -> ASGIApp:
+        routes = [
+            Route("/health", self._health),
+            Route("/exec", self._exec, methods=["POST"]),
+            Route("/start", self._start, methods=["POST"]),
+            Route("/start-pi", self._start, methods=["POST"]),
+            WebSocketRoute("/agent", self._attach),
+        ]
+        app = Starlette(routes=routes, exception_handlers={Refused: _refuse, 404: _absent, 405: _absent})
+        return TokenGuard(app, self._config.token)
+
+    async def _health(self, request: Request) -> JSONResponse:
+        return JSONResponse({"status": "ok", "incarnation": self._config.incarnation})
+
+    async def _attach(self, socket: Any) -> None:
+        async with self._present():
+            await self._door.serve(socket)
+
+    async def _start(self, request: Request) -> JSONResponse:
+        async with self._present():
+            members = await _json_body(request, {})
+            line = members.get("line") if isinstance(members, dict) else 0
+            if line is not None and (not isinstance(line, str) or "\n" in line or len(line) > MAX_DELIVERY):
+                raise Refused(400, "bad_request", "line must be a string without line breaks")
+            try:
+                started = self._agent.start(None if line is None else line.encode(errors="replace"))
+            except AgentFailed as exc:
+                raise Refused(500, "agent_failed", str(exc)) from exc
+            return JSONResponse({"epoch": self._agent.epoch, "started": started})
+
+    async def _exec(self, request: Request) -> JSONResponse:
+        async with self._present():
+            if self._commands >= self._config.limits.exec_at_once:
+                raise Refused(429, "busy", f"{self._commands} commands run already")
+            self._commands += 1
+            try:
+                command = parse_command(await _json_body(request, None), self._config)
+                return JSONResponse(await run_command(command, self._config, _gone(request)))
+            except BadCommand as exc:
+                raise Refused(400, "bad_request", str(exc)) from exc
+            finally:
+                self._commands -= 1
+
+
+async def _json_body(request: Request, default: Any) -> Any:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY:
+            raise Refused(413, "too_large", f"at most {MAX_BODY} bytes")
+    if not body and default is not None:
+        return default
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise Refused(400, "bad_request", "the body must be JSON") from None
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _error(status: int, code: str, error: str) -> JSONResponse:
+    return JSONResponse({"error": error, "code": code}, status_code=status)
+
+
+async def _refuse(request: Request, exc: Exception) -> JSONResponse:
+    assert isinstance(exc, Refused)
+    return _error(exc.status, exc.code, exc.error)
+
+
+async def _absent(request: Request, exc: Exception) -> JSONResponse:
+    status: int = getattr(exc, "status_code", 404)
+    return _error(status, "not_found" if status == 404 else "method_not_allowed", "no such route")

@@ -1,0 +1,386 @@
+"""The gateway's end of a bridge connection.
+
+One asyncio protocol per link: no task, one timer. Whatever is sent within one turn of the event loop leaves in one
+write, deliveries of that turn in one message. What the bridge says is checked by `sandbox.wire` before the owner hears
+of it; a bridge that breaks the rules, floods, or falls silent loses its link, with a reason, and costs no memory.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import cast
+
+from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidStatus
+from websockets.frames import Frame, Opcode
+from websockets.protocol import OPEN
+from websockets.uri import parse_uri
+
+from sandbox import wire
+from sandbox.ports import AgentExit, Hello, LinkEvents, LinkRefused, Position
+
+MAX_FRAGMENTS = 1024
+MAX_UNSENT = 16 * 1024 * 1024  # a bridge that leaves this much unread is lost
+MAX_ASIDES = 1000  # messages beside output and confirmations that a bridge may send between two pings
+
+Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[tuple[asyncio.BaseTransport, asyncio.BaseProtocol]]]
+
+_URI = parse_uri("ws://bridge/agent")
+_silent = logging.getLogger("holdfast.link.websockets")
+_silent.addHandler(logging.NullHandler())
+_silent.propagate = False
+_silent.setLevel(logging.CRITICAL)  # what a hostile bridge provokes is told by on_lost, once
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    handshake_seconds: float = 10.0
+    ping_seconds: float = 10.0
+    pong_seconds: float = 15.0
+
+
+DEFAULT_TIMINGS = Timings()
+
+
+async def connect(
+    dial: Dial, token: str, events: LinkEvents, after: Position | None, *, timings: Timings = DEFAULT_TIMINGS
+) -> "BridgeLink":
+    """Open a link. `dial` takes a protocol factory and connects it, like `loop.create_unix_connection`. Events come
+    only after the caller has the link. Raises LinkRefused."""
+    link = BridgeLink(token, events, after, timings)
+    try:
+        async with asyncio.timeout(timings.handshake_seconds):
+            await dial(lambda: link)
+            await link.opened
+    except TimeoutError:
+        link.close()
+        raise LinkRefused("the bridge does not answer") from None
+    except OSError as exc:
+        link.close()
+        raise LinkRefused(f"the bridge cannot be reached: {exc.strerror or exc}") from exc
+    except BaseException:
+        link.close()
+        raise
+    return link
+
+
+class BridgeLink(asyncio.Protocol):
+    """Implements sandbox.ports.Link."""
+
+    __slots__ = (
+        "_after",
+        "_asides",
+        "_asked",
+        "_closed",
+        "_deliveries",
+        "_delivery_bytes",
+        "_events",
+        "_fragments",
+        "_heard",
+        "_ledger",
+        "_loop",
+        "_paused",
+        "_ping",
+        "_seen",
+        "_sending",
+        "_socket",
+        "_timer",
+        "_timings",
+        "_transport",
+        "opened",
+    )
+
+    def __init__(self, token: str, events: LinkEvents, after: Position | None, timings: Timings) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._events = events
+        self._after = after
+        self._timings = timings
+        self._transport: asyncio.Transport | None = None
+        self._socket = ClientProtocol(_URI, max_size=wire.MAX_UP, logger=_silent)
+        request = self._socket.connect()
+        request.headers["Authorization"] = f"Bearer {token}"
+        self._socket.send_request(request)
+        self._ledger = wire.Ledger()
+        self._deliveries: list[tuple[int, bytes]] = []
+        self._delivery_bytes = 0
+        self._seen: Position | None = None
+        self._sending = False
+        self._fragments: list[bytes] | None = None
+        self._asides = 0
+        self._ping = 0
+        self._asked = False
+        self._heard = False
+        self._paused = False
+        self._closed = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.opened: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    # Link
+
+    def start(self, line: bytes | None) -> None:
+        try:
+            text = None if line is None else line.decode()
+            self._control(wire.Start(text))
+        except (UnicodeDecodeError, wire.WireError):
+            self._tell_problem_soon("the start frame cannot be sent to the agent")
+
+    def deliver(self, seq: int, line: bytes) -> None:
+        if self._closed:
+            return
+        if b"\n" in line or len(line) > wire.MAX_DELIVERY:
+            raise ValueError("a delivery is one line of bounded length")
+        if self._deliveries and self._delivery_bytes + len(line) > wire.MAX_DELIVERY:
+            self._seal_deliveries()
+        self._deliveries.append((seq, line))
+        self._delivery_bytes += len(line) + 24
+        self._ledger.delivered(seq)
+        self._send_soon()
+
+    def inject(self, line: bytes) -> None:
+        try:
+            self._control(wire.Inject(line.decode()))
+        except (UnicodeDecodeError, wire.WireError):
+            self._tell_problem_soon("a line cannot be sent to the agent")
+
+    def interrupt(self) -> None:
+        self._control(wire.Interrupt())
+
+    def stop_agent(self) -> None:
+        self._control(wire.Stop())
+
+    def confirm(self, position: Position) -> None:
+        if not self._closed:
+            self._seen = position
+            self._send_soon()
+
+    def pause_reading(self) -> None:
+        if not self._closed and not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._closed and self._paused and self._transport is not None:
+            self._paused = False
+            self._heard = True  # what the bridge said meanwhile is still to be read
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        if self._transport is not None and self._socket.state is OPEN:
+            self._send()
+            self._socket.send_close(1000)
+            self._transport.write(b"".join(self._socket.data_to_send()))
+        self._end()
+        if self._transport is not None:
+            self._transport.close()
+
+    # Sending
+
+    def _tell_problem_soon(self, reason: str) -> None:
+        self._loop.call_soon(lambda: None if self._closed else self._events.on_problem(reason))
+
+    def _control(self, message: wire.Down) -> None:
+        if self._can_send():
+            text = wire.encode(message)
+            if len(text) > wire.MAX_DOWN:
+                raise wire.WireError("too long to be sent")
+            self._seal_deliveries()
+            self._socket.send_text(text)
+            self._send_soon()
+
+    def _can_send(self) -> bool:
+        # One read may bring frames and, behind them, the end of the connection; the frames are told first.
+        return not self._closed and self._socket.state is OPEN
+
+    def _seal_deliveries(self) -> None:
+        if self._deliveries and self._can_send():
+            self._socket.send_binary(wire.join_deliveries(self._deliveries))
+            self._deliveries.clear()
+            self._delivery_bytes = 0
+
+    def _send_soon(self) -> None:
+        if not self._sending:
+            self._sending = True
+            self._loop.call_soon(self._send)
+
+    def _send(self) -> None:
+        self._sending = False
+        if self._transport is None or not self._can_send():
+            return
+        self._seal_deliveries()
+        if self._seen is not None:
+            self._socket.send_text(wire.encode(wire.Seen(self._seen)))
+            self._seen = None
+        self._transport.write(b"".join(self._socket.data_to_send()))
+        if self._transport.get_write_buffer_size() > MAX_UNSENT:
+            self._lose("the bridge does not read")
+
+    # Receiving
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if self._closed:
+            self._transport.abort()
+        else:
+            self._transport.write(b"".join(self._socket.data_to_send()))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lose("the bridge closed the connection")
+
+    def data_received(self, data: bytes) -> None:
+        if self._closed:
+            return
+        self._heard = True
+        self._socket.receive_data(data)
+        if not self.opened.done() and not self._open():
+            return
+        try:
+            for event in self._socket.events_received():
+                if isinstance(event, Frame):
+                    self._on_frame(event)
+                    if self.closed:
+                        return
+        except wire.WireError as exc:
+            return self._lose(f"the bridge broke the protocol: {exc}")
+        if self._socket.parser_exc is not None:
+            return self._lose(f"the bridge broke the protocol: {type(self._socket.parser_exc).__name__}")
+        if self._socket.writes:
+            self._send_soon()
+
+    def _open(self) -> bool:
+        """Finish the handshake, if it is complete; say whether frames may follow."""
+        refusal = self._socket.handshake_exc
+        if refusal is not None:
+            status = refusal.response.status_code if isinstance(refusal, InvalidStatus) else None
+            self._lose("the bridge refuses our token" if status == 401 else f"no bridge answers there ({status})")
+            return False
+        if self._socket.state is not OPEN:
+            return False
+        self.opened.set_result(None)
+        self._control(wire.Attach(self._after))
+        self._after = None
+        self._timer = self._loop.call_later(self._timings.handshake_seconds, self._lose, "the bridge says no hello")
+        return True
+
+    def _on_frame(self, frame: Frame) -> None:
+        match frame.opcode:
+            case Opcode.BINARY | Opcode.TEXT if frame.fin:
+                self._on_message(frame.opcode is Opcode.TEXT, bytes(frame.data))
+            case Opcode.BINARY | Opcode.TEXT:
+                self._fragments = [bytes([frame.opcode is Opcode.TEXT]), bytes(frame.data)]
+            case Opcode.CONT:
+                self._on_fragment(frame)
+            case Opcode.CLOSE:
+                code = self._socket.close_rcvd.code if self._socket.close_rcvd else None
+                self._lose(_CLOSE_REASONS.get(code, "the bridge closed the link"))
+            case _:
+                self._count_aside()
+
+    def _on_fragment(self, frame: Frame) -> None:
+        assert self._fragments is not None
+        self._fragments.append(bytes(frame.data))
+        if len(self._fragments) > MAX_FRAGMENTS:
+            raise wire.WireError("too many fragments")
+        if frame.fin:
+            (kind, *parts), self._fragments = self._fragments, None
+            self._on_message(kind == b"\1", b"".join(parts))
+
+    def _on_message(self, is_text: bool, payload: bytes) -> None:
+        if not is_text:
+            lines = wire.split_lines(payload)
+            first = self._ledger.frames(len(lines))
+            return self._events.on_frames(self._ledger.epoch, first, lines)
+        message = wire.decode_up(payload)
+        if not self._ledger.greeted and not isinstance(message, Hello):
+            raise wire.WireError("no hello")
+        match message:
+            case Hello():
+                self._ledger.hello(message)
+                self._beat_later()
+                self._events.on_hello(message)
+            case wire.Epoch(epoch, base):
+                self._count_aside()
+                self._ledger.begin(message)
+                self._control(wire.Ready(epoch))
+                self._events.on_epoch(epoch, base)
+            case AgentExit():
+                self._count_aside()
+                self._ledger.exit(message)
+                self._events.on_exit(message)
+            case wire.Taken(seq):
+                self._ledger.taken(seq)
+                self._events.on_taken(seq)
+            case wire.Problem(reason):
+                self._count_aside()
+                self._events.on_problem(reason)
+            case wire.Pong(n):
+                if n != self._ping or not self._asked:
+                    raise wire.WireError("a pong that nobody asked for")
+                self._beat_later()
+
+    def _count_aside(self) -> None:
+        self._asides += 1
+        if self._asides > MAX_ASIDES:
+            raise wire.WireError("flood")
+
+    # Heartbeat
+
+    def _beat_later(self) -> None:
+        self._asked = False
+        self._set_timer(self._timings.ping_seconds, self._beat)
+
+    def _beat(self) -> None:
+        self._asides = 0
+        self._ping += 1
+        self._asked = True
+        self._control(wire.Ping(self._ping))
+        self._heard = False
+        self._set_timer(self._timings.pong_seconds, self._miss)
+
+    def _miss(self) -> None:
+        # While the owner does not read, silence says nothing; bytes that came are life, whatever is before the pong.
+        if self._paused or self._heard:
+            self._heard = False
+            self._set_timer(self._timings.pong_seconds, self._miss)
+        else:
+            self._lose("the bridge fell silent")
+
+    def _set_timer(self, seconds: float, then: Callable[[], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, then)
+
+    # The end
+
+    def _lose(self, reason: str) -> None:
+        if self._closed:
+            return
+        opened = self.opened.done()
+        self._end()
+        if self._transport is not None:
+            self._transport.abort()
+        if opened:
+            self._events.on_lost(reason)
+        else:
+            self.opened.set_exception(LinkRefused(reason))
+
+    def _end(self) -> None:
+        self._closed = True
+        self._deliveries.clear()
+        self._fragments = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+_CLOSE_REASONS: dict[int | None, str] = {
+    4400: "the bridge could not read what we sent",
+    4408: "the bridge heard nothing from us",
+    4409: "another gateway attached",
+}

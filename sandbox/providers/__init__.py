@@ -1,0 +1,1 @@
+"""One sandbox provider per file."""

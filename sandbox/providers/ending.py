@@ -1,0 +1,67 @@
+"""Ending a sandbox, all of it.
+
+Contained: killing the first process of its pid namespace ends every process in it, the kernel sees to that. Trusted:
+the bridge ends what it started, also what left its group; what is left after the bridge itself was killed is found by
+its ancestry and by the marker in its environment. A trusted program that wipes its environment and leaves its parent,
+while the bridge is being killed, can stay: trusted means trusted.
+"""
+
+import asyncio
+import signal
+
+from sandbox.ports import SandboxFailed
+from sandbox.providers import processes
+from sandbox.providers.layout import Bridge, SandboxHome
+from sandbox.providers.processes import Process
+
+_ROUNDS = 20
+_KILL_SECONDS = 5.0
+
+
+def first_inside(bridge: Bridge) -> Process:
+    return Process(bridge.init_pid, bridge.init_started)
+
+
+def runs(bridge: Bridge) -> bool:
+    """Whether the noted bridge runs now. A note of an earlier boot names nobody."""
+    return bridge.boot == processes.boot_id() and first_inside(bridge).alive
+
+
+async def end(home: SandboxHome, *, patience: float) -> None:
+    """End every process of this sandbox; it has `patience` seconds to do so in order. Raises SandboxFailed if some
+    process cannot be killed. Nothing running is fine."""
+    bridge = home.read_note()
+    known: list[Process] = []
+    if bridge is not None and runs(bridge):
+        known = await asyncio.to_thread(_family, bridge)
+        if patience > 0:
+            for process in _bridge_itself(bridge):
+                process.signal(signal.SIGTERM)
+            await first_inside(bridge).ended(patience)
+    for _ in range(_ROUNDS):
+        left = await asyncio.to_thread(_left, home.marker, known)
+        if not left:
+            break
+        for process in left:
+            process.signal(signal.SIGKILL)
+        for process in left:
+            await process.ended(_KILL_SECONDS)
+    else:
+        raise SandboxFailed(f"processes of {home.session_id} do not end: {', '.join(str(p.pid) for p in left)}")
+    home.drop_note()
+
+
+def _bridge_itself(bridge: Bridge) -> list[Process]:
+    if bridge.level == "trusted":
+        return [first_inside(bridge)]
+    return processes.children(bridge.init_pid)  # the first inside only reaps
+
+
+def _family(bridge: Bridge) -> list[Process]:
+    # The first inside leads: once it is gone nothing new can be started beneath it.
+    family = [first_inside(bridge), Process(bridge.pid, bridge.started)]
+    return family if bridge.level == "contained" else family + processes.descendants(bridge.pid)
+
+
+def _left(marker: str, known: list[Process]) -> list[Process]:
+    return [process for process in dict.fromkeys(known + processes.marked(marker)) if process.alive]

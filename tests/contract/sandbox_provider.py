@@ -1,0 +1,231 @@
+"""What every SandboxProvider promises. An adapter's test class inherits this and gives the `provider` fixture.
+
+The agent in these tests is a parrot: it repeats each line it reads. `quit` ends it with code 3, an interrupt with 4.
+"""
+
+import sys
+
+import pytest
+
+from sandbox.ports import Link, LinkRefused, Position, SandboxProvider, SandboxSpec
+from sandbox.providers.scripted import OnLine, ScriptedProcess
+from tests.support.bridge import Owner, until
+
+PARROT = """
+import os, signal, sys
+signal.signal(signal.SIGINT, lambda *_: os._exit(4))
+for line in sys.stdin:
+    if line == "quit\\n":
+        sys.exit(3)
+    print(line, end="", flush=True)
+"""
+
+
+def parrot(process: ScriptedProcess) -> OnLine:
+    """The same agent as a script of the memory provider."""
+    process.on_interrupt = lambda: process.exit(4)
+    return lambda line: process.exit(3) if line == b"quit" else process.emit(line)
+
+
+def spec(session_id: str = "s1", incarnation: int = 1) -> SandboxSpec:
+    return SandboxSpec(session_id, incarnation, (sys.executable, "-c", PARROT))
+
+
+async def attach(
+    provider: SandboxProvider, owner: Owner, after: Position | None = None, session_id: str = "s1"
+) -> Link:
+    hellos = len(owner.hellos)
+    link = await provider.connect(session_id, owner, after)
+    await until(lambda: len(owner.hellos) > hellos)
+    return link
+
+
+async def run_agent(link: Link, owner: Owner, line: bytes = b"start") -> str:
+    """Start the agent and wait until it has repeated the start line."""
+    epochs = len(owner.epochs)
+    link.start(line)
+    await until(lambda: len(owner.epochs) > epochs and owner.lines() == [line])
+    return owner.epoch
+
+
+class SandboxProviderContract:
+    async def test_what_is_started_runs_until_it_is_stopped_and_keeps_its_workspace(
+        self, provider: SandboxProvider
+    ) -> None:
+        assert not await provider.has_workspace("s1")
+        await provider.start(spec())
+        assert await provider.running() == ["s1"]
+        await provider.stop("s1")
+        await provider.stop("s1")
+        assert await provider.running() == []
+        assert await provider.has_workspace("s1")
+        with pytest.raises(LinkRefused):
+            await provider.connect("s1", Owner(), None)
+        await provider.destroy("s1")
+        await provider.destroy("s1")
+        assert not await provider.has_workspace("s1")
+
+    async def test_nothing_is_known_of_a_session_that_was_never_started(self, provider: SandboxProvider) -> None:
+        await provider.stop("s1")
+        await provider.destroy("s1")
+        assert not await provider.has_workspace("s1")
+        assert await provider.logs("s1") == b""
+        with pytest.raises(LinkRefused):
+            await provider.connect("s1", Owner(), None)
+
+    async def test_lines_reach_the_agent_in_order_and_once(self, provider: SandboxProvider) -> None:
+        await provider.start(spec())
+        owner = Owner()
+        link = await attach(provider, owner)
+        assert (owner.hellos[0].taken, owner.hellos[0].epoch, owner.hellos[0].alive) == (0, None, False)
+        epoch = await run_agent(link, owner)
+        for seq in (1, 2, 3):
+            link.deliver(seq, b"line %d" % seq)
+        link.inject(b"aside")
+        link.deliver(2, b"line 2 again")
+        link.deliver(4, b"line 4")
+        assert owner.taken == 0, "nothing is told from within a call"
+        await until(lambda: owner.taken == 4 and len(owner.lines()) == 6)
+        assert [line for line in owner.lines() if line != b"aside"] == [
+            b"start",
+            b"line 1",
+            b"line 2",
+            b"line 3",
+            b"line 4",
+        ]
+        assert b"aside" in owner.lines()
+        assert owner.epochs == [(epoch, 0)]
+
+    async def test_a_new_link_gets_exactly_what_is_missing(self, provider: SandboxProvider) -> None:
+        await provider.start(spec())
+        first = Owner()
+        link = await attach(provider, first)
+        epoch = await run_agent(link, first)
+        link.deliver(1, b"one")
+        link.deliver(2, b"two")
+        await until(lambda: len(first.lines()) == 3)
+        link.close()
+        second = Owner()
+        link = await attach(provider, second, Position(epoch, 2))
+        await until(lambda: second.output)
+        assert (second.epochs, second.output) == ([(epoch, 2)], {epoch: {3: b"two"}})
+        assert (second.hellos[0].taken, second.hellos[0].epoch, second.hellos[0].alive) == (2, epoch, True)
+        assert first.lost == [], "who closes a link is not told that it is lost"
+
+    async def test_what_is_confirmed_is_forgotten_and_nothing_else(self, provider: SandboxProvider) -> None:
+        await provider.start(spec())
+        owner = Owner()
+        link = await attach(provider, owner)
+        epoch = await run_agent(link, owner)
+        link.deliver(1, b"one")
+        await until(lambda: len(owner.lines()) == 2)
+        link.confirm(Position(epoch, 1))
+        link.deliver(2, b"two")  # when this has come back, the confirmation has arrived
+        await until(lambda: len(owner.lines()) == 3)
+        for after in (None, Position("unknown", 7)):
+            late = Owner()
+            await attach(provider, late, after)
+            await until(lambda late=late: len(late.output.get(epoch, {})) == 2)
+            assert late.output == {epoch: {2: b"one", 3: b"two"}}
+
+    async def test_a_new_link_ends_the_one_before(self, provider: SandboxProvider) -> None:
+        await provider.start(spec())
+        first, second = Owner(), Owner()
+        old = await attach(provider, first)
+        new = await attach(provider, second)
+        await until(lambda: first.lost)
+        old.start(b"from the old link")
+        await run_agent(new, second, b"from the new link")
+        assert len(first.lost) == 1
+        assert first.epochs == []
+
+    async def test_an_exit_is_told_and_what_was_not_taken_is_forgotten(self, provider: SandboxProvider) -> None:
+        await provider.start(spec())
+        owner = Owner()
+        link = await attach(provider, owner)
+        link.deliver(1, b"nobody is there")
+        first = await run_agent(link, owner)
+        link.deliver(1, b"quit")
+        await until(lambda: owner.exits)
+        ended = owner.exits[0]
+        assert (ended.epoch, ended.offset, ended.taken, ended.code, ended.signal) == (first, 1, 1, 3, None)
+        link.deliver(2, b"nobody is there either")
+        second = await run_agent(link, owner, b"again")
+        assert second != first
+        link.deliver(2, b"two")
+        await until(lambda: len(owner.lines()) == 2)
+        assert owner.lines() == [b"again", b"two"]
+
+    async def test_an_exit_that_nobody_heard_is_told_to_the_next_link(self, provider: SandboxProvider) -> None:
+        await provider.start(spec())
+        owner = Owner()
+        link = await attach(provider, owner)
+        epoch = await run_agent(link, owner)
+        link.deliver(1, b"quit")
+        await until(lambda: owner.exits)
+        late = Owner()
+        await attach(provider, late, Position(epoch, 1))
+        await until(lambda: late.exits)
+        assert late.exits == owner.exits
+        assert late.received == 0
+        assert (late.hellos[0].epoch, late.hellos[0].alive) == (epoch, False)
+
+    async def test_the_agent_is_stopped_and_interrupted_on_request(self, provider: SandboxProvider) -> None:
+        await provider.start(spec())
+        owner = Owner()
+        link = await attach(provider, owner)
+        await run_agent(link, owner)
+        link.interrupt()
+        await until(lambda: len(owner.exits) == 1)
+        await run_agent(link, owner)
+        link.stop_agent()
+        await until(lambda: len(owner.exits) == 2)
+        assert [ended.code for ended in owner.exits] == [4, 0]
+        assert await provider.running() == ["s1"], "a sandbox outlives its agent"
+
+    async def test_what_was_taken_is_remembered_by_the_next_incarnation(self, provider: SandboxProvider) -> None:
+        await provider.start(spec())
+        owner = Owner()
+        link = await attach(provider, owner)
+        await run_agent(link, owner)
+        link.deliver(7, b"seven")
+        await until(lambda: len(owner.lines()) == 2)
+        await provider.start(spec(incarnation=2))
+        await until(lambda: owner.lost)
+        assert await provider.running() == ["s1"]
+        later = Owner()
+        link = await attach(provider, later, Position(owner.epoch, 2))
+        hello = later.hellos[0]
+        assert (hello.taker, hello.taken, hello.alive) == (owner.hellos[0].taker, 7, False)
+        await run_agent(link, later)
+        link.deliver(7, b"seven again")
+        link.deliver(8, b"eight")
+        await until(lambda: later.taken == 8 and len(later.lines()) == 2)
+        assert later.lines() == [b"start", b"eight"]
+
+    async def test_destroying_forgets_everything(self, provider: SandboxProvider) -> None:
+        await provider.start(spec())
+        owner = Owner()
+        link = await attach(provider, owner)
+        await run_agent(link, owner)
+        link.deliver(1, b"one")
+        await until(lambda: owner.taken == 1)
+        await provider.destroy("s1")
+        await until(lambda: owner.lost)
+        await provider.start(spec(incarnation=2))
+        later = Owner()
+        await attach(provider, later)
+        assert later.hellos[0].taker != owner.hellos[0].taker
+        assert later.hellos[0].taken == 0
+
+    async def test_sandboxes_do_not_disturb_each_other(self, provider: SandboxProvider) -> None:
+        await provider.start(spec("s1"))
+        await provider.start(spec("s1x"))
+        one, other = Owner(), Owner()
+        link = await attach(provider, other, session_id="s1x")
+        await attach(provider, one, session_id="s1")
+        assert sorted(await provider.running()) == ["s1", "s1x"]
+        await provider.destroy("s1")
+        assert await provider.running() == ["s1x"]
+        await run_agent(link, other)
+        assert other.lost == []

@@ -1,0 +1,1 @@
+"""What a hostile program would try from inside a sandbox."""

@@ -1,0 +1,53 @@
+"""What several tests of the local provider need."""
+
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from sandbox.ports import SandboxSpec
+from sandbox.providers.calls import call
+from sandbox.providers.ending import end
+from sandbox.providers.layout import SandboxHome
+from sandbox.providers.local import LocalProvider
+
+LEVELS = ("trusted", "contained")
+
+
+@contextlib.asynccontextmanager
+async def opened(data_dir: Path, level: str, **settings: Any) -> AsyncIterator[LocalProvider]:
+    """A provider on `data_dir`; whatever runs there at the end is ended."""
+    provider = LocalProvider(data_dir, level=level, **settings)
+    await provider.open()
+    try:
+        yield provider
+    finally:
+        await let_go(provider)
+
+
+async def let_go(provider: LocalProvider) -> None:
+    """Kill whatever runs and close the provider."""
+    for session_id in await provider.running():
+        await end(SandboxHome(provider.data_dir, session_id), patience=0)
+    await provider.close()
+
+
+def spec(session_id: str = "s1", agent: Sequence[str] = ("cat",), **wishes: Any) -> SandboxSpec:
+    return SandboxSpec(session_id, 1, tuple(agent), **wishes)
+
+
+def python(source: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", source)
+
+
+async def command(provider: LocalProvider, session_id: str, argv: Sequence[str]) -> dict[str, Any]:
+    """Run a command inside, through the bridge."""
+    home = SandboxHome(provider.data_dir, session_id)
+    bridge = home.read_note()
+    assert bridge is not None
+    path = provider.socket_path(bridge.socket)
+    answer: dict[str, Any] = await call(
+        path, "POST", "/exec", token=bridge.token, body={"argv": list(argv)}, timeout=60
+    )
+    return answer

@@ -1,0 +1,195 @@
+"""A real bridge process on a unix socket, and an owner of links that writes down what it is told."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from sandbox.link import BridgeLink, Timings, connect
+from sandbox.ports import AgentExit, Hello, Position
+
+TOKEN = "t" * 43
+ROOT = Path(__file__).parents[2]
+
+
+async def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """Wait until `condition` is true and return what it returned."""
+    async with asyncio.timeout(seconds):
+        while not (value := condition()):  # noqa: ASYNC110 - what is waited for happens in another process
+            await asyncio.sleep(0.005)
+        return value
+
+
+@dataclass
+class Owner:
+    """LinkEvents that keeps everything. `output` is what each epoch said so far, by offset."""
+
+    hellos: list[Hello] = field(default_factory=list)
+    epochs: list[tuple[str, int]] = field(default_factory=list)
+    output: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    exits: list[AgentExit] = field(default_factory=list)
+    taken: int = 0
+    problems: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    order: list[str] = field(default_factory=list)
+    received: int = 0  # frames, also repeated ones
+
+    def on_hello(self, hello: Hello) -> None:
+        self.order.append("hello")
+        self.hellos.append(hello)
+        self.taken = max(self.taken, hello.taken)
+
+    def on_epoch(self, epoch: str, base: int) -> None:
+        self.order.append("epoch")
+        self.epochs.append((epoch, base))
+
+    def on_frames(self, epoch: str, first: int, lines: Sequence[bytes]) -> None:
+        self.order.append("frames")
+        self.received += len(lines)
+        frames = self.output.setdefault(epoch, {})
+        for offset, line in enumerate(lines, first):
+            assert frames.setdefault(offset, line) == line, "a frame changed"
+
+    def on_exit(self, exit: AgentExit) -> None:
+        self.order.append("exit")
+        self.exits.append(exit)
+
+    def on_taken(self, seq: int) -> None:
+        self.order.append("taken")
+        self.taken = seq
+
+    def on_problem(self, reason: str) -> None:
+        self.order.append("problem")
+        self.problems.append(reason)
+
+    def on_lost(self, reason: str) -> None:
+        self.order.append("lost")
+        self.lost.append(reason)
+
+    @property
+    def epoch(self) -> str:
+        return self.epochs[-1][0]
+
+    def lines(self, epoch: str | None = None) -> list[bytes]:
+        """What `epoch` (the newest) said, in order; fails if there is a hole in it."""
+        frames = self.output.get(epoch or self.epoch, {})
+        first = min(frames, default=1)
+        assert sorted(frames) == list(range(first, first + len(frames)))
+        return [frames[offset] for offset in sorted(frames)]
+
+    @property
+    def position(self) -> Position:
+        return Position(self.epoch, max(self.output.get(self.epoch, {}), default=0))
+
+
+class BridgeProcess:
+    """One bridge; `start` again after `kill` is the same sandbox, on the same state directory."""
+
+    def __init__(self, home: Path, agent: Sequence[str], **settings: Any) -> None:
+        self.home = home
+        self.workspace = home / "workspace"
+        self.workspace.mkdir(exist_ok=True)
+        self.config: dict[str, Any] = {
+            "session_id": "s1",
+            "incarnation": 1,
+            "token": TOKEN,
+            "agent": list(agent),
+            "env": {},
+            "base_env": {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT)},
+            "workspace": str(self.workspace),
+            "state": str(home / "state"),
+            "agent_log": str(home / "agent.log"),
+            **settings,
+        }
+        self.path = str(home / "bridge.sock")
+        self.process: subprocess.Popen[bytes] | None = None
+        self.links: list[BridgeLink] = []
+
+    def start(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+        with socket.socket(socket.AF_UNIX) as listener, open(self.home / "bridge.log", "ab") as log:
+            listener.bind(self.path)
+            listener.listen(64)
+            reading, writing = os.pipe()
+            try:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", "sandbox.bridge", str(reading), str(listener.fileno())],
+                    pass_fds=[reading, listener.fileno()],
+                    env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+            finally:
+                os.close(reading)
+            with os.fdopen(writing, "wb") as pipe:
+                pipe.write(json.dumps(self.config).encode())
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def terminate(self) -> int:
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(timeout=30)
+
+    async def link(
+        self, events: Owner, after: Position | None = None, *, timings: Timings | None = None, token: str = TOKEN
+    ) -> BridgeLink:
+        """Attach; the bridge may still be starting."""
+        loop = asyncio.get_running_loop()
+        hellos = len(events.hellos)
+        link = await connect(
+            lambda factory: loop.create_unix_connection(factory, self.path),
+            token,
+            events,
+            after,
+            timings=timings or Timings(handshake_seconds=30),
+        )
+        self.links.append(link)
+        await until(lambda: len(events.hellos) > hellos or events.lost)
+        return link
+
+    def client(self, token: str | None = TOKEN) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            transport=httpx.AsyncHTTPTransport(uds=self.path),
+            base_url="http://bridge",
+            headers={} if token is None else {"Authorization": f"Bearer {token}"},
+            timeout=60,
+        )
+
+    @property
+    def log(self) -> str:
+        return (self.home / "bridge.log").read_text()
+
+
+@contextlib.contextmanager
+def running_bridge(home: Path, agent: Sequence[str], **settings: Any) -> Iterator[BridgeProcess]:
+    bridge = BridgeProcess(home, agent, **settings)
+    bridge.start()
+    try:
+        yield bridge
+    finally:
+        for link in bridge.links:
+            link.close()
+        with contextlib.suppress(ProcessLookupError):
+            bridge.signal(signal.SIGCONT)
+        bridge.kill()
