@@ -1,0 +1,266 @@
+"""Who may use which route: one table over all HTTP and WebSocket routes, applied before any of them runs.
+
+A route that is not in the table is not served, and a test fails for it. The decision rests on `scope["path"]` matched
+against the app's own routes, never on a URL put together from headers a client wrote. Whether a session belongs to
+whoever asks is the route's question; here a user only gets so far as to be one.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.auth.credentials import find_credential, offered_protocols, read_query
+from gateway.auth.identity import Accept, Identity
+from gateway.auth.origin import Origins, check_origin, origin_of
+from gateway.auth.tokens import Principal
+from gateway.counters import Counters, void
+from gateway.errors import ApiError
+
+_SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
+_HIDDEN_SEPARATOR = re.compile(rb"%2f|%5c|%00|\\", re.IGNORECASE)
+_PREFLIGHT_HEADERS = b"authorization, content-type, last-event-id"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a route asks for. `session_in` names the path or query parameter that holds a session id."""
+
+    accept: Accept
+    session_in: str | None = None
+
+
+PUBLIC = Policy(Accept.NOBODY)
+USER = Accept.USER
+LIFECYCLE = Accept.RELAY | Accept.ADMIN | Accept.USER
+RELAY_OR_USER = Accept.RELAY | Accept.USER
+INTERNAL = Accept.INTERNAL
+ADMIN = Accept.ADMIN
+ADMIN_OR_USER = Accept.ADMIN | Accept.USER
+
+POLICY: dict[tuple[str, str], Policy] = {
+    ("GET", "/"): PUBLIC,
+    ("GET", "/health"): PUBLIC,
+    ("GET", "/ready"): PUBLIC,
+    ("GET", "/metrics"): Policy(ADMIN),
+    ("WS", "/ws/v2"): Policy(USER, "sessionId"),
+    ("WS", "/terminal/{sessionId}"): Policy(USER, "sessionId"),
+    ("WS", "/ws/sandboxes/{id}"): Policy(RELAY_OR_USER, "id"),
+    ("GET", "/api/sandboxes"): Policy(LIFECYCLE),
+    ("GET", "/api/sandboxes/{id}"): Policy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}"): Policy(LIFECYCLE, "id"),
+    ("DELETE", "/api/sandboxes/{id}"): Policy(LIFECYCLE, "id"),
+    ("GET", "/api/sandboxes/{id}/status"): Policy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}/pause"): Policy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}/resume"): Policy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}/sleep"): Policy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}/wake"): Policy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}/sync"): Policy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}/abort"): Policy(LIFECYCLE, "id"),
+    ("GET", "/api/sessions/{id}/messages"): Policy(USER, "id"),
+    ("GET", "/internal/sessions/{id}/messages"): Policy(INTERNAL, "id"),
+    ("POST", "/internal/sessions/{id}/messages"): Policy(INTERNAL, "id"),
+    ("GET", "/files/{id}/{path:path}"): Policy(ADMIN_OR_USER, "id"),
+    ("GET", "/logs/{id}"): Policy(ADMIN_OR_USER, "id"),
+    ("POST", "/api/tickets"): Policy(USER),
+}
+
+
+def valid_session_id(text: str) -> bool:
+    return _SESSION_ID.fullmatch(text) is not None
+
+
+def unprotected(routes: Sequence[BaseRoute], policy: Mapping[tuple[str, str], Policy] = POLICY) -> list[str]:
+    """Every route, by method, for which the table has no entry. Anything but a plain route counts as unprotected."""
+    missing = []
+    for route in routes:
+        if isinstance(route, WebSocketRoute):
+            wanted = [("WS", route.path)]
+        elif isinstance(route, Route):
+            wanted = [(method, route.path) for method in sorted(_methods(route))]
+        else:
+            wanted = [("?", repr(route))]
+        missing += [f"{method} {path}" for method, path in wanted if (method, path) not in policy]
+    return missing
+
+
+def _methods(route: Route) -> set[str]:
+    return (route.methods or {"?"}) - {"HEAD"}
+
+
+class PolicyMiddleware:
+    """Stands in front of the app: matches, authenticates, checks Origin, counts; then `state.principal` is who asks.
+
+    A refused upgrade is answered as plain HTTP; nothing is upgraded. `state.session_id` is the checked session id of
+    routes that have one, `state.origin` the request's Origin (None for programs).
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        routes: Sequence[BaseRoute],
+        identity: Identity,
+        origins: Origins,
+        counters: Counters,
+        query_tokens: bool = True,
+        refused: Callable[[str], None] = void,
+        policy: Mapping[tuple[str, str], Policy] = POLICY,
+    ) -> None:
+        self._app = app
+        self._routes = routes
+        self._identity = identity
+        self._origins = origins
+        self._counters = counters
+        self._query_tokens = query_tokens
+        self._refused = refused
+        self._policy = policy
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        try:
+            origin = origin_of(scope)
+            if scope["type"] == "http" and origin is not None:
+                send = self._with_cors(send, scope, origin)
+                if scope["method"] == "OPTIONS":
+                    await self._preflight(scope, send, origin)
+                    return
+            policy, params = self._find(scope)
+            principal = await self._admit(scope, policy, params, origin)
+        except ApiError as exc:
+            self._refused(exc.code)
+            await refuse(scope, receive, send, exc)
+            return
+        if scope["type"] == "websocket":
+            await self._run_socket(scope, receive, send, principal)
+        else:
+            await self._app(scope, receive, send)
+
+    def _find(self, scope: Scope) -> tuple[Policy, dict[str, str]]:
+        """The policy of the route that will serve this. Raises ApiError 404, 405 or 426."""
+        path: str = scope["path"]
+        if _HIDDEN_SEPARATOR.search(scope["raw_path"]) or any(part in (".", "..") for part in path.split("/")):
+            raise ApiError(400, "bad_path", "the path cannot be read")
+        upgrade = scope["type"] == "websocket"
+        allowed: set[str] = set()
+        for route in self._routes:
+            if not isinstance(route, Route | WebSocketRoute) or not (match := route.path_regex.match(path)):
+                continue
+            if isinstance(route, WebSocketRoute):
+                if upgrade:
+                    return self._entry("WS", route.path), match.groupdict()
+                allowed.add("WS")
+            elif not upgrade:
+                method = "GET" if scope["method"] == "HEAD" else scope["method"]
+                if method in _methods(route):
+                    return self._entry(method, route.path), match.groupdict()
+                allowed |= _methods(route)
+        if allowed == {"WS"}:
+            raise ApiError(426, "upgrade_required", "this is a WebSocket route")
+        if allowed:
+            raise ApiError(405, "method_not_allowed", "this route does not take that method")
+        raise ApiError(404, "not_found", "there is nothing here")
+
+    def _entry(self, method: str, path: str) -> Policy:
+        try:
+            return self._policy[method, path]
+        except KeyError:
+            raise ApiError(404, "not_found", "there is nothing here") from None
+
+    async def _admit(
+        self, scope: Scope, policy: Policy, params: dict[str, str], origin: str | None
+    ) -> Principal | None:
+        state = scope.setdefault("state", {})
+        state["principal"], state["session_id"], state["origin"] = None, None, origin
+        if policy.accept is Accept.NOBODY:
+            return None
+        query = read_query(scope)
+        shown = find_credential(scope, query, query_tokens=self._query_tokens)
+        session_id = _session_id(policy, params, query)
+        check_origin(self._origins, origin, scope, cookie=shown is not None and shown.via == "cookie")
+        principal = await self._identity.identify(shown, policy.accept, session_id=session_id, origin=origin)
+        state["principal"], state["session_id"] = principal, session_id
+        return principal
+
+    async def _run_socket(self, scope: Scope, receive: Receive, send: Send, principal: Principal | None) -> None:
+        scope["subprotocols"] = offered_protocols(scope)
+        release: Callable[[], None] | None = None
+        if principal is not None and principal.kind == "user":
+            release = self._counters.admit_user(principal.user_id)
+            if release is None:
+                self._refused("too_many_of_user")
+                refusal = ApiError(429, "too_many_connections", "this user has too many connections")
+                await refuse(scope, receive, send, refusal)
+                return
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            if release is not None:
+                release()
+
+    # CORS
+
+    def _with_cors(self, send: Send, scope: Scope, origin: str) -> Send:
+        allowed = self._origins.allows(origin, scope)
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [*message.get("headers", ()), (b"vary", b"Origin")]
+                if allowed:
+                    headers.append((b"access-control-allow-origin", origin.encode("latin-1")))
+                    headers.append((b"access-control-allow-credentials", b"true"))
+                message = {**message, "headers": headers}
+            await send(message)
+
+        return sending
+
+    async def _preflight(self, scope: Scope, send: Send, origin: str) -> None:
+        if not self._origins.allows(origin, scope):
+            raise ApiError(403, "bad_origin", "this origin is not allowed; see HOLDFAST_ALLOWED_ORIGINS")
+        headers = [
+            (b"access-control-allow-methods", b"GET, POST, DELETE"),
+            (b"access-control-allow-headers", _PREFLIGHT_HEADERS),
+            (b"access-control-max-age", b"600"),
+        ]
+        await send({"type": "http.response.start", "status": 204, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _session_id(policy: Policy, params: dict[str, str], query: list[tuple[str, str]]) -> str | None:
+    if policy.session_in is None:
+        return None
+    given = [value for name, value in query if name == policy.session_in]
+    found = [params[policy.session_in]] if policy.session_in in params else given
+    if len(found) != 1 or not valid_session_id(found[0]):
+        raise ApiError(400, "bad_session_id", "a session id is needed: letters, digits, - and _, at most 128")
+    return found[0]
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send, error: ApiError) -> None:
+    """Answer `{error, code}`, also to an upgrade, which then does not happen."""
+    body = orjson.dumps({"error": error.message, "code": error.code})
+    headers: list[tuple[bytes, bytes]] = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+    if error.status == 401:
+        headers.append((b"www-authenticate", b'Bearer realm="holdfast"'))
+    elif error.status == 426:
+        headers += [(b"upgrade", b"websocket"), (b"connection", b"upgrade")]
+    elif error.status in (429, 503):
+        headers.append((b"retry-after", b"5"))
+    prefix = ""
+    if scope["type"] == "websocket":
+        await receive()
+        prefix = "websocket."
+    start: dict[str, Any] = {"type": f"{prefix}http.response.start", "status": error.status, "headers": headers}
+    await send(start)
+    await send({"type": f"{prefix}http.response.body", "body": body})

@@ -1,0 +1,194 @@
+"""Logs and metrics. A log event is one JSON line on stderr: a constant name plus fields.
+
+Whatever comes from outside is escaped (no control character, no line break, no text direction mark reaches a terminal),
+and every known secret is taken out by value before the line is written. Query strings are never logged at all.
+"""
+
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterable, MutableMapping
+from typing import Any, TextIO
+
+import orjson
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from gateway.settings import SecretStr
+
+SHORTEST_SECRET = 8  # a shorter value would black out ordinary words
+_REDACTED = "[redacted]"
+_LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_WAKES = (0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 20, 30, 60)
+_QUERY = re.compile(r"(?<=[\w/])\?[^\s\"'<>]*=[^\s\"'<>]*")
+_UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+
+
+class Redactor:
+    """Takes known secrets out of text, by value. A secret added twice must be removed twice.
+
+    There may be thousands (every session brings its own), so they are found by their first eight characters: the cost
+    of a line is its length, however many there are.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._by_start: dict[str, list[str]] = {}  # the longest first, or a part of it would stay
+
+    def add(self, *secrets: str | SecretStr | None) -> None:
+        for value in map(_plain, secrets):
+            if len(value) < SHORTEST_SECRET:
+                continue
+            self._counts[value] = self._counts.get(value, 0) + 1
+            if self._counts[value] == 1:
+                for form in _forms(value):
+                    known = self._by_start.setdefault(form[:SHORTEST_SECRET], [])
+                    known.append(form)
+                    known.sort(key=len, reverse=True)
+
+    def remove(self, *secrets: str | SecretStr | None) -> None:
+        for value in map(_plain, secrets):
+            if value not in self._counts:
+                continue
+            self._counts[value] -= 1
+            if not self._counts[value]:
+                del self._counts[value]
+                for form in _forms(value):
+                    known = self._by_start[form[:SHORTEST_SECRET]]
+                    known.remove(form)
+                    if not known:
+                        del self._by_start[form[:SHORTEST_SECRET]]
+
+    def clean(self, text: str) -> str:
+        starts = self._by_start
+        if not starts:
+            return text
+        pieces, kept, at = [], 0, 0
+        while at <= len(text) - SHORTEST_SECRET:
+            found = starts.get(text[at : at + SHORTEST_SECRET])
+            secret = next((form for form in found if text.startswith(form, at)), None) if found else None
+            if secret is None:
+                at += 1
+                continue
+            pieces += [text[kept:at], _REDACTED]
+            kept = at = at + len(secret)
+        return "".join([*pieces, text[kept:]])
+
+
+def _forms(value: str) -> set[str]:
+    """A secret as itself, and as it is spelled inside JSON."""
+    return {value, orjson.dumps(value).decode()[1:-1]}
+
+
+def _plain(secret: str | SecretStr | None) -> str:
+    if secret is None:
+        return ""
+    text = secret.get_secret_value() if isinstance(secret, SecretStr) else secret
+    return text.encode(errors="replace").decode()  # lone surrogates would not encode as JSON
+
+
+REDACTOR = Redactor()
+
+
+def configure_logging(level: str = "info", *, stream: TextIO | None = None, redactor: Redactor = REDACTOR) -> None:
+    """Send structlog and the standard library's loggers to `stream` (stderr), one JSON object per line."""
+    number = logging.getLevelNamesMapping()[level.upper()]
+    out = stream or sys.stderr
+    shared: list[structlog.types.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+        structlog.processors.format_exc_info,
+        lambda _logger, _method, event: _render(event, redactor),
+    ]
+    structlog.configure(
+        processors=shared,
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.WriteLoggerFactory(file=out),
+        cache_logger_on_first_use=False,
+    )
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        if isinstance(old, _ToStructlog):
+            root.removeHandler(old)
+    root.addHandler(_ToStructlog())
+    root.setLevel(max(number, logging.WARNING))
+    # uvicorn and websockets write whole request lines, tokens included, below WARNING: no setting turns that on.
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi", "websockets", "httpx", "httpcore"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class _ToStructlog(logging.Handler):
+    """Other people's loggers, in our form. Their messages may quote an address: the query goes."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            log = structlog.get_logger()
+            text = _QUERY.sub("?...", record.getMessage().strip())
+            exc_info = record.exc_info if record.exc_info and record.exc_info[0] else None
+            log.log(record.levelno, "library.said", logger=record.name, text=text, exc_info=exc_info)
+        except Exception:
+            self.handleError(record)
+
+
+def _render(event: MutableMapping[str, Any], redactor: Redactor) -> str:
+    fields = {"at": event.pop("at"), "level": event.pop("level"), "event": event.pop("event"), **event}
+    line = orjson.dumps(fields, default=_spell, option=orjson.OPT_NON_STR_KEYS).decode()
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", redactor.clean(line))
+
+
+def _spell(value: Any) -> str:
+    return repr(value)
+
+
+class Repeating:
+    """A failure that may repeat: told at once, then once a minute with its count, then that it is over."""
+
+    def __init__(self, event: str, *, every: float = 60.0) -> None:
+        self._event = event
+        self._every = every
+        self._told_at: float | None = None
+        self._failures = 0
+
+    def failed(self, *, now: float, **fields: Any) -> None:
+        self._failures += 1
+        if self._told_at is None or now - self._told_at >= self._every:
+            self._told_at = now
+            structlog.get_logger().warning(self._event, failures=self._failures, **fields)
+
+    def worked(self) -> None:
+        if self._told_at is not None:
+            structlog.get_logger().info(f"{self._event}.recovered", failures=self._failures)
+            self._told_at, self._failures = None, 0
+
+
+class Metrics:
+    """What `/metrics` shows. Each instance has its own registry, so that two gateways in one process do not mix."""
+
+    def __init__(self) -> None:
+        registry = self._registry = CollectorRegistry()
+        self.sandboxes_created = Counter("holdfast_sandboxes_created", "Sandboxes started", registry=registry)
+        self.wake_seconds = Histogram(
+            "holdfast_wake_seconds", "From intent to a ready agent", buckets=_WAKES, registry=registry
+        )
+        self.message_seconds = Histogram(
+            "holdfast_message_seconds", "From received to stored", buckets=_LATENCIES, registry=registry
+        )
+        self.frames_relayed = Counter("holdfast_frames_relayed", "Agent frames sent to viewers", registry=registry)
+        self.refusals = Counter("holdfast_refusals", "Refused, by reason", ["reason"], registry=registry)
+        self.connections = Gauge("holdfast_connections", "Open connections, by kind", ["kind"], registry=registry)
+
+    def refused(self, reason: str) -> None:
+        """Count a refusal. `reason` is one of a fixed set of codes, never something a client wrote."""
+        self.refusals.labels(reason).inc()
+
+    def watch(self, name: str, help: str, read: Callable[[], float]) -> None:
+        """Show `read()` at each scrape as the gauge `holdfast_<name>`."""
+        Gauge(f"holdfast_{name}", help, registry=self._registry).set_function(read)
+
+    def watch_all(self, gauges: Iterable[tuple[str, str, Callable[[], float]]]) -> None:
+        for name, help, read in gauges:
+            self.watch(name, help, read)
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)

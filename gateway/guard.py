@@ -1,0 +1,351 @@
+"""The guarded WebSocket: what a hostile client may not do, and the short way out for frames.
+
+uvicorn does the handshake and the ASGI side; from the accept on, incoming bytes are read by `FrameReader`, which holds
+to the bounds. Only the newest of several pings is answered (RFC 6455, 5.5.3), and none while the peer does not read.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import structlog
+from starlette.websockets import WebSocketDisconnect
+from uvicorn._types import ASGIReceiveEvent, ASGISendEvent, WebSocketSendEvent
+from uvicorn.config import Config
+from uvicorn.protocols.utils import ClientDisconnected
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
+from websockets.exceptions import PayloadTooBig, ProtocolError
+from websockets.frames import Close, Frame, Opcode
+from websockets.http11 import Request
+
+from gateway.close_codes import CloseCode
+from gateway.counters import Refusal
+from gateway.framing import BINARY, CLOSE, PING, PONG, TEXT, FrameError, FrameReader, frame, frame_close, frame_text
+from gateway.frontdoor import FrontDoor, answer_bytes
+from gateway.outlet import Outlet
+
+__all__ = ["GuardedConfig", "GuardedSocket", "Outlet", "frame_text"]  # what sockets need comes from here
+
+OUTLET = "holdfast.outlet"
+_EARLY_BYTES = 64 << 10
+_AUTH_TIMEOUT = Refusal(503, "auth_timeout", "the upgrade was not answered in time; try again")
+_CRASHED = Refusal(500, "internal", "the gateway failed on this request; its log says why")
+_log = structlog.get_logger()
+
+
+class GuardedConfig(Config):
+    """uvicorn's configuration, and the door that the guarded protocols share."""
+
+    door: FrontDoor
+
+
+class GuardedSocket(WebSocketsSansIOProtocol):
+    """One WebSocket connection within bounds."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.door = cast(GuardedConfig, config).door
+        limits = self.limits = self.door.limits
+        self.outlet = Outlet(self, limits.write_bytes)
+        self._reader = FrameReader(limits.frame_bytes, limits.fragments)
+        self._leave: Callable[[], None] | None = None
+        self._early = 0  # bytes that came before the app accepted
+        self._held = False  # by the outlet's owner
+        self._queued = False  # the app has a message to receive
+        self._deaf = False  # what comes in no longer matters
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._heard_at = self._pings_since = self.loop.time()
+        self._pinged = False
+        self._stalled_at = 0.0
+        self._pings = 0
+        self._newest_ping: bytes | None = None
+
+    # From the handshake to the accept
+
+    def begin(self, request: Request, client: tuple[str, int] | None, secure: bool, leave: Callable[[], None]) -> None:
+        """Hand the request to the app, which has `auth_seconds` to answer. `leave` is called when all is over."""
+        self._leave = leave
+        self._timer = self.loop.call_later(self.limits.auth_seconds, self._answer_is_late)
+        self.client = client
+        self.scheme = "wss" if secure else "ws"
+        self.handle_connect(request)
+        if not self.close_sent:
+            cast(dict[str, Any], self.scope["extensions"])[OUTLET] = self.outlet
+
+    def _answer_is_late(self) -> None:
+        self._turn_away(_AUTH_TIMEOUT)
+        if self._task is not None:
+            self._task.cancel()
+
+    def _turn_away(self, refusal: Refusal) -> None:
+        """Answer an upgrade that will not happen."""
+        self.door.refused(refusal.code)
+        self.close_sent = self._deaf = True
+        self.transport.write(answer_bytes(refusal))
+        self.transport.close()
+        self._cut_later()
+
+    def _opened(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.conn.extensions:
+            self._reader.inflate = self._inflate
+        else:
+            # Of no further use, and a quarter of what an idle connection costs.
+            del self.conn, self.request, self.response
+        self._heard_at = self.loop.time()
+        self.door.sockets.add(self)
+        if self._early:
+            self._early = 0
+            self._go_on()
+
+    def _inflate(self, opcode: int, payload: bytes, fin: bool, rsv1: bool, room: int) -> bytes:
+        try:
+            packed = Frame(Opcode(opcode), payload, fin, rsv1)
+            return bytes(self.conn.extensions[0].decode(packed, max_size=room).data)
+        except PayloadTooBig:
+            raise FrameError(1009, f"message is longer than {self.limits.frame_bytes} bytes") from None
+        except ProtocolError as exc:
+            raise FrameError(1002, str(exc)) from None
+
+    # Incoming
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        self._heard_at = self.loop.time()
+        self._pinged = False
+        self._reader.feed(data)
+        if not self.handshake_complete:
+            self._early += len(data)
+            if self._early > _EARLY_BYTES:
+                self.cut()
+            return
+        self._consume()
+
+    def _consume(self) -> None:
+        read = self._reader.read
+        try:
+            while not (self._held or self._queued or self._deaf):
+                found = read()
+                if found is None:
+                    break
+                opcode, payload = found
+                if opcode == TEXT:
+                    self._take_text(payload)
+                elif opcode == PING:
+                    self._count_ping(payload)
+                elif opcode == CLOSE:
+                    self._take_close(payload)
+                elif opcode != PONG:
+                    self._take_binary(payload)
+        except FrameError as exc:
+            self.door.refused(f"frame_{exc.code}")
+            self.begin_close(exc.code, exc.reason)
+            self._deaf = exc.code in (1002, 1009)  # where the next frame begins is no longer known
+        if self._newest_ping is not None:
+            self._answer_ping()
+
+    def _take_text(self, payload: bytes) -> None:
+        if self.close_sent:
+            return
+        if not payload.isascii():
+            try:
+                payload.decode()
+            except UnicodeDecodeError:
+                raise FrameError(1007, "text is not UTF-8") from None
+        take = self.outlet.on_text
+        if take is None:
+            self._offer({"type": "websocket.receive", "text": payload.decode()})
+            return
+        try:
+            take(payload)
+        except Exception:
+            _log.exception("socket.crashed")
+            self.begin_close(CloseCode.FAILED, CloseCode.FAILED.reason)
+
+    def _take_binary(self, payload: bytes) -> None:
+        if self.close_sent:
+            return
+        if self.outlet.on_text is not None:
+            raise FrameError(CloseCode.BAD_FRAME, "binary messages are not spoken here")
+        self._offer({"type": "websocket.receive", "bytes": payload})
+
+    def _offer(self, event: Any) -> None:
+        """Give the app one message, and read on when it has taken it: the transport's buffer is the only queue."""
+        self.queue.put_nowait(event)
+        self._queued = True
+        self._set_reading()
+
+    def _count_ping(self, payload: bytes) -> None:
+        self._newest_ping = payload
+        self._pings += 1
+        if self._pings > self.limits.pings and not self.close_sent:
+            if self._heard_at - self._pings_since < self.limits.ping_window:
+                raise FrameError(CloseCode.TOO_MANY, "too many pings")
+            self._pings, self._pings_since = 0, self._heard_at
+
+    def _answer_ping(self) -> None:
+        payload, self._newest_ping = self._newest_ping, None
+        if payload is not None and not self.close_sent and not self._stalled_at:
+            self.transport.write(frame(PONG, payload))
+
+    def _take_close(self, payload: bytes) -> None:
+        self._deaf = True
+        if self.close_sent:
+            self.transport.close()
+            return
+        try:
+            goodbye = Close.parse(payload)
+        except (ProtocolError, UnicodeDecodeError):
+            raise FrameError(1002, "unreadable close") from None
+        self.close_sent = True
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": goodbye.code, "reason": goodbye.reason})
+        self.outlet.flush()
+        self.transport.write(frame(CLOSE, payload[:2]))
+        self.transport.close()
+        self._cut_later()
+
+    # Outgoing and ending
+
+    async def send(self, message: ASGISendEvent) -> None:
+        if self.handshake_complete:
+            if message["type"] == "websocket.close":
+                self.begin_close(message.get("code", 1000), message.get("reason") or "")
+                return
+            if message["type"] == "websocket.send" and self._reader.inflate is None:
+                await self._send_plain(message)
+                return
+            if self.close_sent:
+                raise ClientDisconnected
+        await super().send(message)
+        if message["type"] == "websocket.accept" and self.handshake_complete and not self.disconnected:
+            self._opened()
+
+    async def _send_plain(self, message: WebSocketSendEvent) -> None:
+        if not self.writable.is_set():
+            await self.writable.wait()
+        if self.close_sent or self.disconnected:
+            raise ClientDisconnected
+        text, data = message.get("text"), message.get("bytes")
+        self.transport.write(frame_text(text.encode()) if text is not None else frame(BINARY, data or b""))
+
+    async def receive(self) -> ASGIReceiveEvent:
+        message = await self.queue.get()
+        if self._queued and self.queue.empty():
+            self._queued = False
+            self._go_on()
+        return message
+
+    def begin_close(self, code: int, reason: str) -> None:
+        if self.close_sent or self.disconnected:
+            return
+        if not self.handshake_complete:
+            self.cut()
+            return
+        self.close_sent = True
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
+        self.outlet.flush()
+        self.transport.write(frame_close(code, reason))
+        self._held = self._queued = False
+        self._set_reading()
+        self._cut_later()
+
+    def _cut_later(self) -> None:
+        """transport.close() waits for what is unsent, for ever if the peer never reads: so there is a last moment."""
+        if self.close_timer is None:
+            self.close_timer = self.loop.call_later(self.limits.close_seconds, self.cut)
+
+    def cut(self) -> None:
+        self.close_sent = self._deaf = True
+        if not self.disconnected:
+            self.transport.abort()
+
+    def hold(self, held: bool) -> None:
+        if self._held != held and not self.close_sent:
+            self._held = held
+            if held:
+                self._set_reading()
+            else:
+                self.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if not self.disconnected:
+            self._consume()
+            self._set_reading()
+
+    def _set_reading(self) -> None:
+        pause = self._held or self._queued
+        if pause != self.read_paused and not self.transport.is_closing():
+            self.read_paused = pause
+            if pause:
+                self.transport.pause_reading()
+            else:
+                self._heard_at = self.loop.time()
+                self.transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled_at = self.loop.time()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stalled_at = 0.0
+
+    def check(self, now: float) -> None:
+        if self.close_sent:
+            return
+        silence = 0.0 if self.read_paused else now - self._heard_at
+        if silence >= self.limits.dead_after:
+            self.door.refused("dead_peer")
+            self.cut()
+        elif self._stalled_at and now - self._stalled_at >= self.limits.stall_seconds:
+            self.door.refused("too_slow")
+            self.begin_close(CloseCode.TOO_SLOW, CloseCode.TOO_SLOW.reason)
+        elif silence >= self.limits.ping_after and not self._pinged:
+            self._pinged = True
+            self.transport.write(frame(PING, b""))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.door.sockets.discard(self)
+        self._deaf = True
+        self._reader.feed(b"")
+        self.outlet.on_text = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._leave is not None:
+            self._leave()
+
+    def shutdown(self) -> None:
+        """The server ends, after its drain."""
+        if self.handshake_complete and not self.close_sent:
+            self.begin_close(CloseCode.COMING_BACK, CloseCode.COMING_BACK.reason)
+        else:
+            self.transport.close()
+
+    async def run_asgi(self) -> None:
+        self._task = asyncio.current_task()
+        goodbye = CloseCode.FINISHED
+        try:
+            await self.app(self.scope, self.receive, self.send)
+        except (ClientDisconnected, WebSocketDisconnect):
+            pass
+        except Exception:
+            _log.exception("socket.crashed")
+            goodbye = CloseCode.FAILED
+        finally:
+            self._task = None
+            if self.handshake_complete:
+                self.begin_close(goodbye, goodbye.reason)
+            elif not self.close_sent:
+                self._turn_away(_CRASHED)

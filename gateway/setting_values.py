@@ -1,0 +1,158 @@
+"""How the text of a setting is read: durations, sizes, lists, addresses. A reader raises ValueError with its wish."""
+
+import math
+import re
+import shlex
+from collections.abc import Callable
+from ipaddress import ip_address, ip_network
+from urllib.parse import urlsplit
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
+_BYTES = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gib": 1 << 30}
+_DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(ms|s|m|h|d|)", re.ASCII)
+_SIZE = re.compile(r"(\d{1,15})\s*([a-z]*)", re.ASCII)
+_LOOPBACK_NAMES = {"localhost", "127.0.0.1", "::1"}
+
+
+class SecretStr:
+    """A value that prints as stars wherever it is shown."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def get_secret_value(self) -> str:
+        return self._value
+
+    def __repr__(self) -> str:
+        return "SecretStr('**********')"
+
+    def __str__(self) -> str:
+        return "**********"
+
+    def __len__(self) -> int:
+        return len(self._value)
+
+
+def duration(text: str) -> float:
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None:
+        raise ValueError("wants seconds, or a duration such as 500ms, 30s, 10m, 1h")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def positive_duration(text: str) -> float:
+    seconds = duration(text)
+    if seconds <= 0 or not math.isfinite(seconds):
+        raise ValueError("wants a duration above 0")
+    return seconds
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not re.fullmatch(r"\d{1,15}", text.strip(), re.ASCII) or not low <= int(text) <= high:
+            raise ValueError(f"wants a whole number from {low} to {high}")
+        return int(text)
+
+    return read
+
+
+def size(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        match = _SIZE.fullmatch(text.strip().lower())
+        unit = _BYTES.get(match[2]) if match else None
+        if match is None or unit is None or not low <= int(match[1]) * unit <= high:
+            raise ValueError(f"wants bytes from {low} to {high}, or a size such as 64KiB, 8MiB")
+        return int(match[1]) * unit
+
+    return read
+
+
+def switch(text: str) -> bool:
+    answer = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+    try:
+        return answer[text.strip().lower()]
+    except KeyError:
+        raise ValueError("wants true or false") from None
+
+
+def choice(*words: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        word = text.strip().lower()
+        if word not in words:
+            raise ValueError(f"wants one of {', '.join(words)}")
+        return word
+
+    return read
+
+
+def command(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as exc:
+        raise ValueError(f"is no command: {exc}") from None
+
+
+def secret(shortest: int) -> Callable[[str], SecretStr]:
+    def read(text: str) -> SecretStr:
+        if len(text.encode("utf-8", "surrogateescape")) < shortest:
+            raise ValueError(f"is too short: at least {shortest} bytes")
+        if not text.isascii() or not text.isprintable() or " " in text:
+            raise ValueError("wants printable ASCII without spaces")
+        return SecretStr(text)
+
+    return read
+
+
+def host(text: str) -> str:
+    name = text.strip().removeprefix("[").removesuffix("]")
+    if not re.fullmatch(r"[A-Za-z0-9._:%-]{1,255}", name):
+        raise ValueError("wants an address or a host name")
+    return name
+
+
+def origins(text: str) -> tuple[str, ...]:
+    return tuple(_origin(part.strip()) for part in text.split(",") if part.strip())
+
+
+def _origin(text: str) -> str:
+    """Origins are compared as browsers send them: lower-case scheme and host, no default port, nothing after it."""
+    parts = urlsplit(text)
+    try:
+        port = parts.port
+    except ValueError:
+        port = -1
+    wrong = parts.scheme not in ("http", "https") or not parts.hostname or port == -1 or parts.username is not None
+    plain = f"{parts.scheme}://{parts.netloc}" == text and text == text.lower() and "*" not in text
+    if wrong or not plain or (parts.scheme, port) in (("http", 80), ("https", 443)) or text.endswith("."):
+        raise ValueError("wants origins as browsers send them, such as https://app.example.com, separated by commas")
+    return text
+
+
+def networks(text: str) -> tuple[str, ...]:
+    found = [part.strip() for part in text.split(",") if part.strip()]
+    for part in found:
+        try:
+            ip_network(part, strict=False)
+        except ValueError:
+            raise ValueError("wants addresses or networks such as 10.0.0.0/8, separated by commas") from None
+    return tuple(found)
+
+
+def key_url(text: str) -> str:
+    parts = urlsplit(text)
+    loopback = parts.hostname in _LOOPBACK_NAMES
+    if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and loopback)):
+        raise ValueError("wants an https:// address (http:// only on loopback)")
+    return text
+
+
+def is_loopback(name: str) -> bool:
+    """Whether a gateway that listens on `name` is reachable from this machine alone."""
+    if name in _LOOPBACK_NAMES:
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False

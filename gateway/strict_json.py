@@ -1,0 +1,67 @@
+"""JSON from outside: one object, of bounded depth and number of keys, each key once. Pure.
+
+orjson already refuses what is no JSON (NaN, lone surrogates, numbers beyond a double, bytes that are not UTF-8). Two
+keys of the same name are legal there and let two readers of one text disagree about what it says; so they are refused
+here.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+MAX_DEPTH = 64
+MAX_KEYS = 10_000
+
+# Possessive: a pattern that may give back what it took remembers every byte of a long string, 100 MiB for 1 MiB.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+
+
+class BadJson(ValueError):
+    """Not a JSON object that is safe to read. The text says what is wrong."""
+
+
+def load_object(raw: bytes | str) -> dict[str, Any]:
+    """Return the object `raw` spells; raise BadJson for anything else."""
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise BadJson(f"not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadJson("not a JSON object")
+    keys = _count_keys(value)
+    data = raw.encode() if isinstance(raw, str) else raw
+    # A colon inside a string only makes the first count too high, so the exact one is rarely needed.
+    if data.count(b":") != keys and _STRING.sub(b"", data).count(b":") != keys:
+        raise BadJson("an object names a member twice")
+    return value
+
+
+def within_depth(value: Any) -> bool:
+    """Whether a JSON object or array nests no deeper than MAX_DEPTH."""
+    return all(depth <= MAX_DEPTH for depth, _ in enumerate(_levels(value), 1))
+
+
+def _count_keys(value: Any) -> int:
+    keys = 0
+    for depth, level in enumerate(_levels(value), 1):
+        if depth > MAX_DEPTH:
+            raise BadJson(f"nested deeper than {MAX_DEPTH}")
+        keys += sum(len(item) for item in level if isinstance(item, dict))
+        if keys > MAX_KEYS:
+            raise BadJson(f"more than {MAX_KEYS} members")
+    return keys
+
+
+def _levels(value: Any) -> Iterator[list[Any]]:
+    """The objects and arrays of `value`, one list per level of nesting."""
+    level = [value]
+    while level:
+        yield level
+        level = [
+            child
+            for item in level
+            for child in (item.values() if isinstance(item, dict) else item)
+            if isinstance(child, (dict, list))
+        ]

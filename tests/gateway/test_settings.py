@@ -1,0 +1,288 @@
+"""Settings: typed, all problems at once, secrets made once and kept private."""
+
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway import setting_values as values
+from gateway.datadir import DataDirBusy, DataDirLock, read_note
+from gateway.settings import KNOWN, SecretStr, Settings, SettingsError, load_settings, read_sandbox_env, resolve_secrets
+
+LONG = "0123456789abcdef0123456789abcdef"
+
+
+def problems_of(**environ: str) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        load_settings({f"HOLDFAST_{name}": value for name, value in environ.items()})
+    return caught.value.problems
+
+
+def test_nothing_set_gives_the_documented_defaults() -> None:
+    settings = load_settings({"PATH": "/bin"})
+    assert (settings.host, settings.port, settings.data_dir) == ("127.0.0.1", 8080, Path(".holdfast"))
+    assert settings.store == "sqlite:///.holdfast/holdfast.db"
+    assert settings.objects == "file://.holdfast/objects"
+    assert (settings.pending_limit, settings.pending_ttl, settings.sleep_after) == (100, 300, 600)
+    assert (settings.max_connections, settings.max_connections_per_user) == (9000, 100)
+    assert (settings.max_connections_per_address, settings.max_frame_bytes) == (200, 1 << 20)
+    assert (settings.start_timeout, settings.exec_timeout, settings.restore_timeout) == (30, 600, 60)
+    assert (settings.sync_debounce, settings.sync_max_wait, settings.sync_attempts) == (2, 10, 3)
+    assert settings.agent == ()
+    assert settings.query_tokens
+    assert not settings.compression
+
+
+def test_every_setting_can_be_given() -> None:
+    given = {
+        "HOST": "0.0.0.0",
+        "PORT": "0",
+        "DATA_DIR": "/var/lib/holdfast",
+        "STORE": "sqlite:////var/lib/x.db",
+        "OBJECTS": "file:///var/o",
+        "AGENT": "my-agent --flag 'two words'",
+        "SLEEP_AFTER": "10m",
+        "PENDING_TTL": "500ms",
+        "PENDING_BYTES": "4MiB",
+        "CREATE_ON_ATTACH": "yes",
+        "ALLOWED_ORIGINS": "https://a.example, http://localhost:3000",
+        "TRUSTED_PROXIES": "10.0.0.0/8,::1",
+        "LOCAL_LEVEL": "trusted",
+        "LOG_LEVEL": "debug",
+        "API_TOKEN": LONG,
+    }
+    settings = load_settings({f"HOLDFAST_{name}": value for name, value in given.items()})
+    assert settings.agent == ("my-agent", "--flag", "two words")
+    assert (settings.sleep_after, settings.pending_ttl, settings.pending_bytes) == (600, 0.5, 4 << 20)
+    assert settings.allowed_origins == ("https://a.example", "http://localhost:3000")
+    assert settings.store_path == Path("/var/lib/x.db")
+    assert settings.api_token is not None
+    assert settings.api_token.get_secret_value() == LONG
+    assert not settings.loopback_only
+
+
+@pytest.mark.parametrize(
+    ("host", "alone"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("localhost", True),
+        ("::1", True),
+        ("0.0.0.0", False),
+        ("h.example", False),
+    ],
+)
+def test_whether_only_this_machine_can_reach_it_is_known(host: str, alone: bool) -> None:
+    assert Settings(host=host).loopback_only == alone
+
+
+def test_a_platforms_port_is_honoured_and_our_own_name_wins() -> None:
+    assert load_settings({"PORT": "5000"}).port == 5000
+    assert load_settings({"PORT": "5000", "HOLDFAST_PORT": "6000"}).port == 6000
+
+
+def test_all_problems_are_told_at_once_and_no_secret_with_them() -> None:
+    told = problems_of(
+        PROT="1",
+        PORT="eighty",
+        SLEEP_AFTER="-1",
+        JWT_SECRET="abcde",
+        STORE="postgresql://u:hunter22@h/db",
+        REDIS="redis://h",
+    )
+    assert len(told) == 6
+    assert "HOLDFAST_PROT is no setting; did you mean HOLDFAST_PORT?" in told
+    assert not any("abcde" in line or "hunter22" in line or "\n" in line for line in told)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("STORE", "postgresql://h/db", "not built yet"),
+        ("STORE", "https://api.example/", "not built yet"),
+        ("STORE", "mysql://h/db", "wants sqlite"),
+        ("STORE", "sqlite:///", "wants sqlite"),
+        ("OBJECTS", "s3://bucket/prefix", "not built yet"),
+        ("OBJECTS", "ftp://x", "wants file"),
+        ("REDIS", "redis://h", "not built yet"),
+        ("SANDBOX", "docker", "not built yet"),
+        ("SANDBOX", "cloudflare", "not built yet"),
+        ("SANDBOX", "chroot", "wants local"),
+        ("LOCAL_LEVEL", "open", "wants one of"),
+        ("AGENT", "a 'b", "no command"),
+        ("QUERY_TOKENS", "perhaps", "true or false"),
+        ("MAX_FRAME_BYTES", "12 parsecs", "wants bytes"),
+        ("MAX_CONNECTIONS", "0", "whole number"),
+        ("JWT_JWKS_URL", "http://keys.example/jwks", "https"),
+        ("JWT_JWKS_URL", "https://keys.example/jwks", "needs HOLDFAST_JWT_ISSUER"),
+        ("ALLOWED_ORIGINS", "*", "as browsers send them"),
+        ("ALLOWED_ORIGINS", "https://A.example", "as browsers send them"),
+        ("ALLOWED_ORIGINS", "https://a.example/", "as browsers send them"),
+        ("ALLOWED_ORIGINS", "https://a.example:443", "as browsers send them"),
+        ("ALLOWED_ORIGINS", "https://a.example:x", "as browsers send them"),
+        ("TRUSTED_PROXIES", "proxy.example", "addresses or networks"),
+        ("API_TOKEN", "has a space in it, really", "printable"),
+        ("HOST", "no such host!", "an address"),
+        ("SLEEP_AFTER", "0", "above 0"),
+    ],
+)
+def test_a_wrong_value_is_refused_in_one_line(name: str, value: str, says: str) -> None:
+    (line,) = problems_of(**{name: value})
+    assert line.startswith(f"HOLDFAST_{name}")
+    assert says in line
+
+
+def test_contradictions_are_refused() -> None:
+    jwks = {"JWT_JWKS_URL": "https://k/j", "JWT_ISSUER": "i", "JWT_AUDIENCE": "a"}
+    assert "not both" in problems_of(**jwks, JWT_SECRET=LONG)[0]
+    assert "are the same" in problems_of(API_TOKEN=LONG, RELAY_SECRET=LONG)[0]
+    assert "SYNC_MAX_WAIT" in problems_of(SYNC_DEBOUNCE="20")[0]
+    assert load_settings({f"HOLDFAST_{name}": value for name, value in jwks.items()}).jwt_issuer == "i"
+
+
+def test_names_of_the_test_suite_are_left_alone_and_an_empty_value_is_no_value() -> None:
+    settings = load_settings({"HOLDFAST_TEST_SEED": "7", "HOLDFAST_PORT": "", "HOLDFAST_REDIS": ""})
+    assert settings.port == 8080
+
+
+def test_settings_are_frozen_and_print_no_secret() -> None:
+    settings = Settings(jwt_secret=SecretStr(LONG))
+    assert LONG not in repr(settings)
+    assert LONG not in str(settings.jwt_secret)
+    with pytest.raises(FrozenInstanceError):
+        settings.port = 1  # type: ignore[misc]
+
+
+def test_every_field_has_a_reader() -> None:
+    assert {f"HOLDFAST_{known.name.upper()}" for known in fields(Settings)} == set(KNOWN)
+    assert all(callable(known.metadata["read"]) for known in KNOWN.values())
+
+
+@given(st.integers(1, 10**6), st.sampled_from([("ms", 0.001), ("s", 1), ("m", 60), ("h", 3600), ("d", 86400), ("", 1)]))
+def test_durations_are_numbers_with_a_unit(number: int, unit: tuple[str, float]) -> None:
+    assert values.duration(f"{number}{unit[0]}") == pytest.approx(number * unit[1])
+
+
+@given(st.text(max_size=12))
+def test_no_text_makes_a_reader_fail_otherwise_than_with_valueerror(text: str) -> None:
+    readers = [known.metadata["read"] for known in KNOWN.values()]
+    silent = []
+    for read in readers:
+        try:
+            read(text)
+        except ValueError as exc:
+            silent += [] if str(exc) else [read]
+    assert silent == []
+
+
+def test_secrets_are_made_once_private_and_different(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path / "data")
+    first, second = resolve_secrets(settings), resolve_secrets(settings)
+    assert first.jwt_secret is not None
+    made = [first.jwt_secret, first.api_token, first.internal_token, first.relay_secret]
+    texts = [secret.get_secret_value() for secret in made]
+    assert len(set(texts)) == 4
+    assert min(map(len, texts)) >= 32
+    assert second.api_token.get_secret_value() == first.api_token.get_secret_value()
+    home = tmp_path / "data" / "secrets"
+    assert home.stat().st_mode & 0o777 == 0o700
+    assert {path.name for path in home.iterdir()} == {"jwt_secret", "api_token", "internal_token", "relay_secret"}
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in home.iterdir())
+
+
+def test_racing_starts_agree_on_the_secrets(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(lambda _: resolve_secrets(settings).api_token.get_secret_value(), range(64)))
+    assert len(set(found)) == 1
+    assert not list((tmp_path / "secrets").glob(".*"))
+
+
+def test_given_secrets_win_and_jwks_needs_none_of_its_own(tmp_path: Path) -> None:
+    secrets = resolve_secrets(
+        Settings(
+            data_dir=tmp_path, api_token=SecretStr(LONG), jwt_jwks_url="https://k", jwt_issuer="i", jwt_audience="a"
+        )
+    )
+    assert secrets.api_token.get_secret_value() == LONG
+    assert secrets.jwt_secret is None
+    assert {path.name for path in (tmp_path / "secrets").iterdir()} == {"internal_token", "relay_secret"}
+
+
+def test_a_secret_others_may_read_or_that_is_cut_short_is_refused(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    resolve_secrets(settings)
+    path = tmp_path / "secrets" / "api_token"
+    path.chmod(0o644)
+    with pytest.raises(SettingsError, match="chmod 600"):
+        resolve_secrets(settings)
+    path.chmod(0o600)
+    path.write_text("short")
+    with pytest.raises(SettingsError, match="damaged"):
+        resolve_secrets(settings)
+
+
+def test_a_data_directory_that_cannot_be_made_says_which_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingsError, match="HOLDFAST_DATA_DIR"):
+        resolve_secrets(Settings(data_dir=tmp_path / "file"))
+
+
+def test_the_sandbox_env_file_is_private_and_read_line_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "env"
+    path.write_text("# keys\nAPI_KEY=abc=def\n\nexport NAME='two words'\n")
+    with pytest.raises(SettingsError, match="chmod 600"):
+        read_sandbox_env(path)
+    path.chmod(0o600)
+    assert read_sandbox_env(path) == {"API_KEY": "abc=def", "NAME": "two words"}
+    path.write_text("no equals\n9X=1\nGOOD=1")
+    with pytest.raises(SettingsError) as caught:
+        read_sandbox_env(path)
+    assert [re.search(r"line (\d)", line)[1] for line in caught.value.problems] == ["1", "2"]  # type: ignore[index]
+    with pytest.raises(SettingsError, match="cannot be read"):
+        read_sandbox_env(tmp_path / "absent")
+
+
+def test_the_second_gateway_of_a_data_directory_is_told_who_holds_it(tmp_path: Path) -> None:
+    with DataDirLock(tmp_path) as lock:
+        lock.note_address("http://127.0.0.1:8080")
+        with (
+            pytest.raises(DataDirBusy, match=rf"pid {os.getpid()}, since .*http://127.0.0.1:8080"),
+            DataDirLock(tmp_path),
+        ):
+            pass
+    with DataDirLock(tmp_path):
+        note = read_note(tmp_path)
+        assert note is not None
+        assert "address" not in note
+    assert read_note(tmp_path) is None
+    assert read_note(tmp_path / "nowhere") is None
+
+
+def test_a_killed_holder_leaves_the_data_directory_free(tmp_path: Path) -> None:
+    program = (
+        "import pathlib, sys, time\nfrom gateway.datadir import DataDirLock\n"
+        f"with DataDirLock(pathlib.Path({str(tmp_path)!r})):\n"
+        "    sys.stdout.write('held\\n'); sys.stdout.flush(); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(DataDirBusy, match=f"pid {holder.pid}"), DataDirLock(tmp_path):
+            pass
+        holder.kill()
+    with DataDirLock(tmp_path):
+        pass
+
+
+def test_importing_the_settings_loads_nothing_heavy() -> None:
+    program = "import sys, gateway.settings; sys.stdout.write(' '.join(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"pydantic", "structlog", "jwt", "starlette", "httpx", "uvicorn", "asyncio"} & set(loaded)
