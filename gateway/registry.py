@@ -1,0 +1,318 @@
+"""Every loaded session: found or started, supervised, put to sleep, let go.
+
+A session's crash stops here: it is logged, its viewers are told to come back, and the next to ask for it gets it
+loaded anew from what is stored. What the registry does for itself (the reaper, finding old sandboxes) has no such
+edge: if it fails, the gateway ends in order (`on_death`).
+"""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from random import Random
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import structlog
+
+from gateway.close_codes import CloseCode
+from gateway.errors import ApiError
+from gateway.session.actor import SessionActor
+from gateway.session.description import Place, describe
+from gateway.session.life import ASLEEP
+from gateway.session.ports import SessionLimits, SessionMetrics
+from gateway.session.state import SessionSpec, SessionState, SessionStatus, Wish, spec_members
+from persistence.backoff import delay
+from persistence.errors import StoreUnavailable
+from persistence.ports import MessageStore
+from persistence.queue import PersistenceQueue
+from persistence.record import Record, Session, Status, Write
+from sandbox.ports import SandboxProvider
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+REATTACH_AT_ONCE = 8
+UNLOAD_SECONDS = 300.0
+UNANSWERED_LOADED = 1000
+LARGEST_RETRY_SECONDS = 5.0
+
+
+class SessionRegistry:
+    def __init__(
+        self,
+        store: MessageStore,
+        queue: PersistenceQueue,
+        provider: SandboxProvider,
+        limits: SessionLimits,
+        metrics: SessionMetrics,
+        *,
+        agent: tuple[str, ...],
+        on_death: Callable[[BaseException], None],
+        rng: Random | None = None,
+        utcnow: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._queue = queue
+        self._provider = provider
+        self._limits = limits
+        self._metrics = metrics
+        self._agent = agent
+        self._on_death = on_death
+        self._rng = rng or Random()
+        self._utcnow = utcnow
+        self._actors: dict[str, SessionActor] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._loading: dict[str, asyncio.Future[SessionActor | None]] = {}
+        self._envs: dict[str, Mapping[str, str]] = {}
+        self._group = asyncio.TaskGroup()
+        self._keepers: list[asyncio.Task[None]] = []
+        self._beside: set[asyncio.Task[None]] = set()
+        self.draining = False
+
+    async def __aenter__(self) -> Self:
+        await self._provider.open()
+        await self._group.__aenter__()
+        self._keep(self._reap(), "reaper")
+        self._keep(self._find_old_sandboxes(), "reattach")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in [*self._keepers, *self._tasks.values(), *self._beside]:
+            task.cancel()
+        await self._group.__aexit__(None, None, None)
+        await self._provider.close()
+
+    # -- finding and making -------------------------------------------------------------------------------------------
+
+    async def find(self, session_id: str) -> SessionActor | None:
+        """The session, loaded if need be; None if there is none. Raises StoreUnavailable."""
+        actor = self._actors.get(session_id)
+        if actor is not None:
+            return actor
+        if session_id not in self._loading:
+            self._loading[session_id] = loading = asyncio.ensure_future(self._load(session_id))
+            loading.add_done_callback(lambda _: self._loading.pop(session_id, None))
+        return await asyncio.shield(self._loading[session_id])
+
+    async def create(self, session_id: str, user_id: str, wish: Wish) -> SessionActor:
+        """The user's session of that id: a new one, the one there is, or an archived one brought back."""
+        if self.draining:
+            raise ApiError(503, "draining", "the gateway is shutting down: try again in a few seconds")
+        spec, state = SessionSpec(**spec_members(wish)), SessionState(last_active=self._utcnow())
+        session = Session(session_id, user_id, self._utcnow(), spec.to_json(), state.to_json())
+        kept = await self._store.create(session)
+        if kept.user_id != user_id:
+            raise ApiError(409, "taken", "this session id is taken: choose another")
+        actor = await self.find(session_id)
+        assert actor is not None, "it was created a moment ago"
+        if wish.env:
+            actor.give_env(wish.env)
+        if actor.conversation.state.status is SessionStatus.ARCHIVED:
+            actor.revive(wish)
+        actor.life.want_agent()
+        return actor
+
+    async def attach_or_create(self, session_id: str, user_id: str) -> SessionActor:
+        """For HOLDFAST_CREATE_ON_ATTACH: an unknown id becomes the user's own, asleep until somebody speaks."""
+        state = SessionState(last_active=self._utcnow())
+        session = Session(session_id, user_id, self._utcnow(), SessionSpec().to_json(), state.to_json())
+        await self._store.create(session)
+        actor = await self.find(session_id)
+        assert actor is not None, "it was created a moment ago"
+        return actor
+
+    async def describe_all(self, user_id: str | None) -> list[dict[str, Any]]:
+        place = Place(self._provider.name, self._provider.level)
+        described = []
+        for kept in await self._store.sessions(user_id):
+            if (actor := self._actors.get(kept.id)) is not None:
+                described.append(actor.describe())
+                continue
+            spec, state = SessionSpec.from_json(kept.spec), SessionState.from_json(kept.state)
+            described.append(describe(kept.id, kept.user_id, kept.created_at, kept.last_seq, spec, state, place))
+        return described
+
+    async def _load(self, session_id: str) -> SessionActor | None:
+        await self._barrier(session_id)
+        loaded = await self._store.load(session_id)
+        if loaded is None:
+            return None
+        actor = SessionActor(
+            loaded,
+            await self._unanswered(loaded.session),
+            store=self._store,
+            queue=self._queue,
+            provider=self._provider,
+            agent=self._agent,
+            envs=self._envs,
+            limits=self._limits,
+            metrics=self._metrics,
+            spawn=self._spawn,
+            purge=self._purge,
+            rng=self._rng,
+            utcnow=self._utcnow,
+        )
+        self._actors[session_id] = actor
+        self._tasks[session_id] = self._group.create_task(self._supervise(actor), name=f"session {session_id}")
+        if actor.conversation.state.status in (SessionStatus.RUNNING, SessionStatus.STARTING):
+            actor.life.recover()
+        elif len(actor.conversation.window):
+            actor.life.want_agent()
+        return actor
+
+    async def _barrier(self, session_id: str) -> None:
+        """Wait for what an earlier actor of this session still has in the queue: its numbers are not loaded half."""
+        if self._queue.depth:
+            settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._queue.put(
+                Write(session_id), lambda _: None if settled.done() else settled.set_result(None), refusable=False
+            )
+            await settled
+
+    async def _unanswered(self, session: Session) -> list[Record]:
+        """Messages the agent has and has not answered."""
+        answered = SessionState.from_json(session.state).answered
+        records = await self._store.messages(
+            session.id, after=answered, before=session.delivered + 1, limit=UNANSWERED_LOADED
+        )
+        # A page that ends at `before` begins where it likes when `after` is 0; what was answered is not in it either
+        # way.
+        return [record for record in records if record.type == "message" and record.status == Status.DELIVERED]
+
+    # -- supervising --------------------------------------------------------------------------------------------------
+
+    async def _supervise(self, actor: SessionActor) -> None:
+        try:
+            await actor.run()
+        except Exception:
+            log.exception("session.crashed", session_id=actor.id)
+        finally:
+            self._forget(actor)
+
+    def _forget(self, actor: SessionActor) -> None:
+        if self._actors.get(actor.id) is actor:
+            del self._actors[actor.id]
+            self._tasks.pop(actor.id).cancel()
+
+    def _spawn(self, actor: SessionActor, work: Coroutine[Any, Any, None], name: str) -> None:
+        async def beside() -> None:
+            try:
+                await work
+            except StoreUnavailable as error:
+                log.warning("session.store_unavailable", session_id=actor.id, cause=str(error))
+            except Exception:
+                log.exception("session.crashed", session_id=actor.id, work=name)
+                self._forget(actor)
+
+        task = self._group.create_task(beside(), name=name)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+        task.add_done_callback(lambda _: work.close())  # cancelled before its first step, it would never have begun
+
+    async def _purge(self, actor: SessionActor) -> None:
+        self._forget(actor)
+        await self._barrier(actor.id)
+        await self._store.purge(actor.id)
+
+    def _keep(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        async def keep() -> None:
+            try:
+                await work
+            except Exception as error:
+                log.exception("registry.keeper_died", keeper=name)
+                self._on_death(error)
+
+        self._keepers.append(self._group.create_task(keep(), name=name))
+
+    async def _reap(self) -> None:
+        """Put to sleep what is idle; let go of what sleeps and nobody watches."""
+        pause = min(5.0, self._limits.sleep_after / 4)
+        while True:
+            await asyncio.sleep(pause)
+            for actor in list(self._actors.values()):
+                idle = actor.idle_seconds()
+                status = actor.conversation.state.status
+                if status is SessionStatus.RUNNING and idle > self._limits.sleep_after:
+                    self._spawn(actor, self._sleep(actor), f"sleep {actor.id}")
+                elif status in ASLEEP and idle > UNLOAD_SECONDS and not actor.watched:
+                    self._forget(actor)
+
+    async def _sleep(self, actor: SessionActor) -> None:
+        log.info("session.sleeps", session_id=actor.id)
+        await actor.life.stop(SessionStatus.SLEEPING, "idle")
+
+    async def _find_old_sandboxes(self) -> None:
+        """Load what has business of its own: a sandbox that runs, an answer under way, a message that waits."""
+        running = set(await self._provider.running())
+        kept = {session.id: session for session in await self._patiently(self._store.sessions)}
+        waiting = set(await self._patiently(self._store.waiting))
+        for session_id in running:
+            state = SessionState.from_json(kept[session_id].state) if session_id in kept else None
+            if state is None or state.status is SessionStatus.ARCHIVED:
+                log.warning("sandbox.orphan", session_id=session_id)
+                await self._provider.stop(session_id)
+                running = running - {session_id}
+        busy = [
+            session_id
+            for session_id, session in kept.items()
+            if session_id in running or session_id in waiting or not SessionState.from_json(session.state).ended
+        ]
+        gate = asyncio.Semaphore(REATTACH_AT_ONCE)
+
+        async def load(session_id: str) -> None:
+            async with gate:
+                actor = await self._patiently(lambda: self.find(session_id))
+                if actor is None or session_id not in running:
+                    return
+                if actor.conversation.state.status is SessionStatus.ERROR:
+                    actor.life.recover()
+                elif actor.conversation.state.status in ASLEEP:  # its gateway died while it put it to sleep
+                    await self._provider.stop(session_id)
+
+        async with asyncio.TaskGroup() as loading:
+            for session_id in busy:
+                loading.create_task(load(session_id))
+        log.info("registry.ready", sessions=len(kept), running=len(running), loaded=len(busy))
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """A store that is away when the gateway opens is no reason to end: ask again."""
+        for attempt in itertools.count():
+            try:
+                return await ask()
+            except StoreUnavailable as error:
+                if attempt == 0:
+                    log.warning("registry.store_unavailable", cause=str(error))
+                await asyncio.sleep(delay(attempt, base=0.1, cap=5.0, rng=self._rng))
+        raise AssertionError("it is asked until it is answered")
+
+    # -- leaving ------------------------------------------------------------------------------------------------------
+
+    async def drain(self) -> None:
+        """Tell everybody to come back, finish what was read, close with 1012. Sandboxes stay. The caller has the
+        deadline.
+        """
+        self.draining = True
+        actors = list(self._actors.values())
+        for actor in actors:
+            actor.say_goodbye(round(self._rng.uniform(0.5, LARGEST_RETRY_SECONDS), 2))
+        await self._settle(actors)
+        await self._queue.flush(60.0)
+        await self._settle(actors)
+        for actor in actors:
+            actor.audience.close_all(CloseCode.COMING_BACK)
+
+    async def _settle(self, actors: list[SessionActor]) -> None:
+        while any(not actor.quiet for actor in actors):  # noqa: ASYNC110 - every turn of the loop empties inboxes
+            await asyncio.sleep(0.001)
+
+    def stats(self) -> dict[str, float]:
+        windows = [actor.conversation.window for actor in self._actors.values()]
+        return {
+            "sessions_loaded": len(self._actors),
+            "viewers": sum(len(actor.audience) for actor in self._actors.values()),
+            "pending_records": sum(len(window) for window in windows),
+            "pending_bytes": sum(window.queued_bytes for window in windows),
+        }

@@ -1,0 +1,1 @@
+"""One session: its actor, its pending window, its transcript."""

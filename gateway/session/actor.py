@@ -1,0 +1,395 @@
+"""One session: one task, one inbox. Whatever happens to a session happens here, one thing after the other.
+
+Handlers never wait. Whatever waits (starting a sandbox, asking the store) runs beside the actor and posts what came
+of it. The inbox is bounded by its posters: a socket whose frames fill it is not read until there is room; the link is
+slowed by the gate in conversation.py; stores and timers post at most one event for each thing they were given.
+
+If a handler fails, the session fails: its viewers are closed with 1011 and may come back, its neighbours never
+notice, and the next to ask for it loads it from what is stored.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import orjson
+import structlog
+
+from gateway import wire
+from gateway.close_codes import CloseCode
+from gateway.errors import ApiError
+from gateway.events import REDACTOR
+from gateway.framing import frame_text
+from gateway.session.audience import Audience
+from gateway.session.conversation import Accepted, Conversation, Refused, Reply
+from gateway.session.description import Live, Place, describe
+from gateway.session.life import Life
+from gateway.session.output import AgentOutput
+from gateway.session.ports import SessionLimits, SessionMetrics
+from gateway.session.state import SessionStatus, Wish, spec_members
+from gateway.sockets.viewers import Viewer
+from persistence.ports import MessageStore
+from persistence.queue import PersistenceQueue
+from persistence.record import Loaded, Record
+from sandbox.ports import Position, SandboxProvider
+
+log = structlog.get_logger()
+
+JOIN_GRACE_SECONDS = 5.0
+
+
+class SessionActor:
+    def __init__(
+        self,
+        loaded: Loaded,
+        unanswered: Sequence[Record],
+        *,
+        store: MessageStore,
+        queue: PersistenceQueue,
+        provider: SandboxProvider,
+        agent: tuple[str, ...],
+        envs: dict[str, Mapping[str, str]],
+        limits: SessionLimits,
+        metrics: SessionMetrics,
+        spawn: Callable[["SessionActor", Coroutine[Any, Any, None], str], None],
+        purge: Callable[["SessionActor"], Awaitable[None]],
+        rng: Random,
+        utcnow: Callable[[], float] = time.time,
+    ) -> None:
+        self.id = loaded.session.id
+        self.user_id = loaded.session.user_id
+        self.created_at = loaded.session.created_at
+        self.store, self.queue, self.metrics, self.limits, self.rng = store, queue, metrics, limits, rng
+        self.utcnow = utcnow
+        self._provider = provider
+        self._spawn = spawn
+        self._purge = purge
+        self._loop = asyncio.get_running_loop()
+        self.now = self._loop.time
+        self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._bell: asyncio.Future[None] | None = None
+        self._room: asyncio.Event | None = None
+        self._joining: dict[Viewer, tuple[Position | None, float]] = {}
+        self._followers: set[asyncio.Future[None]] = set()
+        self.ended = False
+        self.audience = Audience(frame_text)
+        self.conversation = Conversation(self, loaded, unanswered, self.audience)
+        self.output = AgentOutput(self, self.conversation, loaded.checkpoint)
+        self._envs = envs
+        self.life = Life(self, self.conversation, self.output, provider, agent, lambda: envs.get(self.id))
+
+    # -- the inbox ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Deal with events until the registry cancels this, or one of them fails."""
+        inbox = self._inbox
+        try:
+            while True:
+                if not inbox:
+                    self._bell = self._loop.create_future()
+                    await self._bell
+                    self._bell = None
+                for _ in range(len(inbox)):
+                    handler, arguments = inbox.popleft()
+                    handler(*arguments)
+                if self._joining:
+                    self._admit_joining()
+                if self._room is not None and len(inbox) < self.limits.inbox:
+                    self._room.set()
+                    self._room = None
+                if inbox:
+                    await asyncio.sleep(0)  # others want a turn, too
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self.ended = True
+        self.conversation.close()
+        self.output.close()
+        self.life.let_go()
+        self.audience.close_all(CloseCode.FAILED)
+        for viewer in self._joining:
+            viewer.close(CloseCode.FAILED)
+        for follower in self._followers:
+            if not follower.done():
+                follower.set_result(None)
+
+    def post(self, handler: Callable[..., None], *arguments: Any) -> None:
+        if self.ended:
+            return
+        self._inbox.append((handler, arguments))
+        if self._bell is not None and not self._bell.done():
+            self._bell.set_result(None)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether a socket should be read no further for now; then `wait_for_room`."""
+        return len(self._inbox) >= self.limits.inbox
+
+    async def wait_for_room(self) -> None:
+        if self.crowded:
+            self._room = self._room or asyncio.Event()
+            await self._room.wait()
+
+    def call_at(self, when: float, handler: Callable[[], None]) -> asyncio.TimerHandle:
+        return self._loop.call_at(when, self.post, handler)
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._spawn(self, work, name)
+
+    def told(self, record: Record) -> None:
+        for follower in self._followers:
+            if not follower.done():
+                follower.set_result(None)
+
+    def agent_ready(self) -> None:
+        self.life.agent_ready()
+
+    # -- viewers ------------------------------------------------------------------------------------------------------
+
+    def attach(self, viewer: Viewer, asked: Position | None) -> None:
+        """Welcome a viewer. While it is not known yet which frames can be had (a link is being found again), it
+        waits.
+        """
+        self._joining[viewer] = (asked, self.now() + JOIN_GRACE_SECONDS)
+        self.call_at(self.now() + JOIN_GRACE_SECONDS + 0.01, lambda: None)
+        self._admit_joining()
+
+    def detach(self, viewer: Viewer) -> None:
+        self._joining.pop(viewer, None)
+        self.audience.leave(viewer)
+
+    def _admit_joining(self) -> None:
+        for viewer, (asked, until) in list(self._joining.items()):
+            if self.now() < until and self._still_coming(asked):
+                continue
+            del self._joining[viewer]
+            self._welcome(viewer, asked)
+
+    def _still_coming(self, asked: Position | None) -> bool:
+        talk, ring = self.conversation, self.audience.ring
+        if talk.state.epoch is None or talk.state.ended:
+            return False
+        if ring.epoch != talk.state.epoch:
+            return talk.link is None and talk.state.status in (SessionStatus.RUNNING, SessionStatus.STARTING)
+        return asked is not None and asked.epoch == ring.epoch and asked.offset > ring.end
+
+    def _welcome(self, viewer: Viewer, asked: Position | None) -> None:
+        talk, ring = self.conversation, self.audience.ring
+        meets = asked is not None and asked.epoch == ring.epoch and ring.since(asked.offset) is not None
+        if meets and asked is not None:
+            after = asked.offset
+        elif ring.epoch == talk.state.epoch:
+            # Not `answer_from`: it is ahead of the ring while a `done` waits for its record.
+            after = ring.base if ring.pinned is None else ring.pinned
+        else:
+            after = talk.state.answer_from
+        viewer.send(talk.welcome(after, recovered=None if asked is None else meets))
+        self.audience.join(viewer, min(after, ring.end))
+        viewer.send(wire.dump("connection_status", sandboxStatus=self.life.connection))
+
+    def receive(self, viewer: Viewer, frame: wire.Frame) -> None:
+        """One readable frame of a viewer, but `auth` and `ping`, which end at the socket."""
+        talk = self.conversation
+        talk.touch()
+        match frame.type:
+            case "message":
+                cid = frame.cid or uuid4().hex
+                talk.offer(
+                    cid, role="user", type="message", payload=frame.payload(cid), reply=_ack(viewer, cid), deliver=True
+                )
+                self.life.want_agent()
+            case "permission_response" | "ask_user_answer":
+                cid = frame.cid or uuid4().hex
+                talk.answer(cid, frame, _ack(viewer, cid))
+            case "start":
+                members = {key: value for key, value in frame.body.items() if key not in ("sessionId", "cid", "seq")}
+                talk.save_spec(start=members)
+                self.life.want_agent()
+            case "abort":
+                self._abort(frame.payload("").strip() if frame.cid else b'{"type":"abort"}')
+            case "close":
+                self.life.end_agent()
+
+    def receive_line(self, viewer: Viewer, line: str) -> None:
+        """One raw line. There are no acks on that socket: what is refused closes it, so that nothing is lost
+        silently.
+        """
+
+        def reply(outcome: Accepted | Refused) -> None:
+            if isinstance(outcome, Refused):
+                viewer.close(CloseCode.TOO_MANY, outcome.reason)
+
+        self.conversation.touch()
+        payload = orjson.dumps({"content": line})
+        self.conversation.offer(uuid4().hex, role="user", type="raw", payload=payload, reply=reply, deliver=True)
+        self.life.want_agent()
+
+    def _abort(self, line: bytes = b'{"type":"abort"}') -> None:
+        talk = self.conversation
+        if self.output.abort() and talk.link is not None:
+            talk.link.inject(line)
+            epoch, answered = talk.state.epoch, talk.state.answered
+            self.call_at(self.now() + self.limits.abort_seconds, lambda: self._interrupt(epoch, answered))
+
+    def _interrupt(self, epoch: str | None, answered: int) -> None:
+        talk = self.conversation
+        same_turn = (talk.state.epoch, talk.state.answered) == (epoch, answered)
+        if same_turn and self.output.aborting and self.output.agent_alive and talk.link is not None:
+            log.warning("agent.interrupted", session_id=self.id)
+            talk.link.interrupt()
+
+    def say_goodbye(self, retry_after: float) -> None:
+        """The gateway leaves: read no further, and say when to come back. What was read before is still dealt with."""
+        for viewer in [*self._joining, *self.audience]:
+            viewer.outlet.pause_reading()
+            viewer.send(wire.dump("going_away", retryAfter=retry_after))
+
+    @property
+    def quiet(self) -> bool:
+        """Whether everything that was posted has been dealt with."""
+        return not self._inbox
+
+    @property
+    def watched(self) -> bool:
+        return bool(len(self.audience) or self._joining or self._followers)
+
+    # -- what the HTTP routes ask -------------------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        talk = self.conversation
+        live = Live(self.life.connection, len(self.audience), len(talk.window), talk.last_active)
+        place = Place(self._provider.name, self._provider.level)
+        state = replace(talk.state, status=self.life.status)
+        return describe(self.id, self.user_id, self.created_at, talk.last_durable, talk.spec, state, place, live)
+
+    def idle_seconds(self) -> float:
+        """How long nobody did anything; 0 while an answer is owed or something waits."""
+        talk = self.conversation
+        if self.output.answering or len(talk.window):
+            return 0.0
+        return self.now() - talk.active_at
+
+    async def wake(self) -> dict[str, Any]:
+        self._refuse_archived()
+        self.conversation.touch()
+        await self.life.wake_by_name()
+        return self.describe()
+
+    async def sleep(self) -> dict[str, Any]:
+        self._refuse_archived()
+        if self.conversation.state.status is SessionStatus.PAUSED:
+            raise ApiError(409, "paused", "the session is paused: its sandbox does not run")
+        await self.life.stop(SessionStatus.SLEEPING)
+        return self.describe()
+
+    async def pause(self) -> dict[str, Any]:
+        self._refuse_archived()
+        await self.life.stop(SessionStatus.PAUSED)
+        return self.describe()
+
+    def give_env(self, env: Mapping[str, str]) -> None:
+        """Secrets for the next start of the sandbox. They stay in memory, and out of every log."""
+        REDACTOR.remove(*self._envs.get(self.id, {}).values())
+        REDACTOR.add(*env.values())
+        self._envs[self.id] = env
+        if self.conversation.spec.has_env != bool(env):
+            self.conversation.save_spec(has_env=bool(env))
+
+    async def resume(self, env: Mapping[str, str] | None) -> dict[str, Any]:
+        self._refuse_archived()
+        self.conversation.touch()
+        if env is not None:
+            self.give_env(env)
+        await self.life.resume()
+        return self.describe()
+
+    async def abort(self) -> dict[str, Any]:
+        self._refuse_archived()
+        self._abort()
+        return self.describe()
+
+    async def destroy(self, purge: bool) -> dict[str, Any]:
+        """End the session: its sandbox, its workspace, its viewers; with `purge` its conversation too."""
+        if self.conversation.state.status is not SessionStatus.ARCHIVED:
+            await self.life.destroy()
+        REDACTOR.remove(*self._envs.pop(self.id, {}).values())
+        self.audience.close_all(CloseCode.FINISHED)
+        described = self.describe()
+        if purge:
+            await self._purge(self)
+        return described
+
+    def revive(self, wish: Wish) -> None:
+        """An archived session is created again: the conversation goes on, the workspace is new."""
+        self.conversation.save_spec(**spec_members(wish))
+        self.life.revive()
+
+    def _refuse_archived(self) -> None:
+        if self.conversation.state.status is SessionStatus.ARCHIVED:
+            raise ApiError(409, "archived", "the session is archived: create it again to revive its conversation")
+
+    async def post_record(
+        self, *, role: str, type: str, content: Any, metadata: dict[str, Any] | None, cid: str | None, deliver: bool
+    ) -> tuple[str, int]:
+        """Store a record for a service, and deliver it if asked; returns its message id and seq."""
+        self._refuse_archived()
+        cid = cid or uuid4().hex
+        body: dict[str, Any] = {"type": type, "cid": cid, "content": content}
+        if metadata is not None:
+            body["metadata"] = metadata
+        done: asyncio.Future[Accepted | Refused] = self._loop.create_future()
+
+        def reply(outcome: Accepted | Refused) -> None:
+            if not done.done():
+                done.set_result(outcome)
+
+        def offer() -> None:
+            self.conversation.touch()
+            payload = orjson.dumps(body)
+            self.conversation.offer(cid, role=role, type=type, payload=payload, reply=reply, deliver=deliver)
+            if deliver:
+                self.life.want_agent()
+
+        self.post(offer)
+        outcome = await done
+        if isinstance(outcome, Refused):
+            raise ApiError(
+                503 if outcome.reason.startswith("storage") else 429, outcome.reason, _ADVICE[outcome.reason]
+            )
+        return f"{self.id}.{outcome.seq}", outcome.seq
+
+    async def wait_beyond(self, seq: int) -> None:
+        """Return when a record after `seq` is durable, or when this actor has ended."""
+        while self.conversation.last_durable <= seq and not self.ended:
+            follower: asyncio.Future[None] = self._loop.create_future()
+            self._followers.add(follower)
+            try:
+                await follower
+            finally:
+                self._followers.discard(follower)
+
+
+_ADVICE = {
+    "buffer_full": "the sandbox is away and its pending window is full: try again when it is back",
+    "busy": "the agent is behind: try again later",
+    "storage_unavailable": "the store does not answer: try again later",
+    "storage_full": "the disk is full: make room, then try again",
+    "rejected": "the store does not take this record",
+    "archived": "the session is archived: create it again to revive its conversation",
+}
+
+
+def _ack(viewer: Viewer, cid: str) -> Reply:
+    def reply(outcome: Accepted | Refused) -> None:
+        if isinstance(outcome, Accepted):
+            viewer.send(wire.ack(cid, outcome.seq, status=outcome.status))
+        else:
+            viewer.send(wire.nack(cid, outcome.reason, outcome.text or _ADVICE.get(outcome.reason)))
+
+    return reply

@@ -1,0 +1,60 @@
+"""What the agent owes its users, and its users owe the agent. Pure.
+
+A delivered message is owed an answer until a `done` comes; each `done` answers the oldest. A permission or a question
+is open until the first answer; the second is told that it came too late. When the agent process ends, nobody owes
+anybody anything any more: what was open is named once, and gone.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+from persistence.record import Record
+
+REMEMBERED = 1000  # answered requests, so that a late answer hears `already_answered`
+
+
+class Debts:
+    def __init__(self, unanswered: Iterable[tuple[int, str]], open_requests: dict[str, Record]) -> None:
+        self._unanswered = deque(unanswered)
+        self._open = dict(open_requests)
+        self._answered: dict[str, None] = {}
+
+    @property
+    def unanswered(self) -> int:
+        return len(self._unanswered)
+
+    @property
+    def open(self) -> list[Record]:
+        return list(self._open.values())
+
+    def deliver(self, seq: int, cid: str) -> None:
+        self._unanswered.append((seq, cid))
+
+    def done(self) -> int | None:
+        """Return the seq of the message that this `done` answers."""
+        return self._unanswered.popleft()[0] if self._unanswered else None
+
+    def ask(self, request_id: str, record: Record) -> None:
+        """A request is open. Asked again, perhaps by a new process: its newest record is the one to answer."""
+        self._open[request_id] = record
+        self._answered.pop(request_id, None)
+
+    def answer(self, request_id: str, type: str) -> Record | str:
+        """Close the request and return its record, or the reason why it cannot be answered."""
+        record = self._open.get(request_id)
+        if record is None or record.type != type:
+            return "already_answered" if request_id in self._answered else "unknown_request"
+        del self._open[request_id]
+        self._answered[request_id] = None
+        if len(self._answered) > REMEMBERED:
+            del self._answered[next(iter(self._answered))]
+        return record
+
+    def end(self, taken: int | None) -> tuple[list[tuple[int, str]], dict[str, Record]]:
+        """The process is gone: return what it did not answer, and what it still wanted to know. Messages above `taken`
+        were never its own (None: all were): another process has them, and owes their answers."""
+        gone = [(seq, cid) for seq, cid in self._unanswered if taken is None or seq <= taken]
+        for _ in gone:
+            self._unanswered.popleft()
+        open_requests, self._open = self._open, {}
+        return gone, open_requests

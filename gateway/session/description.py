@@ -1,0 +1,59 @@
+"""A session as the API shows it. Pure."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.session.state import SessionSpec, SessionState, SessionStatus
+from gateway.wire import iso
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What only a loaded session knows."""
+
+    connection: str
+    viewers: int
+    pending: int
+    last_active: float
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    provider: str
+    level: str
+
+
+def describe(
+    session_id: str,
+    user_id: str,
+    created_at: float,
+    last_seq: int,
+    spec: SessionSpec,
+    state: SessionState,
+    place: Place,
+    live: Live | None = None,
+) -> dict[str, Any]:
+    live = live or Live("sleeping", 0, 0, state.last_active or created_at)
+    return {
+        "id": session_id,
+        "userId": user_id,
+        "status": state.status,
+        "reason": state.reason or None,
+        "sandboxStatus": live.connection,
+        "provider": place.provider,
+        "level": place.level,
+        "incarnation": state.incarnation,
+        "viewers": live.viewers,
+        "pending": live.pending,
+        "lastSeq": last_seq,
+        "createdAt": iso(created_at),
+        "lastActiveAt": iso(live.last_active),
+        "hasWorkspace": state.incarnation > 0 and state.status is not SessionStatus.ARCHIVED,
+        "title": spec.title,
+        "metadata": spec.metadata,
+        "network": spec.network,
+        "agent": list(spec.agent) if spec.agent else None,
+        "repoUrl": spec.repo_url,
+        "repoBranch": spec.repo_branch,
+        "sync": {"state": "idle"},
+    }

@@ -1,0 +1,59 @@
+"""One ear for one link: what is heard goes through the session's inbox, and only while this is the link that counts."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from gateway.session.output import AgentOutput
+from sandbox.ports import AgentExit, Hello
+
+
+class Listener(Protocol):
+    """Whoever the link belongs to. `heard` posts to the inbox; the others are what it posts."""
+
+    output: AgentOutput
+
+    def heard(self, ear: "Ear", handler: Callable[..., None], arguments: tuple[Any, ...]) -> None: ...
+    def said_hello(self, hello: Hello) -> None: ...
+    def agent_exited(self, exit: AgentExit) -> None: ...
+    def had_problem(self, reason: str) -> None: ...
+    def lost(self, reason: str) -> None: ...
+
+
+class Ear:
+    """Hears one link. What it hears before `open` waits: the link is not in its place yet."""
+
+    def __init__(self, life: Listener) -> None:
+        self._life = life
+        self._early: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = []
+
+    def open(self) -> None:
+        early, self._early = self._early or [], None
+        for handler, arguments in early:
+            self._life.heard(self, handler, arguments)
+
+    def _pass_on(self, handler: Callable[..., None], *arguments: Any) -> None:
+        if self._early is not None:
+            self._early.append((handler, arguments))
+        else:
+            self._life.heard(self, handler, arguments)
+
+    def on_hello(self, hello: Hello) -> None:
+        self._pass_on(self._life.said_hello, hello)
+
+    def on_epoch(self, epoch: str, base: int) -> None:
+        self._pass_on(self._life.output.on_epoch, epoch, base)
+
+    def on_frames(self, epoch: str, first: int, lines: Sequence[bytes]) -> None:
+        self._pass_on(self._life.output.on_frames, epoch, first, lines)
+
+    def on_exit(self, exit: AgentExit) -> None:
+        self._pass_on(self._life.agent_exited, exit)
+
+    def on_taken(self, seq: int) -> None:
+        self._pass_on(self._life.output.on_taken, seq)
+
+    def on_problem(self, reason: str) -> None:
+        self._pass_on(self._life.had_problem, reason)
+
+    def on_lost(self, reason: str) -> None:
+        self._pass_on(self._life.lost, reason)

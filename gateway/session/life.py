@@ -1,0 +1,389 @@
+"""A session's sandbox: woken by intent, kept while it is used, found again after a cut, put to sleep when nobody
+needs it.
+
+One thing at a time happens to a sandbox: everything here that waits does so under one lock. What the link tells goes
+through the session's inbox like everything else. Whoever ends five times in five minutes, agent or sandbox, is left
+alone until somebody asks for it by name (`wake`, `resume`) or the five minutes are over: the session is `error` and
+says why.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import structlog
+
+from gateway import wire
+from gateway.errors import ApiError
+from gateway.session.conversation import Conversation
+from gateway.session.ear import Ear
+from gateway.session.output import AgentOutput
+from gateway.session.ports import Host
+from gateway.session.state import SessionStatus
+from persistence.backoff import delay
+from sandbox.ports import AgentExit, Hello, LinkRefused, Position, SandboxFailed, SandboxProvider, SandboxSpec
+
+log = structlog.get_logger()
+
+ASLEEP = (SessionStatus.SLEEPING, SessionStatus.PAUSED, SessionStatus.ARCHIVED, SessionStatus.NEEDS_ENV)
+
+
+class Life:
+    def __init__(
+        self,
+        host: Host,
+        conversation: Conversation,
+        output: AgentOutput,
+        provider: SandboxProvider,
+        agent: tuple[str, ...],
+        env: Callable[[], Mapping[str, str] | None],
+    ) -> None:
+        self._host = host
+        self.talk = conversation
+        self.output = output
+        self._provider = provider
+        self._agent = agent
+        self._env = env
+        self._lock = asyncio.Lock()
+        self._ear: Ear | None = None
+        self._crashes: deque[float] = deque()
+        self._restart: Any = None
+        self._rising = False  # a task brings the sandbox up, or back
+        self._greeted = True  # False while a link is there and has not said hello
+        self._wanted = False  # somebody wants an agent; seen to when the link has said hello
+        self._lost_again = False  # a link was lost before the task that brought it had ended
+        self._stopping = False
+        self._closing = False
+        self._ended = asyncio.Event()
+        self._told = ""
+
+    # -- words for the outside ----------------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> SessionStatus:
+        """The status to show: a sandbox about to be started is starting."""
+        status = self.talk.state.status
+        return SessionStatus.STARTING if self._rising and status is SessionStatus.SLEEPING else status
+
+    @property
+    def connection(self) -> str:
+        """`connected`, `connecting`, `sleeping` or `disconnected`."""
+        if self.output.agent_alive:
+            return "connected"
+        if self.status in ASLEEP:
+            return "sleeping"
+        rising = self._rising or self._restart is not None or not self._greeted
+        return "connecting" if rising or self.output.agent_starting else "disconnected"
+
+    def tell_connection(self) -> None:
+        if (word := self.connection) != self._told:
+            self._told = word
+            self.talk.audience.tell(wire.dump("connection_status", sandboxStatus=word))
+
+    def _become(self, status: SessionStatus, reason: str = "", **changes: Any) -> None:
+        if self.talk.state.status is not status or changes:
+            self.talk.save(status=status, reason=reason, **changes)
+            self.talk.audience.tell(wire.dump("session_status", status=status, reason=reason or None))
+        self.tell_connection()
+
+    # -- intent -------------------------------------------------------------------------------------------------------
+
+    def want_agent(self) -> None:
+        """Somebody has something for the agent: see to it that one runs. Returns at once."""
+        talk = self.talk
+        if self.output.agent_alive or self._stopping or self._restart is not None or self._crash_looping():
+            return
+        if talk.state.status in (SessionStatus.SLEEPING, SessionStatus.ERROR):
+            self._rise(self.wake)
+        elif talk.link is not None:
+            self._start_agent()
+
+    def _rise(self, work: Callable[[], Any]) -> None:
+        async def bring_up() -> None:
+            try:
+                await work()
+            finally:
+                self._rising = False
+                self.tell_connection()
+            if self._lost_again:
+                self._rise(self._recover)
+
+        if not self._rising:
+            self._rising, self._lost_again = True, False
+            self.tell_connection()
+            self._host.spawn(bring_up(), f"rise {self.talk.id}")
+
+    async def wake(self) -> None:
+        """Start the sandbox if it is not there; returns when its bridge answers, or the session says why not."""
+        talk = self.talk
+        async with self._lock:
+            if talk.state.status in (SessionStatus.PAUSED, SessionStatus.ARCHIVED):
+                return
+            if talk.link is not None:
+                self._become(SessionStatus.RUNNING)
+                self._start_agent()
+                return
+            env = self._env()
+            if talk.spec.has_env and env is None:
+                self._become(
+                    SessionStatus.NEEDS_ENV, "its envVars are gone with the last gateway: resume with {envVars}"
+                )
+                return
+            began = self._host.now()
+            incarnation = talk.state.incarnation + 1
+            self._become(SessionStatus.STARTING, incarnation=incarnation)
+            spec = SandboxSpec(
+                session_id=talk.id,
+                incarnation=incarnation,
+                agent=talk.spec.agent or self._agent,
+                network=talk.spec.network,
+                env=env or {},
+                repo_url=talk.spec.repo_url,
+                repo_branch=talk.spec.repo_branch,
+            )
+            try:
+                await self._provider.start(spec)
+                await self._attach(start_agent=True)
+            except (SandboxFailed, LinkRefused) as error:
+                self._failed(str(error))
+                return
+            self._host.metrics.sandboxes_created.inc()
+            self._host.metrics.wake_seconds.observe(self._host.now() - began)
+            self._become(SessionStatus.RUNNING)
+
+    def _failed(self, reason: str) -> None:
+        log.warning("sandbox.failed", session_id=self.talk.id, cause=reason)
+        self._crashes.append(self._host.now())
+        self.talk.forget_unsure()
+        self.output.in_order(lambda: self.output.end_epoch(None, reason))
+        self._become(SessionStatus.ERROR, reason)
+        self.talk.audience.tell(wire.dump("error", code="sandbox_failed", error=reason))
+        if len(self.talk.window):
+            self._again_later()
+
+    def recover(self) -> None:
+        """Loaded while its sandbox should run: find it again. If it is gone, sleep, but for what still waits."""
+
+        async def reattach() -> None:
+            async with self._lock:
+                if self.talk.link is None and not await self._reach():
+                    self._gone("its sandbox ended")
+            if len(self.talk.window):
+                await self.wake()
+
+        self._rise(reattach)
+
+    async def _reach(self) -> bool:
+        for attempt in range(self._host.limits.link_attempts):
+            if self.talk.id not in await self._provider.running():
+                return False
+            try:
+                await self._attach(start_agent=False)
+            except LinkRefused as error:
+                log.info("link.refused", session_id=self.talk.id, attempt=attempt, cause=str(error))
+                await asyncio.sleep(delay(attempt, base=0.1, cap=2.0, rng=self._host.rng))
+            else:
+                self._become(SessionStatus.RUNNING)
+                return True
+        return False
+
+    def _gone(self, reason: str) -> None:
+        talk = self.talk
+        if not talk.state.ended and not len(talk.window.unsure()):
+            self.output.in_order(lambda: self.output.end_epoch(None, reason))
+        if talk.state.status not in ASLEEP:
+            self._become(SessionStatus.SLEEPING, reason)
+
+    async def _attach(self, *, start_agent: bool) -> None:
+        talk = self.talk
+        self._ear = ear = Ear(self)
+        after = Position(talk.state.epoch, self.output.received) if talk.state.epoch is not None else None
+        link = await self._provider.connect(talk.id, ear, after)
+        talk.link, self._greeted, self._wanted = link, False, start_agent
+        ear.open()
+
+    def _start_agent(self) -> None:
+        talk = self.talk
+        if not self._greeted:  # it may say that one runs
+            self._wanted = True
+        elif talk.link is not None and not self.output.agent_alive and not self.output.agent_starting:
+            self.output.agent_starting = True
+            talk.link.start(talk.spec.start_line())
+            self.tell_connection()
+
+    # -- what the link tells ------------------------------------------------------------------------------------------
+
+    def heard(self, ear: Ear, handler: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        if ear is self._ear:
+            self._host.post(self._deal, ear, handler, arguments)
+
+    def _deal(self, ear: Ear, handler: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        if ear is self._ear:
+            handler(*arguments)
+
+    def said_hello(self, hello: Hello) -> None:
+        def go_on() -> None:
+            self._greeted = True
+            if not hello.alive and (self._wanted or len(self.talk.window)):
+                self._start_agent()
+
+        self.output.on_hello(hello, go_on)
+
+    def agent_ready(self) -> None:
+        """An agent process runs and can be given lines."""
+        self.tell_connection()
+
+    def agent_exited(self, exit: AgentExit) -> None:
+        self.output.on_exit(exit, lambda: self._after_exit(exit))
+
+    def _after_exit(self, exit: AgentExit) -> None:
+        talk = self.talk
+        self._ended.set()
+        talk.audience.tell(
+            wire.dump("session_status", status="agent_exited", code=exit.code, signal=exit.signal, reason=exit.reason)
+        )
+        self.tell_connection()
+        asked_for = self._closing or self._stopping
+        self._closing = False
+        if self._stopping:
+            return
+        if not asked_for and exit.code != 0:
+            self._crashes.append(self._host.now())
+            if self._crash_looping():
+                self._give_up(exit.reason)
+                return
+            self._again_later()
+        elif len(talk.window):
+            self._again_later()
+
+    def _give_up(self, reason: str) -> None:
+        count, minutes = self._host.limits.crashes, self._host.limits.crash_window / 60
+        text = f"ended {count} times in {minutes:g} minutes, last: {reason}; mend it, then wake the session"
+        log.warning("session.crash_loop", session_id=self.talk.id, cause=reason)
+        self._become(SessionStatus.ERROR, text)
+        self.talk.audience.tell(wire.dump("error", code="crash_loop", error=text))
+
+    def had_problem(self, reason: str) -> None:
+        log.warning("agent.problem", session_id=self.talk.id, cause=reason)
+        self.talk.audience.tell(wire.dump("error", code="agent", error=reason))
+        if self.output.agent_starting:
+            self.output.agent_starting = False
+            self._crashes.append(self._host.now())
+            if self._crash_looping():
+                self._give_up(reason)
+            else:
+                self._again_later()
+
+    def lost(self, reason: str) -> None:
+        log.info("link.lost", session_id=self.talk.id, cause=reason)
+        self._drop_link()
+        if not self._stopping:
+            self._lost_again = True
+            self._rise(self._recover)
+
+    async def _recover(self) -> None:
+        """The link is gone. Either only the link, or the whole sandbox: then it is started anew."""
+        async with self._lock:
+            if self.talk.link is not None or self.talk.state.status in ASLEEP or await self._reach():
+                return
+            self._crashes.append(self._host.now())
+            self._become(SessionStatus.SLEEPING, "its sandbox ended")
+        if self._crash_looping():
+            self.talk.forget_unsure()
+            self.output.in_order(lambda: self.output.end_epoch(None, "its sandbox ended"))
+            self._give_up("its sandbox ended")
+        else:
+            await self.wake()
+
+    def _drop_link(self) -> None:
+        self._ear, self._greeted = None, True
+        if self.talk.link is not None:
+            self.talk.link.close()
+        self.output.on_lost()
+        self.tell_connection()
+
+    def _crash_looping(self) -> bool:
+        horizon = self._host.now() - self._host.limits.crash_window
+        while self._crashes and self._crashes[0] < horizon:
+            self._crashes.popleft()
+        return len(self._crashes) >= self._host.limits.crashes
+
+    def _again_later(self) -> None:
+        if self._restart is None and not self._crash_looping():
+            pause = delay(len(self._crashes), base=0.25, cap=10.0, rng=self._host.rng)
+            self._restart = self._host.call_at(self._host.now() + pause, self._again)
+            self.tell_connection()
+
+    def _again(self) -> None:
+        self._restart = None
+        self.want_agent()
+        self.tell_connection()
+
+    # -- by request ---------------------------------------------------------------------------------------------------
+
+    async def wake_by_name(self) -> None:
+        if self.talk.state.status is SessionStatus.PAUSED:
+            raise ApiError(409, "paused", "the session is paused: POST .../resume")
+        self._crashes.clear()
+        await self.wake()
+
+    async def resume(self) -> None:
+        """Out of `paused`, `needs_env` or `error`."""
+        self._crashes.clear()
+        if self.talk.state.status in (SessionStatus.PAUSED, SessionStatus.NEEDS_ENV):
+            self._become(SessionStatus.SLEEPING)
+        await self.wake()
+
+    def end_agent(self) -> None:
+        """`close`: the agent process ends, the sandbox stays."""
+        if self.talk.link is not None and self.output.agent_alive:
+            self._closing = True
+            self.talk.link.stop_agent()
+
+    async def stop(self, to: SessionStatus, reason: str = "") -> None:
+        """Stop the agent, then the sandbox; keep its roots. What waits keeps waiting."""
+        talk = self.talk
+        async with self._lock:
+            self._stopping = True
+            try:
+                if self._restart is not None:
+                    self._restart.cancel()
+                    self._restart = None
+                if talk.link is not None and self.output.agent_alive:
+                    self._ended.clear()
+                    talk.link.stop_agent()
+                    try:
+                        async with asyncio.timeout(self._host.limits.stop_seconds):
+                            await self._ended.wait()
+                    except TimeoutError:
+                        log.warning("agent.stop_timeout", session_id=talk.id)
+                self._drop_link()
+                await self._provider.stop(talk.id)
+                self.output.in_order(lambda: self.output.end_epoch(None, reason or "the sandbox was stopped"))
+                talk.forget_unsure()
+                self._become(to, reason, taker=None)
+            finally:
+                self._stopping = False
+        if to is SessionStatus.SLEEPING and len(talk.window):
+            self.want_agent()
+
+    async def destroy(self) -> None:
+        await self.stop(SessionStatus.ARCHIVED)
+        async with self._lock:
+            await self._provider.destroy(self.talk.id)
+        self.talk.discard_window()
+
+    def revive(self) -> None:
+        self._crashes.clear()
+        self._become(SessionStatus.SLEEPING)
+        self.want_agent()
+
+    def let_go(self) -> None:
+        """The gateway leaves; the sandbox stays."""
+        self._ear = None
+        if self._restart is not None:
+            self._restart.cancel()
+        if self.talk.link is not None:
+            self.talk.link.close()
+            self.talk.link = None

@@ -1,0 +1,331 @@
+"""What the agent says, and what becomes of it: dealt with strictly in the order the link tells it.
+
+An exit means something else before a `done` than after it, so there is one order for everything, and one thing that
+may hold it up: a `done` is passed on when its record is durable, and everything behind it waits for that (the
+*gate*).
+
+A frame goes into the transcript once: those up to `_fed` are in it already, from before a restart, and are only
+shown. The unfinished answer is checkpointed as it grows. The bridge is told to forget at the end of each answer, so
+that after a restart the whole unfinished one can be shown again; one beyond 4 MiB is confirmed piece by piece.
+
+Bounds: `GATED_BYTES` of output behind the gate, after which the link is not read. A crash loses nothing: the bridge
+repeats what was not confirmed, and what was stored is not stored again.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import orjson
+import structlog
+
+from gateway import wire
+from gateway.session.conversation import Conversation
+from gateway.session.ports import Host
+from gateway.session.transcript.chat import ANSWER_RECORDS, Answer, ChatTranscript, Request
+from persistence.record import Status, Write
+from sandbox.ports import AgentExit, Hello, Position
+
+log = structlog.get_logger()
+
+GATED_BYTES = 1 << 20
+CHECKPOINT_SECONDS = 1.0
+CHECKPOINT_BYTES = 64 << 10
+UNCONFIRMED_BYTES = 4 << 20
+
+
+class AgentOutput:
+    def __init__(self, host: Host, conversation: Conversation, checkpoint: bytes) -> None:
+        self._host = host
+        self._talk = conversation
+        self.agent_alive = False
+        self.received = conversation.state.answer_from  # the last frame the link brought, dealt with or not
+        self._transcript = ChatTranscript.restore(checkpoint) if checkpoint else ChatTranscript()
+        self._fed = conversation.state.offset
+        self._events: deque[Callable[[], None]] = deque()
+        self._gated_bytes = 0
+        self._gate = False
+        self.agent_starting = False
+        self._replayed: tuple[str, bool] | None = None  # the newest process at `hello`, until it is announced; alive?
+        self._link_number = 0
+        self._unsaved_bytes = 0
+        self._unconfirmed_bytes = 0
+        self._checkpoint_timer: asyncio.TimerHandle | None = None
+        self._aborting = False
+
+    @property
+    def answering(self) -> bool:
+        """Whether the agent owes somebody an answer."""
+        return bool(self._talk.debts.unanswered) or self._transcript.begun
+
+    def close(self) -> None:
+        self._saved()
+
+    # -- downward: from the link, in its order ------------------------------------------------------------------------
+
+    def on_hello(self, hello: Hello, then: Callable[[], None]) -> None:
+        number = self._link_number
+
+        def said() -> None:
+            self._hello(hello, current=number == self._link_number)
+            self.in_order(lambda: then() if number == self._link_number else None)
+
+        self.in_order(said)
+
+    def on_epoch(self, epoch: str, base: int) -> None:
+        self.received, number = base, self._link_number
+        self.in_order(lambda: self._epoch(epoch, base, current=number == self._link_number))
+
+    def on_frames(self, epoch: str, first: int, lines: Sequence[bytes]) -> None:
+        self.received = first + len(lines) - 1
+        for offset, line in enumerate(lines, first):
+            if self._gate or self._events:
+                self._gated_bytes += len(line)
+                self._events.append(lambda offset=offset, line=line: self._gated_line(offset, line))  # type: ignore[misc]
+            else:
+                self._line(offset, line)
+        if self._gated_bytes > GATED_BYTES and self._talk.link:
+            self._talk.link.pause_reading()
+
+    def on_exit(self, exit: AgentExit, then: Callable[[], None]) -> None:
+        def ended() -> None:
+            if exit.epoch == self._talk.state.epoch and not self._talk.state.ended:
+                self.end_epoch(exit.taken, exit.reason)
+                then()
+
+        self.in_order(ended)
+
+    def on_taken(self, seq: int) -> None:
+        self.in_order(lambda: self._talk.delivered(self._talk.window.taken(seq)))
+
+    def on_lost(self) -> None:
+        """The link is gone; what it brought before that still counts."""
+        self._talk.link = None
+        self.agent_alive = self.agent_starting = False
+        self._replayed = None
+        self._link_number += 1  # what is still held up was told by a link that is gone
+        self._talk.window.disconnect(self._host.now())
+        self._talk.watch_expiry()
+
+    def in_order(self, event: Callable[[], None]) -> None:
+        """Do `event` after everything the link has told so far."""
+        if self._gate or self._events:
+            self._events.append(event)
+        else:
+            event()
+
+    def _gated_line(self, offset: int, line: bytes) -> None:
+        self._gated_bytes -= len(line)
+        self._line(offset, line)
+
+    def _open_gate(self) -> None:
+        self._gate = False
+        while self._events and not self._gate:
+            self._events.popleft()()
+        if self._gated_bytes <= GATED_BYTES and self._talk.link:
+            self._talk.link.resume_reading()
+
+    def _hello(self, hello: Hello, *, current: bool) -> None:
+        if self._talk.state.taker not in (None, hello.taker):
+            self._talk.forget_unsure()
+        if current:
+            self.agent_starting = False
+            self._replayed = None if hello.epoch is None else (hello.epoch, hello.alive)
+        self._talk.delivered(self._talk.window.settle(hello.taken))
+        if hello.epoch is None:  # whatever was taken, no process is left to have it
+            self.end_epoch(None, "its sandbox ended")
+        if self._talk.state.taker != hello.taker:
+            # Durable before anything is sent: otherwise a restart could not tell that it may have been.
+            self._gate = True
+            self._talk.put(Write(self._talk.id, state=self._talk.next_state(taker=hello.taker)), self._open_gate)
+
+    def _epoch(self, epoch: str, base: int, *, current: bool) -> None:
+        if epoch != self._talk.state.epoch:
+            if not self._talk.state.ended:
+                self.end_epoch(None, "another agent process took its place")
+            self._transcript, self._fed = ChatTranscript(), base
+            state = self._talk.next_state(epoch=epoch, ended=False, offset=base, answer_from=base)
+            spec = None
+            if self._talk.spec.start is not None and not self._talk.spec.started:
+                self._talk.spec = replace(self._talk.spec, started=True)
+                spec = self._talk.spec.to_json()
+            self._talk.put(Write(self._talk.id, state=state, spec=spec, checkpoint=b""))
+            self._begin_stream(epoch, base, hole=False)
+        elif self._talk.audience.ring.epoch != epoch or self._talk.audience.ring.end != base:
+            self._fed = max(self._fed, base)
+            self._begin_stream(epoch, base, hole=True)
+        if current and self._is_live(epoch):
+            self.agent_alive, self.agent_starting = True, False
+            self._talk.window.connect()
+            self._host.agent_ready()
+            self._talk.pump()
+
+    def _is_live(self, epoch: str) -> bool:
+        """Whether a process that is announced may be given lines: those before the newest at `hello` ended long ago,
+        and what is begun after it was begun just now.
+        """
+        if self._replayed is None:
+            return True
+        newest, alive = self._replayed
+        if epoch != newest:
+            return False
+        self._replayed = None
+        return alive
+
+    def _begin_stream(self, epoch: str, base: int, *, hole: bool) -> None:
+        """Announce that frames of `epoch` follow; whoever missed some before them is told so."""
+        lost = self._talk.audience.restart(epoch, base)
+        self._unconfirmed_bytes = 0
+        for viewer in self._talk.audience:
+            viewer.send(self._talk.welcome(base, recovered=False if hole or viewer in lost else None))
+
+    def _line(self, offset: int, line: bytes) -> None:
+        self._talk.touch()
+        body = wire.read_agent_frame(line)
+        kind = body.get("type") if body is not None else None
+        self._host.metrics.frames_relayed.inc()
+        if kind in wire.OWN_TYPES:
+            log.warning("agent.frame_refused", session_id=self._talk.id, offset=offset, type=kind)
+            self._fed = max(self._fed, offset)
+            self._talk.audience.relay(b"", line)
+            return
+        if body is not None and offset > self._fed:
+            due = self._transcript.feed(body, line)
+            self._fed = offset
+            if isinstance(due, Answer):
+                self._store_answer(offset, line, due)
+                return
+            if isinstance(due, Request):
+                self._store_request(offset, due)
+        elif body is not None and kind == "done":  # an old one, on its way into the ring only
+            seq = self._talk.ledger.seq_of(f"agent:{self._talk.state.epoch}:{offset}") or 0
+            self._talk.audience.relay(wire.done_frame(offset, body, f"{self._talk.id}.{seq}", seq), line)
+            self._talk.audience.ring.pin(offset)
+            return
+        self._fed = max(self._fed, offset)
+        self._talk.audience.relay(wire.numbered(offset, line, is_frame=body is not None), line)
+        self._note_progress(len(line))
+
+    def _store_answer(self, offset: int, line: bytes, answer: Answer) -> None:
+        if not self._talk.debts.unanswered:  # its `taken` may be behind it on the wire
+            self._talk.delivered(
+                self._talk.window.taken(min((entry.seq for entry in self._talk.window.unsure()), default=0))
+            )
+        answered = self._talk.debts.done() or self._talk.state.answered
+        metadata = answer.done.get("metadata")
+        aborted = self._aborting or (isinstance(metadata, dict) and metadata.get("aborted") is True)
+        self._aborting = False
+        state = self._talk.next_state(offset=offset, answer_from=offset, answered=answered)
+        record = self._talk.agent_record(str(offset), answer.payload, Status.ABORTED if aborted else Status.COMPLETE)
+        position = Position(str(self._talk.state.epoch), offset)
+        self._gate = True
+
+        def stored() -> None:
+            self._talk.record_told(record)
+            self._talk.audience.relay(wire.done_frame(offset, answer.done, record.id, record.seq), line)
+            self._talk.audience.ring.pin(offset)
+            self._unconfirmed_bytes = 0
+            self._confirm(position)
+            self._open_gate()
+
+        self._talk.put(Write(self._talk.id, append=record, state=state, checkpoint=b""), stored)
+        self._saved()
+
+    def _store_request(self, offset: int, request: Request) -> None:
+        record = replace(self._talk.agent_record(str(offset), request.payload, Status.OPEN), type=request.type)
+        self._talk.debts.ask(request.request_id, record)
+        write = Write(
+            self._talk.id, append=record, state=self._talk.next_state(offset=offset), checkpoint=self._so_far()
+        )
+        self._talk.put(write, lambda: self._talk.record_told(record))
+
+    def end_epoch(self, taken: int | None, reason: str) -> None:
+        """The agent process is gone: what it had and did not finish is told, and its last words are kept."""
+        self.agent_alive = False
+        self._talk.window.disconnect(self._host.now())
+        if taken is not None:
+            self._talk.delivered(self._talk.window.settle(taken))
+        interrupted, expired = self._talk.debts.end(taken)
+        if self._talk.state.ended:  # taken by a process that the gateway before this one had not heard of
+            self._talk.interrupted(interrupted, reason)
+            return
+        interrupted += [(entry.seq, entry.cid) for entry in self._talk.window.withdraw_all(ANSWER_RECORDS)]
+        marks: list[tuple[int, str]] = [(seq, Status.INTERRUPTED) for seq, _ in interrupted]
+        marks += [(request.seq, Status.EXPIRED) for request in expired.values()]
+        pending = [orjson.loads(request.payload) for request in expired.values()]
+        record = None
+        if self._transcript.begun:
+            status = Status.ABORTED if self._aborting else Status.INCOMPLETE
+            record = self._talk.agent_record("end", self._transcript.finish({"reason": reason}), status)
+        self._aborting = False
+        state = self._talk.next_state(ended=True, offset=self._fed, answer_from=self._fed)
+        spec = None
+        if pending or self._talk.spec.pending:
+            self._talk.spec = replace(self._talk.spec, pending=pending)
+            spec = self._talk.spec.to_json()
+        write = Write(self._talk.id, append=record, marks=tuple(marks), state=state, checkpoint=b"", spec=spec)
+        position = Position(str(self._talk.state.epoch), self._fed)
+
+        def stored() -> None:
+            if record is not None:
+                self._talk.record_told(record)
+            self._confirm(position)
+
+        self._talk.put(write, stored)
+        self._saved()
+        for seq, cid in interrupted:
+            self._talk.audience.tell(wire.dump("interrupted", cid=cid, seq=seq, reason=reason))
+        for request_id, request in expired.items():
+            self._talk.audience.tell(wire.dump("expired", cid=request.cid, seq=request.seq, requestId=request_id))
+        self._talk.watch_expiry()
+
+    # -- keeping up ---------------------------------------------------------------------------------------------------
+
+    def abort(self) -> bool:
+        """Note that the running turn is to end as `aborted`; False if none runs."""
+        if not (self.agent_alive and self.answering):
+            return False
+        self._aborting = True
+        return True
+
+    @property
+    def aborting(self) -> bool:
+        return self._aborting
+
+    def _note_progress(self, size: int) -> None:
+        """Checkpoint the unfinished answer each second or 64 KiB, whichever is sooner."""
+        self._unsaved_bytes += size
+        self._unconfirmed_bytes += size
+        if self._unsaved_bytes >= CHECKPOINT_BYTES:
+            self._checkpoint()
+        elif self._checkpoint_timer is None:
+            self._checkpoint_timer = self._host.call_at(self._host.now() + CHECKPOINT_SECONDS, self._checkpoint)
+
+    def _checkpoint(self) -> None:
+        position = Position(str(self._talk.state.epoch), self._fed)
+        confirm = self._unconfirmed_bytes > UNCONFIRMED_BYTES
+        self._saved()
+        if self._talk.state.ended:
+            return
+        state = self._talk.next_state(offset=position.offset)
+
+        def saved() -> None:
+            if confirm:
+                self._unconfirmed_bytes = 0
+                self._confirm(position)
+
+        self._talk.put(Write(self._talk.id, state=state, checkpoint=self._so_far()), saved)
+
+    def _so_far(self) -> bytes:
+        return self._transcript.save() if self._transcript.begun else b""
+
+    def _confirm(self, position: Position) -> None:
+        if self._talk.link is not None:
+            self._talk.link.confirm(position)
+
+    def _saved(self) -> None:
+        self._unsaved_bytes = 0
+        if self._checkpoint_timer is not None:
+            self._checkpoint_timer.cancel()
+            self._checkpoint_timer = None

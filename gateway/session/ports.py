@@ -1,0 +1,82 @@
+"""What a session needs of the house it lives in."""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Protocol
+
+from gateway.session.pending import WindowLimits
+from persistence.ports import MessageStore
+from persistence.queue import PersistenceQueue
+from persistence.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    window: WindowLimits = field(default_factory=WindowLimits)
+    sleep_after: float = 600.0
+    inbox: int = 1000  # events; beyond, whoever posts from a socket waits, so TCP pushes back
+    abort_seconds: float = 10.0  # then SIGINT
+    stop_seconds: float = 10.0  # for an agent to end before its sandbox is stopped
+    crashes: int = 5
+    crash_window: float = 300.0
+    link_attempts: int = 5
+
+
+class Observed(Protocol):
+    def observe(self, amount: float) -> None: ...
+
+
+class Counted(Protocol):
+    def inc(self, amount: float = 1) -> None: ...
+
+
+class SessionMetrics(Protocol):
+    """What sessions count. `Metrics` of gateway/events.py is one."""
+
+    @property
+    def message_seconds(self) -> Observed: ...
+    @property
+    def wake_seconds(self) -> Observed: ...
+    @property
+    def frames_relayed(self) -> Counted: ...
+    @property
+    def sandboxes_created(self) -> Counted: ...
+
+    def refused(self, reason: str) -> None: ...
+
+
+class Host(Protocol):
+    """A session's surroundings, as its conversation sees them."""
+
+    store: MessageStore
+    queue: PersistenceQueue
+    metrics: SessionMetrics
+    limits: SessionLimits
+    rng: Random
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+        ...
+
+    def utcnow(self) -> float:
+        """Seconds since 1970, for people."""
+        ...
+
+    def post(self, handler: Callable[..., None], *arguments: Any) -> None:
+        """Run `handler` in the session's own task, in order."""
+        ...
+
+    def call_at(self, when: float, handler: Callable[[], None]) -> Any:
+        """Post `handler` at that monotonic time; returns something to `cancel()`."""
+        ...
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run `work` beside the session's task. If it fails, the session fails."""
+        ...
+
+    def told(self, record: Record) -> None:
+        """A record is durable and viewers know it."""
+        ...
+
+    def agent_ready(self) -> None: ...

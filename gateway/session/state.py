@@ -1,0 +1,104 @@
+"""What a session remembers of itself between two lives of the gateway. Pure.
+
+`SessionSpec` is what its creator and its browsers asked for and changes rarely. `SessionState` is where it stands and
+is written with almost everything it does, so it is small.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+
+class SessionStatus(StrEnum):
+    STARTING = "starting"
+    RUNNING = "running"
+    SLEEPING = "sleeping"
+    PAUSED = "paused"
+    ERROR = "error"
+    UNRESTORED = "unrestored"
+    NEEDS_ENV = "needs_env"
+    ARCHIVED = "archived"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a creator asks for. `env` holds secrets and stays in memory."""
+
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    agent: tuple[str, ...] | None = None
+    network: str | None = None
+    repo_url: str | None = None
+    repo_branch: str | None = None
+    title: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSpec:
+    agent: tuple[str, ...] | None = None  # None: whatever HOLDFAST_AGENT says
+    network: str = "none"
+    repo_url: str | None = None
+    repo_branch: str | None = None
+    title: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    has_env: bool = False
+    start: dict[str, Any] | None = None  # the kept `start` frame, members verbatim
+    started: bool = False  # whether an agent process has had it already
+    pending: list[dict[str, Any]] = field(default_factory=list)  # requests that were open when the last process ended
+
+    def start_line(self) -> bytes | None:
+        """What a new agent process reads first."""
+        if self.start is None:
+            return None
+        line = dict(self.start)
+        if self.started:
+            line |= {"resume": True, "pending": self.pending}
+        return orjson.dumps(line)
+
+    def to_json(self) -> bytes:
+        return orjson.dumps(self)
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> "SessionSpec":
+        members = orjson.loads(raw)
+        if members.get("agent") is not None:
+            members["agent"] = tuple(members["agent"])
+        return cls(**members)
+
+
+def spec_members(wish: Wish) -> dict[str, Any]:
+    """What of a wish is kept. The env is not: only that there is one."""
+    return {
+        "agent": wish.agent,
+        "network": wish.network or "none",
+        "repo_url": wish.repo_url,
+        "repo_branch": wish.repo_branch,
+        "title": wish.title,
+        "metadata": wish.metadata or {},
+        "has_env": bool(wish.env),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    status: SessionStatus = SessionStatus.SLEEPING
+    reason: str = ""  # why `status` is what it is, for people
+    incarnation: int = 0
+    taker: str | None = None  # whose notes say what was taken; None when nothing can be outstanding
+    epoch: str | None = None  # the newest agent process
+    ended: bool = True  # whether that process is known to have ended
+    offset: int = 0  # its frames up to here are in the conversation or in the checkpoint
+    answer_from: int = 0  # the unfinished answer begins after this frame
+    answered: int = 0  # every message up to this seq has had its `done`
+    last_active: float = 0.0
+
+    def to_json(self) -> bytes:
+        return orjson.dumps(self)
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> "SessionState":
+        members = orjson.loads(raw)
+        return replace(cls(**members), status=SessionStatus(members.get("status", SessionStatus.SLEEPING)))

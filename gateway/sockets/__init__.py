@@ -1,0 +1,1 @@
+"""WebSocket endpoints and the viewers they feed."""

@@ -1,0 +1,74 @@
+"""`/ws/v2`: the chat channel. Reads frames, hands them to the session, and keeps the viewer's token good."""
+
+from starlette.websockets import WebSocket
+
+from gateway import wire
+from gateway.close_codes import CloseCode
+from gateway.session.actor import SessionActor
+from gateway.sockets.entry import Doorway, Pass, asked_position, outlet_of, until_disconnect
+from gateway.sockets.viewers import Viewer
+
+PROTOCOL = "holdfast.chat.v2"
+REASON_BYTES = 120
+
+
+class ChatSocket:
+    def __init__(self, doorway: Doorway) -> None:
+        self._doorway = doorway
+
+    async def serve(self, websocket: WebSocket) -> None:
+        actor = await self._doorway.enter(websocket)
+        if actor is None:
+            return
+        offered = websocket.scope["subprotocols"]
+        await websocket.accept(subprotocol=PROTOCOL if PROTOCOL in offered else None)
+        outlet, who = outlet_of(websocket), websocket.state.principal
+        viewer = Viewer(outlet, who.user_id)
+        entry = Pass(viewer, who, self._doorway.verifier)
+        reader = _Reader(actor, viewer, entry)
+        outlet.on_text = reader.on_text
+        actor.post(actor.attach, viewer, asked_position(websocket))
+        try:
+            await until_disconnect(websocket)
+        finally:
+            entry.cancel()
+            actor.post(actor.detach, viewer)
+
+
+class _Reader:
+    """What arrives on one chat socket. Called by the guard with each whole text message; never waits."""
+
+    __slots__ = ("_actor", "_entry", "_viewer")
+
+    def __init__(self, actor: SessionActor, viewer: Viewer, entry: Pass) -> None:
+        self._actor = actor
+        self._viewer = viewer
+        self._entry = entry
+
+    def on_text(self, raw: bytes) -> None:
+        actor, viewer = self._actor, self._viewer
+        if actor.ended:
+            viewer.close(CloseCode.FAILED)
+            return
+        try:
+            frame = wire.read_frame(raw)
+        except wire.Unreadable as error:
+            viewer.close(CloseCode.BAD_FRAME, str(error)[:REASON_BYTES])
+            return
+        except wire.Invalid as error:
+            viewer.send(wire.nack(error.cid, "invalid", error.text))
+            return
+        match frame.type:
+            case "ping":
+                viewer.send(wire.dump("pong", id=frame.body.get("id")))
+            case "auth":
+                actor.spawn(self._entry.refresh(frame.body["token"]), "auth")
+            case _:
+                actor.post(actor.receive, viewer, frame)
+                if actor.crowded:
+                    viewer.outlet.pause_reading()
+                    actor.spawn(self._read_on(), "room")
+
+    async def _read_on(self) -> None:
+        await self._actor.wait_for_room()
+        self._viewer.outlet.resume_reading()

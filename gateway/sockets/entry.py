@@ -1,0 +1,123 @@
+"""How a socket gets into a session, stays while its token is good, and leaves: the same for every dialect."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from starlette.websockets import WebSocket
+
+from gateway import wire
+from gateway.auth.policy import refuse
+from gateway.auth.tokens import LEEWAY_SECONDS, Principal, TokenError, TokenVerifier
+from gateway.close_codes import CloseCode
+from gateway.errors import ApiError
+from gateway.guard import OUTLET, Outlet
+from gateway.registry import SessionRegistry
+from gateway.session.actor import SessionActor
+from gateway.sockets.viewers import Viewer
+from persistence.errors import StoreUnavailable
+from sandbox.ports import Position
+
+WARN_SECONDS = 60.0
+LARGEST_OFFSET = 2**53
+
+
+class Doorway:
+    """Finds the session a socket asks for, and lets its owner (or a service) in."""
+
+    def __init__(self, registry: SessionRegistry, verifier: TokenVerifier, *, create_on_attach: bool) -> None:
+        self._registry = registry
+        self.verifier = verifier
+        self._create_on_attach = create_on_attach
+
+    async def enter(self, websocket: WebSocket) -> SessionActor | None:
+        """The session; None if the upgrade was refused, which is answered as plain HTTP."""
+        try:
+            return await self._find(websocket)
+        except StoreUnavailable:
+            error = ApiError(503, "storage_unavailable", "the store does not answer: try again later")
+        except ApiError as refusal:
+            error = refusal
+        await refuse(websocket.scope, websocket.receive, websocket.send, error)
+        return None
+
+    async def _find(self, websocket: WebSocket) -> SessionActor:
+        who: Principal = websocket.state.principal
+        session_id: str = websocket.state.session_id
+        if self._registry.draining:
+            raise ApiError(503, "draining", "the gateway is shutting down: try again in a few seconds")
+        actor = await self._registry.find(session_id)
+        if actor is None and self._create_on_attach and who.kind == "user":
+            actor = await self._registry.attach_or_create(session_id, who.user_id)
+        if actor is None or (who.kind == "user" and actor.user_id != who.user_id):
+            raise ApiError(404, "unknown_session", "there is no such session")
+        return actor
+
+
+def asked_position(websocket: WebSocket) -> Position | None:
+    """Where `?epoch=&offset=` wants to go on; None if nothing is asked. What cannot be read asks for the impossible."""
+    epoch, offset = websocket.query_params.get("epoch"), websocket.query_params.get("offset")
+    if epoch is None and offset is None:
+        return None
+    readable = offset is not None and offset.isascii() and offset.isdecimal() and len(offset) <= 16
+    return Position(epoch or "", int(offset)) if readable and offset is not None else Position("", LARGEST_OFFSET)
+
+
+def outlet_of(websocket: WebSocket) -> Outlet:
+    outlet = websocket.scope["extensions"][OUTLET]
+    assert isinstance(outlet, Outlet)
+    return outlet
+
+
+async def until_disconnect(websocket: WebSocket) -> None:
+    while (await websocket.receive())["type"] != "websocket.disconnect":
+        pass
+
+
+class Pass:
+    """A viewer's right to be here: warned of 60 s before its end, refreshed in band, closed with 4401 after it."""
+
+    def __init__(
+        self, viewer: Viewer, who: Principal, verifier: TokenVerifier, utcnow: Callable[[], float] = time.time
+    ) -> None:
+        self._viewer = viewer
+        self._who = who
+        self._verifier = verifier
+        self._utcnow = utcnow
+        self._timers: list[asyncio.TimerHandle] = []
+        self._arm()
+
+    def _arm(self) -> None:
+        self.cancel()
+        left = self._who.expires_at - self._utcnow()
+        if left > 400 * 86400:  # services' credentials do not end
+            return
+        loop = asyncio.get_running_loop()
+        self._timers = [
+            loop.call_later(max(0.0, left - WARN_SECONDS), self._warn),
+            loop.call_later(max(0.0, left + LEEWAY_SECONDS), self._expire),
+        ]
+
+    def _warn(self) -> None:
+        self._viewer.send(wire.dump("auth_expiring", at=wire.iso(self._who.expires_at)))
+
+    def _expire(self) -> None:
+        self._viewer.close(CloseCode.TOKEN, "the token has expired")
+
+    async def refresh(self, token: str) -> None:
+        """A new token of the same user moves the end. Anything else changes nothing, and is said."""
+        try:
+            who = await self._verifier.verify(token, via=self._who.via)
+        except TokenError as error:
+            self._viewer.send(wire.dump("error", code=error.code, error=error.message))
+            return
+        if who.user_id != self._who.user_id:
+            self._viewer.send(wire.dump("error", code="other_user", error="the token is another user's"))
+            return
+        self._who = who
+        self._arm()
+
+    def cancel(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers = []

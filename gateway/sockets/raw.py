@@ -1,0 +1,44 @@
+"""`/ws/sandboxes/{id}`: one agent line is one text frame, both ways, and nothing is added."""
+
+from starlette.websockets import WebSocket
+
+from gateway.close_codes import CloseCode
+from gateway.session.actor import SessionActor
+from gateway.sockets.entry import Doorway, Pass, outlet_of, until_disconnect
+from gateway.sockets.viewers import Viewer
+
+
+class RawSocket:
+    def __init__(self, doorway: Doorway) -> None:
+        self._doorway = doorway
+
+    async def serve(self, websocket: WebSocket) -> None:
+        actor = await self._doorway.enter(websocket)
+        if actor is None:
+            return
+        await websocket.accept()
+        outlet, who = outlet_of(websocket), websocket.state.principal
+        viewer = Viewer(outlet, who.user_id, raw=True)
+        entry = Pass(viewer, who, self._doorway.verifier)
+        outlet.on_text = _Lines(actor, viewer).on_text
+        actor.post(actor.attach, viewer, None)
+        try:
+            await until_disconnect(websocket)
+        finally:
+            entry.cancel()
+            actor.post(actor.detach, viewer)
+
+
+class _Lines:
+    __slots__ = ("_actor", "_viewer")
+
+    def __init__(self, actor: SessionActor, viewer: Viewer) -> None:
+        self._actor = actor
+        self._viewer = viewer
+
+    def on_text(self, raw: bytes) -> None:
+        line = raw.removesuffix(b"\n").removesuffix(b"\r")
+        if b"\n" in line or b"\r" in line:
+            self._viewer.close(CloseCode.BAD_FRAME, "one frame is one line")
+        elif line:
+            self._actor.post(self._actor.receive_line, self._viewer, line.decode())

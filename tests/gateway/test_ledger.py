@@ -1,0 +1,89 @@
+"""The session's numbers against a list."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from gateway.session.ledger import REMEMBERED, Ledger
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """The model is every cid ever entered, in order: a cid's seq is its place. The newest 10,000 are remembered."""
+
+    @initialize(before=st.integers(REMEMBERED - 3, REMEMBERED))
+    def load(self, before: int) -> None:
+        self.entered = [f"old-{n}" for n in range(1, before + 1)]
+        self.ledger = Ledger(before, {cid: seq for seq, cid in enumerate(self.entered, 1)})
+        self.forgotten, self.made = 0, 0
+
+    @rule()
+    def enter(self) -> None:
+        self.made += 1
+        self.entered.append(f"new-{self.made}")
+        assert self.ledger.enter(self.entered[-1]) == len(self.entered)
+        self.forgotten = max(self.forgotten, len(self.entered) - REMEMBERED)
+
+    @precondition(lambda self: self.entered[-1].startswith("new-"))
+    @rule()
+    def withdraw(self) -> None:
+        cid = self.entered.pop()
+        self.ledger.withdraw(cid)
+        assert self.ledger.seq_of(cid) is None
+
+    @precondition(lambda self: len(self.entered) > 1)
+    @rule(back=st.integers(2, 5))
+    def withdraw_an_older_one(self, back: int) -> None:
+        with pytest.raises(ValueError, match="newest"):
+            self.ledger.withdraw(self.entered[-back])
+
+    @invariant()
+    def numbers_are_places(self) -> None:
+        assert self.ledger.last_seq == len(self.entered)
+        edge = [*range(1, 12), *range(len(self.entered) - 8, len(self.entered) + 1)]
+        for seq in edge:
+            expected = seq if seq > self.forgotten else None
+            assert self.ledger.seq_of(self.entered[seq - 1]) == expected
+        assert self.ledger.seq_of("never") is None
+
+
+TestLedger = LedgerMachine.TestCase
+TestLedger.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+
+
+def test_a_new_session_begins_at_one() -> None:
+    ledger = Ledger(0, {})
+    assert [ledger.enter(cid) for cid in "abc"] == [1, 2, 3]
+    assert ledger.seq_of("b") == 2
+
+
+def test_a_withdrawn_number_is_given_again_so_that_there_is_no_hole() -> None:
+    ledger = Ledger(7, {"a": 7})
+    assert ledger.enter("b") == 8
+    ledger.withdraw("b")
+    assert ledger.enter("c") == 8
+    assert ledger.seq_of("b") is None
+
+
+# The check was once an `assert` that also did the work: under `python -O` neither happened.
+def test_a_refused_withdrawal_changes_nothing() -> None:
+    ledger = Ledger(0, {})
+    ledger.enter("a")
+    ledger.enter("b")
+    for cid in ("a", "unknown"):
+        with pytest.raises(ValueError, match="newest"):
+            ledger.withdraw(cid)
+    assert (ledger.last_seq, ledger.seq_of("a"), ledger.seq_of("b")) == (2, 1, 2)
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    ledger = Ledger(0, {})
+    for n in range(REMEMBERED + 5):
+        ledger.enter(str(n))
+    assert [ledger.seq_of(str(n)) for n in (0, 4, 5)] == [None, None, 6]
+
+
+def test_what_is_loaded_stays_the_callers() -> None:
+    loaded = {"a": 1}
+    Ledger(1, loaded).enter("b")
+    assert loaded == {"a": 1}

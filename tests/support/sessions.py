@@ -1,0 +1,288 @@
+"""Sessions on virtual time: a whole gateway without its front door, on memory adapters, and tabs that watch it.
+
+The store and the sandboxes of a `World` outlive its gateways. `kill` is kill -9: whatever the gateway had not stored
+is lost, whatever it had said was said. `leave` is the orderly end.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from types import TracebackType
+from typing import Any, Self
+
+from gateway import wire
+from gateway.events import Metrics
+from gateway.registry import SessionRegistry
+from gateway.session.actor import SessionActor
+from gateway.session.ports import SessionLimits
+from gateway.session.state import Wish
+from gateway.sockets.viewers import Viewer
+from persistence.backlog import QueueLimits
+from persistence.queue import PersistenceQueue
+from persistence.stores.memory import MemoryStore
+from sandbox.ports import Position
+from sandbox.providers.memory import MemoryProvider, MemorySandbox
+from sandbox.providers.scripted import Script, echo
+from tests.support.faults import Fault, FlakyStore
+
+NEW_YEAR = 1_767_225_600.0
+FULL = 1 << 20
+
+
+class RecordingOutlet:
+    """A socket's writing half that keeps what it is given. While `full` it reports a peer that does not read."""
+
+    def __init__(self) -> None:
+        self.on_text: Callable[[bytes], None] | None = None
+        self.on_frame: Callable[[dict[str, Any]], None] | None = None
+        self.texts: list[bytes] = []
+        self.full = False
+        self.reading = True
+        self.closed_with: tuple[int, str] | None = None
+        self._changed: list[asyncio.Future[None]] = []
+
+    @property
+    def buffered(self) -> int:
+        return FULL if self.full else 0
+
+    @property
+    def closed(self) -> bool:
+        return self.closed_with is not None
+
+    def send_text(self, payload: bytes) -> bool:
+        if self.on_frame is not None:
+            self.on_frame(json.loads(payload))
+        if self.closed:
+            return False
+        self.texts.append(payload)
+        self._wake()
+        return True
+
+    def send_text_prepared(self, frame: bytes) -> bool:
+        assert frame[0] == 0x81, "one whole text message"
+        head = {126: 4, 127: 10}.get(frame[1], 2)
+        length = int.from_bytes(frame[2:head], "big") if head > 2 else frame[1]
+        assert length == len(frame) - head, "exactly one frame"
+        return self.send_text(frame[head:])
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def close(self, code: int, reason: str) -> None:
+        self.closed_with = self.closed_with or (int(code), reason)
+        self._wake()
+
+    def abort(self) -> None:
+        self.close(1006, "aborted")
+
+    async def changed(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._changed.append(waiter)
+        await waiter
+
+    def _wake(self) -> None:
+        waiters, self._changed = self._changed, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+class Tab:
+    """One browser tab: what it was sent, and where it could resume."""
+
+    def __init__(self, actor: SessionActor, *, raw: bool = False) -> None:
+        self.actor = actor
+        self.outlet = RecordingOutlet()
+        self.viewer = Viewer(self.outlet, actor.user_id, raw=raw)
+
+    @property
+    def frames(self) -> list[dict[str, Any]]:
+        return [json.loads(text) for text in self.outlet.texts]
+
+    @property
+    def closed_with(self) -> int | None:
+        return self.outlet.closed_with[0] if self.outlet.closed_with else None
+
+    @property
+    def position(self) -> Position:
+        """The last (epoch, offset) it saw."""
+        place = Position("", 0)
+        for frame in self.frames:
+            if frame["type"] == "welcome":
+                place = Position(frame["epoch"], frame["offset"])
+            elif "_offset" in frame:
+                place = Position(place.epoch, frame["_offset"])
+        return place
+
+    def send(self, type: str, **members: Any) -> None:
+        if self.outlet.reading and not self.outlet.closed:
+            self.actor.post(
+                self.actor.receive, self.viewer, wire.read_frame(json.dumps({"type": type} | members).encode())
+            )
+
+    def say(self, text: str, cid: str | None = None) -> None:
+        self.send("message", content=text, **({"cid": cid} if cid else {}))
+
+    def send_line(self, line: str) -> None:
+        self.actor.post(self.actor.receive_line, self.viewer, line)
+
+    def leave(self) -> None:
+        """The tab is closed, or its connection is lost."""
+        self.outlet.abort()
+        self.actor.post(self.actor.detach, self.viewer)
+
+    def seen(self, type: str, **members: Any) -> list[dict[str, Any]]:
+        """Its frames of that type with these members, in order."""
+        return [frame for frame in self.frames if frame["type"] == type and members.items() <= frame.items()]
+
+    def output(self) -> list[dict[str, Any]]:
+        """The agent's frames, in order."""
+        return [frame for frame in self.frames if "_offset" in frame]
+
+    async def until(self, type: str, *, count: int = 1, within: float = 900.0, **members: Any) -> dict[str, Any]:
+        """The `count`-th frame of that type with these members, when it has come."""
+        try:
+            async with asyncio.timeout(within):
+                while len(found := self.seen(type, **members)) < count:
+                    await self.outlet.changed()
+        except TimeoutError:
+            raise AssertionError(f"no {type} {members} among {self.frames}") from None
+        return found[count - 1]
+
+    async def until_closed(self, within: float = 900.0) -> int:
+        async with asyncio.timeout(within):
+            while self.outlet.closed_with is None:
+                await self.outlet.changed()
+        return self.outlet.closed_with[0]
+
+
+@dataclass(slots=True)
+class Gateway:
+    """One life of the gateway. Its store can be cut off without harm to what is kept."""
+
+    store: FlakyStore
+    queue: PersistenceQueue
+    registry: SessionRegistry
+
+
+class World:
+    def __init__(self, script: Script = echo, *, limits: SessionLimits | None = None, seed: int = 0) -> None:
+        self.kept = MemoryStore()
+        self.provider = MemoryProvider(script)
+        self.limits = limits or SessionLimits()
+        self.rng = Random(seed)
+        self.deaths: list[BaseException] = []
+        self._gateway: Gateway | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._gateway is not None:
+            await self.kill()
+        assert not self.deaths
+
+    @property
+    def gateway(self) -> Gateway:
+        assert self._gateway is not None, "no gateway runs"
+        return self._gateway
+
+    @property
+    def running(self) -> bool:
+        return self._gateway is not None
+
+    @property
+    def store(self) -> FlakyStore:
+        return self.gateway.store
+
+    @property
+    def queue(self) -> PersistenceQueue:
+        return self.gateway.queue
+
+    @property
+    def registry(self) -> SessionRegistry:
+        return self.gateway.registry
+
+    def utcnow(self) -> float:
+        return NEW_YEAR + asyncio.get_running_loop().time()
+
+    async def open(self) -> None:
+        assert self._gateway is None, "one gateway at a time"
+        store = FlakyStore(self.kept)
+        # A queue that does not wait when it is left: `leave` has flushed it, `kill` must not.
+        queue = PersistenceQueue(store, QueueLimits(flush_seconds=0.0), self.rng, on_death=self.deaths.append)
+        registry = SessionRegistry(
+            store,
+            queue,
+            self.provider,
+            self.limits,
+            Metrics(),
+            agent=("agent",),
+            on_death=self.deaths.append,
+            rng=self.rng,
+            utcnow=self.utcnow,
+        )
+        await queue.__aenter__()
+        await registry.__aenter__()
+        self._gateway = Gateway(store, queue, registry)
+
+    async def kill(self) -> None:
+        """kill -9: nothing more reaches the store."""
+        gateway, self._gateway = self.gateway, None
+        gateway.store.outage = Fault.AWAY
+        await gateway.queue.__aexit__(None, None, None)
+        await gateway.registry.__aexit__(None, None, None)
+
+    async def leave(self) -> None:
+        """SIGTERM: drain, then end."""
+        gateway, self._gateway = self.gateway, None
+        await gateway.registry.drain()
+        await gateway.registry.__aexit__(None, None, None)
+        await gateway.queue.__aexit__(None, None, None)
+
+    async def restart(self) -> None:
+        await self.kill()
+        await self.open()
+
+    async def create(self, session_id: str = "s", *, user: str = "ann", **wish: Any) -> SessionActor:
+        return await self.registry.create(session_id, user, Wish(**wish))
+
+    async def actor(self, session_id: str = "s") -> SessionActor:
+        actor = await self.registry.find(session_id)
+        assert actor is not None, f"there is no session {session_id}"
+        return actor
+
+    async def tab(self, session_id: str = "s", after: Position | None = None, *, raw: bool = False) -> Tab:
+        """A new viewer, welcomed or about to be."""
+        tab = Tab(await self.actor(session_id), raw=raw)
+        tab.actor.post(tab.actor.attach, tab.viewer, after)
+        return tab
+
+    async def welcomed(self, session_id: str = "s", after: Position | None = None) -> Tab:
+        tab = await self.tab(session_id, after)
+        await tab.until("welcome")
+        return tab
+
+    def sandbox(self, session_id: str = "s") -> MemorySandbox:
+        return self.provider.sandboxes[session_id]
+
+    async def history(self, session_id: str = "s") -> list[dict[str, Any]]:
+        """The stored conversation as every reader sees it, whatever the gateway's store is up to."""
+        return [wire.record_json(record) for record in await self.kept.messages(session_id, limit=1_000_000)]
+
+    async def until(self, holds: Callable[[], bool], what: str = "it", within: float = 900.0) -> None:
+        """Wait for a state that no frame tells of."""
+        try:
+            async with asyncio.timeout(within):
+                while not holds():
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise AssertionError(f"{what} did not come about") from None
