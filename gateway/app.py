@@ -1,0 +1,200 @@
+"""The composition root: the only module that names adapters. Settings go in, a house that can be served comes out.
+
+Constructors do no I/O. The lifespan opens store, queue and sessions (with their sandboxes) in that order, and closes
+them in reverse. Whatever stops the house from opening is kept in `House.problem`, in words for the operator.
+"""
+
+import asyncio
+import random
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import structlog
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute, WebSocketRoute
+
+from gateway.auth.identity import Identity
+from gateway.auth.origin import Origins
+from gateway.auth.policy import PolicyMiddleware
+from gateway.auth.tickets import Tickets
+from gateway.auth.tokens import KeySource, SharedSecret, TokenVerifier
+from gateway.events import REDACTOR, Metrics
+from gateway.frontdoor import FrontDoor
+from gateway.http.health import HealthRoutes
+from gateway.http.home import HomeRoutes
+from gateway.http.logs import LogRoutes
+from gateway.http.messages import MessageRoutes
+from gateway.http.replies import EXCEPTION_HANDLERS
+from gateway.http.sandboxes import SandboxRoutes
+from gateway.http.tickets import TicketRoutes
+from gateway.registry import SessionRegistry
+from gateway.session.pending import WindowLimits
+from gateway.session.ports import SessionLimits
+from gateway.settings import Secrets, Settings, read_sandbox_env
+from gateway.sockets.chat import ChatSocket
+from gateway.sockets.entry import Doorway
+from gateway.sockets.raw import RawSocket
+from gateway.version import version
+from gateway.watchdog import Watchdog
+from persistence.backlog import QueueLimits
+from persistence.errors import CannotOpen
+from persistence.ports import MessageStore
+from persistence.queue import PersistenceQueue
+from sandbox.ports import SandboxFailed, SandboxProvider
+
+log = structlog.get_logger()
+
+DEMO_AGENT = (sys.executable, "-m", "sandbox.demo_agent")
+
+
+def make_store(settings: Settings) -> MessageStore:
+    from persistence.stores.sqlite import SqliteStore
+
+    return SqliteStore(settings.store_path)
+
+
+def make_provider(
+    settings: Settings, *, data_dir: Path | None = None, warn: Callable[[str], None] | None = None
+) -> SandboxProvider:
+    """The provider the settings ask for. Raises SettingsError if the sandboxes' env file cannot be used."""
+    from sandbox.providers.local import LocalProvider
+
+    env_file = settings.sandbox_env_file
+    base_env = read_sandbox_env(env_file) if env_file is not None else {}
+    REDACTOR.add(*base_env.values())
+    return LocalProvider(
+        data_dir or settings.data_dir,
+        level=settings.local_level,
+        loopback_only=settings.loopback_only,
+        base_env=base_env,
+        start_timeout=settings.start_timeout,
+        exec_timeout=settings.exec_timeout,
+        orphan_seconds=settings.orphan_after,
+        allow_private_repos=settings.allow_private_repos,
+        warn=warn or (lambda text: log.warning("sandbox.not_contained", text=text)),
+    )
+
+
+def make_keys(settings: Settings, secrets: Secrets) -> KeySource:
+    if settings.jwt_jwks_url is not None:
+        from gateway.auth.jwks import KeySet
+
+        return KeySet(settings.jwt_jwks_url)
+    assert secrets.jwt_secret is not None
+    return SharedSecret(secrets.jwt_secret)
+
+
+class House:
+    """Everything of one gateway process, wired. Serve `app` behind `door`; `drain` once before the end."""
+
+    def __init__(self, settings: Settings, secrets: Secrets, provider: SandboxProvider | None = None) -> None:
+        self.address = f"http://{settings.host}:{settings.port}"  # what the page says; the launcher knows better
+        self.problem: str | None = None
+        self.metrics = Metrics()
+        self.door = FrontDoor(settings, refused=self.metrics.refused)
+        self.store = make_store(settings)
+        self.provider = provider or make_provider(settings)
+        self.queue = PersistenceQueue(self.store, QueueLimits(), random.Random(), on_death=self.door.fatal)
+        self.registry = SessionRegistry(
+            self.store,
+            self.queue,
+            self.provider,
+            _session_limits(settings),
+            self.metrics,
+            agent=settings.agent or DEMO_AGENT,
+            on_death=self.door.fatal,
+        )
+        self._leaving = asyncio.Event()
+        self._tickets = Tickets()
+        self._verifier = TokenVerifier(
+            make_keys(settings, secrets), issuer=settings.jwt_issuer, audience=settings.jwt_audience
+        )
+        self._watch()
+        routes = self._routes(settings)
+        gatekeeper = Middleware(
+            PolicyMiddleware,
+            routes=routes,
+            identity=Identity(self._verifier, secrets, self._tickets),
+            origins=Origins(settings.allowed_origins),
+            counters=self.door.counters,
+            query_tokens=settings.query_tokens,
+            refused=self.metrics.refused,
+        )
+        self.app = Starlette(
+            routes=routes, middleware=[gatekeeper], exception_handlers=EXCEPTION_HANDLERS, lifespan=self._lifespan
+        )
+
+    def _routes(self, settings: Settings) -> list[BaseRoute]:
+        doorway = Doorway(self.registry, self._verifier, create_on_attach=settings.create_on_attach)
+        chat, raw = ChatSocket(doorway), RawSocket(doorway)
+        return [
+            *HomeRoutes(version(), lambda: self.address).routes(),
+            *HealthRoutes(version(), self.unready, self.metrics.render).routes(),
+            *SandboxRoutes(self.registry).routes(),
+            *MessageRoutes(self.registry, self.store, self._leaving).routes(),
+            *LogRoutes(self.registry, self.provider).routes(),
+            *TicketRoutes(self.registry, self._tickets, any_id=settings.create_on_attach).routes(),
+            WebSocketRoute("/ws/v2", chat.serve),
+            WebSocketRoute("/ws/sandboxes/{id}", raw.serve),
+        ]
+
+    def unready(self) -> list[str]:
+        """Why no work should be sent here; empty when all is well."""
+        reasons = []
+        if self.door.draining or self.registry.draining:
+            reasons.append("draining")
+        if self.queue.failing is not None:
+            reasons.append(self.queue.failing)
+        if not self.queue.alive:
+            reasons.append("store_broken")
+        return reasons
+
+    async def drain(self) -> None:
+        """Let readers go, then let every session finish what it owes."""
+        self._leaving.set()
+        await self.registry.drain()
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        async with AsyncExitStack() as open_parts:
+            try:
+                await open_parts.enter_async_context(Watchdog())
+                await open_parts.enter_async_context(self.store)
+                await open_parts.enter_async_context(self.queue)
+                await open_parts.enter_async_context(self.registry)
+            except (CannotOpen, SandboxFailed) as error:
+                self.problem = str(error)
+                raise
+            log.info("house.open", version=version(), provider=self.provider.name, isolation=self.provider.level)
+            yield
+
+    def _watch(self) -> None:
+        """Every queue's depth, read when somebody looks."""
+        for name in self._gauges():
+            self.metrics.watch(name, name.replace("_", " "), partial(self._gauge, name))
+
+    def _gauge(self, name: str) -> float:
+        return self._gauges()[name]
+
+    def _gauges(self) -> dict[str, float]:
+        queue = {f"queue_{name}": value for name, value in self.queue.stats().items()}
+        return {**queue, **self.registry.stats(), "tickets": float(len(self._tickets))}
+
+
+def build_house(settings: Settings, secrets: Secrets, *, provider: SandboxProvider | None = None) -> House:
+    """Wire a gateway, with a `provider` of the caller's own if one is given. Raises SettingsError; everything else
+    that can go wrong goes wrong in the lifespan.
+    """
+    REDACTOR.add(secrets.jwt_secret, secrets.api_token, secrets.internal_token, secrets.relay_secret)
+    return House(settings, secrets, provider)
+
+
+def _session_limits(settings: Settings) -> SessionLimits:
+    window = WindowLimits(
+        away_records=settings.pending_limit, away_bytes=settings.pending_bytes, away_seconds=settings.pending_ttl
+    )
+    return SessionLimits(window=window, sleep_after=settings.sleep_after)

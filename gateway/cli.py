@@ -1,0 +1,157 @@
+"""The command line: it reads the words and the settings, and hands over. What a command needs, its branch imports."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gateway.commands.terminal import complain
+
+if TYPE_CHECKING:
+    from gateway.settings import Settings
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+
+_EPILOG = """\
+first steps:
+  holdfast serve                 start the gateway here; everything it keeps is in .holdfast/
+  holdfast chat                  in a second terminal: a new session, and talk to its agent
+  holdfast chat SESSION          come back to it
+
+Settings are HOLDFAST_* environment variables; `holdfast doctor` shows whether they work on this machine.
+Exit codes: 0 done, 1 failed, 2 wrong usage or settings.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    top = argparse.ArgumentParser(
+        prog="holdfast",
+        description="A WebSocket session gateway: whatever dies, everybody comes back to where they were.",
+        epilog=_EPILOG,
+        formatter_class=raw,
+    )
+    top.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+
+    commands.add_parser(
+        "serve",
+        help="run the gateway until SIGTERM or Ctrl-C",
+        description="Run the gateway. Its address goes to stdout, its log (JSON lines) to stderr. SIGTERM and Ctrl-C "
+        "drain: viewers are told to come back, acknowledgements go out, sandboxes stay.",
+    )
+    token = commands.add_parser("token", help="print a JWT for a user", description="Print a JWT, and nothing else.")
+    token.add_argument("--user", required=True, help="the userId claim: who the sessions belong to")
+    token.add_argument("--email", required=True, help="the email claim")
+    token.add_argument("--ttl", default="24h", metavar="S", help="seconds it is valid, or 10m, 24h (%(default)s)")
+    commands.add_parser(
+        "migrate",
+        help="bring the store to this version's schema",
+        description="Bring the store to this version's schema. `serve` does it too; this is for doing it beforehand.",
+    )
+    doctor = commands.add_parser(
+        "doctor",
+        help="check this machine and these settings, and say what to do",
+        description="Check store, objects, sandboxes, port, clock, permissions and limits. Exit code 1 if one fails.",
+    )
+    doctor.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+
+    chat = commands.add_parser(
+        "chat",
+        help="talk to a session's agent in this terminal",
+        description="Talk to a session's agent. Without SESSION a new one is created and its id printed. When input or "
+        "output is no terminal, lines are read one by one and answers printed to stdout, for scripts.",
+    )
+    chat.add_argument("session", nargs="?", metavar="SESSION", help="id of the session to come back to")
+    chat.add_argument("--user", help="who you are (default: your login name)")
+    chat.add_argument("--email", help="your address (default: USER@localhost)")
+    chat.add_argument("--token", help="a JWT to use instead; needed for a gateway elsewhere")
+    chat.add_argument("--plain", action="store_true", help="line by line even on a terminal")
+    _add_url(chat)
+
+    messages = commands.add_parser(
+        "messages",
+        help="print a session's stored conversation",
+        description="Print a session's stored conversation, through the running gateway.",
+    )
+    messages.add_argument("session", metavar="SESSION", help="id of the session")
+    messages.add_argument("--follow", action="store_true", help="go on with what is stored from now on")
+    messages.add_argument("--json", action="store_true", help="one JSON object per line")
+    _add_url(messages)
+    return top
+
+
+def _add_url(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--url", help="where the gateway is (default: the one on this data directory)")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    top = parser()
+    words = top.parse_args(argv)
+    if words.version:
+        from gateway.commands.terminal import say
+        from gateway.version import version
+
+        say(version())
+        return EXIT_OK
+    if words.command is None:
+        top.print_help()
+        return EXIT_USAGE
+    from gateway.settings import SettingsError, load_settings
+
+    try:
+        return _run(words, load_settings(os.environ))
+    except SettingsError as error:
+        for problem in error.problems:
+            complain(problem)
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `holdfast messages ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+
+
+def _run(words: argparse.Namespace, settings: "Settings") -> int:
+    match words.command:
+        case "serve":
+            from gateway.commands.serve import serve
+
+            return serve(settings)
+        case "token":
+            from gateway.commands.token import token
+
+            return token(settings, user=words.user, email=words.email, ttl=words.ttl)
+        case "migrate":
+            from gateway.commands.migrate import migrate
+
+            return migrate(settings)
+        case "doctor":
+            from gateway.commands.doctor import doctor
+
+            return doctor(settings, as_json=words.json)
+    return _talk(words, settings)
+
+
+def _talk(words: argparse.Namespace, settings: "Settings") -> int:
+    """The commands that need a running gateway."""
+    import asyncio
+
+    from gateway.commands.api import CommandFailed
+
+    try:
+        if words.command == "chat":
+            from gateway.commands.chat import ChatOptions, chat
+
+            options = ChatOptions(words.session, words.url, words.token, words.user, words.email, words.plain)
+            return asyncio.run(chat(settings, options))
+        from gateway.commands.messages import messages
+
+        return asyncio.run(
+            messages(settings, session_id=words.session, follow=words.follow, as_json=words.json, url=words.url)
+        )
+    except CommandFailed as failure:
+        complain(str(failure))
+        return EXIT_FAILED

@@ -1,0 +1,96 @@
+"""The running gateway's HTTP API, as the commands use it."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from gateway.client import is_loopback
+from gateway.datadir import read_note
+from gateway.settings import Settings
+from gateway.visible import visible_line
+
+
+class CommandFailed(Exception):
+    """The command cannot do what it was asked; the text says why and what to do."""
+
+
+def find_gateway(settings: Settings, url: str | None) -> str:
+    """Where the gateway is: as told, as the data directory's holder noted, or where the settings would put it."""
+    if url is not None:
+        if not url.startswith(("http://", "https://")):
+            raise CommandFailed("--url must begin with http:// or https://")
+        return url.rstrip("/")
+    noted = (read_note(settings.data_dir) or {}).get("address")
+    return noted if isinstance(noted, str) else f"http://{settings.host}:{settings.port}"
+
+
+class GatewayApi:
+    """Raises CommandFailed with the gateway's own words, or with what to do when there is none."""
+
+    def __init__(self, url: str, credentials: Callable[[], dict[str, str]]) -> None:
+        """`credentials` gives the headers of each request: a token may expire between two."""
+        self.url = url
+        self._credentials = credentials
+        # Certificates take longer to load than most commands to run; a plain address needs none.
+        verify = url.startswith("https:")
+        self._client = httpx.AsyncClient(base_url=url, timeout=30, trust_env=not is_loopback(url), verify=verify)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.aclose()
+
+    async def create(self, session_id: str, wish: dict[str, Any]) -> dict[str, Any]:
+        return await self._ask("POST", f"/api/sandboxes/{session_id}", json=wish)
+
+    async def history(self, path: str, **params: int) -> list[dict[str, Any]]:
+        """One page of records."""
+        page = await self._ask("GET", path, params=params)
+        records: list[dict[str, Any]] = page["messages"]
+        return records
+
+    async def follow(self, path: str, after: int) -> AsyncIterator[dict[str, Any]]:
+        """Records after `after` as they are stored, until the gateway ends the stream."""
+        params: dict[str, str | int] = {"follow": 1, "after": after}
+        try:
+            async with self._client.stream(
+                "GET", path, params=params, headers=self._credentials(), timeout=httpx.Timeout(30, read=60)
+            ) as answer:
+                if answer.status_code >= 400:
+                    await answer.aread()
+                    raise _refused(answer)
+                async for line in answer.aiter_lines():
+                    if line.startswith("data: "):
+                        yield json.loads(line.removeprefix("data: "))
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from error
+
+    async def _ask(self, method: str, path: str, **request: Any) -> dict[str, Any]:
+        try:
+            answer = await self._client.request(method, path, headers=self._credentials(), **request)
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from error
+        if answer.status_code >= 400:
+            raise _refused(answer)
+        value: dict[str, Any] = answer.json()
+        return value
+
+    def _unreachable(self, error: Exception) -> CommandFailed:
+        return CommandFailed(
+            f"no gateway answers at {self.url} ({type(error).__name__}); start one with: holdfast serve\n"
+            "  (or name another with --url, or its data directory with HOLDFAST_DATA_DIR)"
+        )
+
+
+def _refused(answer: httpx.Response) -> CommandFailed:
+    try:
+        told = str(answer.json()["error"])
+    except (ValueError, KeyError, TypeError):
+        told = answer.reason_phrase
+    return CommandFailed(f"the gateway says: {visible_line(told)} ({answer.status_code})")

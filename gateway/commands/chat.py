@@ -1,0 +1,212 @@
+"""`holdfast chat [SESSION]`: a conversation in the terminal, or line by line for scripts."""
+
+import asyncio
+import getpass
+import os
+import random
+import secrets
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gateway.client import ChatClient, Connected, Ended
+from gateway.commands.api import CommandFailed, GatewayApi, find_gateway
+from gateway.commands.chat_view import Abort, Action, Break, ChatView, Line, Quit, Send, Shown, Stream
+from gateway.commands.terminal import complain
+from gateway.settings import Settings, SettingsError
+
+TOKEN_SECONDS = 3600
+RECALLED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    session_id: str | None
+    url: str | None
+    token: str | None
+    user: str | None
+    email: str | None
+    plain: bool
+
+
+class Screen(Protocol):
+    """Where a chat happens. `show` never waits."""
+
+    def show(self, shown: Sequence[Shown]) -> None: ...
+
+    def lines(self) -> AsyncIterator[str]:
+        """What the person types, line by line, until they are done."""
+        ...
+
+
+class Chat:
+    """One client, one view, one screen. A `patient` chat reads the next line when the last one is answered."""
+
+    def __init__(
+        self, client: ChatClient, api: GatewayApi, session_id: str, view: ChatView, screen: Screen, *, patient: bool
+    ) -> None:
+        self._client = client
+        self._api = api
+        self._history = f"/api/sessions/{session_id}/messages"
+        self._view = view
+        self._screen = screen
+        self._patient = patient
+        self._changed = asyncio.Event()
+        self._failed = False
+
+    async def run(self) -> int:
+        """0 when everything sent was answered, 1 when something came to nothing."""
+        async with asyncio.TaskGroup() as tasks:
+            typing = tasks.create_task(self._type(), name="chat.type")
+            await self._listen()
+            typing.cancel()
+        return int(self._failed or self._view.refused > 0)
+
+    async def _listen(self) -> None:
+        async for event in self._client.events():
+            self._screen.show(self._view.show(event))
+            if isinstance(event, Connected):
+                await self._catch_up(event)
+            elif isinstance(event, Ended):
+                self._failed = event.failed
+            self._changed.set()
+
+    async def _catch_up(self, event: Connected) -> None:
+        """Read from the history what frames do not replay: all of it, but for answers when the position was met."""
+        answers = event.recovered is not True
+        query = {"after": self._view.last_seq} if event.again else {"before": event.last_seq + 1, "limit": RECALLED}
+        try:
+            while event.last_seq > self._view.last_seq and (records := await self._api.history(self._history, **query)):
+                self._screen.show(self._view.recall(records, answers=answers))
+                query = {"after": self._view.last_seq}
+        except CommandFailed as failure:
+            self._screen.show([Line(f"the history cannot be read: {failure}", "warn")])
+
+    async def _type(self) -> None:
+        async for line in self._screen.lines():
+            shown, action = self._view.read(line)
+            self._screen.show(shown)
+            if isinstance(action, Quit):
+                break
+            if action is not None:
+                await self._perform(action)
+            if self._patient:
+                await self._quiet()
+        else:
+            if self._patient and self._view.ask is not None:
+                self._screen.show([Line("the input ended while the agent waits for an answer", "warn")])
+                self._failed = True
+        await self._client.leave()
+
+    async def _perform(self, action: Action) -> None:
+        match action:
+            case Send(frame):
+                self._view.sent(await self._client.post(frame), frame)
+            case Abort() if not await self._client.abort():
+                self._screen.show([Line("not connected: nothing to abort from here", "warn")])
+
+    async def _quiet(self) -> None:
+        """Wait until the person is asked something, or all that was sent is settled."""
+        while self._view.ask is None and (self._view.turns.waiting or self._client.unsettled):
+            self._changed.clear()
+            await self._changed.wait()
+
+
+class PlainScreen:
+    """For scripts: what is said goes to stdout, everything else to stderr."""
+
+    def __init__(self) -> None:
+        self._inside_line = False
+
+    def show(self, shown: Sequence[Shown]) -> None:
+        for each in shown:
+            match each:
+                case Stream(text):
+                    sys.stdout.write(text)
+                    self._inside_line = not text.endswith("\n") if text else self._inside_line
+                case Break():
+                    self._end_line()
+                case Line(text, "said" | "ask"):
+                    self._end_line()
+                    sys.stdout.write(text + "\n")
+                case Line(text):
+                    complain(text)
+        sys.stdout.flush()
+
+    def _end_line(self) -> None:
+        if self._inside_line:
+            sys.stdout.write("\n")
+        self._inside_line = False
+
+    def lines(self) -> AsyncIterator[str]:
+        return typed_lines()
+
+
+async def typed_lines(descriptor: int = 0) -> AsyncIterator[str]:
+    """Lines of the input, read one at a time in a thread that may be left waiting when the process ends."""
+    loop = asyncio.get_running_loop()
+    lines: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=1)
+
+    def put(line: bytes | None) -> None:
+        asyncio.run_coroutine_threadsafe(lines.put(line), loop).result()
+
+    def pump() -> None:
+        kept = b""
+        while chunk := os.read(descriptor, 65536):
+            *whole, kept = (kept + chunk).split(b"\n")
+            for line in whole:
+                put(line)
+        if kept:
+            put(kept)
+        put(None)
+
+    threading.Thread(target=pump, name="stdin", daemon=True).start()
+    while (line := await lines.get()) is not None:
+        yield line.decode(errors="replace").rstrip("\r")
+
+
+async def chat(settings: Settings, options: ChatOptions) -> int:
+    """Talk until the person leaves; the session goes on without them."""
+    token = _token_source(settings, options)
+    url = find_gateway(settings, options.url)
+    session_id = options.session_id or secrets.token_hex(16)
+    async with GatewayApi(url, lambda: {"Authorization": f"Bearer {token()}"}) as api:
+        if options.session_id is None:
+            await api.create(session_id, {"title": "holdfast chat"})
+        client = ChatClient(url, session_id, token, rng=random.Random())
+        view = ChatView()
+        if options.plain or not (sys.stdin.isatty() and sys.stdout.isatty()):
+            complain(f"session {session_id}")
+            return await Chat(client, api, session_id, view, PlainScreen(), patient=True).run()
+        from gateway.commands.chat_screen import TerminalScreen
+
+        with TerminalScreen(view, session_id) as screen:
+            return await Chat(client, api, session_id, view, screen, patient=False).run()
+
+
+def _token_source(settings: Settings, options: ChatOptions) -> Callable[[], str]:
+    """The token given, or a fresh one for whoever sits here, signed with the data directory's secret."""
+    if options.token is not None:
+        given = options.token
+        return lambda: given
+    from gateway.auth.tokens import TokenError
+    from gateway.commands.token import sign
+
+    user = options.user or _login()
+    email = options.email or f"{user}@localhost"
+    try:
+        sign(settings, user, email, TOKEN_SECONDS)
+    except TokenError as error:
+        raise CommandFailed(f"--user or --email: {error.message}") from None
+    except SettingsError as error:
+        raise CommandFailed(f"{error.problems[0]}; give one with --token") from None
+    return lambda: sign(settings, user, email, TOKEN_SECONDS)
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container's user need not have a name
+        return "me"

@@ -1,0 +1,98 @@
+"""The chat on a terminal: answers stream above a line that can be typed into at any time.
+
+Complete lines are printed above the prompt. The unfinished last line of an answer is shown as part of the prompt
+itself, because a terminal cannot print half a line above another.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from prompt_toolkit import PromptSession, print_formatted_text
+from prompt_toolkit.formatted_text import FormattedText
+from prompt_toolkit.patch_stdout import patch_stdout
+from prompt_toolkit.styles import Style
+
+from gateway.commands.chat_view import Break, ChatView, Line, Shown, Stream
+
+STYLE = Style.from_dict(
+    {
+        "note": "ansibrightblack",
+        "warn": "ansiyellow",
+        "ask": "ansicyan bold",
+        "said": "ansiblue",
+        "answer": "",
+        "prompt": "ansigreen bold",
+        "bottom-toolbar": "noreverse ansibrightblack",
+    }
+)
+Styled = list[tuple[str, str]]
+
+
+class TerminalScreen:
+    def __init__(self, view: ChatView, session_id: str) -> None:
+        self._view = view
+        self._session_id = session_id
+        self._partial = ""
+        self._prompt: PromptSession[str] = PromptSession(
+            message=self._message, bottom_toolbar=self._toolbar, style=STYLE, erase_when_done=True
+        )
+        self._held = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._held.enter_context(patch_stdout(raw=True))
+        self._print("note", f"session {self._session_id} · /help for help · Ctrl-D leaves, the session goes on")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._finish_line()
+        self._print("note", f"come back with: holdfast chat {self._session_id}")
+        self._held.close()
+
+    def show(self, shown: Sequence[Shown]) -> None:
+        for each in shown:
+            match each:
+                case Stream(text):
+                    *whole, self._partial = (self._partial + text).split("\n")
+                    for line in whole:
+                        self._print("answer", line)
+                case Break():
+                    self._finish_line()
+                case Line(text, style):
+                    self._finish_line()
+                    self._print(style, text)
+        self._prompt.app.invalidate()
+
+    async def lines(self) -> AsyncIterator[str]:
+        while True:
+            try:
+                line = await self._prompt.prompt_async()
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                if not self._view.turns.waiting:
+                    self._print("note", "/quit or Ctrl-D leaves")
+                    continue
+                line = "/abort"
+            if line.strip():
+                self._print("prompt", f"> {line}")
+            yield line
+
+    def _finish_line(self) -> None:
+        if self._partial:
+            self._print("answer", self._partial)
+        self._partial = ""
+
+    def _print(self, style: str, text: str) -> None:
+        print_formatted_text(FormattedText([(f"class:{style}", text)]), style=STYLE)
+
+    def _message(self) -> FormattedText:
+        streaming: Styled = [("class:answer", self._partial + "\n")] if self._partial else []
+        return FormattedText([*streaming, ("class:prompt", "? " if self._view.ask is not None else "> ")])
+
+    def _toolbar(self) -> FormattedText:
+        parts = [self._view.status, self._view.receipt, "answering…" if self._view.turns.waiting else ""]
+        return FormattedText([("class:bottom-toolbar", " · ".join(part for part in parts if part))])

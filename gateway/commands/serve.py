@@ -1,0 +1,84 @@
+"""`holdfast serve`: the gateway, from the lock on its data directory to its exit code."""
+
+import asyncio
+import contextlib
+import os
+import resource
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import uvloop
+
+from gateway.app import House, build_house
+from gateway.commands.terminal import complain, say
+from gateway.datadir import DataDirBusy, DataDirLock
+from gateway.events import configure_logging
+from gateway.server import CannotListen
+from gateway.server import serve as serve_app
+from gateway.settings import KNOWN, Settings, resolve_secrets
+from gateway.version import version
+
+
+def serve(settings: Settings) -> int:
+    os.umask(0o077)  # whatever is written from here on is the owner's alone
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # secrets live in memory, and memory stays here
+    keep_descriptors()
+    configure_logging(settings.log_level)
+    try:
+        with DataDirLock(settings.data_dir) as lock, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_serve(settings, lock))
+    except DataDirBusy as busy:
+        complain(f"{busy}; stop it, or set HOLDFAST_DATA_DIR to another directory")
+    except CannotListen as error:
+        complain(str(error))
+    return 1
+
+
+async def _serve(settings: Settings, lock: DataDirLock) -> int:
+    house = build_house(settings, resolve_secrets(settings))
+
+    def on_ready(address: str) -> None:
+        house.address = reachable(address)
+        lock.note_address(house.address)
+        _welcome(settings, house)
+
+    code = await serve_app(house.app, settings, door=house.door, drain=house.drain, on_ready=on_ready)
+    if house.problem is not None:
+        complain(house.problem)
+    return code
+
+
+def keep_descriptors() -> None:
+    """Whatever the starter of this process left open stays here: a sandbox is started by a plain spawn, would get it,
+    and would hold the starter's pipes open long after the gateway has gone."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with contextlib.suppress(OSError):  # the listing's own descriptor is closed by now
+                os.set_inheritable(int(name), False)
+
+
+def _welcome(settings: Settings, house: House) -> None:
+    say(f"Holdfast {version()} listens on {house.address}  (sandboxes: {house.provider.name}, {house.provider.level})")
+    say(f"  talk to a new session:   {try_next(settings)}")
+    say(f"  what else there is:      {house.address}/")
+    say("  stop:                    Ctrl-C (sessions are kept)")
+
+
+def reachable(address: str) -> str:
+    """Where this machine's own programs find a gateway that listens everywhere."""
+    return address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+
+
+def try_next(settings: Settings) -> str:
+    """`holdfast chat`, as it has to be typed here."""
+    program = Path(sys.argv[0])
+    words = ["holdfast"]
+    if program.name == "__main__.py":
+        words = [Path(sys.executable).name, "-m", "gateway"]
+    elif program.name == "holdfast" and shutil.which("holdfast") is None:
+        words = [os.path.relpath(program)]
+    chosen = settings.data_dir != KNOWN["HOLDFAST_DATA_DIR"].default
+    prefix = f"HOLDFAST_DATA_DIR={shlex.quote(str(settings.data_dir))} " if chosen else ""
+    return prefix + shlex.join([*words, "chat"])

@@ -1,0 +1,1 @@
+"""Plain HTTP routes, one module per subject."""

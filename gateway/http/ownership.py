@@ -1,0 +1,28 @@
+"""Who may touch which session: the owner and the services. Everybody else is told that there is no such session."""
+
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+
+from gateway.auth.tokens import Principal
+from gateway.errors import ApiError
+
+if TYPE_CHECKING:
+    from gateway.registry import SessionRegistry
+    from gateway.session.actor import SessionActor
+
+
+def principal(request: Request) -> Principal:
+    """Who asks. The policy in front of every route has put it there; a route without one is a bug and fails here."""
+    who = request.state.principal
+    assert isinstance(who, Principal)
+    return who
+
+
+async def owned(request: Request, registry: "SessionRegistry") -> "SessionActor":
+    """The session named by the path, for its owner or a service. A stranger gets the same 404 as for an unknown id."""
+    who = principal(request)
+    actor = await registry.find(request.path_params["id"])
+    if actor is None or (who.kind == "user" and actor.user_id != who.user_id):
+        raise ApiError(404, "unknown_session", "there is no such session")
+    return actor

@@ -1,0 +1,101 @@
+"""The lifecycle of sessions: create, look at, put to sleep, wake, hold, end."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from gateway.errors import ApiError
+from gateway.http.ownership import owned, principal
+from gateway.http.replies import answer, query_flag, read_object
+from gateway.http.wishes import CREATE_MEMBERS, RESUME_MEMBERS, read_env, read_user, read_wish
+from gateway.registry import SessionRegistry
+from gateway.session.actor import SessionActor
+
+Step = Callable[[SessionActor], Awaitable[dict[str, Any]]]
+
+
+class SandboxRoutes:
+    """`/api/sandboxes`: for owners by their JWT, for services by the relay secret or the API token."""
+
+    def __init__(self, registry: SessionRegistry) -> None:
+        self._registry = registry
+
+    def routes(self) -> list[BaseRoute]:
+        one = "/api/sandboxes/{id}"
+        return [
+            Route("/api/sandboxes", self.list, methods=["GET"]),
+            Route(one, self.create, methods=["POST"]),
+            Route(one, self.status, methods=["GET"]),
+            Route(one, self.delete, methods=["DELETE"]),
+            Route(f"{one}/status", self.status, methods=["GET"]),
+            Route(f"{one}/resume", self.resume, methods=["POST"]),
+            Route(f"{one}/pause", self._step(SessionActor.pause), methods=["POST"]),
+            Route(f"{one}/sleep", self._step(SessionActor.sleep), methods=["POST"]),
+            Route(f"{one}/wake", self._step(SessionActor.wake), methods=["POST"]),
+            Route(f"{one}/abort", self._step(SessionActor.abort), methods=["POST"]),
+            Route(f"{one}/sync", self.sync, methods=["POST"]),
+        ]
+
+    async def list(self, request: Request) -> Response:
+        """A user sees their own sessions, whatever they ask for; a service sees all, or those of `userId`."""
+        who = principal(request)
+        asked = request.query_params.get("userId")
+        if who.kind == "user":
+            if asked is not None and asked != who.user_id:
+                raise ApiError(403, "not_your_user", "a user token lists its own sessions only; leave userId out")
+            asked = who.user_id
+        return answer({"sandboxes": await self._registry.describe_all(asked)})
+
+    async def create(self, request: Request) -> Response:
+        """201 for a new session, 200 for the owner's own again (also an archived one, which comes back)."""
+        body = await read_object(request, known=CREATE_MEMBERS)
+        user_id = self._owner(request, read_user(body))
+        wish = read_wish(body)
+        session_id = request.path_params["id"]
+        known = await self._registry.find(session_id)
+        actor = await self._registry.create(session_id, user_id, wish)
+        return answer(actor.describe(), 201 if known is None else 200)
+
+    @staticmethod
+    def _owner(request: Request, named: str | None) -> str:
+        who = principal(request)
+        if who.kind != "user":
+            if named is None:
+                raise ApiError(400, "bad_member", "userId must be given: a service names the owner")
+            return named
+        if named not in (None, who.user_id):
+            raise ApiError(403, "not_your_user", "a user token creates its own sessions only; leave userId out")
+        return who.user_id
+
+    async def status(self, request: Request) -> Response:
+        return answer((await owned(request, self._registry)).describe())
+
+    async def resume(self, request: Request) -> Response:
+        """With `envVars`, also what brings a session back from `needs_env`; an empty object says that it needs none."""
+        actor = await owned(request, self._registry)
+        body = await read_object(request, known=RESUME_MEMBERS)
+        env = read_env(body) if body.get("envVars") is not None else None
+        return answer(await actor.resume(env))
+
+    async def sync(self, request: Request) -> Response:
+        """The kept directories stand in for snapshots: what the program wrote is where it will be found again."""
+        actor = await owned(request, self._registry)
+        await read_object(request, known=frozenset())
+        return answer({**actor.describe(), "sync": {"state": "idle"}})
+
+    async def delete(self, request: Request) -> Response:
+        """Ends the session and its workspace; the conversation stays, archived, unless `purge=1`."""
+        purge = query_flag(request, "purge")
+        actor = await owned(request, self._registry)
+        return answer(await actor.destroy(purge))
+
+    def _step(self, step: Step) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            actor = await owned(request, self._registry)
+            await read_object(request, known=frozenset())
+            return answer(await step(actor))
+
+        return endpoint

@@ -1,0 +1,135 @@
+"""What a request body may ask for, member by member: checked here, so that everything behind may trust it. Pure.
+
+Every refusal names the member and what it should have been, and never repeats a value: it may be a secret.
+"""
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from gateway.errors import ApiError
+from gateway.session.state import Wish
+
+CREATE_MEMBERS = frozenset({"userId", "envVars", "agent", "network", "repoUrl", "repoBranch", "title", "metadata"})
+RESUME_MEMBERS = frozenset({"envVars"})
+POST_MEMBERS = frozenset({"role", "type", "content", "metadata", "cid", "deliver"})
+
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
+ROLES = ("user", "assistant", "system", "tool")
+NETWORKS = ("none", "outbound")
+
+ENV_COUNT = 256
+ENV_BYTES = 256 * 1024
+METADATA_BYTES = 16 * 1024
+ARGUMENTS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """A record that a service writes into a conversation."""
+
+    role: str
+    type: str
+    content: Any
+    metadata: dict[str, Any] | None
+    cid: str | None
+    deliver: bool
+
+
+def read_wish(body: Mapping[str, Any]) -> Wish:
+    """What to create a session with. `userId` is the route's business."""
+    network = body.get("network")
+    if network is not None and network not in NETWORKS:
+        raise _bad("network", f"one of {', '.join(NETWORKS)}")
+    repo_url, repo_branch = _text(body, "repoUrl", 2048), _text(body, "repoBranch", 255)
+    if repo_branch is not None and repo_url is None:
+        raise _bad("repoBranch", "given together with repoUrl")
+    return Wish(
+        env=read_env(body),
+        agent=_agent(body.get("agent")),
+        network=network,
+        repo_url=repo_url,
+        repo_branch=repo_branch,
+        title=_text(body, "title", 256),
+        metadata=_metadata(body),
+    )
+
+
+def read_env(body: Mapping[str, Any]) -> dict[str, str]:
+    """`envVars`: a flat object of names and strings, as a process environment can hold them."""
+    env = body.get("envVars")
+    if env is None:
+        return {}
+    if not isinstance(env, dict) or len(env) > ENV_COUNT:
+        raise _bad("envVars", f"an object with at most {ENV_COUNT} members")
+    size = 0
+    for name, value in env.items():
+        if not ENV_NAME.fullmatch(name):
+            raise _bad("envVars", "named like A_NAME: letters, digits and underscores, not beginning with a digit")
+        if not isinstance(value, str) or "\0" in value:
+            raise _bad(f"envVars.{name}", "a string without NUL")
+        size += len(name) + len(value.encode())
+    if size > ENV_BYTES:
+        raise _bad("envVars", f"at most {ENV_BYTES} bytes in all")
+    return dict(env)
+
+
+def read_user(body: Mapping[str, Any]) -> str | None:
+    return _text(body, "userId", 256)
+
+
+def read_post(body: Mapping[str, Any]) -> Post:
+    if body.get("role") not in ROLES:
+        raise _bad("role", f"one of {', '.join(ROLES)}")
+    kind = body.get("type", "message")
+    if not isinstance(kind, str) or not KIND.fullmatch(kind):
+        raise _bad("type", "a word of small letters, digits and underscores")
+    if "content" not in body:
+        raise _bad("content", "given")
+    deliver = body.get("deliver", False)
+    if not isinstance(deliver, bool):
+        raise _bad("deliver", "true or false")
+    return Post(body["role"], kind, body["content"], _metadata(body), _text(body, "cid", 128), deliver)
+
+
+def _agent(value: Any) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    wanted = "a command line, or an array of strings, with at least a program"
+    if isinstance(value, str):
+        try:
+            value = shlex.split(value)
+        except ValueError as error:
+            raise _bad("agent", f"a command line ({error})") from None
+    if not isinstance(value, list) or not 0 < len(value) <= ARGUMENTS:
+        raise _bad("agent", wanted)
+    if not all(isinstance(each, str) and len(each) <= 8192 and "\0" not in each for each in value) or not value[0]:
+        raise _bad("agent", wanted)
+    return tuple(value)
+
+
+def _metadata(body: Mapping[str, Any]) -> dict[str, Any] | None:
+    value = body.get("metadata")
+    if value is None:
+        return None
+    if not isinstance(value, dict) or len(orjson.dumps(value)) > METADATA_BYTES:
+        raise _bad("metadata", f"an object of at most {METADATA_BYTES} bytes")
+    return value
+
+
+def _text(body: Mapping[str, Any], name: str, longest: int) -> str | None:
+    value = body.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not 0 < len(value) <= longest or not value.isprintable():
+        raise _bad(name, f"a string of 1 to {longest} printable characters")
+    return value
+
+
+def _bad(member: str, wanted: str) -> ApiError:
+    return ApiError(400, "bad_member", f"{member} must be {wanted}")

@@ -1,0 +1,249 @@
+"""`/api/sandboxes` of a real gateway: the life of a session, who may lead it, and what a body may say."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.gateway import Gateway
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", {"use_uvloop": True}
+
+
+@pytest.fixture(scope="module")
+async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    async with Gateway(tmp_path_factory.mktemp("lifecycle") / "data") as running:
+        yield running
+
+
+@pytest.fixture
+async def ada(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
+    async with gateway.http() as client:
+        yield client
+
+
+async def until(client: httpx.AsyncClient, session_id: str, status: str) -> dict[str, Any]:
+    """Wait until the session has that status."""
+    async with asyncio.timeout(30):
+        while True:
+            described: dict[str, Any] = (await client.get(f"/api/sandboxes/{session_id}/status")).json()
+            if described["status"] == status:
+                return described
+            await asyncio.sleep(0.02)
+
+
+def refused(answer: httpx.Response, status: int, code: str) -> bool:
+    """Whether this is a refusal in the one shape all refusals have."""
+    assert answer.headers["content-type"] == "application/json"
+    body = answer.json()
+    assert set(body) == {"error", "code"}
+    assert isinstance(body["error"], str)
+    assert (answer.status_code, body["code"]) == (status, code), answer.text
+    return True
+
+
+async def test_a_session_is_created_described_and_created_again(ada: httpx.AsyncClient) -> None:
+    wish = {"title": "first", "metadata": {"team": "blue"}, "network": "none"}
+    created = await ada.post("/api/sandboxes/life-1", json=wish)
+    assert created.status_code == 201
+    described = created.json()
+    shape = "id userId status provider level incarnation viewers pending lastSeq lastActiveAt hasWorkspace title sync"
+    assert {*shape.split(), "metadata"} <= set(described)
+    assert (described["id"], described["userId"], described["title"]) == ("life-1", "ada", "first")
+    assert (described["metadata"], described["provider"], described["level"]) == ({"team": "blue"}, "local", "trusted")
+    again = await ada.post("/api/sandboxes/life-1")
+    assert again.status_code == 200
+    assert again.json()["title"] == "first"
+    assert (await ada.get("/api/sandboxes/life-1")).json()["id"] == "life-1"
+
+
+async def test_it_sleeps_wakes_pauses_resumes_and_ends(ada: httpx.AsyncClient) -> None:
+    await ada.post("/api/sandboxes/life-2")
+    running = await until(ada, "life-2", "running")
+    assert (await ada.post("/api/sandboxes/life-2/sleep")).json()["status"] == "sleeping"
+    woken = (await ada.post("/api/sandboxes/life-2/wake")).json()
+    assert woken["status"] in ("starting", "running")
+    assert (await until(ada, "life-2", "running"))["incarnation"] == running["incarnation"] + 1
+    assert (await ada.post("/api/sandboxes/life-2/pause")).json()["status"] == "paused"
+    refused(await ada.post("/api/sandboxes/life-2/wake"), 409, "paused")
+    resumed = await ada.post("/api/sandboxes/life-2/resume", json={})
+    assert resumed.status_code == 200
+    await until(ada, "life-2", "running")
+    assert (await ada.post("/api/sandboxes/life-2/abort")).status_code == 200
+    synced = await ada.post("/api/sandboxes/life-2/sync")
+    assert synced.json()["sync"] == {"state": "idle"}
+    assert (await ada.delete("/api/sandboxes/life-2")).json()["status"] == "archived"
+    refused(await ada.post("/api/sandboxes/life-2/wake"), 409, "archived")
+    revived = await ada.post("/api/sandboxes/life-2")
+    assert revived.status_code == 200
+    await until(ada, "life-2", "running")
+
+
+async def test_purge_leaves_nothing_to_find(ada: httpx.AsyncClient) -> None:
+    await ada.post("/api/sandboxes/life-3")
+    assert (await ada.delete("/api/sandboxes/life-3", params={"purge": "1"})).status_code == 200
+    refused(await ada.get("/api/sandboxes/life-3/status"), 404, "unknown_session")
+    refused(await ada.delete("/api/sandboxes/life-3", params={"purge": "yes"}), 400, "bad_parameter")
+
+
+OWNED_ROUTES = [
+    ("GET", "/api/sandboxes/life-1"),
+    ("GET", "/api/sandboxes/life-1/status"),
+    ("POST", "/api/sandboxes/life-1/pause"),
+    ("POST", "/api/sandboxes/life-1/resume"),
+    ("POST", "/api/sandboxes/life-1/sleep"),
+    ("POST", "/api/sandboxes/life-1/wake"),
+    ("POST", "/api/sandboxes/life-1/abort"),
+    ("POST", "/api/sandboxes/life-1/sync"),
+    ("DELETE", "/api/sandboxes/life-1"),
+    ("DELETE", "/api/sandboxes/life-1?purge=1"),
+    ("GET", "/api/sessions/life-1/messages"),
+    ("GET", "/logs/life-1"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), OWNED_ROUTES)
+async def test_a_stranger_learns_nothing_on_any_route(gateway: Gateway, method: str, path: str) -> None:
+    await gateway.create("life-1")
+    async with gateway.http(gateway.bearer("eve")) as eve:
+        answer = await eve.request(method, path)
+        unknown = await eve.request(method, path.replace("life-1", "life-never"))
+    assert refused(answer, 404, "unknown_session")
+    assert answer.text == unknown.text, "a session of another is told apart from none"
+    async with gateway.http() as ada:
+        assert (await ada.get("/api/sandboxes/life-1")).json()["status"] != "archived"
+
+
+async def test_a_ticket_for_anothers_session_is_refused_like_one_for_none(gateway: Gateway) -> None:
+    await gateway.create("life-1")
+    async with gateway.http(gateway.bearer("eve")) as eve:
+        refused(await eve.post("/api/tickets", json={"sessionId": "life-1"}), 404, "unknown_session")
+        refused(await eve.post("/api/tickets", json={"sessionId": "life-never"}), 404, "unknown_session")
+
+
+async def test_an_id_taken_by_another_user_is_a_conflict(gateway: Gateway) -> None:
+    await gateway.create("life-1")
+    async with gateway.http(gateway.bearer("eve")) as eve:
+        refused(await eve.post("/api/sandboxes/life-1"), 409, "taken")
+
+
+async def test_a_user_cannot_act_as_another(ada: httpx.AsyncClient) -> None:
+    refused(await ada.post("/api/sandboxes/life-9", json={"userId": "eve"}), 403, "not_your_user")
+    refused(await ada.get("/api/sandboxes", params={"userId": "eve"}), 403, "not_your_user")
+    refused(await ada.get("/api/sandboxes/life-9"), 404, "unknown_session")
+
+
+async def test_a_user_lists_their_own_and_a_service_everybodys(gateway: Gateway) -> None:
+    await gateway.create("list-ada", "ada")
+    await gateway.create("list-bob", "bob")
+    seen: dict[str, set[str]] = {}
+    for name, headers, query in [
+        ("bob", gateway.bearer("bob"), {}),
+        ("relay", gateway.relay, {}),
+        ("admin of bob", gateway.admin, {"userId": "bob"}),
+    ]:
+        async with gateway.http(headers) as client:
+            listed = (await client.get("/api/sandboxes", params=query)).json()["sandboxes"]
+            seen[name] = {each["id"] for each in listed}
+    assert seen["bob"] == seen["admin of bob"] == {"list-bob"}
+    assert {"list-ada", "list-bob"} <= seen["relay"]
+
+
+async def test_a_service_names_the_owner(gateway: Gateway) -> None:
+    async with gateway.http(gateway.relay) as relay:
+        refused(await relay.post("/api/sandboxes/relay-1", json={}), 400, "bad_member")
+        created = await relay.post("/api/sandboxes/relay-1", json={"userId": "carol"})
+    assert created.json()["userId"] == "carol"
+    async with gateway.http(gateway.bearer("carol")) as carol:
+        assert (await carol.get("/api/sandboxes/relay-1/status")).status_code == 200
+
+
+BAD_BODIES: list[tuple[Any, str]] = [
+    ({"colour": "red"}, "unknown_member"),
+    ({"envVars": ["A"]}, "bad_member"),
+    ({"envVars": {"1A": "x"}}, "bad_member"),
+    ({"envVars": {"A-B": "x"}}, "bad_member"),
+    ({"envVars": {"A\n": "x"}}, "bad_member"),
+    ({"envVars": {"A": 1}}, "bad_member"),
+    ({"envVars": {"A": "x\0y"}}, "bad_member"),
+    ({"envVars": {f"A{n}": "x" for n in range(257)}}, "bad_member"),
+    ({"envVars": {"A": "x" * 300_000}}, "bad_member"),
+    ({"agent": ""}, "bad_member"),
+    ({"agent": "'unclosed"}, "bad_member"),
+    ({"agent": []}, "bad_member"),
+    ({"agent": ["a", 1]}, "bad_member"),
+    ({"agent": {"argv": "x"}}, "bad_member"),
+    ({"network": "all"}, "bad_member"),
+    ({"network": 1}, "bad_member"),
+    ({"repoUrl": 5}, "bad_member"),
+    ({"repoBranch": "main"}, "bad_member"),
+    ({"title": "x" * 257}, "bad_member"),
+    ({"title": "a\x1bb"}, "bad_member"),
+    ({"metadata": []}, "bad_member"),
+    ({"metadata": {"x": "y" * 17_000}}, "bad_member"),
+    ({"userId": ""}, "bad_member"),
+]
+
+
+@pytest.mark.parametrize(("body", "code"), BAD_BODIES, ids=lambda value: str(value)[:40])
+async def test_a_wrong_member_is_named_and_nothing_is_created(ada: httpx.AsyncClient, body: Any, code: str) -> None:
+    refused(await ada.post("/api/sandboxes/life-bad", json=body), 400, code)
+    refused(await ada.get("/api/sandboxes/life-bad"), 404, "unknown_session")
+
+
+BAD_JSON = [
+    b"{",
+    b"[]",
+    b'"x"',
+    b"null",
+    b"\xff\xfe",
+    b'{"title":"a","title":"b"}',
+    b'{"title":NaN}',
+    b'{"title":"\\ud800"}',
+    b'{"metadata":' + b"[" * 100 + b"]" * 100 + b"}",
+    b'{"metadata":' + b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"}",
+    b'{"metadata":{' + b",".join(b'"k%d":1' % n for n in range(10_001)) + b"}}",
+    b'{"title":' + b"9" * 4000 + b"}",
+]
+
+
+@pytest.mark.parametrize("body", BAD_JSON, ids=lambda body: repr(body[:24]))
+async def test_what_is_no_sound_json_is_refused_without_a_traceback(ada: httpx.AsyncClient, body: bytes) -> None:
+    answer = await ada.post("/api/sandboxes/life-bad", content=body)
+    assert answer.status_code == 400
+    assert set(answer.json()) == {"error", "code"}
+    assert "Traceback" not in answer.text
+
+
+async def test_a_body_beyond_the_bound_is_refused_whether_its_length_is_declared_or_not(ada: httpx.AsyncClient) -> None:
+    refused(await ada.post("/api/sandboxes/life-bad", content=b" " * ((1 << 20) + 1)), 413, "body_too_large")
+
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(40):
+            yield b" " * 32768
+
+    refused(await ada.post("/api/sandboxes/life-bad", content=endless()), 413, "body_too_large")
+
+
+async def test_a_secret_is_in_no_answer_and_no_log(gateway: Gateway, ada: httpx.AsyncClient) -> None:
+    secret = "canary-3f9c1b7d"
+    created = await ada.post("/api/sandboxes/life-env", json={"envVars": {"KEY": secret}})
+    await until(ada, "life-env", "running")
+    wrong = await ada.post("/api/sandboxes/life-env2", json={"envVars": {"KEY": secret, "1": secret}})
+    told = [created.text, wrong.text, (await ada.get("/api/sandboxes")).text, (await ada.get("/logs/life-env")).text]
+    kept = [path for path in gateway.data_dir.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+    assert not any(secret in text for text in told)
+    assert kept == []
+    assert secret not in gateway.log
+
+
+@pytest.mark.parametrize("session_id", ["-x", "a.b", "x" * 129, "%F0%9F%98%80", "a%00b", "%2e%2e", "a%2Fb", "a b"])
+async def test_an_id_that_is_none_is_refused(ada: httpx.AsyncClient, session_id: str) -> None:
+    answer = await ada.post(f"/api/sandboxes/{session_id}")
+    assert answer.status_code in (400, 404)
+    assert set(answer.json()) == {"error", "code"}

@@ -1,0 +1,67 @@
+"""`python -m tests.support.coverage_floor`: after a test run under coverage, every pure core must be covered in full.
+
+Shells are proven by what they do to sockets, processes and files, which a percentage says little about. A core has no
+such excuse: each line and each way out of each line must have been taken.
+"""
+
+import sys
+from pathlib import Path
+
+from coverage import Coverage
+from coverage.exceptions import NoDataError
+
+ROOT = Path(__file__).parents[2]
+CORES = (
+    "persistence/backlog.py",
+    "persistence/batch.py",
+    "persistence/backoff.py",
+    "sandbox/stream.py",
+    "sandbox/wire.py",
+    "gateway/wire.py",
+    "gateway/strict_json.py",
+    "gateway/session/pending.py",
+    "gateway/session/ledger.py",
+    "gateway/session/state.py",
+    "gateway/session/description.py",
+    "gateway/session/transcript/chat.py",
+    "gateway/auth/tickets.py",
+)
+
+
+def shortfalls(measured: Coverage) -> list[str]:
+    """One line for each core that is not covered in full, or cannot be judged."""
+    data = measured.get_data()
+    if not data.measured_files():
+        return ["no coverage data: run `coverage run -m pytest` first"]
+    if not data.has_arcs():
+        return ["the data is about lines only: branch coverage must be on"]
+    return [f"{core}: {problem}" for core in CORES if (problem := _problem(measured, ROOT / core))]
+
+
+def _problem(measured: Coverage, core: Path) -> str | None:
+    if not core.is_file():
+        return "does not exist; if it moved, change the list in tests/support/coverage_floor.py"
+    if str(core) not in measured.get_data().measured_files():
+        return "no test imported it"
+    _, _, _, _, missing = measured.analysis2(str(core))
+    branches = measured.branch_stats(str(core)).items()
+    partial = sorted(line for line, (ways, taken) in branches if taken < ways and line not in missing)
+    said = [f"lines not run: {missing}"] if missing else []
+    said += [f"branches not taken from lines: {partial}"] if partial else []
+    return "; ".join(said) or None
+
+
+def main() -> None:
+    measured = Coverage(config_file=str(ROOT / "pyproject.toml"))
+    measured.load()
+    try:
+        found = shortfalls(measured)
+    except NoDataError as error:
+        found = [str(error)]
+    if found:
+        sys.exit("The pure cores must be covered in full:\n  " + "\n  ".join(found))
+    sys.stdout.write(f"{len(CORES)} pure cores: every line and branch covered\n")
+
+
+if __name__ == "__main__":
+    main()

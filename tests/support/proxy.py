@@ -1,0 +1,116 @@
+"""A TCP proxy that does to connections what networks do: cut, stall, swallow."""
+
+import asyncio
+from random import Random
+from types import TracebackType
+from typing import Self
+
+
+class Passage:
+    """One connection through the proxy."""
+
+    def __init__(self, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
+        self._writers = (near, far)
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._swallowing = False
+
+    def cut(self) -> None:
+        """Both ends are reset; what is under way is lost."""
+        for writer in self._writers:
+            writer.transport.abort()
+        self._flowing.set()
+
+    def stall(self) -> None:
+        """Nothing passes any more; nothing is lost until it is cut."""
+        self._flowing.clear()
+
+    def swallow(self) -> None:
+        """What comes from now on is taken and thrown away, both ways; neither end notices."""
+        self._swallowing = True
+
+    async def pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                await self._flowing.wait()
+                if writer.is_closing():
+                    break
+                if not self._swallowing:
+                    writer.write(data)
+                    await writer.drain()
+        except OSError:
+            pass
+        finally:
+            self.cut()
+
+
+class CuttingProxy:
+    """Listens on a port of its own and passes on to `port`. Leaving it cuts everything."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._server: asyncio.Server | None = None
+        self._passages: list[Passage] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        for passage in self._passages:
+            passage.cut()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def port(self) -> int:
+        assert self._server is not None
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    @property
+    def passages(self) -> list[Passage]:
+        return list(self._passages)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            await self._connect(reader, writer)
+        finally:
+            self._tasks.discard(task)
+            writer.transport.abort()
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            return
+        passage = Passage(writer, far_writer)
+        self._passages.append(passage)
+        try:
+            await asyncio.gather(passage.pump(reader, far_writer), passage.pump(far_reader, writer))
+        finally:
+            passage.cut()
+            self._passages.remove(passage)
+
+    async def harm_one(self, rng: Random) -> None:
+        """Pick a connection and end it in one of the ways connections end. Waits until it is cut."""
+        if not self._passages:
+            return
+        passage = rng.choice(self._passages)
+        match rng.randrange(3):
+            case 0:
+                passage.stall()
+                await asyncio.sleep(rng.uniform(0, 0.3))
+            case 1:
+                passage.swallow()
+                await asyncio.sleep(rng.uniform(0, 0.3))
+        passage.cut()
