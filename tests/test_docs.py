@@ -1,0 +1,71 @@
+"""The public surface and its pages in docs/ say the same."""
+
+import re
+from pathlib import Path
+
+import pytest
+from starlette.routing import Route, WebSocketRoute
+
+from gateway import wire
+from gateway.app import build_house
+from gateway.close_codes import CloseCode
+from gateway.settings import KNOWN, Secrets, SecretStr, Settings
+
+ROOT = Path(__file__).parent.parent
+PROTOCOL = (ROOT / "docs/protocol.md").read_text()
+OPERATIONS = (ROOT / "docs/operations.md").read_text()
+
+
+def section(text: str, title: str) -> str:
+    """What stands under the heading or sentence `title`, up to the next of its kind."""
+    begin = text.index(title) + len(title)
+    end = re.search(r"^(## |Frames from)", text[begin:], re.MULTILINE)
+    return text[begin : begin + end.start()] if end else text[begin:]
+
+
+def first_cells(text: str) -> set[str]:
+    return {name for row in re.findall(r"^\| (.*?) \|", text, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)}
+
+
+def test_every_setting_is_documented_and_every_documented_setting_exists() -> None:
+    assert set(re.findall(r"HOLDFAST_[A-Z_]+", section(OPERATIONS, "## Settings"))) == set(KNOWN)
+
+
+def test_every_close_code_is_documented() -> None:
+    documented = set(map(int, re.findall(r"^\| (\d{4}) \|", PROTOCOL, re.MULTILINE)))
+    assert documented == {int(code) for code in CloseCode}
+
+
+async def test_every_route_is_documented(tmp_path: Path) -> None:
+    secret = SecretStr("x" * 32)
+    secrets = Secrets(jwt_secret=secret, api_token=secret, internal_token=secret, relay_secret=secret)
+    house = build_house(Settings(data_dir=tmp_path), secrets)
+    served = set()
+    for route in house.app.routes:
+        assert isinstance(route, Route | WebSocketRoute)
+        methods = route.methods or set() if isinstance(route, Route) else {"GET"}
+        served |= {f"{method} {route.path}" for method in methods - {"HEAD"}}
+    sockets = {found.split("?")[0] for found in re.findall(r"socket: `(GET [^`]+)`", PROTOCOL)}
+    assert served == first_cells(section(PROTOCOL, "## HTTP routes")) - {"route"} | sockets
+
+
+def test_every_frame_the_gateway_says_is_documented() -> None:
+    documented = first_cells(section(PROTOCOL, "Frames from the gateway:"))
+    assert documented == set(wire.OWN_TYPES) | {"done", "error"}
+
+
+@pytest.mark.parametrize("kind", sorted(first_cells(section(PROTOCOL, "Frames from the browser:"))))
+def test_every_documented_frame_of_a_browser_is_understood(kind: str) -> None:
+    members = b'"content":"x","requestId":"r","token":"t"'
+    assert wire.read_frame(b'{"type":"%s",%s}' % (kind.encode(), members)).type == kind
+
+
+def test_every_frame_a_browser_may_send_is_documented() -> None:
+    documented = first_cells(section(PROTOCOL, "Frames from the browser:"))
+    source = (ROOT / "gateway/wire.py").read_text()
+    understood = {
+        name
+        for case in re.findall(r"^        case (\".*\"):", source, re.MULTILINE)
+        for name in re.findall(r'"(\w+)"', case)
+    }
+    assert documented == understood
