@@ -104,7 +104,7 @@ class Conversation:
         kind, offset = frame.get("type"), frame.get("_offset")
         if kind == "welcome":
             epoch, start = frame.get("epoch"), frame.get("offset")
-            self.epoch = epoch if isinstance(epoch, str) else None
+            self.epoch = epoch if isinstance(epoch, str) and epoch else None  # "" before the first agent process
             self.offset = start if isinstance(start, int) else 0
         elif kind in ("ack", "nack"):
             self._unsettled.pop(str(frame.get("cid")), None)

@@ -19,7 +19,7 @@ from gateway.close_codes import CloseCode
 from gateway.errors import ApiError
 from gateway.session.actor import SessionActor
 from gateway.session.description import Place, describe
-from gateway.session.life import ASLEEP
+from gateway.session.life import ASLEEP, sandbox_spec
 from gateway.session.ports import SessionLimits, SessionMetrics
 from gateway.session.state import SessionSpec, SessionState, SessionStatus, Wish, spec_members
 from persistence.backoff import delay
@@ -27,7 +27,7 @@ from persistence.errors import StoreUnavailable
 from persistence.ports import MessageStore
 from persistence.queue import PersistenceQueue
 from persistence.record import Record, Session, Status, Write
-from sandbox.ports import SandboxProvider
+from sandbox.ports import SandboxFailed, SandboxProvider
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -69,6 +69,7 @@ class SessionRegistry:
         self._keepers: list[asyncio.Task[None]] = []
         self._beside: set[asyncio.Task[None]] = set()
         self.draining = False
+        self._closed = False
 
     async def __aenter__(self) -> Self:
         await self._provider.open()
@@ -80,6 +81,9 @@ class SessionRegistry:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._closed = True
+        for loading in self._loading.values():
+            loading.cancel()
         for task in [*self._keepers, *self._tasks.values(), *self._beside]:
             task.cancel()
         await self._group.__aexit__(None, None, None)
@@ -102,6 +106,10 @@ class SessionRegistry:
         if self.draining:
             raise ApiError(503, "draining", "the gateway is shutting down: try again in a few seconds")
         spec, state = SessionSpec(**spec_members(wish)), SessionState(last_active=self._utcnow())
+        try:
+            self._provider.check(sandbox_spec(session_id, 1, spec, self._agent, wish.env))
+        except SandboxFailed as error:
+            raise ApiError(400, "bad_sandbox", str(error)) from error
         session = Session(session_id, user_id, self._utcnow(), spec.to_json(), state.to_json())
         kept = await self._store.create(session)
         if kept.user_id != user_id:
@@ -198,6 +206,10 @@ class SessionRegistry:
             self._tasks.pop(actor.id).cancel()
 
     def _spawn(self, actor: SessionActor, work: Coroutine[Any, Any, None], name: str) -> None:
+        if self._closed or actor.ended:
+            work.close()
+            return
+
         async def beside() -> None:
             try:
                 await work

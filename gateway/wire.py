@@ -7,6 +7,7 @@ costs nothing.
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -193,7 +194,13 @@ def _content(payload: dict[str, Any]) -> Any:
 
 
 def iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    whole, micros = divmod(round(seconds * 1_000_000), 1_000_000)
+    return f"{_iso_second(whole)}.{micros // 1000:03d}Z"
+
+
+@lru_cache(maxsize=64)
+def _iso_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def dump(type: str, **members: object) -> bytes:

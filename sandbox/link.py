@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from typing import cast
 
 from websockets.client import ClientProtocol
-from websockets.exceptions import InvalidStatus
-from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN
 from websockets.uri import parse_uri
 
 from sandbox import wire
+from sandbox.framing import BINARY, CLOSE, PING, PONG, TEXT, FrameError, FrameReader, client_frame
 from sandbox.ports import AgentExit, Hello, LinkEvents, LinkRefused, Position
 
 MAX_FRAGMENTS = 1024
+MAX_HEAD = 64 * 1024  # of the bridge's answer to the handshake
 MAX_UNSENT = 16 * 1024 * 1024  # a bridge that leaves this much unread is lost
+CONFIRM_SECONDS = 0.1  # a confirmation only frees the bridge's memory: it may wait for company
 MAX_ASIDES = 1000  # messages beside output and confirmations that a bridge may send between two pings
 
 Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[tuple[asyncio.BaseTransport, asyncio.BaseProtocol]]]
@@ -73,18 +74,21 @@ class BridgeLink(asyncio.Protocol):
         "_asides",
         "_asked",
         "_closed",
+        "_confirming",
         "_deliveries",
         "_delivery_bytes",
         "_events",
-        "_fragments",
+        "_handshake",
+        "_head",
         "_heard",
         "_ledger",
         "_loop",
+        "_out",
         "_paused",
         "_ping",
+        "_reader",
         "_seen",
         "_sending",
-        "_socket",
         "_timer",
         "_timings",
         "_transport",
@@ -97,16 +101,19 @@ class BridgeLink(asyncio.Protocol):
         self._after = after
         self._timings = timings
         self._transport: asyncio.Transport | None = None
-        self._socket = ClientProtocol(_URI, max_size=wire.MAX_UP, logger=_silent)
-        request = self._socket.connect()
+        self._handshake: ClientProtocol | None = ClientProtocol(_URI, logger=_silent)  # None when it is over
+        request = self._handshake.connect()
         request.headers["Authorization"] = f"Bearer {token}"
-        self._socket.send_request(request)
+        self._handshake.send_request(request)
+        self._head = b""
+        self._reader = FrameReader(wire.MAX_UP, MAX_FRAGMENTS)
         self._ledger = wire.Ledger()
         self._deliveries: list[tuple[int, bytes]] = []
         self._delivery_bytes = 0
+        self._out: list[bytes] = []  # of this turn
         self._seen: Position | None = None
+        self._confirming = False
         self._sending = False
-        self._fragments: list[bytes] | None = None
         self._asides = 0
         self._ping = 0
         self._asked = False
@@ -154,9 +161,12 @@ class BridgeLink(asyncio.Protocol):
         self._control(wire.Stop())
 
     def confirm(self, position: Position) -> None:
-        if not self._closed:
-            self._seen = position
-            self._send_soon()
+        if self._closed:
+            return
+        self._seen = position
+        if not self._confirming:
+            self._confirming = True
+            self._loop.call_later(CONFIRM_SECONDS, self._confirm)
 
     def pause_reading(self) -> None:
         if not self._closed and not self._paused and self._transport is not None:
@@ -172,10 +182,9 @@ class BridgeLink(asyncio.Protocol):
     def close(self) -> None:
         if self._closed:
             return
-        if self._transport is not None and self._socket.state is OPEN:
+        if self._transport is not None and self._handshake is None:
             self._send()
-            self._socket.send_close(1000)
-            self._transport.write(b"".join(self._socket.data_to_send()))
+            self._transport.write(client_frame(CLOSE, b"\x03\xe8"))
         self._end()
         if self._transport is not None:
             self._transport.close()
@@ -191,16 +200,20 @@ class BridgeLink(asyncio.Protocol):
             if len(text) > wire.MAX_DOWN:
                 raise wire.WireError("too long to be sent")
             self._seal_deliveries()
-            self._socket.send_text(text)
+            self._out.append(client_frame(TEXT, text))
+            self._send_soon()
+
+    def _confirm(self) -> None:
+        self._confirming = False
+        if self._seen is not None:
             self._send_soon()
 
     def _can_send(self) -> bool:
-        # One read may bring frames and, behind them, the end of the connection; the frames are told first.
-        return not self._closed and self._socket.state is OPEN
+        return not self._closed and self._handshake is None
 
     def _seal_deliveries(self) -> None:
         if self._deliveries and self._can_send():
-            self._socket.send_binary(wire.join_deliveries(self._deliveries))
+            self._out.append(client_frame(BINARY, wire.join_deliveries(self._deliveries)))
             self._deliveries.clear()
             self._delivery_bytes = 0
 
@@ -215,9 +228,10 @@ class BridgeLink(asyncio.Protocol):
             return
         self._seal_deliveries()
         if self._seen is not None:
-            self._socket.send_text(wire.encode(wire.Seen(self._seen)))
+            self._out.append(client_frame(TEXT, wire.encode(wire.Seen(self._seen))))
             self._seen = None
-        self._transport.write(b"".join(self._socket.data_to_send()))
+        out, self._out = self._out, []
+        self._transport.write(b"".join(out))
         if self._transport.get_write_buffer_size() > MAX_UNSENT:
             self._lose("the bridge does not read")
 
@@ -225,10 +239,10 @@ class BridgeLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if self._closed:
+        if self._closed or self._handshake is None:
             self._transport.abort()
         else:
-            self._transport.write(b"".join(self._socket.data_to_send()))
+            self._transport.write(b"".join(self._handshake.data_to_send()))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lose("the bridge closed the connection")
@@ -237,66 +251,57 @@ class BridgeLink(asyncio.Protocol):
         if self._closed:
             return
         self._heard = True
-        self._socket.receive_data(data)
-        if not self.opened.done() and not self._open():
-            return
+        if self._handshake is not None:
+            self._head += data
+            data = self._shake_hands(self._handshake)
         try:
-            for event in self._socket.events_received():
-                if isinstance(event, Frame):
-                    self._on_frame(event)
-                    if self.closed:
-                        return
-        except wire.WireError as exc:
-            return self._lose(f"the bridge broke the protocol: {exc}")
-        if self._socket.parser_exc is not None:
-            return self._lose(f"the bridge broke the protocol: {type(self._socket.parser_exc).__name__}")
-        if self._socket.writes:
-            self._send_soon()
+            for opcode, payload in self._reader.read(data):
+                self._on_frame(opcode, payload)
+                if self.closed:
+                    return
+        except (FrameError, wire.WireError) as exc:
+            self._lose(f"the bridge broke the protocol: {exc}")
 
-    def _open(self) -> bool:
-        """Finish the handshake, if it is complete; say whether frames may follow."""
-        refusal = self._socket.handshake_exc
-        if refusal is not None:
-            status = refusal.response.status_code if isinstance(refusal, InvalidStatus) else None
-            self._lose("the bridge refuses our token" if status == 401 else f"no bridge answers there ({status})")
-            return False
-        if self._socket.state is not OPEN:
-            return False
+    def _shake_hands(self, handshake: ClientProtocol) -> bytes:
+        """Finish the handshake, if its answer is complete; return the bytes behind it."""
+        head, end, rest = self._head.partition(b"\r\n\r\n")
+        if len(head) > MAX_HEAD:
+            self._lose("no bridge answers there")
+        elif end:
+            self._head = b""
+            if head.startswith(b"HTTP/1.1 101 "):
+                handshake.receive_data(head + end)
+            if handshake.state is OPEN:
+                self._handshake = None
+                self._open()
+                return rest
+            status = head[9:12].decode("ascii", "replace")
+            self._lose("the bridge refuses our token" if status == "401" else f"no bridge answers there ({status})")
+        return b""
+
+    def _open(self) -> None:
         self.opened.set_result(None)
         self._control(wire.Attach(self._after))
         self._after = None
         self._timer = self._loop.call_later(self._timings.handshake_seconds, self._lose, "the bridge says no hello")
-        return True
 
-    def _on_frame(self, frame: Frame) -> None:
-        match frame.opcode:
-            case Opcode.BINARY | Opcode.TEXT if frame.fin:
-                self._on_message(frame.opcode is Opcode.TEXT, bytes(frame.data))
-            case Opcode.BINARY | Opcode.TEXT:
-                self._fragments = [bytes([frame.opcode is Opcode.TEXT]), bytes(frame.data)]
-            case Opcode.CONT:
-                self._on_fragment(frame)
-            case Opcode.CLOSE:
-                code = self._socket.close_rcvd.code if self._socket.close_rcvd else None
-                self._lose(_CLOSE_REASONS.get(code, "the bridge closed the link"))
-            case _:
-                self._count_aside()
-
-    def _on_fragment(self, frame: Frame) -> None:
-        assert self._fragments is not None
-        self._fragments.append(bytes(frame.data))
-        if len(self._fragments) > MAX_FRAGMENTS:
-            raise wire.WireError("too many fragments")
-        if frame.fin:
-            (kind, *parts), self._fragments = self._fragments, None
-            self._on_message(kind == b"\1", b"".join(parts))
-
-    def _on_message(self, is_text: bool, payload: bytes) -> None:
-        if not is_text:
+    def _on_frame(self, opcode: int, payload: bytes) -> None:
+        if opcode == BINARY:
             lines = wire.split_lines(payload)
             first = self._ledger.frames(len(lines))
-            return self._events.on_frames(self._ledger.epoch, first, lines)
-        message = wire.decode_up(payload)
+            self._events.on_frames(self._ledger.epoch, first, lines)
+        elif opcode == TEXT:
+            self._on_control(wire.decode_up(payload))
+        elif opcode == CLOSE:
+            code = int.from_bytes(payload[:2], "big")
+            self._lose(_CLOSE_REASONS.get(code, "the bridge closed the link"))
+        else:
+            self._count_aside()
+            if opcode == PING:
+                self._out.append(client_frame(PONG, payload))
+                self._send_soon()
+
+    def _on_control(self, message: wire.Up) -> None:
         if not self._ledger.greeted and not isinstance(message, Hello):
             raise wire.WireError("no hello")
         match message:
@@ -373,13 +378,13 @@ class BridgeLink(asyncio.Protocol):
     def _end(self) -> None:
         self._closed = True
         self._deliveries.clear()
-        self._fragments = None
+        self._out.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
 
-_CLOSE_REASONS: dict[int | None, str] = {
+_CLOSE_REASONS: dict[int, str] = {
     4400: "the bridge could not read what we sent",
     4408: "the bridge heard nothing from us",
     4409: "another gateway attached",

@@ -143,6 +143,10 @@ class SandboxProvider(Protocol):
         """Check that the provider can work here; raises SandboxFailed saying what to install or set."""
         ...
 
+    def check(self, spec: SandboxSpec) -> None:
+        """Raise SandboxFailed, in words for the user, if such a sandbox could never start here. Looks nothing up."""
+        ...
+
     async def start(self, spec: SandboxSpec) -> None:
         """Run the sandbox until its bridge answers. If one runs for this session, it is that one's end first: a new
         start is a new incarnation. Clones `repo_url` into an empty workspace. Raises SandboxFailed."""

@@ -1,8 +1,15 @@
 """Fixtures that three or more files use."""
 
+import os
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# On a busy machine, how long an example takes says nothing. The same examples each time: a run that fails, fails again.
+settings.register_profile("test", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.register_profile("soak", settings.get_profile("test"), derandomize=False)
+settings.load_profile("soak" if os.environ.get("HOLDFAST_TEST_SOAK") else "test")
 
 
 @pytest.fixture

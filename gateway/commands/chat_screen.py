@@ -1,21 +1,22 @@
 """The chat on a terminal: answers stream above a line that can be typed into at any time.
 
 Complete lines are printed above the prompt. The unfinished last line of an answer is shown as part of the prompt
-itself, because a terminal cannot print half a line above another.
+itself, because a terminal cannot print half a line above another. Printing takes the prompt away and draws it again, so
+lines are collected for a moment and leave together, in order.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
 from prompt_toolkit import PromptSession, print_formatted_text
 from prompt_toolkit.formatted_text import FormattedText
-from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style
 
 from gateway.commands.chat_view import Break, ChatView, Line, Shown, Stream
 
+PRINT_SECONDS = 0.02
 STYLE = Style.from_dict(
     {
         "note": "ansibrightblack",
@@ -35,14 +36,14 @@ class TerminalScreen:
         self._view = view
         self._session_id = session_id
         self._partial = ""
+        self._printed: Styled = []  # collected, not yet on the terminal
         self._prompt: PromptSession[str] = PromptSession(
             message=self._message, bottom_toolbar=self._toolbar, style=STYLE, erase_when_done=True
         )
-        self._held = ExitStack()
 
     def __enter__(self) -> Self:
-        self._held.enter_context(patch_stdout(raw=True))
         self._print("note", f"session {self._session_id} · /help for help · Ctrl-D leaves, the session goes on")
+        self._flush()
         return self
 
     def __exit__(
@@ -50,7 +51,7 @@ class TerminalScreen:
     ) -> None:
         self._finish_line()
         self._print("note", f"come back with: holdfast chat {self._session_id}")
-        self._held.close()
+        self._flush()
 
     def show(self, shown: Sequence[Shown]) -> None:
         for each in shown:
@@ -87,7 +88,14 @@ class TerminalScreen:
         self._partial = ""
 
     def _print(self, style: str, text: str) -> None:
-        print_formatted_text(FormattedText([(f"class:{style}", text)]), style=STYLE)
+        if not self._printed:
+            asyncio.get_running_loop().call_later(PRINT_SECONDS, self._flush)
+        self._printed.append((f"class:{style}", text + "\n"))
+
+    def _flush(self) -> None:
+        if self._printed:
+            print_formatted_text(FormattedText(self._printed), style=STYLE, end="")
+        self._printed = []
 
     def _message(self) -> FormattedText:
         streaming: Styled = [("class:answer", self._partial + "\n")] if self._partial else []

@@ -1,8 +1,8 @@
 """What a chat in a terminal shows and what a typed line means. Pure: events and lines go in, text and actions come out.
 
 Everything from the network is made visible before it is shown (`gateway.visible`). A `Line` is complete; `Stream` is a
-piece of an answer that may end in the middle of a line, `Break` is where the answer ends it. A `Line` of style `note` or
-`warn` is not part of what is said, and may come in the middle of an answer's line.
+piece of an answer that may end in the middle of a line, `Break` is where the answer ends it. A `Line` of style `note`
+or `warn` is not part of what is said, and may come in the middle of an answer's line.
 """
 
 from collections.abc import Sequence
@@ -128,7 +128,9 @@ class ChatView:
             case Connected(again, recovered, _):
                 self.status, was_lost, self._lost = "connected", self._lost, False
                 if recovered is False:
-                    return [Line("connected again; what was missed comes from the history")]
+                    # The unfinished answer is sent from its beginning: it must not go on in the middle of a line.
+                    self._streamed = False
+                    return [Break(), Line("connected again; what was missed comes from the history")]
                 return [Line("connected again")] if again and was_lost else []
             case Lost(reason, _):
                 self.status, was_lost, self._lost = "reconnecting", self._lost, True

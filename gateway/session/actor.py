@@ -176,7 +176,7 @@ class SessionActor:
         if talk.state.epoch is None or talk.state.ended:
             return False
         if ring.epoch != talk.state.epoch:
-            return talk.link is None and talk.state.status in (SessionStatus.RUNNING, SessionStatus.STARTING)
+            return talk.state.status in (SessionStatus.RUNNING, SessionStatus.STARTING)
         return asked is not None and asked.epoch == ring.epoch and asked.offset > ring.end
 
     def _welcome(self, viewer: Viewer, asked: Position | None) -> None:

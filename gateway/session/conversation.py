@@ -22,6 +22,7 @@ from gateway.session.pending import Entry, PendingWindow
 from gateway.session.ports import Host
 from gateway.session.state import SessionSpec, SessionState, SessionStatus
 from gateway.session.transcript.chat import ANSWER_RECORDS, ANSWERS
+from persistence.errors import StoreUnavailable
 from persistence.record import Duplicate, Loaded, Outcome, Record, Rejected, Status, Write
 from sandbox.ports import Link
 
@@ -139,7 +140,10 @@ class Conversation:
             self._host.spawn(self._tell_present_status(cid, reply), f"status {self.id}/{seq}")
 
     async def _tell_present_status(self, cid: str, reply: Reply) -> None:
-        record = await self._host.store.by_cid(self.id, cid)
+        try:
+            record = await self._host.store.by_cid(self.id, cid)
+        except StoreUnavailable:
+            record = None
         reply(Accepted(record.seq, record.status) if record else Refused("storage_unavailable"))
 
     def _append(
@@ -278,7 +282,11 @@ class Conversation:
             self._expiry_timer.cancel()
 
     def put(self, write: Write, then: Callable[[], None] | None = None) -> None:
-        """A write of the session's own: never refused. If it is rejected, our numbers are wrong: load them again."""
+        """A write of the session's own: never refused. If it is rejected, our numbers are wrong: load them again.
+        Of an actor that has ended nothing is written: the session may have another by now.
+        """
+        if self._host.ended:
+            return
 
         def settled(outcome: Outcome) -> None:
             if isinstance(outcome, Rejected):

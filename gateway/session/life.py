@@ -20,13 +20,28 @@ from gateway.session.conversation import Conversation
 from gateway.session.ear import Ear
 from gateway.session.output import AgentOutput
 from gateway.session.ports import Host
-from gateway.session.state import SessionStatus
+from gateway.session.state import SessionSpec, SessionStatus
 from persistence.backoff import delay
 from sandbox.ports import AgentExit, Hello, LinkRefused, Position, SandboxFailed, SandboxProvider, SandboxSpec
 
 log = structlog.get_logger()
 
 ASLEEP = (SessionStatus.SLEEPING, SessionStatus.PAUSED, SessionStatus.ARCHIVED, SessionStatus.NEEDS_ENV)
+
+
+def sandbox_spec(
+    session_id: str, incarnation: int, spec: SessionSpec, agent: tuple[str, ...], env: Mapping[str, str]
+) -> SandboxSpec:
+    """What the provider is asked for; `agent` is the command of sessions that named none."""
+    return SandboxSpec(
+        session_id=session_id,
+        incarnation=incarnation,
+        agent=spec.agent or agent,
+        network=spec.network,
+        env=env,
+        repo_url=spec.repo_url,
+        repo_branch=spec.repo_branch,
+    )
 
 
 class Life:
@@ -133,15 +148,7 @@ class Life:
             began = self._host.now()
             incarnation = talk.state.incarnation + 1
             self._become(SessionStatus.STARTING, incarnation=incarnation)
-            spec = SandboxSpec(
-                session_id=talk.id,
-                incarnation=incarnation,
-                agent=talk.spec.agent or self._agent,
-                network=talk.spec.network,
-                env=env or {},
-                repo_url=talk.spec.repo_url,
-                repo_branch=talk.spec.repo_branch,
-            )
+            spec = sandbox_spec(talk.id, incarnation, talk.spec, self._agent, env or {})
             try:
                 await self._provider.start(spec)
                 await self._attach(start_agent=True)

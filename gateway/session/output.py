@@ -48,6 +48,7 @@ class AgentOutput:
         self._gate = False
         self.agent_starting = False
         self._replayed: tuple[str, bool] | None = None  # the newest process at `hello`, until it is announced; alive?
+        self._whole = True  # whether the last process was heard to its end
         self._link_number = 0
         self._unsaved_bytes = 0
         self._unconfirmed_bytes = 0
@@ -60,7 +61,9 @@ class AgentOutput:
         return bool(self._talk.debts.unanswered) or self._transcript.begun
 
     def close(self) -> None:
-        self._saved()
+        if self._checkpoint_timer is not None:
+            self._checkpoint_timer.cancel()
+            self._checkpoint_timer = None
 
     # -- downward: from the link, in its order ------------------------------------------------------------------------
 
@@ -75,10 +78,11 @@ class AgentOutput:
 
     def on_epoch(self, epoch: str, base: int) -> None:
         self.received, number = base, self._link_number
-        self.in_order(lambda: self._epoch(epoch, base, current=number == self._link_number))
+        self.in_order(lambda: self._epoch(epoch, base, number))
 
     def on_frames(self, epoch: str, first: int, lines: Sequence[bytes]) -> None:
         self.received = first + len(lines) - 1
+        self._host.metrics.frames_relayed.inc(len(lines))
         for offset, line in enumerate(lines, first):
             if self._gate or self._events:
                 self._gated_bytes += len(line)
@@ -140,7 +144,8 @@ class AgentOutput:
             self._gate = True
             self._talk.put(Write(self._talk.id, state=self._talk.next_state(taker=hello.taker)), self._open_gate)
 
-    def _epoch(self, epoch: str, base: int, *, current: bool) -> None:
+    def _epoch(self, epoch: str, base: int, link_number: int) -> None:
+        live = link_number == self._link_number and self._is_live(epoch)
         if epoch != self._talk.state.epoch:
             if not self._talk.state.ended:
                 self.end_epoch(None, "another agent process took its place")
@@ -150,16 +155,29 @@ class AgentOutput:
             if self._talk.spec.start is not None and not self._talk.spec.started:
                 self._talk.spec = replace(self._talk.spec, started=True)
                 spec = self._talk.spec.to_json()
-            self._talk.put(Write(self._talk.id, state=state, spec=spec, checkpoint=b""))
-            self._begin_stream(epoch, base, hole=False)
-        elif self._talk.audience.ring.epoch != epoch or self._talk.audience.ring.end != base:
+            self._begin_stream(epoch, base, hole=not self._whole)
+
+            def known() -> None:
+                if live and link_number == self._link_number:
+                    self._ready()
+                self._open_gate()
+
+            # Durable before it is given anything: otherwise a restart could not tell who took what.
+            self._gate = True
+            self._talk.put(Write(self._talk.id, state=state, spec=spec, checkpoint=b""), known)
+            return
+        if self._talk.audience.ring.epoch != epoch or self._talk.audience.ring.end != base:
             self._fed = max(self._fed, base)
             self._begin_stream(epoch, base, hole=True)
-        if current and self._is_live(epoch):
-            self.agent_alive, self.agent_starting = True, False
-            self._talk.window.connect()
-            self._host.agent_ready()
-            self._talk.pump()
+        if live:
+            self._ready()
+
+    def _ready(self) -> None:
+        """The newest process runs, and may be given lines."""
+        self.agent_alive, self.agent_starting = True, False
+        self._talk.window.connect()
+        self._host.agent_ready()
+        self._talk.pump()
 
     def _is_live(self, epoch: str) -> bool:
         """Whether a process that is announced may be given lines: those before the newest at `hello` ended long ago,
@@ -184,7 +202,6 @@ class AgentOutput:
         self._talk.touch()
         body = wire.read_agent_frame(line)
         kind = body.get("type") if body is not None else None
-        self._host.metrics.frames_relayed.inc()
         if kind in wire.OWN_TYPES:
             log.warning("agent.frame_refused", session_id=self._talk.id, offset=offset, type=kind)
             self._fed = max(self._fed, offset)
@@ -230,7 +247,7 @@ class AgentOutput:
             self._open_gate()
 
         self._talk.put(Write(self._talk.id, append=record, state=state, checkpoint=b""), stored)
-        self._saved()
+        self._unsaved_bytes = 0
 
     def _store_request(self, offset: int, request: Request) -> None:
         record = replace(self._talk.agent_record(str(offset), request.payload, Status.OPEN), type=request.type)
@@ -250,6 +267,7 @@ class AgentOutput:
         if self._talk.state.ended:  # taken by a process that the gateway before this one had not heard of
             self._talk.interrupted(interrupted, reason)
             return
+        self._whole = taken is not None
         interrupted += [(entry.seq, entry.cid) for entry in self._talk.window.withdraw_all(ANSWER_RECORDS)]
         marks: list[tuple[int, str]] = [(seq, Status.INTERRUPTED) for seq, _ in interrupted]
         marks += [(request.seq, Status.EXPIRED) for request in expired.values()]
@@ -273,7 +291,7 @@ class AgentOutput:
             self._confirm(position)
 
         self._talk.put(write, stored)
-        self._saved()
+        self._unsaved_bytes = 0
         for seq, cid in interrupted:
             self._talk.audience.tell(wire.dump("interrupted", cid=cid, seq=seq, reason=reason))
         for request_id, request in expired.items():
@@ -300,12 +318,18 @@ class AgentOutput:
         if self._unsaved_bytes >= CHECKPOINT_BYTES:
             self._checkpoint()
         elif self._checkpoint_timer is None:
-            self._checkpoint_timer = self._host.call_at(self._host.now() + CHECKPOINT_SECONDS, self._checkpoint)
+            self._checkpoint_timer = self._host.call_at(self._host.now() + CHECKPOINT_SECONDS, self._checkpoint_due)
+
+    def _checkpoint_due(self) -> None:
+        """The timer outlives the answer it was set for: short answers would set and cancel one each."""
+        self._checkpoint_timer = None
+        if self._unsaved_bytes:
+            self._checkpoint()
 
     def _checkpoint(self) -> None:
         position = Position(str(self._talk.state.epoch), self._fed)
         confirm = self._unconfirmed_bytes > UNCONFIRMED_BYTES
-        self._saved()
+        self._unsaved_bytes = 0
         if self._talk.state.ended:
             return
         state = self._talk.next_state(offset=position.offset)
@@ -323,9 +347,3 @@ class AgentOutput:
     def _confirm(self, position: Position) -> None:
         if self._talk.link is not None:
             self._talk.link.confirm(position)
-
-    def _saved(self) -> None:
-        self._unsaved_bytes = 0
-        if self._checkpoint_timer is not None:
-            self._checkpoint_timer.cancel()
-            self._checkpoint_timer = None

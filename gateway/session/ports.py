@@ -54,6 +54,7 @@ class Host(Protocol):
     metrics: SessionMetrics
     limits: SessionLimits
     rng: Random
+    ended: bool  # nothing more is to be done for this session here
 
     def now(self) -> float:
         """Monotonic seconds."""

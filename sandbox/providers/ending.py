@@ -27,19 +27,25 @@ def runs(bridge: Bridge) -> bool:
     return bridge.boot == processes.boot_id() and first_inside(bridge).alive
 
 
-async def end(home: SandboxHome, *, patience: float) -> None:
+async def end(home: SandboxHome, *, patience: float, thorough: bool = False) -> None:
     """End every process of this sandbox; it has `patience` seconds to do so in order. Raises SandboxFailed if some
-    process cannot be killed. Nothing running is fine."""
+    process cannot be killed. Nothing running is fine.
+
+    A bridge is noted before it does anything, so without a note nothing is looked for, unless `thorough`.
+    """
     bridge = home.read_note()
+    if bridge is None and not home.note.exists() and not thorough:
+        return
     known: list[Process] = []
-    if bridge is not None and runs(bridge):
+    if bridge is not None and bridge.boot == processes.boot_id():
         known = await asyncio.to_thread(_family, bridge)
-        if patience > 0:
+        if patience > 0 and first_inside(bridge).alive:
             for process in _bridge_itself(bridge):
                 process.signal(signal.SIGTERM)
             await first_inside(bridge).ended(patience)
+    look_everywhere = thorough or bridge is None or bridge.level != "contained"
     for _ in range(_ROUNDS):
-        left = await asyncio.to_thread(_left, home.marker, known)
+        left = await asyncio.to_thread(_left, known, home.marker if look_everywhere else None)
         if not left:
             break
         for process in left:
@@ -60,8 +66,11 @@ def _bridge_itself(bridge: Bridge) -> list[Process]:
 def _family(bridge: Bridge) -> list[Process]:
     # The first inside leads: once it is gone nothing new can be started beneath it.
     family = [first_inside(bridge), Process(bridge.pid, bridge.started)]
-    return family if bridge.level == "contained" else family + processes.descendants(bridge.pid)
+    if bridge.level == "trusted" and first_inside(bridge).alive:
+        family += processes.descendants(bridge.pid)
+    return family
 
 
-def _left(marker: str, known: list[Process]) -> list[Process]:
-    return [process for process in dict.fromkeys(known + processes.marked(marker)) if process.alive]
+def _left(known: list[Process], marker: str | None) -> list[Process]:
+    marked = processes.marked(marker) if marker is not None else []
+    return [process for process in dict.fromkeys(known + marked) if process.alive]

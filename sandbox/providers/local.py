@@ -271,12 +271,20 @@ class LocalProvider:
                 said = said.replace(secret, "***")
         return f"the sandbox did not start: {exc}" + (f". It said: {said}" if said else "")
 
+    def check(self, spec: SandboxSpec) -> None:
+        if spec.repo_url is None:
+            return
+        try:
+            clone.check_repo(spec.repo_url, spec.repo_branch, allow_private=self._allow_private_repos)
+        except ValueError as exc:
+            raise SandboxFailed(str(exc)) from exc
+        if spec.network == "none":
+            raise SandboxFailed("repoUrl needs the network: create the session with network: outbound")
+
     async def _clone(self, home: SandboxHome, spec: SandboxSpec, url: str) -> None:
         """Clone beside the workspace, as the sandbox would run it, then put it in its place in one step."""
+        self.check(spec)
         try:
-            clone.check_repo(url, spec.repo_branch, allow_private=self._allow_private_repos)
-            if spec.network == "none":
-                raise SandboxFailed("repoUrl needs the network: create the session with network: outbound")
             pin = await asyncio.to_thread(clone.resolve, url, allow_private=self._allow_private_repos)
         except ValueError as exc:
             raise SandboxFailed(str(exc)) from exc
@@ -284,6 +292,8 @@ class LocalProvider:
             raise SandboxFailed(f"repoUrl: the host was not found: {exc.strerror}") from exc
         staging = home.root / "clone"
         trash = self.data_dir / "trash"
+        if staging.exists():
+            await end(home, patience=0, thorough=True)  # a gateway died while it cloned; its git may still be at it
         await asyncio.to_thread(remove_tree, staging, trash)
         staging.mkdir(mode=0o700)
         try:

@@ -95,17 +95,17 @@ class MemoryLink:
         self.down.resume()
 
     def close(self) -> None:
+        """What was sent before still arrives."""
         self._over = True
         self.down.cut()
-        self._up.cut()
-        self._sandbox.let_go(self)
+        self._up.put(lambda: self._sandbox.let_go(self))
 
     def lose(self, reason: str, *, orderly: bool = False) -> None:
         """The connection ends. In order, what was on its way still arrives; otherwise it is gone in both directions."""
+        self._up.cut()
         if self._over:
             return
         self._over = True
-        self._up.cut()
         if not orderly:
             self.down.cut()
             self.down = _Pipe()
@@ -117,7 +117,8 @@ class MemoryLink:
         self.events.on_epoch(epoch, base)
 
     def _send(self, action: Action) -> None:
-        self._up.put(action)
+        if not self._over:
+            self._up.put(action)
 
 
 class MemorySandbox:
@@ -329,6 +330,9 @@ class MemoryProvider:
 
     async def open(self) -> None:
         return None
+
+    def check(self, spec: SandboxSpec) -> None:
+        pass
 
     async def start(self, spec: SandboxSpec) -> None:
         self.starts += 1

@@ -75,6 +75,9 @@ def find(pid: int) -> Process | None:
 
 
 def children(pid: int) -> list[Process]:
+    with contextlib.suppress(OSError):  # not every kernel is built with this short cut
+        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return [process for each in listed if (process := find(int(each)))]
     return [Process(each.pid, each.started) for each in _all() if each.parent == pid]
 
 

@@ -120,13 +120,14 @@ class SandboxProviderContract:
         link.deliver(1, b"one")
         await until(lambda: len(owner.lines()) == 2)
         link.confirm(Position(epoch, 1))
-        link.deliver(2, b"two")  # when this has come back, the confirmation has arrived
-        await until(lambda: len(owner.lines()) == 3)
+        for seq, line in ((2, b"two"), (3, b"three")):  # the second comes behind the confirmation
+            link.deliver(seq, line)
+            await until(lambda seq=seq: len(owner.lines()) == seq + 1)
         for after in (None, Position("unknown", 7)):
             late = Owner()
             await attach(provider, late, after)
-            await until(lambda late=late: len(late.output.get(epoch, {})) == 2)
-            assert late.output == {epoch: {2: b"one", 3: b"two"}}
+            await until(lambda late=late: 4 in late.output.get(epoch, {}))
+            assert late.output == {epoch: {2: b"one", 3: b"two", 4: b"three"}}
 
     async def test_a_new_link_ends_the_one_before(self, provider: SandboxProvider) -> None:
         await provider.start(spec())

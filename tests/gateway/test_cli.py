@@ -205,6 +205,23 @@ def test_a_store_that_cannot_be_opened_is_told_in_words(tmp_path: Path) -> None:
     assert shown.stderr.splitlines()[-1].startswith("holdfast: cannot open the database")
 
 
+def test_what_the_starter_left_open_goes_no_further_than_the_gateway() -> None:
+    """A sandbox that held the starter's pipe kept whoever read it waiting after the gateway had gone."""
+    reading, writing = os.pipe()
+    script = (
+        "import subprocess, sys; from gateway.commands.serve import keep_descriptors; keep_descriptors();"
+        "look = 'import os, sys; os.fstat(int(sys.argv[1]))';"
+        "subprocess.run([sys.executable, '-c', look, sys.argv[1]], close_fds=False)"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", script, str(writing)],
+        pass_fds=[writing], cwd=REPOSITORY, capture_output=True, text=True,
+    )  # fmt: skip
+    os.close(reading)
+    os.close(writing)
+    assert "Bad file descriptor" in child.stderr
+
+
 @pytest.mark.parametrize(
     ("listening", "told"),
     [

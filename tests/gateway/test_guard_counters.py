@@ -60,7 +60,7 @@ class CountersAgainstAList(RuleBasedStateMachine):
 
 
 TestCounters = CountersAgainstAList.TestCase
-TestCounters.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestCounters.settings = settings(max_examples=60, stateful_step_count=30)
 
 
 def test_the_oldest_guest_makes_room_for_the_newest() -> None:

@@ -48,7 +48,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 TestLedger = LedgerMachine.TestCase
-TestLedger.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+TestLedger.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
 
 
 def test_a_new_session_begins_at_one() -> None:

@@ -187,7 +187,7 @@ class WindowMachine(RuleBasedStateMachine):
 
 
 TestWindow = WindowMachine.TestCase
-TestWindow.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestWindow.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
 def connected(*entries: Entry, limits: WindowLimits = LIMITS) -> PendingWindow:

@@ -45,7 +45,7 @@ STATES = st.builds(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(SPECS)
 def test_a_spec_comes_back_as_it_was(spec: SessionSpec) -> None:
     again = SessionSpec.from_json(spec.to_json())
@@ -53,7 +53,7 @@ def test_a_spec_comes_back_as_it_was(spec: SessionSpec) -> None:
     assert again.agent is None or isinstance(again.agent, tuple)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(STATES)
 def test_a_state_comes_back_as_it_was(state: SessionState) -> None:
     again = SessionState.from_json(state.to_json())
@@ -81,7 +81,7 @@ def test_without_a_start_a_new_process_reads_nothing_first() -> None:
     assert SessionSpec(started=True, pending=[{"requestId": "r"}]).start_line() is None
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(OBJECTS, st.lists(OBJECTS, max_size=2))
 def test_a_start_is_kept_verbatim_and_says_resume_from_the_second_process_on(
     start: dict[str, Any], pending: list[dict[str, Any]]

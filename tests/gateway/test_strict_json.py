@@ -43,7 +43,7 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=120)
 @given(objects(SPELLED))
 def test_an_object_is_read_exactly_when_no_member_is_named_twice(text: str) -> None:
     try:
@@ -58,7 +58,7 @@ def test_an_object_is_read_exactly_when_no_member_is_named_twice(text: str) -> N
         assert load_object(text.encode()) == expected
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=80)
 @given(st.binary() | st.text(st.characters()) | SPELLED | SPELLED.map(lambda text: text[:-1]))
 def test_whatever_comes_is_read_or_refused_and_nothing_else(raw: bytes | str) -> None:
     with suppress(BadJson):

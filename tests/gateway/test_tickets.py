@@ -49,7 +49,7 @@ class TicketsAgainstADict(RuleBasedStateMachine):
 
 
 TestTickets = TicketsAgainstADict.TestCase
-TestTickets.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestTickets.settings = settings(max_examples=60, stateful_step_count=30)
 
 
 def test_a_ticket_carries_the_end_of_the_token_it_was_bought_with() -> None:

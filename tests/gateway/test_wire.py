@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -44,11 +45,6 @@ def spelled(draw: st.DrawFn, bodies: st.SearchStrategy[Body]) -> bytes:
     return f"{draw(space)}{text}{draw(space)}".encode()
 
 
-def only(raw: bytes) -> Body:
-    """Read an object, refusing members that come twice."""
-    return load_object(raw)
-
-
 GOOD: st.SearchStrategy[Body] = st.builds(
     lambda extra, wanted, cid: extra | wanted | cid,
     OBJECTS.map(lambda body: {name: value for name, value in body.items() if name not in ("cid", "metadata")}),
@@ -70,7 +66,7 @@ NEARLY: st.SearchStrategy[Body] = st.builds(
 # -- what a browser says -----------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(st.binary() | spelled(GOOD) | spelled(NEARLY) | spelled(NEARLY).map(lambda raw: raw[:-2]))
 def test_whatever_comes_is_a_frame_or_is_nacked_by_its_cid_or_is_unreadable(raw: bytes) -> None:
     with suppress(Unreadable):
@@ -79,27 +75,25 @@ def test_whatever_comes_is_a_frame_or_is_nacked_by_its_cid_or_is_unreadable(raw:
         except Invalid as refusal:
             cid, text = refusal.cid, refusal.text
             assert cid == orjson.loads(raw)["cid"]
-            assert orjson.loads(wire.nack(cid, "invalid", text)) == {
-                "type": "nack", "cid": cid, "reason": "invalid", "error": text
-            }  # fmt: skip
+            assert orjson.loads(wire.nack(cid, "invalid", text))["error"] == text
         else:
             body = orjson.loads(raw)
             assert (frame.type, frame.cid, frame.body, frame.raw) == (body["type"], body.get("cid"), body, raw)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(spelled(GOOD), CIDS, st.integers(1, 2**53))
 def test_what_is_kept_and_what_the_agent_reads_say_what_the_browser_said(raw: bytes, made: str, seq: int) -> None:
     frame = read_frame(raw)
     cid = frame.cid or made
     payload = frame.payload(cid)
     said = {name: value for name, value in orjson.loads(raw).items() if name not in ("seq", "_offset", "cid")}
-    assert only(payload) == said | {"cid": cid}
+    assert load_object(payload) == said | {"cid": cid}
     line = wire.agent_line(seq, payload)
     assert b"\n" not in line
     assert b"\r" not in line
-    assert only(line) == said | {"cid": cid, "seq": seq}
-    assert next(iter(only(line))) == "seq"
+    assert load_object(line) == said | {"cid": cid, "seq": seq}
+    assert next(iter(load_object(line))) == "seq"
 
 
 def test_a_frame_with_a_cid_on_one_line_is_kept_byte_for_byte() -> None:
@@ -117,13 +111,18 @@ def test_a_frame_without_a_cid_gets_one_and_is_otherwise_kept() -> None:
 def test_a_cid_of_null_is_none(name: str) -> None:
     frame = read_frame(b'{"type":"ping",%s:null}' % name.encode())
     assert frame.cid is None
-    assert only(frame.payload("made")) == {"cid": "made", "type": "ping"}
+    assert load_object(frame.payload("made")) == {"cid": "made", "type": "ping"}
 
 
 @pytest.mark.parametrize("name", ['"seq"', '"_offset"', r'"\u0073eq"', r'"\u005foffset"'])
 def test_numbers_that_are_ours_cannot_be_brought_along(name: str) -> None:
     frame = read_frame(b'{"type":"message","content":"x","cid":"c",%s:999}' % name.encode())
-    assert only(wire.agent_line(5, frame.payload("c"))) == {"seq": 5, "type": "message", "content": "x", "cid": "c"}
+    assert load_object(wire.agent_line(5, frame.payload("c"))) == {
+        "seq": 5,
+        "type": "message",
+        "content": "x",
+        "cid": "c",
+    }
 
 
 def test_members_called_like_ours_further_down_are_the_browsers_own() -> None:
@@ -238,7 +237,7 @@ def test_a_cid_that_only_the_gateway_makes_is_nacked(prefix: str) -> None:
 # -- what an agent says ------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(spelled(OBJECTS).map(bytes.strip), TEXT, VALUES)
 def test_a_splice_adds_its_member_first_and_changes_nothing_else(obj: bytes, name: str, value: Any) -> None:
     with_member = wire.splice(orjson.dumps(name) + b":" + orjson.dumps(value), obj)
@@ -252,12 +251,12 @@ def test_an_empty_object_gets_its_member_without_a_comma(empty: bytes) -> None:
     assert orjson.loads(wire.agent_line(3, empty)) == {"seq": 3}
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(spelled(OBJECTS).map(lambda raw: raw.strip().replace(b"\n", b" ")), st.integers(1, 2**53))
 def test_an_agents_frame_goes_out_as_it_came_with_its_offset_first_and_once(line: bytes, offset: int) -> None:
     body = read_agent_frame(line)
     assert body == orjson.loads(line)
-    shown = only(wire.numbered(offset, line, is_frame=True))
+    shown = load_object(wire.numbered(offset, line, is_frame=True))
     assert shown == (body or {}) | {"_offset": offset}
     assert next(iter(shown)) == "_offset"
 
@@ -278,7 +277,7 @@ def test_an_agent_cannot_say_where_its_frame_stands(name: bytes) -> None:
     assert pairs == [("_offset", 41), ("type", "done"), ("seq", 3), ("messageId", "s.3")]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(st.binary() | st.text().map(str.encode) | spelled(OBJECTS).map(lambda raw: raw[:-1]), st.integers(1, 2**53))
 def test_any_line_of_an_agent_goes_out_as_one_object_with_its_offset(line: bytes, offset: int) -> None:
     body = read_agent_frame(line)
@@ -312,18 +311,16 @@ def test_an_agents_frame_may_be_large_and_say_a_member_twice() -> None:
     assert read_agent_frame(b'{"type":"x","a":1,"a":2,"code":"' + b"{}[]" * 50 + b'"}') is not None
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(VALUES)
 def test_any_type_an_agent_writes_can_be_looked_up_among_our_own(kind: Any) -> None:
     """A list once could not, and ended the session's actor."""
-    assert (kind in wire.OWN_TYPES) == (kind in list(wire.OWN_TYPES))
+    assert (kind in wire.OWN_TYPES) is any(kind == own for own in wire.OWN_TYPES)
 
 
 def test_our_own_types_are_those_of_the_protocol_and_no_browser_may_send_them() -> None:
-    assert set(wire.OWN_TYPES) == {
-        "welcome", "record", "ack", "nack", "receipt", "expired", "interrupted", "connection_status", "session_status",
-        "auth_expiring", "pong", "going_away",
-    }  # fmt: skip
+    protocol = "welcome record ack nack receipt expired interrupted connection_status session_status auth_expiring pong"
+    assert set(wire.OWN_TYPES) == {*protocol.split(), "going_away"}
     for kind in wire.OWN_TYPES:
         with pytest.raises(Invalid, match="unknown type"):
             read_frame(orjson.dumps({"type": kind, "cid": "c"}))
@@ -339,16 +336,9 @@ def record(payload: bytes, *, type: str = "message", status: str = Status.STORED
 def test_a_stored_message_is_shown_with_its_content_and_metadata() -> None:
     kept = record(b'{"type":"message","cid":"c","content":[{"type":"text"}],"metadata":{"k":1}}')
     assert wire.record_json(kept) == {
-        "id": "s.3",
-        "seq": 3,
-        "cid": "c",
-        "role": "user",
-        "type": "message",
-        "content": [{"type": "text"}],
-        "metadata": {"k": 1},
-        "createdAt": "1970-01-01T00:00:01.500Z",
-        "status": "stored",
-    }
+        "id": "s.3", "seq": 3, "cid": "c", "role": "user", "type": "message", "status": "stored",
+        "content": [{"type": "text"}], "metadata": {"k": 1}, "createdAt": "1970-01-01T00:00:01.500Z",
+    }  # fmt: skip
 
 
 def test_a_record_without_content_is_shown_as_its_frame_without_the_envelope() -> None:
@@ -381,12 +371,12 @@ def test_a_raw_line_reaches_the_agent_as_it_came_and_a_frame_with_its_seq() -> N
     assert wire.delivered_line(record(b'{"content":"x"}')) == b'{"seq":3,"content":"x"}'
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.0, "1970-01-01T00:00:00.000Z"), (1.25, "1970-01-01T00:00:01.250Z"), (1e9, "2001-09-09T01:46:40.000Z")],
-)
-def test_times_are_told_in_utc_to_the_millisecond(seconds: float, text: str) -> None:
-    assert wire.iso(seconds) == text
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 4_000_000_000_000))
+def test_times_are_told_in_utc_to_the_millisecond(milliseconds: int) -> None:
+    text = wire.iso(milliseconds / 1000)
+    assert text == f"{text[:-5]}.{milliseconds % 1000:03d}Z"
+    assert round(datetime.fromisoformat(text).timestamp() * 1000) == milliseconds
 
 
 def test_what_is_not_known_is_left_out_of_a_frame() -> None:
@@ -394,9 +384,7 @@ def test_what_is_not_known_is_left_out_of_a_frame() -> None:
 
 
 def test_an_ack_names_the_stage_and_the_status() -> None:
-    assert orjson.loads(wire.ack("c", 3)) == {
-        "type": "ack", "cid": "c", "seq": 3, "stage": "stored", "status": "stored"
-    }  # fmt: skip
+    assert wire.ack("c", 3) == b'{"type":"ack","cid":"c","seq":3,"stage":"stored","status":"stored"}'
     assert orjson.loads(wire.ack("c", 3, stage="accepted", status="expired"))["status"] == "expired"
 
 

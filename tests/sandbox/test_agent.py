@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.bridge.config import ConfigError, Limits, parse_config
@@ -16,6 +16,7 @@ from sandbox.bridge.notes import NotesInUse, TakenNotes
 from sandbox.bridge.process import describe_exit
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.sampled_from([b"a", b"bc", b"\n", b"defghijk", b"\n\n"]), max_size=8).map(b"".join)))
 def test_lines_are_cut_at_newlines_however_they_come(chunks: list[bytes]) -> None:
     splitter = LineSplitter(limit=10)

@@ -234,7 +234,7 @@ async def test_deliveries_without_an_agent_are_dropped(tmp_path: Path) -> None:
 
 
 async def test_a_process_that_somebody_else_started_takes_nothing_before_the_gateway_knows_it(tmp_path: Path) -> None:
-    with running_bridge(tmp_path, ["cat"]) as bridge:
+    with running_bridge(tmp_path, ["tee", "copy"]) as bridge:
         owner = Owner()
         link = await bridge.link(owner)
         async with bridge.client() as http:
@@ -242,8 +242,10 @@ async def test_a_process_that_somebody_else_started_takes_nothing_before_the_gat
             answer = (await http.post("/start", json={"line": "first"})).json()
             assert answer["started"]
             link.deliver(5, b"meant for the process before")
-            link.interrupt()
+            copy = bridge.workspace / "copy"
+            await until(lambda: copy.exists() and copy.read_bytes() == b"first\n")  # tee writes its output first
             assert not (await http.post("/start-pi")).json()["started"]
+            link.interrupt()
         link.resume_reading()
         exit = (await until(lambda: owner.exits))[0]
         assert (exit.epoch, exit.signal, exit.taken, owner.lines()) == (answer["epoch"], "SIGINT", 0, [b"first"])
@@ -267,7 +269,7 @@ async def test_the_newest_gateway_wins(tmp_path: Path) -> None:
 async def test_a_bridge_that_stands_still_is_found_and_found_again_when_it_moves(tmp_path: Path) -> None:
     with running_bridge(tmp_path, ["cat"]) as bridge:
         owner = Owner()
-        link = await bridge.link(owner, timings=Timings(handshake_seconds=30, ping_seconds=0.05, pong_seconds=0.4))
+        link = await bridge.link(owner, timings=Timings(handshake_seconds=30, ping_seconds=0.1, pong_seconds=2))
         link.start(None)
         link.deliver(1, b"before")
         await until(lambda: owner.received)
@@ -294,20 +296,20 @@ async def test_a_gateway_that_falls_silent_is_let_go(tmp_path: Path) -> None:
 
 
 async def test_pings_keep_a_link_alive(tmp_path: Path) -> None:
-    with running_bridge(tmp_path, ["cat"], limits={"silence_seconds": 2}) as bridge:
+    with running_bridge(tmp_path, ["cat"], limits={"silence_seconds": 1}) as bridge:
         owner = Owner()
         await bridge.link(owner, timings=Timings(handshake_seconds=30, ping_seconds=0.02, pong_seconds=10))
         async with bridge.client() as http:
-            await http.post("/exec", json={"command": "sleep 2.5"})
+            await http.post("/exec", json={"command": "sleep 1.6"})
         assert owner.lost == []
 
 
 async def test_an_orphan_ends_itself_and_its_agent(tmp_path: Path) -> None:
-    with running_bridge(tmp_path, python(WRITES_DOWN), orphan_seconds=0.4) as bridge:
+    with running_bridge(tmp_path, python(WRITES_DOWN), orphan_seconds=1) as bridge:
         owner = Owner()
         link, agent = await started(bridge, owner)
         async with bridge.client() as http:
-            assert (await http.post("/exec", json={"command": "sleep 0.6"})).json()["exitCode"] == 0
+            assert (await http.post("/exec", json={"command": "sleep 1.3"})).json()["exitCode"] == 0
         assert bridge.process is not None
         assert bridge.process.poll() is None  # an attached gateway is all it needs
         link.close()
@@ -318,9 +320,9 @@ async def test_an_orphan_ends_itself_and_its_agent(tmp_path: Path) -> None:
 
 
 async def test_a_command_that_runs_is_no_orphanage(tmp_path: Path) -> None:
-    with running_bridge(tmp_path, ["cat"], orphan_seconds=0.5) as bridge:
+    with running_bridge(tmp_path, ["cat"], orphan_seconds=1) as bridge:
         async with bridge.client() as http:
-            answer = await http.post("/exec", json={"command": "sleep 1; echo done"})
+            answer = await http.post("/exec", json={"command": "sleep 1.5; echo done"})
         assert answer.json()["stdout"] == "done\n"
 
 

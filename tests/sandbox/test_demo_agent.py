@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.demo_agent import _few_words
@@ -84,6 +84,7 @@ def talk(tmp_path: Path) -> Iterator[Talk]:
         pipe.close()
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_words_together_are_the_text(text: str) -> None:
     assert "".join(_few_words(text)) == text

@@ -21,6 +21,8 @@ from hypothesis import strategies as st
 from sandbox.ports import SandboxFailed
 from sandbox.providers import clone
 from sandbox.providers.clone import check_addresses, check_repo
+from sandbox.providers.layout import SandboxHome
+from sandbox.providers.processes import MARKER, find
 from tests.sandbox.local import LEVELS, opened, spec
 
 GOOD_URLS = [
@@ -343,6 +345,25 @@ async def test_a_wish_that_cannot_be_met_is_refused_with_its_reason(
         with pytest.raises(SandboxFailed, match=reason):
             await provider.start(spec(**wish))
         assert await provider.running() == []
+
+
+async def test_what_a_killed_gateway_left_of_a_clone_is_cleared_away(
+    tmp_path: Path, repositories: tuple[str, Path]
+) -> None:
+    address, certificates = repositories
+    home = SandboxHome(tmp_path, "s1")
+    home.make()
+    (home.root / "clone" / "repository").mkdir(parents=True)
+    (home.root / "clone" / "repository" / "half").touch()
+    still_at_it = subprocess.Popen(["sleep", "600"], env={MARKER: home.marker})
+    try:
+        async with opened(tmp_path, "trusted", **settings(certificates)) as provider:
+            await provider.start(spec(network="outbound", repo_url=f"{address}/r.git", repo_branch="feature/x"))
+            assert sorted(path.name for path in home.workspace.iterdir()) == [".git", "hello.txt"]
+            assert find(still_at_it.pid) is None
+    finally:
+        still_at_it.kill()
+        still_at_it.wait()
 
 
 async def test_a_clone_that_takes_too_long_is_ended(tmp_path: Path, repositories: tuple[str, Path]) -> None:

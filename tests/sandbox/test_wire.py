@@ -46,11 +46,13 @@ DOWN = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(UP)
 def test_what_a_bridge_says_is_understood(message: wire.Up) -> None:
     assert wire.decode_up(wire.encode(message)) == message
 
 
+@settings(deadline=None)
 @given(DOWN)
 def test_what_a_gateway_says_is_understood(message: wire.Down) -> None:
     assert wire.decode_down(wire.encode(message)) == message
@@ -66,7 +68,7 @@ DOWN_KINDS = ["attach", "start", "inject", "interrupt", "stop", "seen", "ready",
 MEMBERS = ["taker", "taken", "epoch", "alive", "base", "offset", "code", "signal", "reason", "seq", "n", "line"]
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_anything_else_is_an_error_of_ours(text: bytes) -> None:
     for decode in (wire.decode_up, wire.decode_down):
@@ -74,7 +76,7 @@ def test_anything_else_is_an_error_of_ours(text: bytes) -> None:
             decode(text)
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(UP_KINDS + DOWN_KINDS), st.dictionaries(st.sampled_from(MEMBERS), JSON, max_size=6))
 def test_wrong_members_are_an_error_or_a_message_never_anything_else(kind: str, members: dict[str, object]) -> None:
     decoders: list[Callable[[bytes], wire.Up | wire.Down]] = [wire.decode_up, wire.decode_down]
@@ -135,6 +137,7 @@ def test_a_reason_is_one_clean_line_on_both_sides() -> None:
         assert len(message.reason) <= wire.MAX_REASON
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=30).map(lambda line: line.replace(b"\n", b"")), min_size=1, max_size=9))
 def test_lines_are_joined_and_split(lines: list[bytes]) -> None:
     assert wire.split_lines(wire.join_lines(lines)) == lines

@@ -43,11 +43,11 @@ def _problem(measured: Coverage, core: Path) -> str | None:
         return "does not exist; if it moved, change the list in tests/support/coverage_floor.py"
     if str(core) not in measured.get_data().measured_files():
         return "no test imported it"
-    _, _, _, _, missing = measured.analysis2(str(core))
+    _, _, _, missing, ranges = measured.analysis2(str(core))
     branches = measured.branch_stats(str(core)).items()
     partial = sorted(line for line, (ways, taken) in branches if taken < ways and line not in missing)
-    said = [f"lines not run: {missing}"] if missing else []
-    said += [f"branches not taken from lines: {partial}"] if partial else []
+    said = [f"lines not run: {ranges}"] if missing else []
+    said += [f"branches not taken from lines: {', '.join(map(str, partial))}"] if partial else []
     return "; ".join(said) or None
 
 

@@ -114,7 +114,9 @@ async def _echo_body(request: Request) -> Response:
 
 async def _who(request: Request) -> Response:
     principal = request.state.principal
-    return JSONResponse({"kind": principal.kind, "user": principal.user_id, "client": request.scope["client"][0]})
+    forwarded = [name for name in request.headers if name.startswith("x-forwarded")]
+    client = request.scope["client"][0]
+    return JSONResponse({"kind": principal.kind, "user": principal.user_id, "client": client, "forwarded": forwarded})
 
 
 async def _big(_: Request) -> Response:

@@ -148,8 +148,7 @@ class Gateway:
         provider = LocalProvider(data_dir=self.data_dir, level="trusted", loopback_only=True)
         await provider.open()
         try:
-            for session_id in await provider.running():
-                await provider.stop(session_id)
+            await asyncio.gather(*(provider.stop(session_id) for session_id in await provider.running()))
         finally:
             await provider.close()
 

@@ -1,7 +1,7 @@
 """An agent that leaves evidence: every line it is given and every line it says is in its workspace before it counts.
 
-`heard.log` has one JSON object for each line of input, over all runs; `said-<run>.log` is the output of one run, byte for
-byte, so line n of it is what a viewer must see as frame n. A message is answered with three chunks made from its
+`heard.log` has one JSON object for each line of input, over all runs; `said-<run>.log` is the output of one run, byte
+for byte, so line n of it is what a viewer must see as frame n. A message is answered with three chunks made from its
 content, then `done`. The only argument is how many seconds to take for each chunk. It imports nothing of ours, so that
 its source can be handed to `python3 -c` and runs wherever a python does.
 """

@@ -34,10 +34,13 @@ FULL = 1 << 20
 class RecordingOutlet:
     """A socket's writing half that keeps what it is given. While `full` it reports a peer that does not read."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, raw: bool = False) -> None:
+        self.raw = raw
+        self.frames: list[dict[str, Any]] = []  # what chat sockets are sent, read
         self.on_text: Callable[[bytes], None] | None = None
         self.on_frame: Callable[[dict[str, Any]], None] | None = None
         self.texts: list[bytes] = []
+        self.unsent: list[bytes] = []  # came when the peer was gone
         self.full = False
         self.reading = True
         self.closed_with: tuple[int, str] | None = None
@@ -52,11 +55,14 @@ class RecordingOutlet:
         return self.closed_with is not None
 
     def send_text(self, payload: bytes) -> bool:
-        if self.on_frame is not None:
-            self.on_frame(json.loads(payload))
         if self.closed:
+            self.unsent.append(payload)
             return False
         self.texts.append(payload)
+        if not self.raw:
+            self.frames.append(json.loads(payload))
+        if self.on_frame is not None:
+            self.on_frame(self.frames[-1])
         self._wake()
         return True
 
@@ -97,12 +103,12 @@ class Tab:
 
     def __init__(self, actor: SessionActor, *, raw: bool = False) -> None:
         self.actor = actor
-        self.outlet = RecordingOutlet()
+        self.outlet = RecordingOutlet(raw=raw)
         self.viewer = Viewer(self.outlet, actor.user_id, raw=raw)
 
     @property
     def frames(self) -> list[dict[str, Any]]:
-        return [json.loads(text) for text in self.outlet.texts]
+        return self.outlet.frames
 
     @property
     def closed_with(self) -> int | None:
@@ -113,7 +119,7 @@ class Tab:
         """The last (epoch, offset) it saw."""
         place = Position("", 0)
         for frame in self.frames:
-            if frame["type"] == "welcome":
+            if frame.get("type") == "welcome":
                 place = Position(frame["epoch"], frame["offset"])
             elif "_offset" in frame:
                 place = Position(place.epoch, frame["_offset"])
@@ -138,7 +144,7 @@ class Tab:
 
     def seen(self, type: str, **members: Any) -> list[dict[str, Any]]:
         """Its frames of that type with these members, in order."""
-        return [frame for frame in self.frames if frame["type"] == type and members.items() <= frame.items()]
+        return [frame for frame in self.frames if frame.get("type") == type and members.items() <= frame.items()]
 
     def output(self) -> list[dict[str, Any]]:
         """The agent's frames, in order."""

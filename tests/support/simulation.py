@@ -18,8 +18,9 @@ from gateway.session.pending import WindowLimits
 from gateway.session.ports import SessionLimits
 from gateway.wire import OWN_TYPES
 from persistence.errors import StoreUnavailable
-from sandbox.ports import Position
-from sandbox.providers.scripted import OnLine, ScriptedProcess
+from sandbox.ports import Link, LinkEvents, Position, SandboxSpec
+from sandbox.providers.memory import MemoryProvider
+from sandbox.providers.scripted import OnLine, Script, ScriptedProcess
 from tests.support.faults import Fault
 from tests.support.sessions import Tab, World
 
@@ -93,8 +94,9 @@ class Agent:
     def _step(self, seq: int, name: str, left: int, pause: float, deed: str) -> None:
         def go_on() -> None:
             if left:
-                self._truth.texts[seq] += f"{name}-{left} "
-                self.write(type="chunk", text=f"{name}-{left} ")
+                text = f"{name}-{left} " + ("x" * 90_000 if deed == "big" else "")
+                self._truth.texts[seq] += text
+                self.write(type="chunk", text=text)
                 self._step(seq, name, left - 1, pause, "" if deed == "ask" else deed)
             elif deed == "crash":
                 self._process.exit(3)
@@ -126,7 +128,7 @@ class Person:
         self.sent: dict[str, Sent] = {}
         self.granted: dict[str, str] = {}  # cid -> request id
         self.settled_grants: Counter[str] = Counter()
-        self.lost_nacks: set[str] = set()
+        self._tabs: list[Tab] = []
         self.place: Position | None = None
         self.told: dict[str, str] = {}  # cid -> expired or interrupted
         self.reached: Counter[str] = Counter()
@@ -134,6 +136,7 @@ class Person:
         self._truth = truth
         self._asked: Position | None = None
         self._welcomes = 0
+        self._shown = False  # whether it saw a frame of the present process
 
     @property
     def watching(self) -> bool:
@@ -152,18 +155,23 @@ class Person:
         self.tab = tab = Tab(actor)
         tab.outlet.on_frame = self._on_frame
         actor.post(actor.attach, tab.viewer, self._asked)
+        self.ask_again()
+
+    def ask_again(self) -> None:
+        """Read everything, and repeat what was not decided."""
+        assert self.tab is not None
+        self.tab.outlet.full = False
         for sent in self.sent.values():
             if sent.seq is None and sent.refused is None:
                 self._say(sent)
         for cid, request in self.granted.items():
-            tab.send("permission_response", cid=cid, requestId=request, allow=True)
+            self.tab.send("permission_response", cid=cid, requestId=request, allow=True)
 
     def leave(self) -> None:
         if self.tab is not None:
             tab, self.tab = self.tab, None
-            tab.outlet.on_frame = self._too_late
-            tab.outlet.abort()
-            tab.actor.post(tab.actor.detach, tab.viewer)
+            self._tabs.append(tab)
+            tab.leave()
 
     def say(self, text: str) -> None:
         sent = Sent(f"{self.name}-{len(self.sent)}", text)
@@ -179,10 +187,11 @@ class Person:
             sent.times += 1
             self.tab.say(sent.text, sent.cid)
 
-    def _too_late(self, frame: dict[str, Any]) -> None:
-        """What the gateway says to a socket that is gone. A refusal that nobody heard may break the order."""
-        if frame["type"] == "nack":
-            self.lost_nacks.add(frame["cid"])
+    @property
+    def lost_nacks(self) -> set[str]:
+        """Refusals that nobody heard: what was sent behind them and kept may come before what is sent again."""
+        unsent = (json.loads(text) for tab in self._tabs for text in tab.outlet.unsent)
+        return {frame["cid"] for frame in unsent if frame["type"] == "nack"}
 
     def _on_frame(self, frame: dict[str, Any]) -> None:
         kind = frame["type"]
@@ -211,8 +220,11 @@ class Person:
             assert self.place is not None
             assert place.epoch != self.place.epoch, "the same process again, and nothing was lost: why say so"
             assert place.offset == 0, "a new process begins at its first frame"
+            before = self._truth.written.get(self.place.epoch, [])[self.place.offset :]
+            unseen = [line for line in before if json.loads(line)["type"] not in OWN_TYPES]
+            assert not self._shown or not unseen, f"{self.name} was not told that it missed {unseen}"
             self.reached["new epoch"] += 1
-        self.place = place
+        self.place, self._shown = place, False
         for record in frame.get("open", []):
             self._grant(record["content"]["requestId"])
 
@@ -225,7 +237,7 @@ class Person:
         assert frame["_offset"] == offset, f"{self.name} at {self.place} got {frame}"
         shown = {name: value for name, value in frame.items() if name not in ("_offset", "messageId", "seq")}
         assert shown == json.loads(written[offset - 1])
-        self.place = Position(self.place.epoch, offset)
+        self.place, self._shown = Position(self.place.epoch, offset), True
 
     def _on_ack(self, frame: dict[str, Any]) -> None:
         sent = self.sent.get(frame["cid"])
@@ -255,11 +267,44 @@ class Person:
             self.tab.send("permission_response", cid=cid, requestId=request, allow=True)
 
 
+class SlowProvider(MemoryProvider):
+    """Sandboxes that take their time, now and then."""
+
+    def __init__(self, script: Script, rng: Random) -> None:
+        super().__init__(script)
+        self._rng = rng
+        self._slow = rng.random() < 0.5
+
+    async def _wait(self) -> None:
+        if self._slow:
+            await asyncio.sleep(self._rng.choice([0.0, 0.0, 0.002, 0.1, 2.0]) * self._rng.random())
+
+    async def start(self, spec: SandboxSpec) -> None:
+        await self._wait()
+        await super().start(spec)
+        await self._wait()
+
+    async def connect(self, session_id: str, events: LinkEvents, after: Position | None) -> Link:
+        await self._wait()
+        link = await super().connect(session_id, events, after)
+        await self._wait()
+        return link
+
+    async def running(self) -> list[str]:
+        await self._wait()
+        return await super().running()
+
+    async def stop(self, session_id: str) -> None:
+        await self._wait()
+        await super().stop(session_id)
+
+
 class Simulation:
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
         self.truths: dict[str, Truth] = {}
         self.world = World(self._script, limits=LIMITS, seed=seed)
+        self.world.provider = self.provider = SlowProvider(self._script, self.rng)
         names = [f"s{number}" for number in range(self.rng.randint(1, 3))]
         self.truths = {name: Truth() for name in names}
         self.people = [
@@ -350,7 +395,7 @@ class Simulation:
 
     def _say(self) -> None:
         person = self._someone()
-        deed = self.rng.choices(["-", "ask", "crash", "forge"], [8, 2, 0.6, 0.3])[0]
+        deed = self.rng.choices(["-", "ask", "crash", "forge", "big"], [8, 2, 0.6, 0.3, 0.2])[0]
         chunks, pause = self.rng.randint(1, 4), self.rng.choice([0, 0, 0.01, 0.2, 0.9, 4.0])
         self._count += 1
         person.say(f"m{self._count} {chunks} {pause} {deed}")
@@ -534,8 +579,7 @@ class Simulation:
             for person in self.people:
                 if not person.watching:
                     await person.connect()
-                assert person.tab is not None
-                person.tab.outlet.full = False
+                person.ask_again()
             await asyncio.sleep(30.0)
         for name in self.truths:
             actor = await self.world.actor(name)

@@ -1,0 +1,23 @@
+"""How large a program runs, and from which seed."""
+
+import os
+import secrets
+import sys
+from random import Random
+
+SOAK = os.environ.get("HOLDFAST_TEST_SOAK") == "1"
+
+
+def sized(small: int, full: int) -> int:
+    return full if SOAK else small
+
+
+def seeded() -> tuple[int, Random]:
+    """The seed given by HOLDFAST_TEST_SEED, or a new one, and its random source."""
+    seed = int(os.environ.get("HOLDFAST_TEST_SEED") or secrets.randbits(32))
+    return seed, Random(seed)
+
+
+def report(line: str) -> None:
+    """A program's one line: `pytest -s` shows it, a failing test too."""
+    sys.stdout.write(line + "\n")

@@ -1,0 +1,152 @@
+"""Sets up a campaign: sessions with the recording agent, participants in each, and the judgement at the end."""
+
+import asyncio
+import inspect
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from random import Random
+
+from sandbox.providers.layout import SandboxHome
+from sandbox.providers.processes import Process
+from tests.campaign.participant import Participant
+from tests.campaign.verdict import Evidence, Verdict, judge, unsettled
+from tests.support import recording_agent
+from tests.support.gateway import Gateway
+
+AGENT_SOURCE = inspect.getsource(recording_agent)
+
+
+class Stage:
+    def __init__(self, gateway: Gateway, rng: Random) -> None:
+        self.gateway = gateway
+        self.rng = rng
+        self.participants: dict[str, list[Participant]] = {}
+
+    async def create(
+        self, sessions: int, senders: int, messages: int, *, pace: float, address: Callable[[], str]
+    ) -> None:
+        """Make the sessions, with `messages` in all shared among `senders` participants in each. Every other agent is
+        ten times as slow as `pace` says: faults shall meet one that waits for work and one that has too much."""
+        for number in range(sessions):
+            session_id = f"s{number}"
+            await self.gateway.create(
+                session_id, agent=["python3", "-c", AGENT_SOURCE, str(pace * (1 + 9 * (number % 2)))]
+            )
+            self.participants[session_id] = [
+                Participant(
+                    f"{session_id}.{sender}",
+                    session_id,
+                    messages // (sessions * senders),
+                    address=address,
+                    token=self.gateway.token,
+                    rng=Random(self.rng.random()),
+                )
+                for sender in range(senders)
+            ]
+
+    @property
+    def everybody(self) -> list[Participant]:
+        return [participant for session in self.participants.values() for participant in session]
+
+    @property
+    def settled(self) -> int:
+        return sum(participant.settled for participant in self.everybody)
+
+    @asynccontextmanager
+    async def playing(self) -> AsyncIterator[None]:
+        """Everybody is connected, sends and watches; leaving disconnects them."""
+        tasks = [asyncio.create_task(each.run(), name=each.name) for each in self.everybody]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def progress(self, count: int, *, within: float = 120) -> None:
+        """Wait until so many messages are settled."""
+        try:
+            await until(lambda: self.settled >= count, f"{count} messages settled", within=within)
+        except AssertionError as late:
+            late.add_note(f"{self.settled} are\n" + "\n".join(each.state for each in self.everybody))
+            raise
+
+    async def all_settled(self, *, within: float = 120) -> None:
+        """Everybody has an ack or a nack for everything, history has said its last word on all of it, and everybody
+        has seen what the last agent process said."""
+        await until(lambda: all(each.finished for each in self.everybody), "everything sent is settled", within=within)
+        deadline = time.monotonic() + within
+        for session_id in self.participants:
+            while open_ones := unsettled(await self.gateway.messages(session_id)):
+                if time.monotonic() > deadline:
+                    raise AssertionError(f"{session_id}: never settled: {open_ones}\n{self.gateway.log[-6000:]}")
+                await asyncio.sleep(0.05)
+        for session_id, watching in self.participants.items():
+            said = self.evidence(session_id).said
+
+            def up_to_date(who: Participant, said: dict[str, list[dict[str, object]]] = said) -> bool:
+                seen = who.output.get(who.epoch, {})
+                run = str(next(iter(seen.values()))["run"]) if seen else ""
+                return who.offset == (len(said[run]) if run else 0)
+
+            await until(
+                lambda watching=watching, seen=up_to_date: all(map(seen, watching)),  # type: ignore[misc]
+                f"{session_id} has seen everything",
+                within=15,
+            )
+
+    def evidence(self, session_id: str) -> Evidence:
+        return Evidence.of(SandboxHome(self.gateway.data_dir, session_id).workspace)
+
+    async def judge(self) -> Verdict:
+        verdict = Verdict()
+        for session_id, participants in self.participants.items():
+            history = await self.gateway.messages(session_id)
+            judge(session_id, history, self.evidence(session_id), participants, verdict)
+        return verdict
+
+    async def kill_bridge(self, session_id: str) -> None:
+        """kill -9 of a bridge, once its agent is there."""
+        await self.connected_one(session_id)
+        while not self.kill_bridge_now(session_id):
+            await self.connected_one(session_id)  # the one before it has just died
+            await asyncio.sleep(0.01)
+
+    def kill_bridge_now(self, session_id: str) -> bool:
+        """kill -9 of the process that everything else in the sandbox dies with, whatever it is doing; False if there
+        is none."""
+        note = SandboxHome(self.gateway.data_dir, session_id).read_note()
+        victim = Process(note.init_pid, note.init_started) if note is not None else None
+        if victim is None or not victim.alive:
+            return False
+        victim.signal(signal.SIGKILL)
+        return True
+
+    async def connected(self, *, within: float = 60) -> None:
+        """Wait until every session's agent is there."""
+        for session_id in self.participants:
+            await self.connected_one(session_id, within=within)
+
+    async def connected_one(self, session_id: str, *, within: float = 60) -> None:
+        deadline = time.monotonic() + within
+        async with self.gateway.http() as client:
+            while True:
+                described = (await client.get(f"/api/sandboxes/{session_id}/status")).json()
+                if described["sandboxStatus"] == "connected":
+                    return
+                assert time.monotonic() < deadline, f"{described}\n{self.gateway.log[-4000:]}"
+                await asyncio.sleep(0.05)
+
+
+async def until(condition: Callable[[], object], what: str, *, within: float) -> None:
+    try:
+        async with asyncio.timeout(within):
+            while not condition():  # noqa: ASYNC110 - what is waited for happens in other processes
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(f"not within {within} s: {what}") from None

@@ -1,0 +1,73 @@
+"""Clients send while their connections are cut and bridges are killed: nothing is lost, doubled or reordered."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.campaign.size import report, seeded, sized
+from tests.campaign.stage import Stage
+from tests.support.gateway import Gateway
+from tests.support.proxy import CuttingProxy
+
+KILLS_PER_SESSION = 4  # the fifth within five minutes is a crash loop, and is told as one
+
+
+def _faults(rng: Random, sessions: int, cuts: int, kills: int) -> list[str | None]:
+    """None is a cut; a name is the session whose bridge is killed."""
+    victims = [f"s{number % sessions}" for number in range(kills)]
+    assert kills <= sessions * KILLS_PER_SESSION
+    faults: list[str | None] = [None] * cuts + victims
+    rng.shuffle(faults)
+    return faults
+
+
+async def _campaign(
+    tmp_path: Path, level: str, *, sessions: int, messages: int, cuts: int, kills: int, name: str
+) -> None:
+    seed, rng = seeded()
+    async with Gateway(tmp_path / "data", LOCAL_LEVEL=level, PENDING_TTL=120, MAX_CONNECTIONS_PER_USER=1000) as gateway:
+        async with CuttingProxy(int(gateway.url.rsplit(":", 1)[1])) as proxy:
+            stage = Stage(gateway, rng)
+            await stage.create(sessions, 2, messages, pace=0.002, address=lambda: f"ws://127.0.0.1:{proxy.port}")
+            await stage.connected()
+            faults = _faults(rng, sessions, cuts, kills)
+            async with stage.playing():
+                for number, victim in enumerate(faults, 1):
+                    await stage.progress(number * messages // (len(faults) + 1))
+                    if victim is None:
+                        await proxy.harm_one(rng)
+                    else:
+                        await stage.kill_bridge(victim)
+                await stage.all_settled()
+        verdict = await stage.judge()
+        assert "session.crashed" not in gateway.log, gateway.log[-6000:]
+        report(verdict.line(name, seed, cuts=cuts, kills=kills))
+        assert verdict.problems == [], "\n".join([f"seed={seed}", *verdict.problems[:40]])
+        assert verdict.cases == messages
+
+
+@pytest.mark.soak
+async def test_nothing_acked_is_lost_when_connections_are_cut_and_bridges_are_killed(tmp_path: Path) -> None:
+    await _campaign(
+        tmp_path,
+        "trusted",
+        sessions=sized(6, 50),
+        messages=sized(600, 10_000),
+        cuts=sized(20, 200),
+        kills=sized(6, 50),
+        name="cuts and bridge kills",
+    )
+
+
+@pytest.mark.soak
+async def test_the_same_holds_in_contained_sandboxes(tmp_path: Path) -> None:
+    await _campaign(
+        tmp_path,
+        "contained",
+        sessions=sized(2, 10),
+        messages=sized(80, 1000),
+        cuts=sized(4, 40),
+        kills=sized(2, 20),
+        name="cuts and bridge kills, contained",
+    )

@@ -1,0 +1,60 @@
+"""The gateway is killed at random moments under load: nothing acked is lost, and agents do not even notice."""
+
+import asyncio
+import statistics
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.campaign.size import report, seeded, sized
+from tests.campaign.stage import Stage
+from tests.support.gateway import Gateway, GatewayFailed
+
+KILLED_WHILE_STARTING = 0.2  # of the restarts
+
+
+async def _restart(gateway: Gateway, rng: Random) -> float:
+    """kill -9, sometimes once more while it starts; seconds until it was ready."""
+    await gateway.kill()
+    if rng.random() < KILLED_WHILE_STARTING:
+        starting = asyncio.create_task(gateway.start(), name="starting")
+        await asyncio.wait((starting,), timeout=rng.uniform(0.05, 0.8))
+        await gateway.kill()
+        await asyncio.gather(starting, return_exceptions=True)
+        await gateway.kill()  # it may have been killed before there was a process to kill
+        if not isinstance(starting.exception(), GatewayFailed | None):
+            starting.result()
+    began = time.monotonic()
+    await gateway.start()
+    async with gateway.http({}) as client:
+        while (await client.get("/ready")).status_code != 200:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    return time.monotonic() - began
+
+
+@pytest.mark.soak
+async def test_a_killed_gateway_loses_nothing_and_finds_its_sandboxes_again(tmp_path: Path) -> None:
+    seed, rng = seeded()
+    kills, messages = sized(12, 100), sized(600, 6000)
+    async with Gateway(tmp_path / "data", PENDING_TTL=120) as gateway:
+        stage = Stage(gateway, rng)
+        await stage.create(sized(3, 6), 2, messages, pace=0.001, address=lambda: gateway.url.replace("http", "ws", 1))
+        await stage.connected()
+        ready: list[float] = []
+        async with stage.playing():
+            for number in range(1, kills + 1):
+                await stage.progress(number * messages // (kills + 1))
+                await asyncio.sleep(rng.uniform(0, 0.1))
+                ready.append(await _restart(gateway, rng))
+            await stage.all_settled()
+        verdict = await stage.judge()
+        assert "session.crashed" not in gateway.log, gateway.log[-6000:]
+        times = f"{statistics.median(ready):.2f}s median {max(ready):.2f}s worst"
+        report(verdict.line("gateway kills", seed, kills=kills, ready=times))
+        assert verdict.problems == [], "\n".join([f"seed={seed}", *verdict.problems[:40]])
+        assert verdict.cases == messages
+        runs = {session_id: len(stage.evidence(session_id).said) for session_id in stage.participants}
+        assert set(runs.values()) == {1}, f"seed={seed}: an agent was started again: {runs}"
+        assert (verdict.interrupted, verdict.expired) == (0, 0), f"seed={seed}"

@@ -1,0 +1,55 @@
+"""SIGTERM under load: everybody is told to come back, nothing acked is lost, sandboxes go on."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+from tests.campaign.size import report, seeded
+from tests.campaign.stage import Stage
+from tests.support.gateway import Gateway
+
+MESSAGES = 400
+
+
+async def test_a_drain_under_load_loses_nothing_and_the_next_gateway_goes_on(tmp_path: Path) -> None:
+    seed, rng = seeded()
+    async with Gateway(tmp_path / "data", PENDING_TTL=120) as gateway:
+        stage = Stage(gateway, rng)
+        await stage.create(2, 2, MESSAGES, pace=0.001, address=lambda: gateway.url.replace("http", "ws", 1))
+        await stage.connected()
+        async with stage.playing():
+            for drains in (1, 2):
+                await stage.progress(drains * MESSAGES // 3)
+                gateway.process.send_signal(signal.SIGTERM)
+                await asyncio.sleep(rng.uniform(0, 0.02))
+                if gateway.running:
+                    gateway.process.send_signal(signal.SIGTERM)  # again: it only drains once
+                assert await gateway.wait() == 0, gateway.log[-4000:]
+                for participant in stage.everybody:
+                    assert participant.goodbyes >= drains, f"seed={seed}: {participant.name} was not told"
+                    assert participant.closes[-1] == 1012, f"seed={seed}: {participant.closes}"
+                await gateway.start()
+            await stage.all_settled()
+        verdict = await stage.judge()
+        report(verdict.line("drain", seed))
+        assert verdict.problems == [], "\n".join([f"seed={seed}", *verdict.problems[:40]])
+        assert verdict.cases == MESSAGES
+        assert [len(stage.evidence(session_id).said) for session_id in stage.participants] == [1, 1]
+        assert (verdict.interrupted, verdict.expired) == (0, 0)
+        assert "drain_unfinished" not in gateway.log
+
+
+async def test_a_drain_with_nobody_there_is_quick_and_leaves_the_sandbox_running(tmp_path: Path) -> None:
+    async with Gateway(tmp_path / "data") as gateway:
+        await gateway.create("kept")
+        stage = Stage(gateway, seeded()[1])
+        await stage.connected_one("kept")
+        async with gateway.http() as client:
+            before = (await client.get("/api/sandboxes/kept/status")).json()
+        assert await gateway.terminate() == 0
+        await gateway.start()
+        await stage.connected_one("kept")
+        async with gateway.http() as client:
+            after = (await client.get("/api/sandboxes/kept/status")).json()
+        assert after["incarnation"] == before["incarnation"]
+        assert after["status"] == "running"

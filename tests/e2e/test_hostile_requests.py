@@ -1,0 +1,237 @@
+"""What hostile requests may cost, in size, in time and in number, and that none of them makes a secret visible."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, suppress
+
+import httpx
+import pytest
+
+from tests.support.front_door import Door, token
+from tests.support.hostile import AUTH, IMPATIENT, MIB, TEXT, assert_healthy, memory, opened, raw, warm_up
+from tests.support.raw_client import masked, upgrade
+
+
+@pytest.fixture(scope="module")
+def door() -> Iterator[Door]:
+    """The defaults, but for the number of connections: all of them come from here."""
+    with Door.open(max_connections_per_address="400") as running:
+        warm_up(running)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[Door]:
+    """The defaults in every size, shorter in every time: for tests that wait for it to run out."""
+    with Door.open(limits=IMPATIENT) as running:
+        warm_up(running)
+        yield running
+
+
+async def test_half_a_request_head_is_not_waited_for(impatient: Door) -> None:
+    async with raw(impatient) as client:
+        await client.send(b"GET /health HTTP/1.1\r\nHost: x\r\n")
+        assert b"head_timeout" in await client.rest()
+
+
+async def test_a_head_that_drips_in_is_not_waited_for_either(impatient: Door) -> None:
+    async with raw(impatient) as client:
+        answer = asyncio.create_task(client.rest())
+        with suppress(OSError):
+            for letter in b"GET /health HTTP/1.1\r\nHost: " + b"x" * 1000:
+                if answer.done():
+                    break
+                client.writer.write(bytes([letter]))
+                await asyncio.sleep(0.05)
+        assert b" 408 " in await answer
+
+
+async def test_the_second_request_of_a_connection_has_the_same_time(impatient: Door) -> None:
+    async with raw(impatient) as client:
+        await client.send(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        await client.head()
+        await client.send(b"GET /hea")
+        assert b"head_timeout" in await client.rest()
+
+
+async def test_a_body_that_never_comes_is_not_waited_for(impatient: Door) -> None:
+    async with raw(impatient) as client:
+        await client.send(
+            f"POST /api/sandboxes/s HTTP/1.1\r\nHost: x\r\n{AUTH}\r\nContent-Length: 10\r\n\r\nabc".encode()
+        )
+        assert b" 408 " in await client.rest()
+
+
+async def test_an_upgrade_that_the_app_never_answers_is_cut(impatient: Door) -> None:
+    async with raw(impatient) as client:
+        await client.send(upgrade("/terminal/never?hang=1", AUTH))
+        assert b"auth_timeout" in await client.rest()
+    await impatient.until(lambda: '"path":"/terminal/never"' in impatient.log)  # the app's task has ended, too
+
+
+# Sizes
+
+
+@pytest.mark.parametrize("extra", [70_000, 10 * MIB], ids=["70 KB", "10 MiB"])
+@pytest.mark.parametrize("where", ["header", "url", "many headers"])
+async def test_a_head_that_is_too_large_is_refused(door: Door, where: str, extra: int) -> None:
+    filling = "x" * extra
+    head = {
+        "header": f"GET /health HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {filling}\r\n\r\n",
+        "url": f"GET /ws/v2?token={filling} HTTP/1.1\r\nHost: x\r\n\r\n",
+        "many headers": "GET /health HTTP/1.1\r\nHost: x\r\n" + "a: b\r\n" * (extra // 6) + "\r\n",
+    }[where]
+    async with memory(door, 6 * MIB), raw(door) as client:
+        answer = asyncio.create_task(client.rest())
+        with suppress(OSError):
+            await client.send(head.encode())
+        assert b" 431 " in await answer
+
+
+async def test_a_body_that_is_too_large_is_refused_declared_or_not(door: Door) -> None:
+    begin = f"POST /api/sandboxes/s HTTP/1.1\r\nHost: x\r\n{AUTH}\r\n"
+    async with memory(door, 4 * MIB):
+        async with raw(door) as client:
+            await client.send(f"{begin}Content-Length: {MIB + 1}\r\n\r\n".encode())
+            assert b" 413 " in await client.rest()
+        async with raw(door) as client:
+            answer = asyncio.create_task(client.rest())
+            with suppress(OSError):
+                await client.send(f"{begin}Transfer-Encoding: chunked\r\n\r\n".encode())
+                for _ in range(40):
+                    await client.send(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+            assert b" 413 " in await answer
+    async with httpx.AsyncClient(base_url=door.address) as client_ok:
+        headers = {"Authorization": f"Bearer {token()}"}
+        answer_ok = await client_ok.post("/api/sandboxes/s", headers=headers, content=b"x" * MIB)
+        assert answer_ok.json() == {"bytes": MIB}
+
+
+async def test_pipelined_requests_are_bounded(door: Door) -> None:
+    async with memory(door, 4 * MIB), raw(door) as client:
+        with suppress(OSError):
+            await client.send(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" * 5000)
+        assert (await client.rest()).count(b"HTTP/1.1 200") <= 40
+    await assert_healthy(door)
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello", 400),
+        (b"GET / HTTP/9.9\r\n\r\n", 400),
+        (b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"POST /api/sandboxes/s HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
+        (b"POST /health HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (upgrade("/ws/v2").replace(b"Version: 13", b"Version: 8"), 426),
+        (upgrade("/ws/v2").replace(b"Sec-WebSocket-Key", b"X-Key"), 400),
+        (upgrade("/ws/v2", "Sec-WebSocket-Key: short"), 400),
+        (upgrade("/ws/v2").replace(b"GET ", b"POST "), 400),
+        (upgrade("/ws/v2").replace(b"Host: holdfast\r\n", b""), 400),
+        (upgrade("http://evil/ws/v2"), 400),
+    ],
+)
+async def test_what_is_no_request_is_answered_as_json_and_closed(door: Door, request_bytes: bytes, status: int) -> None:
+    async with raw(door) as client:
+        await client.send(request_bytes)
+        head, _, body = (await client.rest()).partition(b"\r\n\r\n")
+        assert head.split()[1] == str(status).encode()
+        assert set(json.loads(body)) == {"error", "code"}
+
+
+# Numbers
+
+
+async def test_sockets_of_one_address_are_counted_and_health_still_answers() -> None:
+    with Door.open(max_connections_per_address="10") as door:
+        async with AsyncExitStack() as stack:
+            answers = []
+            for _ in range(50):
+                client = await stack.enter_async_context(raw(door))
+                await client.send(upgrade("/ws/v2?sessionId=s", AUTH))
+                answers.append((await client.head())[0])
+            assert answers == [101] * 10 + [429] * 40
+            await assert_healthy(door)
+        await door.until(lambda: door.connections == 0)
+        async with opened(door) as client:
+            await client.send(masked(TEXT, b"room again"))
+            assert await client.frame() == (TEXT, b"room again")
+
+
+async def test_a_full_gateway_says_so_and_health_answers_through_a_crowd_of_silent_guests() -> None:
+    with Door.open(max_connections="5", max_connections_per_address="1000") as door:
+        async with AsyncExitStack() as stack:
+            for _ in range(5):
+                await stack.enter_async_context(opened(door))
+            for _ in range(300):
+                await stack.enter_async_context(raw(door))
+            client = await stack.enter_async_context(raw(door))
+            await client.send(upgrade("/ws/v2?sessionId=s", AUTH))
+            assert (await client.head())[0] == 503
+            await assert_healthy(door)
+
+
+async def test_sockets_of_one_user_are_counted() -> None:
+    with Door.open(max_connections_per_user="3") as door:
+        async with AsyncExitStack() as stack:
+            answers = []
+            for user in ["ada"] * 5 + ["bob"]:
+                client = await stack.enter_async_context(raw(door))
+                await client.send(upgrade("/ws/v2?sessionId=s", f"Authorization: Bearer {token(user)}"))
+                answers.append((await client.head())[0])
+            assert answers == [101, 101, 101, 429, 429, 101]
+
+
+async def test_only_a_trusted_proxy_is_believed_about_its_clients() -> None:
+    forwarded = {"X-Forwarded-For": "6.6.6.6, 203.0.113.9", "Authorization": f"Bearer {token()}"}
+    with Door.open() as plain, Door.open(trusted_proxies="127.0.0.0/8", max_connections_per_address="1") as behind:
+        async with httpx.AsyncClient() as client:
+            found = [
+                (await client.get(f"{door.address}/api/sandboxes", headers=forwarded)).json()
+                for door in (plain, behind)
+            ]
+            assert [who["client"] for who in found] == ["127.0.0.1", "203.0.113.9"]
+            assert [who["forwarded"] for who in found] == [[], []]  # no route may be tempted to read them
+        own = "Origin: https://public.example"
+        said = ("X-Forwarded-Proto: https", "X-Forwarded-Host: public.example")
+        async with raw(behind) as a, raw(behind) as b, raw(behind) as c, raw(plain) as d:
+            statuses = []
+            for client_, address in [(a, "203.0.113.1"), (b, "203.0.113.1"), (c, "203.0.113.2"), (d, "203.0.113.3")]:
+                await client_.send(upgrade("/ws/v2?sessionId=s", AUTH, own, *said, f"X-Forwarded-For: {address}"))
+                statuses.append((await client_.head())[0])
+            assert statuses == [101, 429, 101, 403]
+
+
+# Secrets
+
+
+async def test_a_token_in_the_url_is_in_no_log_and_no_answer(door: Door) -> None:
+    good, bad = token("canary-user-7"), "SECRET-canary-token"
+    async with raw(door) as client:
+        await client.open(f"/ws/v2?sessionId=s&token={good}")
+        await client.send(masked(TEXT, b"crash"))
+    async with httpx.AsyncClient(base_url=door.address) as http:
+        for target in [f"/api/sandboxes?token={bad}", f"/nowhere?token={bad}", f"/ws/v2?sessionId=s&token={bad}"]:
+            assert bad not in (await http.get(target)).text
+    async with raw(door) as client:
+        await client.send(upgrade(f"/ws/v2?sessionId=s&token={bad}"))
+        assert bad.encode() not in await client.rest()
+    async with raw(door) as client:
+        await client.send(f"GET /x?token={bad} HTTP/9.9\r\n\r\n".encode())
+        assert bad.encode() not in await client.rest()
+    assert '"path":"/nowhere"' in door.log
+    for secret in (good, bad, good.split(".")[2]):
+        assert secret not in door.log
+
+
+async def test_the_log_stays_one_line_per_event_whatever_is_asked_for(door: Door) -> None:
+    async with raw(door) as client:
+        path = "/x%1b]0;owned%07%0d%0a%7b%22event%22:%22fake%22%7d%e2%80%aey%9b"
+        await client.send(
+            f"GET {path} HTTP/1.1\r\nHost: x\r\nUser-Agent: \x1b[31m\r\nConnection: close\r\n\r\n".encode()
+        )
+        await client.rest()
+    lines = [line for line in door.log.splitlines() if "owned" in line or "fake" in line]
+    assert len(lines) <= 1
+    assert all(line.isprintable() for line in door.log.splitlines())

@@ -1,0 +1,164 @@
+"""Every route of a running gateway, asked by everybody who should not get in: strangers find nothing anywhere."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from gateway.auth.identity import Accept
+from gateway.auth.policy import POLICY, Policy
+from tests.support.chat import hear, say
+from tests.support.gateway import Gateway
+
+SESSION = "adas"
+NOT_BUILT = frozenset({"/terminal/{sessionId}", "/files/{id}/{path:path}"})
+ROUTES = [(method, path, policy) for (method, path), policy in POLICY.items() if path not in NOT_BUILT]
+SERVICES = {"admin": Accept.ADMIN, "relay": Accept.RELAY, "internal": Accept.INTERNAL}
+# What the owner may do without changing the session for the tests that follow.
+HARMLESS = frozenset({"GET", "WS"})
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", {"use_uvloop": True}
+
+
+@pytest.fixture(scope="module")
+async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    async with Gateway(tmp_path_factory.mktemp("tenancy") / "data") as running:
+        await running.create(SESSION)
+        await running.create("evas", "eva")
+        async with running.chat(SESSION) as socket:
+            await hear(socket, "welcome")
+            await say(socket, "message", cid="private", content="a private thought")
+            await hear(socket, "done")
+        yield running
+
+
+@dataclass
+class Reply:
+    status: int
+    text: str
+
+
+async def ask(gateway: Gateway, method: str, path: str, policy: Policy, headers: dict[str, str]) -> Reply:
+    """Use the route on ada's session; an upgrade that succeeds is 101."""
+    target = path.replace("{id}", SESSION)
+    if method == "WS":
+        query = f"?sessionId={SESSION}" if policy.session_in == "sessionId" else ""
+        url = gateway.url.replace("http", "ws", 1) + target + query
+        try:
+            async with connect(url, additional_headers=headers, compression=None, proxy=None):
+                return Reply(101, "")
+        except InvalidStatus as refusal:
+            return Reply(refusal.response.status_code, bytes(refusal.response.body or b"").decode())
+    body = {"sessionId": SESSION} if path == "/api/tickets" else {}
+    if path == "/internal/sessions/{id}/messages":
+        body = {"role": "system", "content": "x"}
+    async with gateway.http(headers) as client:
+        answer = await client.request(method, target, json=body if method == "POST" else None)
+    return Reply(answer.status_code, answer.text)
+
+
+def _names() -> list[str]:
+    return [f"{method} {path}" for method, path, _ in ROUTES]
+
+
+every_route = pytest.mark.parametrize(("method", "path", "policy"), ROUTES, ids=_names())
+
+
+@every_route
+async def test_without_or_with_an_expired_credential_only_public_routes_answer(
+    gateway: Gateway, method: str, path: str, policy: Policy
+) -> None:
+    expired = {"Authorization": f"Bearer {gateway.token('ada', ttl=-120)}"}
+    for headers in ({}, expired, {"Authorization": "Bearer x.y.z"}):
+        reply = await ask(gateway, method, path, policy, headers)
+        if policy.accept is Accept.NOBODY:
+            assert reply.status == 200
+        else:
+            assert reply.status == 401, reply.text
+            assert set(json.loads(reply.text)) == {"error", "code"}
+
+
+@every_route
+async def test_a_stranger_is_told_that_there_is_nothing(
+    gateway: Gateway, method: str, path: str, policy: Policy
+) -> None:
+    reply = await ask(gateway, method, path, policy, gateway.bearer("eva"))
+    if policy.accept is Accept.NOBODY:
+        assert reply.status == 200
+    elif Accept.USER not in policy.accept:
+        assert reply.status == 401
+    elif (method, path) == ("POST", "/api/sandboxes/{id}"):
+        assert reply.status == 409  # the one place where an id must be called taken
+    elif (method, path) == ("GET", "/api/sandboxes"):
+        assert [each["id"] for each in json.loads(reply.text)["sandboxes"]] == ["evas"]
+    else:
+        assert (reply.status, json.loads(reply.text)["code"]) == (404, "unknown_session")
+    assert "private thought" not in reply.text
+
+
+@every_route
+async def test_a_services_token_opens_nothing_beyond_its_scope(
+    gateway: Gateway, method: str, path: str, policy: Policy
+) -> None:
+    shown = {"admin": gateway.admin, "relay": gateway.relay, "internal": gateway.internal}
+    for name, scope in SERVICES.items():
+        if policy.accept is not Accept.NOBODY and not policy.accept & scope:
+            assert (await ask(gateway, method, path, policy, shown[name])).status == 401, name
+
+
+@every_route
+async def test_whoever_a_route_is_for_gets_in(gateway: Gateway, method: str, path: str, policy: Policy) -> None:
+    """The matrix can fail: the same requests succeed for those who may."""
+    shown = {"admin": gateway.admin, "relay": gateway.relay, "internal": gateway.internal}
+    allowed = [shown[name] for name, scope in SERVICES.items() if scope in policy.accept]
+    if Accept.USER in policy.accept:
+        allowed.append(gateway.bearer("ada"))
+    for headers in allowed if method in HARMLESS else []:
+        assert (await ask(gateway, method, path, policy, headers)).status in (101, 200)
+
+
+async def test_after_all_that_the_session_is_as_it_was(gateway: Gateway) -> None:
+    async with gateway.http() as client:
+        described = (await client.get(f"/api/sandboxes/{SESSION}/status")).json()
+    assert described["status"] == "running"
+    assert described["incarnation"] == 1
+    assert [record["cid"] for record in await gateway.messages(SESSION)][:1] == ["private"]
+    assert described["lastSeq"] == 2
+
+
+async def test_a_frame_that_names_another_session_stays_where_it_was_sent(gateway: Gateway) -> None:
+    before = await gateway.messages(SESSION)
+    async with gateway.chat("evas", "eva") as socket:
+        await hear(socket, "welcome")
+        await say(socket, "start", sessionId=SESSION, model="x")
+        await say(socket, "message", sessionId=SESSION, cid="stray", content="whose?")
+        await hear(socket, "done")
+    assert await gateway.messages(SESSION) == before
+    assert "stray" in [record["cid"] for record in await gateway.messages("evas")]
+
+
+async def test_a_strangers_socket_and_an_unknown_one_are_refused_alike(gateway: Gateway) -> None:
+    replies = []
+    for session_id in (SESSION, "nobodys"):
+        with pytest.raises(InvalidStatus) as refusal:
+            async with gateway.chat(session_id, "eva"):
+                pass
+        response = refusal.value.response
+        replies.append((response.status_code, bytes(response.body or b"")))
+    assert replies[0] == replies[1]
+    assert replies[0][0] == 404
+
+
+async def test_a_user_cannot_list_anothers_sessions(gateway: Gateway) -> None:
+    async with gateway.http(gateway.bearer("eva")) as client:
+        answer: httpx.Response = await client.get("/api/sandboxes", params={"userId": "ada"})
+    assert answer.status_code == 403
+    assert SESSION not in answer.text
