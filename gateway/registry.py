@@ -70,12 +70,13 @@ class SessionRegistry:
         self._beside: set[asyncio.Task[None]] = set()
         self.draining = False
         self._closed = False
+        self._purging: set[str] = set()
 
     async def __aenter__(self) -> Self:
         await self._provider.open()
         await self._group.__aenter__()
-        self._keep(self._reap(), "reaper")
-        self._keep(self._find_old_sandboxes(), "reattach")
+        self._keep(self._reap, "reaper")
+        self._keep(self._find_old_sandboxes, "reattach")
         return self
 
     async def __aexit__(
@@ -94,7 +95,7 @@ class SessionRegistry:
     async def find(self, session_id: str) -> SessionActor | None:
         """The session, loaded if need be; None if there is none. Raises StoreUnavailable."""
         actor = self._actors.get(session_id)
-        if actor is not None:
+        if actor is not None or session_id in self._purging:
             return actor
         if session_id not in self._loading:
             self._loading[session_id] = loading = asyncio.ensure_future(self._load(session_id))
@@ -105,6 +106,8 @@ class SessionRegistry:
         """The user's session of that id: a new one, the one there is, or an archived one brought back."""
         if self.draining:
             raise ApiError(503, "draining", "the gateway is shutting down: try again in a few seconds")
+        if session_id in self._purging:
+            raise ApiError(409, "purging", "this session is being removed: try again in a moment")
         spec, state = SessionSpec(**spec_members(wish)), SessionState(last_active=self._utcnow())
         try:
             self._provider.check(sandbox_spec(session_id, 1, spec, self._agent, wish.env))
@@ -173,6 +176,8 @@ class SessionRegistry:
 
     async def _barrier(self, session_id: str) -> None:
         """Wait for what an earlier actor of this session still has in the queue: its numbers are not loaded half."""
+        if self._queue.failing is not None or not self._queue.alive:
+            raise StoreUnavailable("the queue is stuck: nothing can be loaded behind it")
         if self._queue.depth:
             settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._queue.put(
@@ -225,14 +230,18 @@ class SessionRegistry:
         task.add_done_callback(lambda _: work.close())  # cancelled before its first step, it would never have begun
 
     async def _purge(self, actor: SessionActor) -> None:
-        self._forget(actor)
-        await self._barrier(actor.id)
-        await self._store.purge(actor.id)
+        self._purging.add(actor.id)  # until it is gone nobody finds it, or it would be loaded once more
+        try:
+            self._forget(actor)
+            await self._barrier(actor.id)
+            await self._store.purge(actor.id)
+        finally:
+            self._purging.discard(actor.id)
 
-    def _keep(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _keep(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         async def keep() -> None:
             try:
-                await work
+                await work()
             except Exception as error:
                 log.exception("registry.keeper_died", keeper=name)
                 self._on_death(error)
@@ -314,7 +323,7 @@ class SessionRegistry:
         await self._queue.flush(60.0)
         await self._settle(actors)
         for actor in actors:
-            actor.audience.close_all(CloseCode.COMING_BACK)
+            actor.close_viewers(CloseCode.COMING_BACK)
 
     async def _settle(self, actors: list[SessionActor]) -> None:
         while any(not actor.quiet for actor in actors):  # noqa: ASYNC110 - every turn of the loop empties inboxes

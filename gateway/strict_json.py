@@ -43,7 +43,9 @@ def within_depth(value: Any) -> bool:
     return all(depth <= MAX_DEPTH for depth, _ in enumerate(_levels(value), 1))
 
 
-def _count_keys(value: Any) -> int:
+def _count_keys(value: dict[str, Any]) -> int:
+    if len(value) <= MAX_KEYS and not any(isinstance(child, (dict, list)) for child in value.values()):
+        return len(value)  # most frames are flat
     keys = 0
     for depth, level in enumerate(_levels(value), 1):
         if depth > MAX_DEPTH:

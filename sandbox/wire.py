@@ -104,9 +104,11 @@ Up = Hello | Epoch | AgentExit | Taken | Problem | Pong
 def encode(message: Down | Up) -> bytes:
     """Return the text message that says `message`, as UTF-8."""
     match message:
+        case Seen(position):  # first, because it is by far the most frequent
+            fields: dict[str, Any] = {"type": "seen", "epoch": position.epoch, "offset": position.offset}
         case Attach(after):
             place = (None, 0) if after is None else (after.epoch, after.offset)
-            fields: dict[str, Any] = {"type": "attach", "epoch": place[0], "offset": place[1]}
+            fields = {"type": "attach", "epoch": place[0], "offset": place[1]}
         case Start(line):
             fields = {"type": "start", "line": line}
         case Inject(line):
@@ -115,8 +117,6 @@ def encode(message: Down | Up) -> bytes:
             fields = {"type": "interrupt"}
         case Stop():
             fields = {"type": "stop"}
-        case Seen(position):
-            fields = {"type": "seen", "epoch": position.epoch, "offset": position.offset}
         case Ready(epoch):
             fields = {"type": "ready", "epoch": epoch}
         case Ping(n):

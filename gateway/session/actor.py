@@ -26,11 +26,12 @@ from gateway.errors import ApiError
 from gateway.events import REDACTOR
 from gateway.framing import frame_text
 from gateway.session.audience import Audience
-from gateway.session.conversation import Accepted, Conversation, Refused, Reply
+from gateway.session.conversation import Accepted, Conversation, Refused
 from gateway.session.description import Live, Place, describe
 from gateway.session.life import Life
 from gateway.session.output import AgentOutput
 from gateway.session.ports import SessionLimits, SessionMetrics
+from gateway.session.replies import acknowledge, refusal, session_failed
 from gateway.session.state import SessionStatus, Wish, spec_members
 from gateway.sockets.viewers import Viewer
 from persistence.ports import MessageStore
@@ -40,7 +41,7 @@ from sandbox.ports import Position, SandboxProvider
 
 log = structlog.get_logger()
 
-JOIN_GRACE_SECONDS = 5.0
+JOIN_GRACE_SECONDS = 10.0
 
 
 class SessionActor:
@@ -76,6 +77,7 @@ class SessionActor:
         self._room: asyncio.Event | None = None
         self._joining: dict[Viewer, tuple[Position | None, float]] = {}
         self._followers: set[asyncio.Future[None]] = set()
+        self._owed: set[asyncio.Future[Accepted | Refused]] = set()
         self.ended = False
         self.audience = Audience(frame_text)
         self.conversation = Conversation(self, loaded, unanswered, self.audience)
@@ -112,19 +114,28 @@ class SessionActor:
         self.conversation.close()
         self.output.close()
         self.life.let_go()
-        self.audience.close_all(CloseCode.FAILED)
-        for viewer in self._joining:
-            viewer.close(CloseCode.FAILED)
+        self.close_viewers(CloseCode.FAILED)
+        for handler, arguments in self._inbox:
+            self._turn_away(handler, arguments)
+        for owed in self._owed:
+            if not owed.done():
+                owed.set_exception(session_failed())
         for follower in self._followers:
             if not follower.done():
                 follower.set_result(None)
 
     def post(self, handler: Callable[..., None], *arguments: Any) -> None:
         if self.ended:
+            self._turn_away(handler, arguments)
             return
         self._inbox.append((handler, arguments))
         if self._bell is not None and not self._bell.done():
             self._bell.set_result(None)
+
+    def _turn_away(self, handler: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        """A viewer that came too late to be welcomed must not wait for it."""
+        if handler == self.attach:
+            arguments[0].close(CloseCode.FAILED)
 
     @property
     def crowded(self) -> bool:
@@ -164,6 +175,11 @@ class SessionActor:
         self._joining.pop(viewer, None)
         self.audience.leave(viewer)
 
+    def close_viewers(self, code: CloseCode) -> None:
+        self.audience.close_all(code)
+        for viewer in self._joining:
+            viewer.close(code)
+
     def _admit_joining(self) -> None:
         for viewer, (asked, until) in list(self._joining.items()):
             if self.now() < until and self._still_coming(asked):
@@ -201,12 +217,17 @@ class SessionActor:
             case "message":
                 cid = frame.cid or uuid4().hex
                 talk.offer(
-                    cid, role="user", type="message", payload=frame.payload(cid), reply=_ack(viewer, cid), deliver=True
+                    cid,
+                    role="user",
+                    type="message",
+                    payload=frame.payload(cid),
+                    reply=acknowledge(viewer, cid),
+                    deliver=True,
                 )
                 self.life.want_agent()
             case "permission_response" | "ask_user_answer":
                 cid = frame.cid or uuid4().hex
-                talk.answer(cid, frame, _ack(viewer, cid))
+                talk.answer(cid, frame, acknowledge(viewer, cid))
             case "start":
                 members = {key: value for key, value in frame.body.items() if key not in ("sessionId", "cid", "seq")}
                 talk.save_spec(start=members)
@@ -319,7 +340,7 @@ class SessionActor:
         if self.conversation.state.status is not SessionStatus.ARCHIVED:
             await self.life.destroy()
         REDACTOR.remove(*self._envs.pop(self.id, {}).values())
-        self.audience.close_all(CloseCode.FINISHED)
+        self.close_viewers(CloseCode.FINISHED)
         described = self.describe()
         if purge:
             await self._purge(self)
@@ -331,6 +352,8 @@ class SessionActor:
         self.life.revive()
 
     def _refuse_archived(self) -> None:
+        if self.ended:
+            raise session_failed()
         if self.conversation.state.status is SessionStatus.ARCHIVED:
             raise ApiError(409, "archived", "the session is archived: create it again to revive its conversation")
 
@@ -356,12 +379,16 @@ class SessionActor:
             if deliver:
                 self.life.want_agent()
 
+        if self.ended:
+            raise session_failed()
         self.post(offer)
-        outcome = await done
+        self._owed.add(done)
+        try:
+            outcome = await done
+        finally:
+            self._owed.discard(done)
         if isinstance(outcome, Refused):
-            raise ApiError(
-                503 if outcome.reason.startswith("storage") else 429, outcome.reason, _ADVICE[outcome.reason]
-            )
+            raise refusal(outcome)
         return f"{self.id}.{outcome.seq}", outcome.seq
 
     async def wait_beyond(self, seq: int) -> None:
@@ -373,23 +400,3 @@ class SessionActor:
                 await follower
             finally:
                 self._followers.discard(follower)
-
-
-_ADVICE = {
-    "buffer_full": "the sandbox is away and its pending window is full: try again when it is back",
-    "busy": "the agent is behind: try again later",
-    "storage_unavailable": "the store does not answer: try again later",
-    "storage_full": "the disk is full: make room, then try again",
-    "rejected": "the store does not take this record",
-    "archived": "the session is archived: create it again to revive its conversation",
-}
-
-
-def _ack(viewer: Viewer, cid: str) -> Reply:
-    def reply(outcome: Accepted | Refused) -> None:
-        if isinstance(outcome, Accepted):
-            viewer.send(wire.ack(cid, outcome.seq, status=outcome.status))
-        else:
-            viewer.send(wire.nack(cid, outcome.reason, outcome.text or _ADVICE.get(outcome.reason)))
-
-    return reply

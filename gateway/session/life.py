@@ -162,12 +162,19 @@ class Life:
     def _failed(self, reason: str) -> None:
         log.warning("sandbox.failed", session_id=self.talk.id, cause=reason)
         self._crashes.append(self._host.now())
-        self.talk.forget_unsure()
-        self.output.in_order(lambda: self.output.end_epoch(None, reason))
+        self.output.in_order(lambda: self._forget(reason))
         self._become(SessionStatus.ERROR, reason)
         self.talk.audience.tell(wire.dump("error", code="sandbox_failed", error=reason))
         if len(self.talk.window):
             self._again_later()
+
+    def _forget(self, reason: str) -> None:
+        """The sandbox is gone for good: whatever it had and did not finish, or may have had, is told. Done in the
+        link's order: an answer that waits for the store was given all the same.
+        """
+        self.output.end_epoch(None, reason)
+        self.talk.forget_unsure()
+        self.talk.save(taker=None)
 
     def recover(self) -> None:
         """Loaded while its sandbox should run: find it again. If it is gone, sleep, but for what still waits."""
@@ -242,9 +249,9 @@ class Life:
         self.tell_connection()
 
     def agent_exited(self, exit: AgentExit) -> None:
-        self.output.on_exit(exit, lambda: self._after_exit(exit))
+        self.output.on_exit(exit, lambda current: self._after_exit(exit, current))
 
-    def _after_exit(self, exit: AgentExit) -> None:
+    def _after_exit(self, exit: AgentExit, current: bool) -> None:
         talk = self.talk
         self._ended.set()
         talk.audience.tell(
@@ -253,7 +260,7 @@ class Life:
         self.tell_connection()
         asked_for = self._closing or self._stopping
         self._closing = False
-        if self._stopping:
+        if self._stopping or not current:  # whoever finds the link again, or stopped the sandbox, sees to the rest
             return
         if not asked_for and exit.code != 0:
             self._crashes.append(self._host.now())
@@ -297,8 +304,7 @@ class Life:
             self._crashes.append(self._host.now())
             self._become(SessionStatus.SLEEPING, "its sandbox ended")
         if self._crash_looping():
-            self.talk.forget_unsure()
-            self.output.in_order(lambda: self.output.end_epoch(None, "its sandbox ended"))
+            self.output.in_order(lambda: self._forget("its sandbox ended"))
             self._give_up("its sandbox ended")
         else:
             await self.wake()
@@ -367,9 +373,8 @@ class Life:
                         log.warning("agent.stop_timeout", session_id=talk.id)
                 self._drop_link()
                 await self._provider.stop(talk.id)
-                self.output.in_order(lambda: self.output.end_epoch(None, reason or "the sandbox was stopped"))
-                talk.forget_unsure()
-                self._become(to, reason, taker=None)
+                self.output.in_order(lambda: self._forget(reason or "the sandbox was stopped"))
+                self._become(to, reason)
             finally:
                 self._stopping = False
         if to is SessionStatus.SLEEPING and len(talk.window):
@@ -379,7 +384,7 @@ class Life:
         await self.stop(SessionStatus.ARCHIVED)
         async with self._lock:
             await self._provider.destroy(self.talk.id)
-        self.talk.discard_window()
+        self.output.in_order(self.talk.discard_window)
 
     def revive(self) -> None:
         self._crashes.clear()

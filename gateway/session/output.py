@@ -92,11 +92,14 @@ class AgentOutput:
         if self._gated_bytes > GATED_BYTES and self._talk.link:
             self._talk.link.pause_reading()
 
-    def on_exit(self, exit: AgentExit, then: Callable[[], None]) -> None:
+    def on_exit(self, exit: AgentExit, then: Callable[[bool], None]) -> None:
+        """Deal with an exit in its order; `then` hears whether the link that told of it is still there."""
+        number = self._link_number
+
         def ended() -> None:
             if exit.epoch == self._talk.state.epoch and not self._talk.state.ended:
                 self.end_epoch(exit.taken, exit.reason)
-                then()
+                then(number == self._link_number)
 
         self.in_order(ended)
 

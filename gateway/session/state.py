@@ -5,7 +5,7 @@ is written with almost everything it does, so it is small.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -63,10 +63,16 @@ class SessionSpec:
 
     @classmethod
     def from_json(cls, raw: bytes) -> "SessionSpec":
-        members = orjson.loads(raw)
+        members = _known(cls, orjson.loads(raw))
         if members.get("agent") is not None:
             members["agent"] = tuple(members["agent"])
         return cls(**members)
+
+
+def _known(cls: type[Any], members: dict[str, Any]) -> dict[str, Any]:
+    """Without what a newer version kept: an older one goes on without it."""
+    names = {known.name for known in fields(cls)}
+    return {name: value for name, value in members.items() if name in names}
 
 
 def spec_members(wish: Wish) -> dict[str, Any]:
@@ -100,5 +106,5 @@ class SessionState:
 
     @classmethod
     def from_json(cls, raw: bytes) -> "SessionState":
-        members = orjson.loads(raw)
+        members = _known(cls, orjson.loads(raw))
         return replace(cls(**members), status=SessionStatus(members.get("status", SessionStatus.SLEEPING)))

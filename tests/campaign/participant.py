@@ -64,7 +64,7 @@ class Participant:
         """For whoever wonders why it waits."""
         return (
             f"{self.name}: {self.settled} settled, under way {self._unsettled}, {len(self._unsent)} to go, "
-            f"at {self.epoch}/{self.offset}, {self.connections} connections, closed by {self.closes[-3:]}, {self.violations}"
+            f"at {self.epoch}/{self.offset}, {self.connections} connections, closed by {self.closes[-3:]}"
         )
 
     async def run(self) -> None:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from random import Random
 
 from sandbox.providers.layout import SandboxHome
-from sandbox.providers.processes import Process
+from sandbox.providers.processes import Process, children
 from tests.campaign.participant import Participant
 from tests.campaign.verdict import Evidence, Verdict, judge, unsettled
 from tests.support import recording_agent
@@ -126,6 +126,20 @@ class Stage:
             return False
         victim.signal(signal.SIGKILL)
         return True
+
+    def kill_agent_now(self, session_id: str) -> bool:
+        """kill -9 of the agent process alone, in a trusted sandbox; False if there is none."""
+        note = SandboxHome(self.gateway.data_dir, session_id).read_note()
+        agents = children(note.init_pid) if note is not None else []
+        for agent in agents:
+            agent.signal(signal.SIGKILL)
+        return bool(agents)
+
+    async def ask(self, session_id: str, step: str) -> None:
+        """One of the lifecycle's steps, as the owner asks for it."""
+        async with self.gateway.http() as client:
+            answer = await client.post(f"/api/sandboxes/{session_id}/{step}", json={})
+        assert answer.status_code == 200, f"{step} {session_id}: {answer.text}\n{self.gateway.log[-6000:]}"
 
     async def connected(self, *, within: float = 60) -> None:
         """Wait until every session's agent is there."""

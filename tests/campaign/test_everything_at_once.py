@@ -1,4 +1,5 @@
-"""Gateway killed, bridges killed and connections cut in one run: the promises hold for the combinations, too."""
+"""Gateways, bridges and agents killed, connections cut, sessions put to sleep and held, all in one run: the promises
+hold for the combinations, too."""
 
 import asyncio
 from pathlib import Path
@@ -10,15 +11,33 @@ from tests.campaign.stage import Stage
 from tests.support.gateway import Gateway
 from tests.support.proxy import CuttingProxy
 
-BRIDGE_KILLS_PER_SESSION = 2
+TO_EACH_SESSION = ("bridge", "bridge", "agent", "agent", "sleep", "pause")  # four crashes: the fifth is a crash loop
+
+
+async def _do(fault: tuple[str, str], stage: Stage, proxy: CuttingProxy) -> None:
+    match fault:
+        case ("cut", _):
+            await proxy.harm_one(stage.rng)
+        case ("gateway", _):
+            await stage.gateway.restart(kill=True)
+        case ("bridge", session_id):
+            stage.kill_bridge_now(session_id)
+        case ("agent", session_id):
+            stage.kill_agent_now(session_id)
+        case ("sleep", session_id):
+            await stage.ask(session_id, "sleep")
+        case ("pause", session_id):
+            await stage.ask(session_id, "pause")
+            await asyncio.sleep(stage.rng.uniform(0, 0.2))
+            await stage.ask(session_id, "resume")
 
 
 @pytest.mark.soak
-async def test_the_promises_hold_when_everything_dies_at_once(tmp_path: Path) -> None:
+async def test_the_promises_hold_when_everything_happens_at_once(tmp_path: Path) -> None:
     seed, rng = seeded()
-    sessions, messages, rounds = sized(3, 10), sized(300, 4000), sized(5, 40)
-    faults = ["cut"] * (2 * rounds) + ["gateway"] * rounds
-    faults += [f"s{number}" for number in range(sessions)] * BRIDGE_KILLS_PER_SESSION
+    sessions, messages, rounds = sized(3, 10), sized(300, 4000), sized(4, 40)
+    faults = [("cut", "")] * (2 * rounds) + [("gateway", "")] * rounds
+    faults += [(kind, f"s{number}") for number in range(sessions) for kind in TO_EACH_SESSION]
     rng.shuffle(faults)
     async with Gateway(tmp_path / "data", PENDING_TTL=120) as gateway:
         async with CuttingProxy(int(gateway.url.rsplit(":", 1)[1])) as proxy:
@@ -29,12 +48,7 @@ async def test_the_promises_hold_when_everything_dies_at_once(tmp_path: Path) ->
                 for number, fault in enumerate(faults, 1):
                     await stage.progress(number * messages // (len(faults) + 1))
                     await asyncio.sleep(rng.uniform(0, 0.05))
-                    if fault == "cut":
-                        await proxy.harm_one(rng)
-                    elif fault == "gateway":
-                        await gateway.restart(kill=True)
-                    else:
-                        stage.kill_bridge_now(fault)
+                    await _do(fault, stage, proxy)
                 await stage.all_settled()
         verdict = await stage.judge()
         assert "session.crashed" not in gateway.log, gateway.log[-6000:]

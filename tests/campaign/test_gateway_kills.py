@@ -34,13 +34,11 @@ async def _restart(gateway: Gateway, rng: Random) -> float:
     return time.monotonic() - began
 
 
-@pytest.mark.soak
-async def test_a_killed_gateway_loses_nothing_and_finds_its_sandboxes_again(tmp_path: Path) -> None:
+async def _campaign(tmp_path: Path, level: str, *, sessions: int, messages: int, kills: int, name: str) -> None:
     seed, rng = seeded()
-    kills, messages = sized(12, 100), sized(600, 6000)
-    async with Gateway(tmp_path / "data", PENDING_TTL=120) as gateway:
+    async with Gateway(tmp_path / "data", LOCAL_LEVEL=level, PENDING_TTL=120) as gateway:
         stage = Stage(gateway, rng)
-        await stage.create(sized(3, 6), 2, messages, pace=0.001, address=lambda: gateway.url.replace("http", "ws", 1))
+        await stage.create(sessions, 2, messages, pace=0.001, address=lambda: gateway.url.replace("http", "ws", 1))
         await stage.connected()
         ready: list[float] = []
         async with stage.playing():
@@ -52,9 +50,33 @@ async def test_a_killed_gateway_loses_nothing_and_finds_its_sandboxes_again(tmp_
         verdict = await stage.judge()
         assert "session.crashed" not in gateway.log, gateway.log[-6000:]
         times = f"{statistics.median(ready):.2f}s median {max(ready):.2f}s worst"
-        report(verdict.line("gateway kills", seed, kills=kills, ready=times))
+        report(verdict.line(name, seed, kills=kills, ready=times))
         assert verdict.problems == [], "\n".join([f"seed={seed}", *verdict.problems[:40]])
         assert verdict.cases == messages
         runs = {session_id: len(stage.evidence(session_id).said) for session_id in stage.participants}
         assert set(runs.values()) == {1}, f"seed={seed}: an agent was started again: {runs}"
         assert (verdict.interrupted, verdict.expired) == (0, 0), f"seed={seed}"
+
+
+@pytest.mark.soak
+async def test_a_killed_gateway_loses_nothing_and_finds_its_sandboxes_again(tmp_path: Path) -> None:
+    await _campaign(
+        tmp_path,
+        "trusted",
+        sessions=sized(3, 6),
+        messages=sized(480, 6000),
+        kills=sized(12, 100),
+        name="gateway kills",
+    )
+
+
+@pytest.mark.soak
+async def test_contained_sandboxes_are_found_again_too(tmp_path: Path) -> None:
+    await _campaign(
+        tmp_path,
+        "contained",
+        sessions=sized(2, 4),
+        messages=sized(120, 1200),
+        kills=sized(3, 20),
+        name="gateway kills, contained",
+    )

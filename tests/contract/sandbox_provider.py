@@ -4,6 +4,7 @@ The agent in these tests is a parrot: it repeats each line it reads. `quit` ends
 """
 
 import sys
+from functools import partial
 
 import pytest
 
@@ -29,6 +30,14 @@ def parrot(process: ScriptedProcess) -> OnLine:
 
 def spec(session_id: str = "s1", incarnation: int = 1) -> SandboxSpec:
     return SandboxSpec(session_id, incarnation, (sys.executable, "-c", PARROT))
+
+
+def has_lines(owner: Owner, count: int) -> bool:
+    return len(owner.lines()) == count
+
+
+def has_frame(owner: Owner, epoch: str, offset: int) -> bool:
+    return offset in owner.output.get(epoch, {})
 
 
 async def attach(
@@ -122,11 +131,11 @@ class SandboxProviderContract:
         link.confirm(Position(epoch, 1))
         for seq, line in ((2, b"two"), (3, b"three")):  # the second comes behind the confirmation
             link.deliver(seq, line)
-            await until(lambda seq=seq: len(owner.lines()) == seq + 1)
+            await until(partial(has_lines, owner, seq + 1))
         for after in (None, Position("unknown", 7)):
             late = Owner()
             await attach(provider, late, after)
-            await until(lambda late=late: 4 in late.output.get(epoch, {}))
+            await until(partial(has_frame, late, epoch, 4))
             assert late.output == {epoch: {2: b"one", 3: b"two", 4: b"three"}}
 
     async def test_a_new_link_ends_the_one_before(self, provider: SandboxProvider) -> None:

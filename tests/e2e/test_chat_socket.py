@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 import pytest
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
 from tests.campaign.stage import Stage
@@ -47,11 +46,9 @@ async def talk(socket: ClientConnection, content: str) -> tuple[str, Frame]:
 
 async def closed_with(socket: ClientConnection, *, within: float = 30) -> int:
     async with asyncio.timeout(within):
-        with pytest.raises(ConnectionClosed) as closed:
-            while True:
-                await socket.recv()
-    assert closed.value.rcvd is not None
-    return closed.value.rcvd.code
+        await socket.wait_closed()
+    assert socket.close_code is not None
+    return socket.close_code
 
 
 # What is said, and what is stored of it

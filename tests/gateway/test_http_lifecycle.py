@@ -230,6 +230,24 @@ async def test_a_body_beyond_the_bound_is_refused_whether_its_length_is_declared
     refused(await ada.post("/api/sandboxes/life-bad", content=endless()), 413, "body_too_large")
 
 
+@pytest.mark.parametrize(
+    ("wish", "says"),
+    [
+        ({"repoUrl": "https://example.com/a.git"}, "network"),
+        ({"repoUrl": "ext::sh -c id", "network": "outbound"}, "repoUrl"),
+        ({"repoUrl": "https://127.0.0.1/a.git", "network": "outbound"}, "repoUrl"),
+        ({"repoUrl": "https://example.com/a.git", "repoBranch": "-c core.x=y", "network": "outbound"}, "repoBranch"),
+    ],
+)
+async def test_what_could_never_be_cloned_is_refused_at_once(
+    ada: httpx.AsyncClient, wish: dict[str, str], says: str
+) -> None:
+    answer = await ada.post("/api/sandboxes/never", json=wish)
+    assert refused(answer, 400, "bad_sandbox")
+    assert says in answer.json()["error"]
+    assert (await ada.get("/api/sandboxes/never/status")).status_code == 404
+
+
 async def test_a_secret_is_in_no_answer_and_no_log(gateway: Gateway, ada: httpx.AsyncClient) -> None:
     secret = "canary-3f9c1b7d"
     created = await ada.post("/api/sandboxes/life-env", json={"envVars": {"KEY": secret}})

@@ -302,3 +302,9 @@ def test_room_on_the_link_comes_back_with_what_is_withdrawn() -> None:
     assert window.withdraw(2) is not None
     assert window.withdraw(2) is None
     assert seqs(window.next_to_send()) == [4]
+
+
+def test_a_record_that_just_fills_the_window_comes_in() -> None:
+    away, near = PendingWindow(LIMITS), connected()
+    assert (away.refusal(60), away.refusal(61)) == (None, "buffer_full")
+    assert (near.refusal(100), near.refusal(101)) == (None, "busy")

@@ -33,7 +33,7 @@ def obedient(process: ScriptedProcess) -> OnLine:
                 process.emit({"type": "ask_user_question", "requestId": "q1", "questions": ["why?"]})
             case "message", text:
                 answer(process, text)
-            case ("permission_response" | "ask_user_answer"), _:
+            case (("permission_response" | "ask_user_answer"), _):
                 answer(process, f"{frame['requestId']} was answered")
 
     return on_line

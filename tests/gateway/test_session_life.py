@@ -273,6 +273,73 @@ async def test_a_process_that_a_killed_gateway_had_asked_for_gets_what_waits(wor
     assert [r["content"] for r in await world.history() if r["role"] == "assistant"] == ["a", "b", "c"]
 
 
+async def test_a_new_process_is_given_nothing_before_it_is_known_to_the_store() -> None:
+    """A gateway killed in between once took what the new process had for what the old one had not finished."""
+    async with World() as world:
+        await world.create()
+        tab = await world.welcomed()
+        await tab.until("connection_status", sandboxStatus="connected")
+        agent = world.sandbox().agent
+        assert agent is not None
+        agent.hang()
+        tab.say("a", "c1")
+        await tab.until("ack")
+        await asyncio.sleep(1)
+        world.store.gate.clear()
+        agent.exit(1)
+        await world.until(lambda: len(world.sandbox().processes) == 2, "the second process")
+        await asyncio.sleep(5)
+        assert world.sandbox().handed == []
+        await world.restart()
+        tab = await world.welcomed()
+        await tab.until("done")
+        assert [json.loads(line)["content"] for _, line in world.sandbox().handed] == ["a"]
+        assert [record["status"] for record in await world.history()] == ["delivered", "complete"]
+
+
+async def test_an_answer_that_waits_for_the_store_counts_although_its_sandbox_is_gone_for_good(world: World) -> None:
+    """It was given before the end: its message is not interrupted, although the end is known first."""
+    actor = await world.create()
+    tab = await world.welcomed()
+    await tab.until("connection_status", sandboxStatus="connected")
+    tab.say("a", "c1")
+    tab.say("b", "c2")
+    await tab.until("ack", count=2)
+    world.store.gate.clear()
+    await asyncio.sleep(1)
+    world.provider.start_problem = "gone for good"
+    world.sandbox().crash()
+    await tab.until("session_status", status="error")
+    world.store.gate.set()
+    await tab.until("done", count=2)
+    await asyncio.sleep(1)
+    assert tab.seen("interrupted") == []
+    assert actor.describe()["pending"] == 0
+    assert [r["status"] for r in await world.history() if r["role"] == "user"] == ["delivered", "delivered"]
+
+
+async def test_a_session_put_to_sleep_during_an_outage_stays_asleep(world: World) -> None:
+    """The exit of its agent, dealt with when the store was back, once counted as a crash and woke it."""
+    world.provider.script = silent
+    actor = await world.create()
+    tab = await world.welcomed()
+    await tab.until("connection_status", sandboxStatus="connected")
+    tab.say("a", "c1")
+    await tab.until("receipt")
+    agent = world.sandbox().agent
+    assert agent is not None
+    agent.on_stop = lambda: None  # it has to be killed
+    agent.emit({"type": "done"})
+    world.store.gate.clear()
+    assert (await actor.sleep())["status"] == "sleeping"
+    await asyncio.sleep(60)
+    world.store.gate.set()
+    await tab.until("done")
+    await asyncio.sleep(60)
+    assert actor.describe()["status"] == "sleeping"
+    assert world.provider.starts == 1
+
+
 async def test_a_wake_takes_the_sandbox_once_for_all_who_want_it(world: World) -> None:
     world.provider.start_seconds = 5.0
     actor = await world.create()

@@ -122,3 +122,8 @@ def test_neither_spec_nor_state_can_be_changed_in_place() -> None:
         for member in fields(value):
             with pytest.raises(AttributeError):
                 setattr(value, member.name, None)
+
+
+def test_what_a_newer_version_kept_is_passed_over() -> None:
+    assert SessionState.from_json(b'{"status":"paused","from_the_future":1}').status is SessionStatus.PAUSED
+    assert SessionSpec.from_json(b'{"title":"t","from_the_future":1}').title == "t"

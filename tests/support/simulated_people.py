@@ -1,0 +1,172 @@
+"""People of the simulation: each checks, frame by frame, that what it is shown is what it was promised."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.wire import OWN_TYPES
+from persistence.errors import StoreUnavailable
+from sandbox.ports import Position
+from tests.support.sessions import Tab, World
+from tests.support.simulated_agents import Truth
+
+UNDECIDED = ("storage_unavailable", "storage_full")
+
+
+@dataclass
+class Sent:
+    cid: str
+    text: str
+    times: int = 0
+    seq: int | None = None
+    refused: str | None = None
+
+
+class Person:
+    """Sends in order, resends what was not answered when it comes back, resumes where it was, grants everything."""
+
+    def __init__(self, world: World, session_id: str, name: str, truth: Truth) -> None:
+        self.session_id = session_id
+        self.name = name
+        self.tab: Tab | None = None
+        self.sent: dict[str, Sent] = {}
+        self.granted: dict[str, str] = {}  # cid -> request id
+        self.settled_grants: Counter[str] = Counter()
+        self._tabs: list[Tab] = []
+        self.place: Position | None = None
+        self.told: dict[str, str] = {}  # cid -> expired or interrupted
+        self.reached: Counter[str] = Counter()
+        self._world = world
+        self._truth = truth
+        self._asked: Position | None = None
+        self._welcomes = 0
+        self._shown = False  # whether it saw a frame of the present process
+
+    @property
+    def watching(self) -> bool:
+        return self.tab is not None and not self.tab.outlet.closed
+
+    async def connect(self, *, resume: bool = True) -> None:
+        self.leave()
+        self._asked = self.place if resume else None
+        try:
+            actor = await self._world.registry.find(self.session_id)
+        except StoreUnavailable:
+            return
+        if actor is None:
+            return
+        self._welcomes = 0
+        self.tab = tab = Tab(actor)
+        tab.outlet.on_frame = self._on_frame
+        actor.post(actor.attach, tab.viewer, self._asked)
+        self.ask_again()
+
+    def ask_again(self) -> None:
+        """Read everything, and repeat what was not decided."""
+        assert self.tab is not None
+        self.tab.outlet.full = False
+        for sent in self.sent.values():
+            if sent.seq is None and sent.refused is None:
+                self._say(sent)
+        for cid, request in self.granted.items():
+            self.tab.send("permission_response", cid=cid, requestId=request, allow=True)
+
+    def leave(self) -> None:
+        if self.tab is not None:
+            tab, self.tab = self.tab, None
+            self._tabs.append(tab)
+            tab.leave()
+
+    def say(self, text: str) -> None:
+        sent = Sent(f"{self.name}-{len(self.sent)}", text)
+        self.sent[sent.cid] = sent
+        self._say(sent)
+
+    def repeat(self, sent: Sent) -> None:
+        if sent.refused is None:
+            self._say(sent)
+
+    def _say(self, sent: Sent) -> None:
+        if self.watching and self.tab is not None:
+            sent.times += 1
+            self.tab.say(sent.text, sent.cid)
+
+    @property
+    def lost_nacks(self) -> set[str]:
+        """Refusals that nobody heard: what was sent behind them and kept may come before what is sent again."""
+        unsent = (json.loads(text) for tab in self._tabs for text in tab.outlet.unsent)
+        return {frame["cid"] for frame in unsent if frame["type"] == "nack"}
+
+    def _on_frame(self, frame: dict[str, Any]) -> None:
+        kind = frame["type"]
+        if "_offset" in frame:
+            self._on_output(frame)
+        if kind == "welcome":
+            self._on_welcome(frame)
+        elif kind == "ack":
+            self._on_ack(frame)
+        elif kind == "nack":
+            self._on_nack(frame)
+        elif kind in ("expired", "interrupted") and "requestId" not in frame:
+            assert self.told.setdefault(frame["cid"], kind) == kind, f"{frame} after {self.told[frame['cid']]}"
+        elif kind == "tool_permission_request":
+            self._grant(frame["requestId"])
+
+    def _on_welcome(self, frame: dict[str, Any]) -> None:
+        self._welcomes += 1
+        place = Position(frame["epoch"], frame["offset"])
+        recovered = frame.get("recovered")
+        self.reached[f"recovered:{recovered}"] += 1
+        if self._welcomes == 1:
+            assert (recovered is None) == (self._asked is None), f"asked for {self._asked}, got {frame}"
+            assert recovered is not True or place == self._asked, f"asked for {self._asked}, got {frame}"
+        elif recovered is None:
+            assert self.place is not None
+            assert place.epoch != self.place.epoch, "the same process again, and nothing was lost: why say so"
+            assert place.offset == 0, "a new process begins at its first frame"
+            before = self._truth.written.get(self.place.epoch, [])[self.place.offset :]
+            unseen = [line for line in before if json.loads(line)["type"] not in OWN_TYPES]
+            assert not self._shown or not unseen, f"{self.name} was not told that it missed {unseen}"
+            self.reached["new epoch"] += 1
+        self.place, self._shown = place, False
+        for record in frame.get("open", []):
+            self._grant(record["content"]["requestId"])
+
+    def _on_output(self, frame: dict[str, Any]) -> None:
+        assert self.place is not None
+        written = self._truth.written[self.place.epoch]
+        offset = self.place.offset + 1
+        while json.loads(written[offset - 1])["type"] in OWN_TYPES:
+            offset += 1
+        assert frame["_offset"] == offset, f"{self.name} at {self.place} got {frame}"
+        shown = {name: value for name, value in frame.items() if name not in ("_offset", "messageId", "seq")}
+        assert shown == json.loads(written[offset - 1])
+        self.place, self._shown = Position(self.place.epoch, offset), True
+
+    def _on_ack(self, frame: dict[str, Any]) -> None:
+        sent = self.sent.get(frame["cid"])
+        if sent is None:
+            self.settled_grants[self.granted.pop(frame["cid"], "again")] += 1
+            return
+        assert sent.seq in (None, frame["seq"]), f"{frame}, and before that seq {sent.seq}"
+        sent.seq = frame["seq"]
+
+    def _on_nack(self, frame: dict[str, Any]) -> None:
+        self.reached[frame["reason"]] += 1
+        sent = self.sent.get(frame["cid"])
+        if sent is None:
+            assert frame["reason"] in ("already_answered", "unknown_request", *UNDECIDED), frame
+            if frame["reason"] not in UNDECIDED:
+                self.granted.pop(frame["cid"], None)
+            return
+        if frame["reason"] in UNDECIDED and sent.times > 1:
+            return
+        assert sent.seq is None, f"{frame}, and before that seq {sent.seq}"
+        sent.refused = frame["reason"]
+
+    def _grant(self, request: str) -> None:
+        cid = f"{self.name}-grant-{request}"
+        self.granted[cid] = request
+        if self.tab is not None:
+            self.tab.send("permission_response", cid=cid, requestId=request, allow=True)
