@@ -97,6 +97,8 @@ class SessionRegistry:
         actor = self._actors.get(session_id)
         if actor is not None or session_id in self._purging:
             return actor
+        if self._closed:  # a session loaded now would never be told to end
+            raise StoreUnavailable("the gateway has ended")
         if session_id not in self._loading:
             self._loading[session_id] = loading = asyncio.ensure_future(self._load(session_id))
             loading.add_done_callback(lambda _: self._loading.pop(session_id, None))
@@ -319,6 +321,9 @@ class SessionRegistry:
         actors = list(self._actors.values())
         for actor in actors:
             actor.say_goodbye(round(self._rng.uniform(0.5, LARGEST_RETRY_SECONDS), 2))
+            # What an agent says from here on is the next gateway's to relay: stored here, viewers would come back to
+            # find it in history only.
+            actor.life.let_go()
         await self._settle(actors)
         await self._queue.flush(60.0)
         await self._settle(actors)

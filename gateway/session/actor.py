@@ -273,8 +273,8 @@ class SessionActor:
 
     @property
     def quiet(self) -> bool:
-        """Whether everything that was posted has been dealt with."""
-        return not self._inbox
+        """Whether everything that was posted, and everything the agent said that was heard, has been dealt with."""
+        return self.ended or (not self._inbox and self.output.settled)
 
     @property
     def watched(self) -> bool:

@@ -218,11 +218,14 @@ class Conversation:
         self.watch_expiry()
 
     def _mark(self, entries: Sequence[Entry], status: Status) -> None:
-        """Give undelivered records their last status, and tell everybody."""
+        """Give undelivered records their last status, and tell everybody once that is durable."""
+
+        def tell() -> None:
+            for entry in entries:
+                self.audience.tell(wire.dump(str(status), cid=entry.cid, seq=entry.seq))
+
         if entries:
-            self.put(Write(self.id, marks=tuple((entry.seq, status) for entry in entries)))
-        for entry in entries:
-            self.audience.tell(wire.dump(str(status), cid=entry.cid, seq=entry.seq))
+            self.put(Write(self.id, marks=tuple((entry.seq, status) for entry in entries)), tell)
 
     def forget_unsure(self) -> None:
         """The bridge that could have said what it took is gone for good: what was sent to it is `interrupted`."""
@@ -233,10 +236,13 @@ class Conversation:
 
     def interrupted(self, messages: Sequence[tuple[int, str]], reason: str) -> None:
         """Messages that were delivered will not be answered."""
+
+        def tell() -> None:
+            for seq, cid in messages:
+                self.audience.tell(wire.dump("interrupted", cid=cid, seq=seq, reason=reason))
+
         if messages:
-            self.put(Write(self.id, marks=tuple((seq, Status.INTERRUPTED) for seq, _ in messages)))
-        for seq, cid in messages:
-            self.audience.tell(wire.dump("interrupted", cid=cid, seq=seq, reason=reason))
+            self.put(Write(self.id, marks=tuple((seq, Status.INTERRUPTED) for seq, _ in messages)), tell)
 
     def discard_window(self) -> None:
         """The session ends: nothing that waits will be delivered."""

@@ -60,6 +60,11 @@ class AgentOutput:
         """Whether the agent owes somebody an answer."""
         return bool(self._talk.debts.unanswered) or self._transcript.begun
 
+    @property
+    def settled(self) -> bool:
+        """Whether everything the link has told was dealt with: nothing waits for a `done` to become durable."""
+        return not self._gate and not self._events
+
     def close(self) -> None:
         if self._checkpoint_timer is not None:
             self._checkpoint_timer.cancel()
@@ -291,14 +296,14 @@ class AgentOutput:
         def stored() -> None:
             if record is not None:
                 self._talk.record_told(record)
+            for seq, cid in interrupted:
+                self._talk.audience.tell(wire.dump("interrupted", cid=cid, seq=seq, reason=reason))
+            for request_id, request in expired.items():
+                self._talk.audience.tell(wire.dump("expired", cid=request.cid, seq=request.seq, requestId=request_id))
             self._confirm(position)
 
         self._talk.put(write, stored)
         self._unsaved_bytes = 0
-        for seq, cid in interrupted:
-            self._talk.audience.tell(wire.dump("interrupted", cid=cid, seq=seq, reason=reason))
-        for request_id, request in expired.items():
-            self._talk.audience.tell(wire.dump("expired", cid=request.cid, seq=request.seq, requestId=request_id))
         self._talk.watch_expiry()
 
     # -- keeping up ---------------------------------------------------------------------------------------------------

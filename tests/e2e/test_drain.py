@@ -37,6 +37,8 @@ async def test_a_drain_under_load_loses_nothing_and_the_next_gateway_goes_on(tmp
         assert [len(stage.evidence(session_id).said) for session_id in stage.participants] == [1, 1]
         assert (verdict.interrupted, verdict.expired) == (0, 0)
         assert "drain_unfinished" not in gateway.log
+        # The gateway once stored what the agent said after its viewers had gone: they came back to a hole.
+        assert verdict.recovered == [True] * 8, f"seed={seed}: {verdict.recovered}"
 
 
 async def test_a_drain_with_nobody_there_is_quick_and_leaves_the_sandbox_running(tmp_path: Path) -> None:

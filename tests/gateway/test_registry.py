@@ -224,6 +224,15 @@ async def test_leaving_while_sessions_are_being_loaded_ends(world: World) -> Non
         await world.open()
 
 
+async def test_a_gateway_that_has_ended_loads_nothing(world: World) -> None:
+    await world.create()
+    registry = world.registry
+    await world.kill()
+    with pytest.raises(StoreUnavailable):
+        await registry.find("s")
+    await world.open()
+
+
 async def test_all_sessions_are_described_loaded_or_not(world: World) -> None:
     await world.create("a", title="first")
     await world.create("b", user="bob")

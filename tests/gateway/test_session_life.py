@@ -208,7 +208,6 @@ async def test_a_lost_link_is_found_again_and_nothing_is_lost(world: World) -> N
 
 
 async def test_a_link_lost_while_it_is_being_found_is_found_again(world: World) -> None:
-    """It once was not: whoever brought the first link back was still at it, so nobody was sent for the second."""
     await world.create()
     tab = await world.welcomed()
     await tab.until("connection_status", sandboxStatus="connected")

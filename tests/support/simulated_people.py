@@ -34,6 +34,7 @@ class Person:
         self.granted: dict[str, str] = {}  # cid -> request id
         self.settled_grants: Counter[str] = Counter()
         self._tabs: list[Tab] = []
+        self._undecided: set[str] = set()
         self.place: Position | None = None
         self.told: dict[str, str] = {}  # cid -> expired or interrupted
         self.reached: Counter[str] = Counter()
@@ -94,9 +95,9 @@ class Person:
 
     @property
     def lost_nacks(self) -> set[str]:
-        """Refusals that nobody heard: what was sent behind them and kept may come before what is sent again."""
+        """Refusals that nobody heard, or that were not final: what was sent behind them may be kept before them."""
         unsent = (json.loads(text) for tab in self._tabs for text in tab.outlet.unsent)
-        return {frame["cid"] for frame in unsent if frame["type"] == "nack"}
+        return self._undecided | {frame["cid"] for frame in unsent if frame["type"] == "nack"}
 
     def _on_frame(self, frame: dict[str, Any]) -> None:
         kind = frame["type"]
@@ -161,6 +162,7 @@ class Person:
                 self.granted.pop(frame["cid"], None)
             return
         if frame["reason"] in UNDECIDED and sent.times > 1:
+            self._undecided.add(sent.cid)
             return
         assert sent.seq is None, f"{frame}, and before that seq {sent.seq}"
         sent.refused = frame["reason"]

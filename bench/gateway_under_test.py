@@ -1,0 +1,87 @@
+"""The real gateway, whole: launcher, guard, identity, sessions, SQLite with synchronous=FULL. Only its sandboxes are
+one stand-in, reached through the real link.
+
+    HOLDFAST_...=... python -m bench.gateway_under_test STAND_IN_PORT
+"""
+
+import asyncio
+import os
+import sys
+
+import uvloop
+
+from bench.processes import raise_descriptor_limit
+from gateway.app import build_house
+from gateway.datadir import DataDirLock
+from gateway.events import configure_logging
+from gateway.server import serve
+from gateway.settings import Settings, load_settings, resolve_secrets
+from sandbox import link
+from sandbox.ports import LinkEvents, Position, SandboxSpec
+
+
+class StandInProvider:
+    """A SandboxProvider whose every sandbox is the same process."""
+
+    name = "standin"
+    level = "trusted"
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._running: set[str] = set()
+
+    async def open(self) -> None:
+        return None
+
+    def check(self, spec: SandboxSpec) -> None:
+        pass
+
+    async def start(self, spec: SandboxSpec) -> None:
+        self._running.add(spec.session_id)
+
+    async def connect(self, session_id: str, events: LinkEvents, after: Position | None) -> link.BridgeLink:
+        loop = asyncio.get_running_loop()
+        return await link.connect(
+            lambda factory: loop.create_connection(factory, "127.0.0.1", self._port), "standin", events, after
+        )
+
+    async def running(self) -> list[str]:
+        return list(self._running)
+
+    async def stop(self, session_id: str) -> None:
+        self._running.discard(session_id)
+
+    async def destroy(self, session_id: str) -> None:
+        self._running.discard(session_id)
+
+    async def has_workspace(self, session_id: str) -> bool:
+        return False
+
+    async def logs(self, session_id: str, *, limit: int = 65536) -> bytes:
+        return b""
+
+    async def close(self) -> None:
+        return None
+
+
+async def run(settings: Settings, port: int) -> int:
+    house = build_house(settings, resolve_secrets(settings), provider=StandInProvider(port))
+    return await serve(
+        house.app,
+        settings,
+        door=house.door,
+        drain=house.drain,
+        on_ready=lambda address: print("port", address.rsplit(":", 1)[1], flush=True),
+    )
+
+
+def main(port: int) -> int:
+    raise_descriptor_limit()
+    settings = load_settings(os.environ)
+    configure_logging(settings.log_level)
+    with DataDirLock(settings.data_dir), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(run(settings, port))
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

@@ -1,0 +1,210 @@
+"""Browsers that send chat messages and count answers. A message is over when its `done` has come.
+
+Frames are searched, not parsed as JSON, so that one process can load a gateway several times as slow as itself: `done`
+frames are the only ones that contain `"type":"done"`, and each answers the oldest message of its connection.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, cast
+
+from sandbox.framing import PING, PONG, FrameReader, client_frame
+
+DONE = b'"type":"done"'
+REFUSED = b'"type":"nack"'
+MAX_MESSAGE = 1 << 20
+CONNECT_AT_ONCE = 32
+CONTENT = b"What does the fox do, and over whom does it jump? Say it once."
+PATIENCE_SECONDS = 20.0
+
+
+class LoadFailed(Exception):
+    """What is measured did not do its work; there is no figure."""
+
+
+class Browser(asyncio.Protocol):
+    """One connection. `on_done` is called with the seconds each message took."""
+
+    def __init__(self, number: int, request: bytes, on_done: Callable[["Browser", float], None]) -> None:
+        self._number = number
+        self._request = request
+        self._on_done = on_done
+        self._sent: deque[float] = deque()
+        self._count = 0
+        self._head = b""
+        self._reader = FrameReader(MAX_MESSAGE, 1)
+        self._transport: asyncio.Transport | None = None
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.problem: str | None = None
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._sent)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.write(self._request)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.problem = self.problem or "the connection was closed"
+        if not self.opened.done():
+            self.opened.set_exception(LoadFailed(f"{self.problem}: {self._head[:500]!r}"))
+
+    def data_received(self, data: bytes) -> None:
+        if not self.opened.done():
+            self._head += data
+            head, end, data = self._head.partition(b"\r\n\r\n")
+            if not end:
+                return
+            if not head.startswith(b"HTTP/1.1 101"):
+                self.close()
+                return
+            self.opened.set_result(None)
+            self._head = b""
+        now = time.perf_counter()
+        for opcode, payload in self._reader.read(data):
+            if opcode == PING and self._transport is not None:
+                self._transport.write(client_frame(PONG, payload))
+            elif DONE in payload:
+                self._on_done(self, now - self._sent.popleft())
+            elif REFUSED in payload:
+                self.problem = f"a message was refused: {payload[:500]!r}"
+
+    def send(self) -> None:
+        """Send one message."""
+        if self._transport is None or self._transport.is_closing():
+            raise LoadFailed(self.problem or "the connection was closed")
+        self._count += 1
+        self._sent.append(time.perf_counter())  # the loop's own clock counts milliseconds
+        cid = b"%07d-%012d" % (self._number, self._count)
+        self._transport.write(masked(b'{"type":"message","cid":"%b","content":"%b"}' % (cid, CONTENT)))
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def masked(payload: bytes) -> bytes:
+    """A client's text frame. Its key is zero, so the payload stands as it is; the server unmasks it all the same."""
+    size = len(payload)
+    length = bytes((0x80 | size,)) if size < 126 else bytes((0x80 | 126, size >> 8, size & 255))
+    return b"\x81" + length + bytes(4) + payload
+
+
+def handshake(path: str, token: str | None) -> bytes:
+    authorization = f"Authorization: Bearer {token}\r\n" if token else ""
+    return (
+        f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n{authorization}\r\n"
+    ).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Whom to talk to: a port, and the opening request of the n-th session."""
+
+    port: int
+    request: Callable[[int], bytes]
+
+
+class Crowd:
+    """Open connections, each of which has had its first answer. `async with` opens and closes them."""
+
+    def __init__(self, target: Target, size: int) -> None:
+        self._target = target
+        self._size = size
+        self._took: Callable[[Browser, float], None] = lambda browser, seconds: None
+        self.browsers: list[Browser] = []
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+
+        async def open_one(number: int) -> None:
+            request = self._target.request(number)
+            browser = Browser(number, request, lambda browser, seconds: self._took(browser, seconds))
+            self.browsers.append(browser)
+            await loop.create_connection(lambda: browser, "127.0.0.1", self._target.port)
+            await browser.opened
+            browser.send()
+
+        for first in range(0, self._size, CONNECT_AT_ONCE):
+            numbers = range(first, min(first + CONNECT_AT_ONCE, self._size))
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await asyncio.gather(*(open_one(number) for number in numbers))
+        await self.settle()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for browser in self.browsers:
+            browser.close()
+        await asyncio.sleep(0)
+
+    async def in_turns(self, in_flight: int, seconds: float, cpu_seconds: Callable[[], float]) -> tuple[int, float]:
+        """Closed loop: keep so many messages of each connection on their way. Returns how many were answered after
+        the first fifth, and what that cost by `cpu_seconds`.
+        """
+        answered, going_on = 0, True
+
+        def took(browser: Browser, _: float) -> None:
+            nonlocal answered
+            answered += 1
+            if going_on:
+                browser.send()
+
+        self._took = took
+        for browser in self.browsers:
+            for _ in range(in_flight):
+                browser.send()
+        await asyncio.sleep(seconds / 5)
+        before, cpu = answered, cpu_seconds()
+        await asyncio.sleep(seconds)
+        counted, cost = answered - before, cpu_seconds() - cpu
+        going_on = False
+        await self.settle()
+        if not counted or not cost:
+            raise LoadFailed("nothing was answered")
+        return counted, cost
+
+    def listen(self, took: Callable[["Browser", float], None]) -> None:
+        """From here on `took` is told of each answer."""
+        self._took = took
+
+    async def settle(self) -> None:
+        """Wait until nothing is in flight any more."""
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while any(browser.in_flight and browser.problem is None for browser in self.browsers):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise LoadFailed("answers are missing") from None
+        if problem := next((browser.problem for browser in self.browsers if browser.problem), None):
+            raise LoadFailed(problem)
+
+
+async def side_by_side(crowds: Sequence[Crowd], per_second: float, seconds: float) -> list[list[float]]:
+    """Open loop: each crowd in turn sends a message, at a fixed rate whatever comes back, so that all of them meet the
+    same disturbances. Returns for each crowd the seconds its messages took, sorted.
+    """
+    loop = asyncio.get_running_loop()
+    latencies: list[list[float]] = [[] for _ in crowds]
+    for crowd, kept in zip(crowds, latencies, strict=True):
+        crowd.listen(lambda _, seconds, kept=kept: kept.append(seconds))  # type: ignore[misc]
+    began = loop.time()
+    for number in range(int(per_second * seconds)):
+        await asyncio.sleep(max(0.0, began + number / per_second - loop.time()))
+        turn, whose = divmod(number, len(crowds))
+        browsers = crowds[whose].browsers
+        browsers[turn % len(browsers)].send()
+    for crowd in crowds:
+        await crowd.settle()
+    return [sorted(kept) for kept in latencies]
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
