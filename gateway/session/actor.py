@@ -193,7 +193,8 @@ class SessionActor:
             return False
         if ring.epoch != talk.state.epoch:
             return talk.state.status in (SessionStatus.RUNNING, SessionStatus.STARTING)
-        return asked is not None and asked.epoch == ring.epoch and asked.offset > ring.end
+        ahead = asked is not None and asked.epoch == ring.epoch and asked.offset > ring.end
+        return ahead or self.output.catching_up
 
     def _welcome(self, viewer: Viewer, asked: Position | None) -> None:
         talk, ring = self.conversation, self.audience.ring

@@ -1,14 +1,16 @@
-"""What the agent says, and what becomes of it: dealt with strictly in the order the link tells it.
+"""What the agent says, and what becomes of it, in the order the link tells it.
 
-An exit means something else before a `done` than after it, so there is one order for everything, and one thing that
-may hold it up: a `done` is passed on when its record is durable, and everything behind it waits for that (the
-*gate*).
+Every line is dealt with at once: it goes into the transcript, and what it makes due goes to the store. But a `done`
+is shown to viewers when its record is durable, so it is *held*, and whatever is to be shown after it with it.
+Greetings, new processes and exits mean something else before a `done` than after it: they wait until nothing is held.
+One thing holds up everything: a new process, or a new bridge, is known to the store before anybody is given anything
+(the *gate*).
 
 A frame goes into the transcript once: those up to `_fed` are in it already, from before a restart, and are only
-shown. The unfinished answer is checkpointed as it grows. The bridge is told to forget at the end of each answer, so
-that after a restart the whole unfinished one can be shown again; one beyond 4 MiB is confirmed piece by piece.
+shown. The unfinished answer is checkpointed as it grows. The bridge may forget what the ring has forgotten: after a
+restart the ring is filled from it again, so that viewers resume as if nothing had happened.
 
-Bounds: `GATED_BYTES` of output behind the gate, after which the link is not read. A crash loses nothing: the bridge
+Bounds: `GATED_BYTES` of output held or waiting, after which the link is not read. A crash loses nothing: the bridge
 repeats what was not confirmed, and what was stored is not stored again.
 """
 
@@ -16,6 +18,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import orjson
 import structlog
@@ -32,7 +35,17 @@ log = structlog.get_logger()
 GATED_BYTES = 1 << 20
 CHECKPOINT_SECONDS = 1.0
 CHECKPOINT_BYTES = 64 << 10
-UNCONFIRMED_BYTES = 4 << 20
+
+
+class _Held:
+    """A frame that waits to be shown; `shown` is None while its record is not durable."""
+
+    __slots__ = ("is_done", "line", "shown")
+
+    def __init__(self, line: bytes, shown: bytes | None, *, is_done: bool = False) -> None:
+        self.line = line
+        self.shown = shown
+        self.is_done = is_done
 
 
 class AgentOutput:
@@ -40,10 +53,12 @@ class AgentOutput:
         self._host = host
         self._talk = conversation
         self.agent_alive = False
-        self.received = conversation.state.answer_from  # the last frame the link brought, dealt with or not
+        self.received = 0  # the last frame the link brought, dealt with or not
         self._transcript = ChatTranscript.restore(checkpoint) if checkpoint else ChatTranscript()
         self._fed = conversation.state.offset
-        self._events: deque[Callable[[], None]] = deque()
+        self._replay_to = 0 if conversation.state.ended else conversation.state.offset
+        self._events: deque[tuple[bool, Callable[[], None]]] = deque()  # (waits for what is held, what to do)
+        self._held: deque[_Held] = deque()  # frames not shown yet; the first is a `done` that is being stored
         self._gated_bytes = 0
         self._gate = False
         self.agent_starting = False
@@ -51,7 +66,6 @@ class AgentOutput:
         self._whole = True  # whether the last process was heard to its end
         self._link_number = 0
         self._unsaved_bytes = 0
-        self._unconfirmed_bytes = 0
         self._checkpoint_timer: asyncio.TimerHandle | None = None
         self._aborting = False
 
@@ -63,7 +77,12 @@ class AgentOutput:
     @property
     def settled(self) -> bool:
         """Whether everything the link has told was dealt with: nothing waits for a `done` to become durable."""
-        return not self._gate and not self._events
+        return not self._gate and not self._events and not self._held
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether frames from before a restart are still on their way back into the ring."""
+        return self._talk.audience.ring.end < self._replay_to
 
     def close(self) -> None:
         if self._checkpoint_timer is not None:
@@ -91,7 +110,7 @@ class AgentOutput:
         for offset, line in enumerate(lines, first):
             if self._gate or self._events:
                 self._gated_bytes += len(line)
-                self._events.append(lambda offset=offset, line=line: self._gated_line(offset, line))  # type: ignore[misc]
+                self._events.append((False, partial(self._gated_line, offset, line)))
             else:
                 self._line(offset, line)
         if self._gated_bytes > GATED_BYTES and self._talk.link:
@@ -109,7 +128,7 @@ class AgentOutput:
         self.in_order(ended)
 
     def on_taken(self, seq: int) -> None:
-        self.in_order(lambda: self._talk.delivered(self._talk.window.taken(seq)))
+        self._deal(False, lambda: self._talk.delivered(self._talk.window.taken(seq)))
 
     def on_lost(self) -> None:
         """The link is gone; what it brought before that still counts."""
@@ -121,9 +140,12 @@ class AgentOutput:
         self._talk.watch_expiry()
 
     def in_order(self, event: Callable[[], None]) -> None:
-        """Do `event` after everything the link has told so far."""
-        if self._gate or self._events:
-            self._events.append(event)
+        """Do `event` after everything the link has told so far was dealt with, and shown."""
+        self._deal(True, event)
+
+    def _deal(self, waits: bool, event: Callable[[], None]) -> None:
+        if self._gate or self._events or (waits and self._held):
+            self._events.append((waits, event))
         else:
             event()
 
@@ -133,8 +155,12 @@ class AgentOutput:
 
     def _open_gate(self) -> None:
         self._gate = False
-        while self._events and not self._gate:
-            self._events.popleft()()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Deal with what waited, as far as it may be."""
+        while self._events and not self._gate and not (self._events[0][0] and self._held):
+            self._events.popleft()[1]()
         if self._gated_bytes <= GATED_BYTES and self._talk.link:
             self._talk.link.resume_reading()
 
@@ -157,7 +183,7 @@ class AgentOutput:
         if epoch != self._talk.state.epoch:
             if not self._talk.state.ended:
                 self.end_epoch(None, "another agent process took its place")
-            self._transcript, self._fed = ChatTranscript(), base
+            self._transcript, self._fed, self._replay_to = ChatTranscript(), base, 0
             state = self._talk.next_state(epoch=epoch, ended=False, offset=base, answer_from=base)
             spec = None
             if self._talk.spec.start is not None and not self._talk.spec.started:
@@ -202,7 +228,6 @@ class AgentOutput:
     def _begin_stream(self, epoch: str, base: int, *, hole: bool) -> None:
         """Announce that frames of `epoch` follow; whoever missed some before them is told so."""
         lost = self._talk.audience.restart(epoch, base)
-        self._unconfirmed_bytes = 0
         for viewer in self._talk.audience:
             viewer.send(self._talk.welcome(base, recovered=False if hole or viewer in lost else None))
 
@@ -213,7 +238,7 @@ class AgentOutput:
         if kind in wire.OWN_TYPES:
             log.warning("agent.frame_refused", session_id=self._talk.id, offset=offset, type=kind)
             self._fed = max(self._fed, offset)
-            self._talk.audience.relay(b"", line)
+            self._show(b"", line)
             return
         if body is not None and offset > self._fed:
             due = self._transcript.feed(body, line)
@@ -229,8 +254,26 @@ class AgentOutput:
             self._talk.audience.ring.pin(offset)
             return
         self._fed = max(self._fed, offset)
-        self._talk.audience.relay(wire.numbered(offset, line, is_frame=body is not None), line)
+        self._show(wire.numbered(offset, line, is_frame=body is not None), line)
         self._note_progress(len(line))
+
+    def _show(self, shown: bytes, line: bytes) -> None:
+        if self._held:
+            self._gated_bytes += len(line)
+            self._held.append(_Held(line, shown))
+        else:
+            self._talk.audience.relay(shown, line)
+
+    def _show_held(self) -> None:
+        """Show what is held, up to the next `done` that is not durable; then what waited for it may go on."""
+        ring = self._talk.audience.ring
+        while self._held and (shown := self._held[0].shown) is not None:
+            held = self._held.popleft()
+            self._gated_bytes -= len(held.line)
+            self._talk.audience.relay(shown, held.line)
+            if held.is_done:
+                ring.pin(ring.end)
+        self._go_on()
 
     def _store_answer(self, offset: int, line: bytes, answer: Answer) -> None:
         if not self._talk.debts.unanswered:  # its `taken` may be behind it on the wire
@@ -243,16 +286,15 @@ class AgentOutput:
         self._aborting = False
         state = self._talk.next_state(offset=offset, answer_from=offset, answered=answered)
         record = self._talk.agent_record(str(offset), answer.payload, Status.ABORTED if aborted else Status.COMPLETE)
-        position = Position(str(self._talk.state.epoch), offset)
-        self._gate = True
+        held = _Held(line, None, is_done=True)
+        self._held.append(held)
+        self._gated_bytes += len(line)
 
         def stored() -> None:
             self._talk.record_told(record)
-            self._talk.audience.relay(wire.done_frame(offset, answer.done, record.id, record.seq), line)
-            self._talk.audience.ring.pin(offset)
-            self._unconfirmed_bytes = 0
-            self._confirm(position)
-            self._open_gate()
+            held.shown = wire.done_frame(offset, answer.done, record.id, record.seq)
+            self._show_held()
+            self._confirm_up_to(offset)
 
         self._talk.put(Write(self._talk.id, append=record, state=state, checkpoint=b""), stored)
         self._unsaved_bytes = 0
@@ -322,7 +364,6 @@ class AgentOutput:
     def _note_progress(self, size: int) -> None:
         """Checkpoint the unfinished answer each second or 64 KiB, whichever is sooner."""
         self._unsaved_bytes += size
-        self._unconfirmed_bytes += size
         if self._unsaved_bytes >= CHECKPOINT_BYTES:
             self._checkpoint()
         elif self._checkpoint_timer is None:
@@ -335,22 +376,21 @@ class AgentOutput:
             self._checkpoint()
 
     def _checkpoint(self) -> None:
-        position = Position(str(self._talk.state.epoch), self._fed)
-        confirm = self._unconfirmed_bytes > UNCONFIRMED_BYTES
+        offset = self._fed
         self._unsaved_bytes = 0
         if self._talk.state.ended:
             return
-        state = self._talk.next_state(offset=position.offset)
-
-        def saved() -> None:
-            if confirm:
-                self._unconfirmed_bytes = 0
-                self._confirm(position)
-
-        self._talk.put(Write(self._talk.id, state=state, checkpoint=self._so_far()), saved)
+        write = Write(self._talk.id, state=self._talk.next_state(offset=offset), checkpoint=self._so_far())
+        self._talk.put(write, lambda: self._confirm_up_to(offset))
 
     def _so_far(self) -> bytes:
         return self._transcript.save() if self._transcript.begun else b""
+
+    def _confirm_up_to(self, durable: int) -> None:
+        """The bridge may forget what the ring has forgotten: after a restart the ring is filled from it again."""
+        ring = self._talk.audience.ring
+        if ring.epoch is not None and ring.epoch == self._talk.state.epoch:
+            self._confirm(Position(ring.epoch, min(ring.base, durable)))
 
     def _confirm(self, position: Position) -> None:
         if self._talk.link is not None:
