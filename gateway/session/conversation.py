@@ -26,6 +26,8 @@ from persistence.errors import StoreUnavailable
 from persistence.record import Duplicate, Loaded, Outcome, Record, Rejected, Status, Write
 from sandbox.ports import Link
 
+DELIVERED_SECONDS = 0.01
+
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
@@ -59,6 +61,8 @@ class Conversation:
         self.debts = Debts(((record.seq, record.cid) for record in unanswered), asked)
         self._replies: dict[str, list[Reply]] = {}
         self._expiry_timer: asyncio.TimerHandle | None = None
+        self._delivered: int | None = None  # reached the agent, not yet told to the store
+        self._delivered_timer: asyncio.TimerHandle | None = None
         self._restore_window(loaded.waiting)
 
     def _restore_window(self, waiting: Sequence[Record]) -> None:
@@ -257,8 +261,16 @@ class Conversation:
             if entry.type == "message":
                 self.debts.deliver(entry.seq, entry.cid)
             self.audience.tell(wire.dump("receipt", cid=entry.cid, seq=entry.seq, stage="delivered"))
-        self.put(Write(self.id, delivered=entries[-1].seq))
+        # Nothing depends on this being durable, the bridge knows: it waits a moment for a write it can go along with.
+        self._delivered = entries[-1].seq
+        if self._delivered_timer is None:
+            self._delivered_timer = self._host.call_at(self._host.now() + DELIVERED_SECONDS, self._save_delivered)
         self.pump()
+
+    def _save_delivered(self) -> None:
+        self._delivered_timer = None
+        if self._delivered is not None:
+            self.put(Write(self.id))
 
     def agent_record(self, place: str, payload: bytes, status: Status) -> Record:
         cid = f"agent:{self.state.epoch}:{place}"
@@ -284,8 +296,9 @@ class Conversation:
         )
 
     def close(self) -> None:
-        if self._expiry_timer is not None:
-            self._expiry_timer.cancel()
+        for timer in (self._expiry_timer, self._delivered_timer):
+            if timer is not None:
+                timer.cancel()
 
     def put(self, write: Write, then: Callable[[], None] | None = None) -> None:
         """A write of the session's own: never refused. If it is rejected, our numbers are wrong: load them again.
@@ -293,6 +306,9 @@ class Conversation:
         """
         if self._host.ended:
             return
+        if self._delivered is not None:
+            write = replace(write, delivered=self._delivered)
+            self._delivered = None
 
         def settled(outcome: Outcome) -> None:
             if isinstance(outcome, Rejected):
