@@ -36,7 +36,7 @@ class Browser(asyncio.Protocol):
         self._sent: deque[float] = deque()
         self._count = 0
         self._head = b""
-        self._reader = FrameReader(MAX_MESSAGE, 1)
+        self._reader = FrameReader(MAX_MESSAGE, 1, masked=False)
         self._transport: asyncio.Transport | None = None
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.problem: str | None = None
@@ -66,7 +66,9 @@ class Browser(asyncio.Protocol):
             self.opened.set_result(None)
             self._head = b""
         now = time.perf_counter()
-        for opcode, payload in self._reader.read(data):
+        self._reader.feed(data)
+        while (message := self._reader.read()) is not None:
+            opcode, payload = message
             if opcode == PING and self._transport is not None:
                 self._transport.write(client_frame(PONG, payload))
             elif DONE in payload:
@@ -179,7 +181,7 @@ class Crowd:
         """Wait until nothing is in flight any more."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                while any(browser.in_flight and browser.problem is None for browser in self.browsers):  # noqa: ASYNC110
+                while any(browser.in_flight and browser.problem is None for browser in self.browsers):  # noqa: ASYNC110 - a look
                     await asyncio.sleep(0.01)
         except TimeoutError:
             raise LoadFailed("answers are missing") from None
@@ -194,7 +196,7 @@ async def side_by_side(crowds: Sequence[Crowd], per_second: float, seconds: floa
     loop = asyncio.get_running_loop()
     latencies: list[list[float]] = [[] for _ in crowds]
     for crowd, kept in zip(crowds, latencies, strict=True):
-        crowd.listen(lambda _, seconds, kept=kept: kept.append(seconds))  # type: ignore[misc]
+        crowd.listen(lambda _, seconds, kept=kept: kept.append(seconds))  # type: ignore[misc]  # a default has no type
     began = loop.time()
     for number in range(int(per_second * seconds)):
         await asyncio.sleep(max(0.0, began + number / per_second - loop.time()))

@@ -15,8 +15,8 @@ import uvloop
 from websockets.utils import accept_key
 
 from bench.processes import raise_descriptor_limit
-from gateway.framing import BINARY, CLOSE, PING, PONG, TEXT, FrameReader, frame
 from sandbox import wire
+from sandbox.framing import BINARY, CLOSE, PING, PONG, TEXT, FrameReader, frame
 from sandbox.ports import Hello
 
 ANSWER = (
@@ -35,7 +35,7 @@ class Connection(asyncio.Protocol):
         self._head = b""
         self._open = False
         self._is_link = False
-        self._reader = FrameReader(MAX_MESSAGE, 1)
+        self._reader = FrameReader(MAX_MESSAGE, 1, masked=True)
         self._epoch = ""
         self._transport: asyncio.Transport | None = None
 

@@ -21,13 +21,10 @@ from websockets.http11 import Request
 
 from gateway.close_codes import CloseCode
 from gateway.counters import Refusal
-from gateway.framing import BINARY, CLOSE, PING, PONG, TEXT, FrameError, FrameReader, frame, frame_close, frame_text
 from gateway.frontdoor import FrontDoor, answer_bytes
-from gateway.outlet import Outlet
+from gateway.outlet import OUTLET, Outlet
+from sandbox.framing import BINARY, CLOSE, PING, PONG, TEXT, FrameError, FrameReader, frame, frame_close, frame_text
 
-__all__ = ["GuardedConfig", "GuardedSocket", "Outlet", "frame_text"]  # what sockets need comes from here
-
-OUTLET = "holdfast.outlet"
 _EARLY_BYTES = 64 << 10
 _AUTH_TIMEOUT = Refusal(503, "auth_timeout", "the upgrade was not answered in time; try again")
 _CRASHED = Refusal(500, "internal", "the gateway failed on this request; its log says why")
@@ -54,7 +51,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         self.door = cast(GuardedConfig, config).door
         limits = self.limits = self.door.limits
         self.outlet = Outlet(self, limits.write_bytes)
-        self._reader = FrameReader(limits.frame_bytes, limits.fragments)
+        self._reader = FrameReader(limits.frame_bytes, limits.fragments, masked=True)
         self._leave: Callable[[], None] | None = None
         self._early = 0  # bytes that came before the app accepted
         self._held = False  # by the outlet's owner

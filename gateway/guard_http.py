@@ -58,7 +58,7 @@ class GuardedHttp(HttpToolsProtocol):
         self._refused = False
         self._behind_proxy = False
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn types it
         super().connection_made(transport)
         address = self.client[0] if self.client else None
         self._behind_proxy = address is not None and self.door.proxies.trusts(address)

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.close_codes import CloseCode
-from gateway.framing import frame_text
+from sandbox.framing import frame_text
 
 if TYPE_CHECKING:
     from gateway.guard import GuardedSocket
 
+OUTLET = "holdfast.outlet"  # its name among the extensions of an ASGI scope
 _TURN_BYTES = 64 << 10  # beyond, a turn's frames leave in pieces, so that the kernel's answer is heard
 
 

@@ -1,27 +1,66 @@
-"""WebSocket frames as the client end writes and reads them: for thousands of links with many small messages each.
+"""WebSocket frames as both ends write and read them: for thousands of connections with many small messages each. Pure,
+but for the keys a client's frames are masked with.
 
-The `websockets` package asks the kernel for each frame's key, builds an object for each frame and keeps several KiB
-for each connection; that was half of what a delivery cost. It still does the handshake.
+The `websockets` package does the handshake. Its frames are not used: it asks the kernel for each frame's key, builds an
+object for each frame and keeps several KiB for each connection (docs/decisions/0003-our-own-frames.md).
 
 The reader refuses at the first byte that shows a wrong: a length above the bound before its payload has arrived, the
-fragment too many, a masked frame. It never holds more than one message and what one read brought after it.
+fragment too many, a mask where none may be or none where one must. It never holds more than one message and what one
+read brought after it.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 try:
     from websockets.speedups import apply_mask
-except ImportError:  # pure-Python installs
+except ImportError:  # pragma: no cover - pure-Python installs
     from websockets.utils import apply_mask
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 
+Inflate = Callable[[int, bytes, bool, bool, int], bytes]  # opcode, payload, fin, rsv1, room -> plain payload
+
 _POOL_BYTES = 4096
+_WHOLE = (0x80 | TEXT, 0x80 | BINARY)  # the first byte of an unfragmented message
 
 
 class FrameError(Exception):
-    """The server broke the framing. The text never repeats what was sent."""
+    """What came in ends the connection: `code` and `reason` are what the peer may be told, and repeat nothing of it."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+def frame(opcode: int, payload: bytes) -> bytes:
+    """One whole frame of a server: unmasked, and so the same for everybody it is sent to."""
+    return _head(opcode, len(payload), 0) + payload
+
+
+def frame_text(payload: bytes) -> bytes:
+    """A wire-ready text message of a server. It is the same for every viewer: build it once, send it to all."""
+    return frame(TEXT, payload)
+
+
+def frame_close(code: int, reason: str) -> bytes:
+    text = reason.encode()[:123].decode(errors="ignore").encode()  # 125 bytes in all, cut between characters
+    return frame(CLOSE, code.to_bytes(2, "big") + text)
+
+
+def client_frame(opcode: int, payload: bytes) -> bytes:
+    """One whole frame of a client: masked."""
+    key = _next_key()
+    return _head(opcode, len(payload), 0x80) + key + apply_mask(payload, key)
+
+
+def _head(opcode: int, size: int, mask: int) -> bytes:
+    if size < 126:
+        return bytes((0x80 | opcode, mask | size))
+    if size < 65536:
+        return bytes((0x80 | opcode, mask | 126, size >> 8, size & 0xFF))
+    return bytes((0x80 | opcode, mask | 127)) + size.to_bytes(8, "big")
 
 
 def _mask_keys() -> Iterator[bytes]:
@@ -35,89 +74,131 @@ def _mask_keys() -> Iterator[bytes]:
 _next_key = _mask_keys().__next__
 
 
-def client_frame(opcode: int, payload: bytes) -> bytes:
-    """One whole, masked frame."""
-    size = len(payload)
-    if size < 126:
-        head = bytes((0x80 | opcode, 0x80 | size))
-    elif size < 65536:
-        head = bytes((0x80 | opcode, 0x80 | 126, size >> 8, size & 0xFF))
-    else:
-        head = bytes((0x80 | opcode, 0x80 | 127)) + size.to_bytes(8, "big")
-    key = _next_key()
-    return head + key + apply_mask(payload, key)
-
-
 class FrameReader:
-    """Whole messages and control frames out of a server's bytes."""
+    """Whole messages and control frames out of a peer's bytes. `masked`: the peer is a client."""
 
-    __slots__ = ("_buffer", "_max_bytes", "_max_fragments", "_opcode", "_parts", "_parts_bytes")
+    __slots__ = (
+        "_buffer",
+        "_fragments",
+        "_masked",
+        "_max_bytes",
+        "_max_fragments",
+        "_opcode",
+        "_parts",
+        "_position",
+        "inflate",
+    )
 
-    def __init__(self, max_bytes: int, max_fragments: int) -> None:
+    def __init__(self, max_bytes: int, max_fragments: int, *, masked: bool) -> None:
         self._max_bytes = max_bytes
         self._max_fragments = max_fragments
-        self._buffer: bytearray | None = None  # the beginning of a frame
+        self._masked = masked
+        self._buffer: bytes | bytearray = b""
+        self._position = 0
         self._opcode = CONTINUATION  # of the message being put together; CONTINUATION: none
-        self._parts: list[bytes] = []
-        self._parts_bytes = 0
+        self._parts = bytearray()
+        self._fragments = 0
+        self.inflate: Inflate | None = None
 
-    def read(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Go through every (opcode, payload) that `data` completes, in order. Raises FrameError where the wrong is;
-        after that, or if the caller does not go on to the end, nothing may be read any more.
-        """
-        buffer: bytes | bytearray = data
-        if self._buffer is not None:
+    def feed(self, data: bytes) -> None:
+        if self._position >= len(self._buffer):
+            self._buffer = data
+        elif isinstance(self._buffer, bytearray):
+            del self._buffer[: self._position]
             self._buffer += data
-            buffer = self._buffer
-        at, end = 0, len(buffer)
-        while end - at >= 2:
-            first, size = buffer[at], buffer[at + 1]
-            self._check(first, size)
-            start = at + 2
-            if size >= 126:
-                start += 2 if size == 126 else 8
-                if end < start:
-                    break
-                size = int.from_bytes(buffer[at + 2 : start], "big")
-            if size + self._parts_bytes > self._max_bytes:
-                raise FrameError("message too long")
-            if end < start + size:
-                break
-            at = start + size
-            whole = self._join(first, bytes(buffer[start:at]))
-            if whole is not None:
-                yield whole
-        if at == end:
-            self._buffer = None  # an idle connection holds nothing
-        elif self._buffer is None:
-            self._buffer = bytearray(buffer[at:])
         else:
-            del self._buffer[:at]
+            rest = bytearray(self._buffer[self._position :])
+            rest += data
+            self._buffer = rest
+        self._position = 0
 
-    def _check(self, first: int, size: int) -> None:
-        opcode = first & 0x0F
-        if first & 0x70:
-            raise FrameError("reserved bits are set")
-        if size & 0x80:
-            raise FrameError("frame is masked")
-        if opcode >= CLOSE:
-            if opcode > PONG or first < 0x80 or size > 125:
-                raise FrameError("bad control frame")
-        elif opcode > BINARY or (opcode == CONTINUATION) != (self._opcode != CONTINUATION):
-            raise FrameError("frame out of order")
+    def read(self) -> tuple[int, bytes] | None:
+        """The next (opcode, payload), or None until more is fed. Raises FrameError; nothing may be read after that."""
+        while True:
+            found = self._read_frame()
+            if found is None:
+                if self._position and self._position == len(self._buffer):
+                    self._buffer, self._position = b"", 0  # an idle connection holds nothing
+                return None
+            first, payload = found
+            opcode = first & 0x0F
+            if opcode >= CLOSE:
+                return opcode, payload
+            fin = first >= 0x80
+            if self.inflate is not None:
+                payload = self._inflated(self.inflate, opcode, payload, fin, bool(first & 0x40))
+            if opcode != CONTINUATION and fin:
+                return opcode, payload
+            whole = self._join(opcode, payload, fin)
+            if whole is not None:
+                return whole
 
-    def _join(self, first: int, payload: bytes) -> tuple[int, bytes] | None:
+    def _read_frame(self) -> tuple[int, bytes] | None:
+        buffer, at = self._buffer, self._position
+        there = len(buffer) - at
+        if there < 2:
+            return None
+        first, size = buffer[at], buffer[at + 1]
+        if self._masked:
+            size -= 0x80
+            head = 6
+            if size < 0:
+                raise FrameError(1002, "frame is not masked")
+        else:
+            head = 2
+            if size >= 0x80:
+                raise FrameError(1002, "frame is masked")
+        if first not in _WHOLE or self._opcode:
+            self._check(first, size)
+        if size == 126:
+            head += 2
+            if there < head:
+                return None
+            size = buffer[at + 2] << 8 | buffer[at + 3]
+        elif size == 127:
+            head += 8
+            if there < head:
+                return None
+            size = int.from_bytes(buffer[at + 2 : at + 10], "big")
+        if size + len(self._parts) > self._max_bytes:
+            raise FrameError(1009, f"message is longer than {self._max_bytes} bytes")
+        if there < head + size:
+            return None
+        start = at + head
+        self._position = start + size
+        payload = buffer[start : start + size]
+        return first, apply_mask(payload, bytes(buffer[start - 4 : start])) if self._masked else bytes(payload)
+
+    def _check(self, first: int, short_size: int) -> None:
         opcode, fin = first & 0x0F, first >= 0x80
-        if opcode >= CLOSE or (fin and opcode != CONTINUATION):
-            return opcode, payload
+        if first & 0x30 or (first & 0x40 and (self.inflate is None or opcode not in (TEXT, BINARY))):
+            raise FrameError(1002, "reserved bits are set")
+        if opcode >= CLOSE:
+            if opcode > PONG:
+                raise FrameError(1002, "unknown frame type")
+            if not fin or short_size > 125:
+                raise FrameError(1002, "control frame is fragmented or too long")
+        elif opcode > BINARY:
+            raise FrameError(1002, "unknown frame type")
+        elif (opcode == CONTINUATION) != (self._opcode != CONTINUATION):
+            raise FrameError(1002, "fragments are out of order")
+
+    def _join(self, opcode: int, payload: bytes, fin: bool) -> tuple[int, bytes] | None:
         if opcode != CONTINUATION:
             self._opcode = opcode
-        self._parts.append(payload)
-        self._parts_bytes += len(payload)
-        if len(self._parts) > self._max_fragments:
-            raise FrameError("too many fragments")
+        self._fragments += 1
+        if self._fragments > self._max_fragments:
+            raise FrameError(1009, f"message has more than {self._max_fragments} fragments")
+        self._parts += payload
         if not fin:
             return None
-        whole = self._opcode, b"".join(self._parts)
-        self._opcode, self._parts, self._parts_bytes = CONTINUATION, [], 0
+        whole = self._opcode, bytes(self._parts)
+        self._opcode, self._parts, self._fragments = CONTINUATION, bytearray(), 0
         return whole
+
+    def _inflated(self, inflate: Inflate, opcode: int, payload: bytes, fin: bool, rsv1: bool) -> bytes:
+        room = self._max_bytes - len(self._parts)
+        plain = inflate(opcode, payload, fin, rsv1, room)
+        if len(plain) > room:
+            raise FrameError(1009, f"message is longer than {self._max_bytes} bytes")
+        return plain

@@ -80,7 +80,7 @@ class BridgeLink(asyncio.Protocol):
         "_events",
         "_handshake",
         "_head",
-        "_heard",
+        "_heard_at",
         "_ledger",
         "_loop",
         "_out",
@@ -106,7 +106,7 @@ class BridgeLink(asyncio.Protocol):
         request.headers["Authorization"] = f"Bearer {token}"
         self._handshake.send_request(request)
         self._head = b""
-        self._reader = FrameReader(wire.MAX_UP, MAX_FRAGMENTS)
+        self._reader = FrameReader(wire.MAX_UP, MAX_FRAGMENTS, masked=False)
         self._ledger = wire.Ledger()
         self._deliveries: list[tuple[int, bytes]] = []
         self._delivery_bytes = 0
@@ -117,7 +117,7 @@ class BridgeLink(asyncio.Protocol):
         self._asides = 0
         self._ping = 0
         self._asked = False
-        self._heard = False
+        self._heard_at = 0.0
         self._paused = False
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
@@ -176,7 +176,7 @@ class BridgeLink(asyncio.Protocol):
     def resume_reading(self) -> None:
         if not self._closed and self._paused and self._transport is not None:
             self._paused = False
-            self._heard = True  # what the bridge said meanwhile is still to be read
+            self._heard_at = self._loop.time()  # what the bridge said meanwhile is still to be read
             self._transport.resume_reading()
 
     def close(self) -> None:
@@ -250,15 +250,14 @@ class BridgeLink(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closed:
             return
-        self._heard = True
+        self._heard_at = self._loop.time()
         if self._handshake is not None:
             self._head += data
             data = self._shake_hands(self._handshake)
         try:
-            for opcode, payload in self._reader.read(data):
-                self._on_frame(opcode, payload)
-                if self.closed:
-                    return
+            self._reader.feed(data)
+            while not self._closed and (found := self._reader.read()) is not None:
+                self._on_frame(*found)
         except (FrameError, wire.WireError) as exc:
             self._lose(f"the bridge broke the protocol: {exc}")
 
@@ -345,14 +344,13 @@ class BridgeLink(asyncio.Protocol):
         self._ping += 1
         self._asked = True
         self._control(wire.Ping(self._ping))
-        self._heard = False
         self._set_timer(self._timings.pong_seconds, self._miss)
 
     def _miss(self) -> None:
         # While the owner does not read, silence says nothing; bytes that came are life, whatever is before the pong.
-        if self._paused or self._heard:
-            self._heard = False
-            self._set_timer(self._timings.pong_seconds, self._miss)
+        silent = 0.0 if self._paused else self._loop.time() - self._heard_at
+        if silent < self._timings.pong_seconds:
+            self._set_timer(self._timings.pong_seconds - silent, self._miss)
         else:
             self._lose("the bridge fell silent")
 
