@@ -46,5 +46,5 @@ $(BIN)/uv:
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
-clean:  ## remove what setup and run made
-	rm -rf $(VENV) .holdfast .coverage .mypy_cache .ruff_cache .hypothesis
+clean:  ## remove what setup and the tests made; the data in .holdfast stays
+	rm -rf $(VENV) .coverage .mypy_cache .ruff_cache .hypothesis

@@ -5,6 +5,7 @@ them in reverse. Whatever stops the house from opening is kept in `House.problem
 """
 
 import asyncio
+import logging
 import random
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -162,18 +163,19 @@ class House:
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as open_parts:
             try:
-                await open_parts.enter_async_context(Watchdog())
                 await open_parts.enter_async_context(self.store)
                 await open_parts.enter_async_context(self.queue)
                 await open_parts.enter_async_context(self.registry)
             except (CannotOpen, SandboxFailed) as error:
                 self.problem = str(error)
+                logging.getLogger("uvicorn.error").disabled = True  # the operator gets words, not a traceback
                 raise
+            await open_parts.enter_async_context(Watchdog())
             log.info("house.open", version=version(), provider=self.provider.name, isolation=self.provider.level)
             yield
 
     def _watch(self) -> None:
-        """Every queue's depth, read when somebody looks."""
+        """Every queue's depth, and how many are here, read when somebody looks."""
         for name in self._gauges():
             self.metrics.watch(name, name.replace("_", " "), partial(self._gauge, name))
 
@@ -182,7 +184,8 @@ class House:
 
     def _gauges(self) -> dict[str, float]:
         queue = {f"queue_{name}": value for name, value in self.queue.stats().items()}
-        return {**queue, **self.registry.stats(), "tickets": float(len(self._tickets))}
+        own = {"connections": float(self.door.counters.total), "tickets": float(len(self._tickets))}
+        return {**queue, **self.registry.stats(), **own}
 
 
 def build_house(settings: Settings, secrets: Secrets, *, provider: SandboxProvider | None = None) -> House:

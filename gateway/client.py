@@ -127,7 +127,8 @@ class ChatClient:
         self._rng = rng
         self._first_pause = first_pause
         self._conversation = Conversation()
-        self._socket: ClientConnection | None = None  # set between a welcome and the end of its connection
+        self._open: ClientConnection | None = None
+        self._socket: ClientConnection | None = None  # the open one, from its welcome on
         self._sending = asyncio.Lock()
         self._attempt = 0
         self._retry_after = 0.0
@@ -156,8 +157,8 @@ class ChatClient:
     async def leave(self) -> None:
         """End the iteration over `events()`."""
         self._leaving.set()
-        if self._socket is not None:
-            await self._socket.close()
+        if self._open is not None:
+            await self._open.close()
 
     async def events(self) -> AsyncIterator[Event]:
         """Connect, and stay so; the iteration ends after `Ended`, or at once when `leave` is called."""
@@ -166,6 +167,9 @@ class ChatClient:
             reason, hopeless = "", False
             try:
                 async with self._connect() as socket:
+                    self._open = socket
+                    if self._leaving.is_set():
+                        return
                     async for event in self._listen(socket, again=again):
                         again = True
                         yield event
@@ -179,7 +183,7 @@ class ChatClient:
             except (OSError, TimeoutError, InvalidHandshake) as error:
                 reason = str(error) or type(error).__name__
             finally:
-                self._socket = None
+                self._open = self._socket = None
             if self._leaving.is_set():
                 return
             if hopeless:

@@ -5,6 +5,7 @@ from enum import IntEnum
 
 class CloseCode(IntEnum):
     FINISHED = 1000
+    TOO_LONG = 1009
     FAILED = 1011
     COMING_BACK = 1012
     BAD_FRAME = 4400
@@ -27,6 +28,7 @@ class CloseCode(IntEnum):
 
 _MEANING: dict[CloseCode, tuple[str, bool]] = {
     CloseCode.FINISHED: ("finished", False),
+    CloseCode.TOO_LONG: ("a message is too long", False),
     CloseCode.FAILED: ("the session failed, come back", True),
     CloseCode.COMING_BACK: ("the gateway restarts, come back", True),
     CloseCode.BAD_FRAME: ("unreadable frame", False),

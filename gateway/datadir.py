@@ -7,13 +7,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
+from gateway.settings import SettingsError
+
 
 class DataDirBusy(Exception):
     """Another gateway uses the directory; the message says which."""
 
 
 class DataDirLock:
-    """Held from `with` to its end, or until the process dies. Raises DataDirBusy if somebody else holds it."""
+    """Held from `with` to its end, or until the process dies. Raises DataDirBusy if somebody else holds it, and
+    SettingsError if the directory cannot be used.
+    """
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
@@ -22,9 +26,13 @@ class DataDirLock:
         self._note: dict[str, object] = {}
 
     def __enter__(self) -> Self:
-        self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Opened, never replaced: a lock file that is renamed or removed lets two holders in.
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Opened, never replaced: a lock file that is renamed or removed lets two holders in.
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as exc:
+            told = f"{self._data_dir} cannot be used: {exc.strerror or exc}; check HOLDFAST_DATA_DIR"
+            raise SettingsError([told]) from exc
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -4,10 +4,11 @@ Whatever comes from outside is escaped (no control character, no line break, no 
 and every known secret is taken out by value before the line is written. Query strings are never logged at all.
 """
 
+import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any, TextIO
 
 import orjson
@@ -15,13 +16,13 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from gateway.settings import SecretStr
+from gateway.visible import UNSEEN
 
 SHORTEST_SECRET = 8  # a shorter value would black out ordinary words
 _REDACTED = "[redacted]"
 _LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _WAKES = (0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 20, 30, 60)
 _QUERY = re.compile(r"(?<=[\w/])\?[^\s\"'<>]*=[^\s\"'<>]*")
-_UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 
 
 class Redactor:
@@ -134,7 +135,7 @@ class _ToStructlog(logging.Handler):
 def _render(event: MutableMapping[str, Any], redactor: Redactor) -> str:
     fields = {"at": event.pop("at"), "level": event.pop("level"), "event": event.pop("event"), **event}
     line = orjson.dumps(fields, default=_spell, option=orjson.OPT_NON_STR_KEYS).decode()
-    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", redactor.clean(line))
+    return UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1], redactor.clean(line))
 
 
 def _spell(value: Any) -> str:
@@ -169,14 +170,13 @@ class Metrics:
         registry = self._registry = CollectorRegistry()
         self.sandboxes_created = Counter("holdfast_sandboxes_created", "Sandboxes started", registry=registry)
         self.wake_seconds = Histogram(
-            "holdfast_wake_seconds", "From intent to a ready agent", buckets=_WAKES, registry=registry
+            "holdfast_wake_seconds", "From intent to a linked sandbox", buckets=_WAKES, registry=registry
         )
         self.message_seconds = Histogram(
             "holdfast_message_seconds", "From received to stored", buckets=_LATENCIES, registry=registry
         )
-        self.frames_relayed = Counter("holdfast_frames_relayed", "Agent frames sent to viewers", registry=registry)
+        self.frames_relayed = Counter("holdfast_frames_relayed", "Agent frames heard and passed on", registry=registry)
         self.refusals = Counter("holdfast_refusals", "Refused, by reason", ["reason"], registry=registry)
-        self.connections = Gauge("holdfast_connections", "Open connections, by kind", ["kind"], registry=registry)
 
     def refused(self, reason: str) -> None:
         """Count a refusal. `reason` is one of a fixed set of codes, never something a client wrote."""
@@ -185,10 +185,6 @@ class Metrics:
     def watch(self, name: str, help: str, read: Callable[[], float]) -> None:
         """Show `read()` at each scrape as the gauge `holdfast_<name>`."""
         Gauge(f"holdfast_{name}", help, registry=self._registry).set_function(read)
-
-    def watch_all(self, gauges: Iterable[tuple[str, str, Callable[[], float]]]) -> None:
-        for name, help, read in gauges:
-            self.watch(name, help, read)
 
     def render(self) -> bytes:
         return generate_latest(self._registry)

@@ -36,6 +36,7 @@ REATTACH_AT_ONCE = 8
 UNLOAD_SECONDS = 300.0
 UNANSWERED_LOADED = 1000
 LARGEST_RETRY_SECONDS = 5.0
+LET_GO = (*ASLEEP, SessionStatus.ERROR)
 
 
 class SessionRegistry:
@@ -119,10 +120,10 @@ class SessionRegistry:
         kept = await self._store.create(session)
         if kept.user_id != user_id:
             raise ApiError(409, "taken", "this session id is taken: choose another")
-        actor = await self.find(session_id)
-        assert actor is not None, "it was created a moment ago"
+        actor = await self._find_created(session_id)
         if wish.env:
             actor.give_env(wish.env)
+            actor.life.env_given()
         if actor.conversation.state.status is SessionStatus.ARCHIVED:
             actor.revive(wish)
         actor.life.want_agent()
@@ -133,8 +134,12 @@ class SessionRegistry:
         state = SessionState(last_active=self._utcnow())
         session = Session(session_id, user_id, self._utcnow(), SessionSpec().to_json(), state.to_json())
         await self._store.create(session)
+        return await self._find_created(session_id)
+
+    async def _find_created(self, session_id: str) -> SessionActor:
         actor = await self.find(session_id)
-        assert actor is not None, "it was created a moment ago"
+        if actor is None:
+            raise ApiError(409, "purging", "this session is being removed: try again in a moment")
         return actor
 
     async def describe_all(self, user_id: str | None) -> list[dict[str, Any]]:
@@ -256,16 +261,24 @@ class SessionRegistry:
         while True:
             await asyncio.sleep(pause)
             for actor in list(self._actors.values()):
-                idle = actor.idle_seconds()
+                idle, linked = actor.idle_seconds(), actor.conversation.link is not None
                 status = actor.conversation.state.status
-                if status is SessionStatus.RUNNING and idle > self._limits.sleep_after:
+                if self._tired(actor) and (status is SessionStatus.RUNNING or linked):
                     self._spawn(actor, self._sleep(actor), f"sleep {actor.id}")
-                elif status in ASLEEP and idle > UNLOAD_SECONDS and not actor.watched:
+                elif status in LET_GO and not linked and idle > UNLOAD_SECONDS and not actor.watched:
                     self._forget(actor)
 
+    def _tired(self, actor: SessionActor) -> bool:
+        idle = actor.idle_seconds() > self._limits.sleep_after
+        return idle and actor.conversation.state.status in (SessionStatus.RUNNING, SessionStatus.ERROR)
+
     async def _sleep(self, actor: SessionActor) -> None:
+        """A session that failed keeps saying why; its sandbox stops like any other's."""
         log.info("session.sleeps", session_id=actor.id)
-        await actor.life.stop(SessionStatus.SLEEPING, "idle")
+        state = actor.conversation.state
+        failed = state.status is SessionStatus.ERROR
+        to, reason = (SessionStatus.ERROR, state.reason) if failed else (SessionStatus.SLEEPING, "idle")
+        await actor.life.stop(to, reason, if_still=lambda: self._tired(actor))
 
     async def _find_old_sandboxes(self) -> None:
         """Load what has business of its own: a sandbox that runs, an answer under way, a message that waits."""
@@ -287,7 +300,11 @@ class SessionRegistry:
 
         async def load(session_id: str) -> None:
             async with gate:
-                actor = await self._patiently(lambda: self.find(session_id))
+                try:
+                    actor = await self._patiently(lambda: self.find(session_id))
+                except Exception:  # one that cannot be loaded is no reason to keep all others from being served
+                    log.exception("session.load_failed", session_id=session_id)
+                    return
                 if actor is None or session_id not in running:
                     return
                 if actor.conversation.state.status is SessionStatus.ERROR:
@@ -331,7 +348,8 @@ class SessionRegistry:
             actor.close_viewers(CloseCode.COMING_BACK)
 
     async def _settle(self, actors: list[SessionActor]) -> None:
-        while any(not actor.quiet for actor in actors):  # noqa: ASYNC110 - every turn of the loop empties inboxes
+        # A queue that has died will never tell anybody anything; otherwise every turn of the loop empties inboxes.
+        while self._queue.alive and any(not actor.quiet for actor in actors):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
     def stats(self) -> dict[str, float]:

@@ -77,7 +77,8 @@ class Settings:
     max_connections: int = field(default=9000, metadata=by(values.whole(1, 1_000_000)))
     max_connections_per_user: int = field(default=100, metadata=by(values.whole(1, 1_000_000)))
     max_connections_per_address: int = field(default=200, metadata=by(values.whole(1, 1_000_000)))
-    max_frame_bytes: int = field(default=_MIB, metadata=by(values.size(1024, 64 * _MIB)))
+    # At most what a link carries: a message that was stored and cannot be delivered would be in the way for ever.
+    max_frame_bytes: int = field(default=_MIB, metadata=by(values.size(1024, _MIB)))
     handshake_timeout: float = field(default=5.0, metadata=by(values.positive_duration))
     auth_timeout: float = field(default=10.0, metadata=by(values.positive_duration))
     drain_timeout: float = field(default=20.0, metadata=by(values.positive_duration))
@@ -214,7 +215,8 @@ def resolve_secrets(settings: Settings) -> Secrets:
 
 def _kept_secret(home: Path, name: str) -> str:
     """Read or make one secret. Of racing starts one wins: the file appears whole, by link, or not at all."""
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # `parents` alone would leave it open to others
+    home.mkdir(mode=0o700, exist_ok=True)
     path = home / name
     if not path.exists():
         draft = home / f".{name}.{secrets.token_hex(8)}"

@@ -5,7 +5,7 @@ Pure.
 import re
 
 # C0 without tab and newline, DEL, C1, and the marks that turn or hide text: bidirectional, zero width, line ends, tags.
-_UNSEEN = re.compile(
+UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e007f]"
 )
@@ -13,7 +13,7 @@ _UNSEEN = re.compile(
 
 def visible(text: str) -> str:
     """`text` with every control character spelled out (`\\x1b`); tabs and newlines stay."""
-    return _UNSEEN.sub(_spelled, text.replace("\r\n", "\n"))
+    return UNSEEN.sub(_spelled, text.replace("\r\n", "\n"))
 
 
 def visible_line(text: str, *, longest: int = 2000) -> str:

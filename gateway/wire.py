@@ -126,7 +126,8 @@ def read_frame(raw: bytes) -> Frame:
         raise Unreadable(str(error)) from None
     cid = body.get("cid")
     if cid is not None and not is_cid(cid):
-        raise Unreadable("cid must be a string of 1 to 128 printable characters")
+        text = f"cid must be a string of 1 to {CID_LENGTH} printable characters"
+        raise Invalid(cid[:CID_LENGTH], text) if isinstance(cid, str) else Unreadable(text)
     problem = _problem(body)
     if problem is None and cid is not None and cid.startswith(RESERVED_CIDS):
         problem = f"a cid may not begin with {', '.join(RESERVED_CIDS)}"
@@ -233,4 +234,4 @@ def nack(cid: str, reason: str, text: str | None = None) -> bytes:
 def done_frame(offset: int, body: dict[str, Any], message_id: str, seq: int) -> bytes:
     """The agent's `done`, passed on once its record is durable."""
     ours = {"_offset": offset, "type": "done", "messageId": message_id, "seq": seq}
-    return snug(orjson.dumps({"_offset": offset} | body | ours))
+    return snug(orjson.dumps({"_offset": offset, "metadata": {}} | body | ours))

@@ -29,7 +29,7 @@ BACKLOG_BYTES = 8 * 1024 * 1024
 class Ring:
     """Recent frames of one epoch, bounded in bytes."""
 
-    __slots__ = ("_base", "_head", "_limit", "_lines", "_pin", "_pinned_limit", "_size", "epoch")
+    __slots__ = ("_base", "_extra", "_head", "_limit", "_lines", "_pin", "_pinned_limit", "_size", "epoch")
 
     def __init__(self, *, limit: int = RING_BYTES, pinned_limit: int = PINNED_BYTES) -> None:
         self._limit = limit
@@ -42,6 +42,7 @@ class Ring:
         self._lines: list[bytes] = []
         self._head = 0  # lines before it are forgotten; the list is trimmed now and then, not at each eviction
         self._size = 0
+        self._extra: dict[int, int] = {}  # by offset: what a frame weighs beyond its bytes
         self._pin: int | None = None
 
     @property
@@ -68,10 +69,15 @@ class Ring:
         self.epoch = epoch
         self._reset(base)
 
-    def append(self, line: bytes) -> int:
-        """Keep one frame and return its offset."""
+    def append(self, line: bytes, weight: int = 0) -> int:
+        """Keep one frame and return its offset. One that is shorter here than at its source counts as the `weight` it
+        has there: the source keeps what the ring keeps, and must not fill up with what seems to be little here.
+        """
         self._lines.append(line)
         self._size += len(line) + FRAME_COST
+        if weight > len(line):
+            self._extra[self.end] = weight - len(line)
+            self._size += weight - len(line)
         self._evict()
         return self.end
 
@@ -97,6 +103,8 @@ class Ring:
             self._lines[self._head] = b""
             self._head += 1
             self._base += 1
+            if self._extra:
+                self._size -= self._extra.pop(self._base, 0)
         if self._head > 64 and self._head * 2 > len(self._lines):
             del self._lines[: self._head]
             self._head = 0
@@ -249,14 +257,6 @@ class Backlog:
     @staticmethod
     def _enter(cursor: Cursor, run: Run) -> None:
         cursor.epoch, cursor.offset, cursor.announced, cursor.exited = run.epoch, run.base, False, False
-
-    def replay(self, after: Position | None) -> list[Step]:
-        """Return every step that a link which knows `after` is told now."""
-        cursor = self.cursor(after)
-        steps: list[Step] = []
-        while (step := self.step(cursor, self._limit)) is not None:
-            steps.append(step)
-        return steps
 
 
 def _portion(lines: list[bytes], start: int, limit: int) -> list[bytes]:

@@ -69,3 +69,23 @@ def test_every_frame_a_browser_may_send_is_documented() -> None:
         for name in re.findall(r'"(\w+)"', case)
     }
     assert documented == understood
+
+
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/*.md")])
+OWN_PATH = re.compile(
+    r"`((?:gateway|persistence|sandbox|sync|tests|bench|docs|deploy)/[\w/.-]*)`|\]\((?!https?:)([^)#]+)\)"
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_path_a_page_names_exists(page: Path) -> None:
+    named = [(ROOT / path) if path else (page.parent / link) for path, link in OWN_PATH.findall(page.read_text())]
+    assert [str(path) for path in named if not path.exists()] == []
+
+
+def test_every_promise_of_the_readme_names_what_proves_it() -> None:
+    readme = (ROOT / "README.md").read_text()
+    rows = re.findall(r"^\| (.+?) \| (.+?) \|$", section(readme, "## Promises, and what proves each"), re.MULTILINE)[1:]
+    assert len(rows) >= 7
+    for promise, proof in rows:
+        assert re.findall(r"`tests/[\w/]+(?:\.py)?`", proof), promise

@@ -8,6 +8,7 @@ from typing import Any, Self
 import httpx
 
 from gateway.client import is_loopback
+from gateway.commands.terminal import as_typed
 from gateway.datadir import read_note
 from gateway.settings import Settings
 from gateway.visible import visible_line
@@ -83,7 +84,7 @@ class GatewayApi:
 
     def _unreachable(self, error: Exception) -> CommandFailed:
         return CommandFailed(
-            f"no gateway answers at {self.url} ({type(error).__name__}); start one with: holdfast serve\n"
+            f"no gateway answers at {self.url} ({type(error).__name__}); start one with: {as_typed('serve')}\n"
             "  (or name another with --url, or its data directory with HOLDFAST_DATA_DIR)"
         )
 

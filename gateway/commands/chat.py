@@ -14,7 +14,7 @@ from typing import Protocol
 from gateway.client import ChatClient, Connected, Ended
 from gateway.commands.api import CommandFailed, GatewayApi, find_gateway
 from gateway.commands.chat_view import Abort, Action, Break, ChatView, Line, Quit, Send, Shown, Stream
-from gateway.commands.terminal import complain
+from gateway.commands.terminal import as_typed, complain
 from gateway.settings import Settings, SettingsError
 
 TOKEN_SECONDS = 3600
@@ -74,13 +74,18 @@ class Chat:
             self._changed.set()
 
     async def _catch_up(self, event: Connected) -> None:
-        """Read from the history what frames do not replay: all of it, but for answers when the position was met."""
+        """Read from the history what frames do not replay: all of it, but for answers when the position was met.
+        What was stored after the welcome comes as frames; an answer that ended just now would be shown twice.
+        """
         answers = event.recovered is not True
-        query = {"after": self._view.last_seq} if event.again else {"before": event.last_seq + 1, "limit": RECALLED}
+        before = event.last_seq + 1
+        query = (
+            {"after": self._view.last_seq, "before": before} if event.again else {"before": before, "limit": RECALLED}
+        )
         try:
             while event.last_seq > self._view.last_seq and (records := await self._api.history(self._history, **query)):
                 self._screen.show(self._view.recall(records, answers=answers))
-                query = {"after": self._view.last_seq}
+                query = {"after": self._view.last_seq, "before": before}
         except CommandFailed as failure:
             self._screen.show([Line(f"the history cannot be read: {failure}", "warn")])
 
@@ -182,8 +187,14 @@ async def chat(settings: Settings, options: ChatOptions) -> int:
             return await Chat(client, api, session_id, view, PlainScreen(), patient=True).run()
         from gateway.commands.chat_screen import TerminalScreen
 
-        with TerminalScreen(view, session_id) as screen:
+        with TerminalScreen(view, session_id, _come_back(session_id, options)) as screen:
             return await Chat(client, api, session_id, view, screen, patient=False).run()
+
+
+def _come_back(session_id: str, options: ChatOptions) -> str:
+    """The command that leads here again, as the same person."""
+    same = {"--url": options.url, "--user": options.user}
+    return as_typed("chat", session_id, *(word for name, value in same.items() if value for word in (name, value)))
 
 
 def _token_source(settings: Settings, options: ChatOptions) -> Callable[[], str]:

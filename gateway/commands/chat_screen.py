@@ -32,9 +32,10 @@ Styled = list[tuple[str, str]]
 
 
 class TerminalScreen:
-    def __init__(self, view: ChatView, session_id: str) -> None:
+    def __init__(self, view: ChatView, session_id: str, come_back: str) -> None:
         self._view = view
         self._session_id = session_id
+        self._come_back = come_back
         self._partial = ""
         self._printed: Styled = []  # collected, not yet on the terminal
         self._prompt: PromptSession[str] = PromptSession(
@@ -50,7 +51,7 @@ class TerminalScreen:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._finish_line()
-        self._print("note", f"come back with: holdfast chat {self._session_id}")
+        self._print("note", f"come back with: {self._come_back}")
         self._flush()
 
     def show(self, shown: Sequence[Shown]) -> None:

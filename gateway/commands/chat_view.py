@@ -15,9 +15,12 @@ from gateway.visible import visible, visible_line
 
 HELP = """\
   Type a message and press Enter; the agent's answer streams in.
-  /abort   stop the running answer        /quit    leave (the session goes on; come back with its id)
-  /help    this text                      //...    send a line that begins with a slash: //help asks the agent
-  Any other /word goes to the agent. The demo agent knows /permission, /ask, /write, /read, /long, /lines, /crash."""
+  /abort   stop the running answer
+  /quit    leave; the session goes on, come back with its id
+  /help    this text
+  //...    send a line that begins with a slash: //help asks the agent
+  Any other /word goes to the agent. The demo agent knows /permission, /ask,
+  /write, /read, /long, /lines, /crash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +169,10 @@ class ChatView:
         """Keep the books for a stored record, seen live or read from the history."""
         seq, cid = int(record["seq"]), str(record.get("cid"))
         self.last_seq = max(self.last_seq, seq)
-        if record.get("role") == "user" and record.get("type") == "message":
+        if record.get("type") == "message":
             if record.get("status") in ("expired", "interrupted"):
                 self.turns.dropped(cid)
-            else:
+            elif record.get("status") in ("stored", "delivered"):  # not a service's note, nor an answer
                 self.turns.asked(seq, cid)
 
     def _heard(self, kind: str, body: dict[str, Any]) -> list[Shown]:

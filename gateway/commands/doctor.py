@@ -77,6 +77,8 @@ def _data(settings: Settings) -> Finding:
     place = settings.data_dir.absolute()
     if not place.exists():
         return Finding("data", "ok", f"{place} does not exist yet; the first start makes it")
+    if not place.is_dir():
+        return Finding("data", "fail", f"{place} is no directory", "set HOLDFAST_DATA_DIR to one")
     info = place.stat()
     if info.st_uid != os.geteuid():
         return Finding("data", "fail", f"{place} belongs to another user", "run as that user, or chown -R it")

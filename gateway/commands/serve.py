@@ -5,14 +5,11 @@ import contextlib
 import os
 import resource
 import shlex
-import shutil
-import sys
-from pathlib import Path
 
 import uvloop
 
 from gateway.app import House, build_house
-from gateway.commands.terminal import complain, say
+from gateway.commands.terminal import as_typed, complain, say
 from gateway.datadir import DataDirBusy, DataDirLock
 from gateway.events import configure_logging
 from gateway.server import CannotListen
@@ -47,6 +44,7 @@ async def _serve(settings: Settings, lock: DataDirLock) -> int:
     code = await serve_app(house.app, settings, door=house.door, drain=house.drain, on_ready=on_ready)
     if house.problem is not None:
         complain(house.problem)
+        return 1
     return code
 
 
@@ -73,12 +71,6 @@ def reachable(address: str) -> str:
 
 def try_next(settings: Settings) -> str:
     """`holdfast chat`, as it has to be typed here."""
-    program = Path(sys.argv[0])
-    words = ["holdfast"]
-    if program.name == "__main__.py":
-        words = [Path(sys.executable).name, "-m", "gateway"]
-    elif program.name == "holdfast" and shutil.which("holdfast") is None:
-        words = [os.path.relpath(program)]
     chosen = settings.data_dir != KNOWN["HOLDFAST_DATA_DIR"].default
     prefix = f"HOLDFAST_DATA_DIR={shlex.quote(str(settings.data_dir))} " if chosen else ""
-    return prefix + shlex.join([*words, "chat"])
+    return prefix + as_typed("chat")

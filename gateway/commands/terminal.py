@@ -1,6 +1,10 @@
 """How commands speak: results to stdout, everything else to stderr."""
 
+import os
+import shlex
+import shutil
 import sys
+from pathlib import Path
 
 
 def say(text: str = "") -> None:
@@ -11,3 +15,14 @@ def say(text: str = "") -> None:
 def complain(text: str) -> None:
     sys.stderr.write(f"holdfast: {text}\n")
     sys.stderr.flush()
+
+
+def as_typed(*words: str) -> str:
+    """`holdfast WORDS`, as it has to be typed here: a fresh clone has it in `.venv/bin`, and not on the path."""
+    program = Path(sys.argv[0])
+    name = ["holdfast"]
+    if program.name == "__main__.py":
+        name = [Path(sys.executable).name, "-m", "gateway"]
+    elif program.name == "holdfast" and shutil.which("holdfast") is None:
+        name = [os.path.relpath(program)]
+    return shlex.join([*name, *words])

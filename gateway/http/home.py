@@ -43,7 +43,8 @@ _PAGE = """<!doctype html>
 <p>This gateway is running. Browsers and programs attach to long-lived sessions over WebSockets; each session has an
 agent in a sandbox, a stored conversation and a workspace that outlive every connection.</p>
 <h2>Talk to a session</h2>
-<p>In a second terminal, in the directory where the gateway was started:</p>
+<p>In a second terminal, in the directory where the gateway was started (in a fresh clone <code>holdfast</code> is
+<code>.venv/bin/holdfast</code>):</p>
 <pre>holdfast chat</pre>
 <p>It creates a session, prints its id, and streams the agent's answers. Try <code>/help</code>. Close the terminal,
 then come back to the same conversation:</p>

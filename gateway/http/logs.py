@@ -26,7 +26,6 @@ class LogRoutes:
         """The last `tail` bytes. Control characters are spelled out: whoever reads this has a terminal to lose."""
         actor = await owned(request, self._registry)
         size = query_integer(request, "tail", DEFAULT_TAIL, low=1, high=LARGEST_TAIL)
-        assert size is not None
         written = await self._provider.logs(actor.id, limit=size)
         headers = {
             "Cache-Control": "no-store",

@@ -47,7 +47,6 @@ class MessageRoutes:
         after = query_integer(request, "after", None, low=0, high=LARGEST_SEQ)
         before = query_integer(request, "before", None, low=0, high=LARGEST_SEQ)
         limit = query_integer(request, "limit", DEFAULT_LIMIT, low=1, high=LARGEST_LIMIT)
-        assert limit is not None
         last = _last_seq(actor)
         first, end = wanted_range(after, before, limit, last)
         if end - first <= AT_ONCE:
@@ -84,8 +83,6 @@ class MessageRoutes:
             if not (seen.isascii() and seen.isdecimal() and len(seen) < 17):
                 raise ApiError(400, "bad_parameter", "Last-Event-ID must be the id of an event of this stream")
             after = int(seen)
-        assert after is not None
-        assert limit is not None
         headers = {**_HEADERS, "X-Accel-Buffering": "no"}
         return StreamingResponse(self._follow(actor, after, limit), headers=headers, media_type="text/event-stream")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 import structlog
@@ -17,6 +17,7 @@ from persistence.errors import StoreUnavailable
 BODY_BYTES = 1 << 20
 
 log = structlog.get_logger()
+Default = TypeVar("Default", int, None)
 
 
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -58,7 +59,7 @@ async def _read_body(request: Request) -> bytes:
     return bytes(body)
 
 
-def query_integer(request: Request, name: str, default: int | None, *, low: int, high: int) -> int | None:
+def query_integer(request: Request, name: str, default: Default, *, low: int, high: int) -> int | Default:
     """The query parameter as a whole number within bounds; `default` when it is absent."""
     given = request.query_params.getlist(name)
     if not given:

@@ -13,6 +13,7 @@ import orjson
 
 from gateway.errors import ApiError
 from gateway.session.state import Wish
+from gateway.wire import is_content
 
 CREATE_MEMBERS = frozenset({"userId", "envVars", "agent", "network", "repoUrl", "repoBranch", "title", "metadata"})
 RESUME_MEMBERS = frozenset({"envVars"})
@@ -22,6 +23,8 @@ ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
 ROLES = ("user", "assistant", "system", "tool")
 NETWORKS = ("none", "outbound")
+# Written by the gateway about what an agent asked and was answered: an agent that read one would take it for an answer.
+EXCHANGES = ("permission_request", "permission_response", "question", "question_answer", "duplicate")
 
 ENV_COUNT = 256
 ENV_BYTES = 256 * 1024
@@ -94,7 +97,19 @@ def read_post(body: Mapping[str, Any]) -> Post:
     deliver = body.get("deliver", False)
     if not isinstance(deliver, bool):
         raise _bad("deliver", "true or false")
+    if deliver:
+        _check_deliverable(kind, body["content"])
     return Post(body["role"], kind, body["content"], _metadata(body), _text(body, "cid", 128), deliver)
+
+
+def _check_deliverable(kind: str, content: Any) -> None:
+    """What is delivered is stored first and handed over later: what an agent cannot be given is refused here."""
+    if kind in EXCHANGES:
+        raise _bad("deliver", f"left out for type {kind}: browsers answer, over the chat socket")
+    if kind == "raw" and (not isinstance(content, str) or not content or "\n" in content or "\r" in content):
+        raise _bad("content", "one line of text, to be delivered as type raw")
+    if kind == "message" and not is_content(content):
+        raise _bad("content", "a string or an array of parts, each an object with a type")
 
 
 def _agent(value: Any) -> tuple[str, ...] | None:

@@ -24,7 +24,6 @@ from gateway import wire
 from gateway.close_codes import CloseCode
 from gateway.errors import ApiError
 from gateway.events import REDACTOR
-from gateway.framing import frame_text
 from gateway.session.audience import Audience
 from gateway.session.conversation import Accepted, Conversation, Refused
 from gateway.session.description import Live, Place, describe
@@ -42,6 +41,9 @@ from sandbox.ports import Position, SandboxProvider
 log = structlog.get_logger()
 
 JOIN_GRACE_SECONDS = 10.0
+AHEAD_GRACE_SECONDS = 2.0
+ABORT_AGAIN_SECONDS = 1.0
+EVENTS_A_TURN = 32
 
 
 class SessionActor:
@@ -78,8 +80,10 @@ class SessionActor:
         self._joining: dict[Viewer, tuple[Position | None, float]] = {}
         self._followers: set[asyncio.Future[None]] = set()
         self._owed: set[asyncio.Future[Accepted | Refused]] = set()
+        self._aborted: tuple[str | None, int, float] = (None, 0, 0.0)  # the last turn to be aborted, and when
+        self._farewell: bytes | None = None
         self.ended = False
-        self.audience = Audience(frame_text)
+        self.audience = Audience()
         self.conversation = Conversation(self, loaded, unanswered, self.audience)
         self.output = AgentOutput(self, self.conversation, loaded.checkpoint)
         self._envs = envs
@@ -96,12 +100,12 @@ class SessionActor:
                     self._bell = self._loop.create_future()
                     await self._bell
                     self._bell = None
-                for _ in range(len(inbox)):
+                for _ in range(min(len(inbox), EVENTS_A_TURN)):
                     handler, arguments = inbox.popleft()
                     handler(*arguments)
                 if self._joining:
                     self._admit_joining()
-                if self._room is not None and len(inbox) < self.limits.inbox:
+                if self._room is not None and not self.crowded:
                     self._room.set()
                     self._room = None
                 if inbox:
@@ -123,6 +127,8 @@ class SessionActor:
         for follower in self._followers:
             if not follower.done():
                 follower.set_result(None)
+        if self._room is not None:
+            self._room.set()
 
     def post(self, handler: Callable[..., None], *arguments: Any) -> None:
         if self.ended:
@@ -140,10 +146,10 @@ class SessionActor:
     @property
     def crowded(self) -> bool:
         """Whether a socket should be read no further for now; then `wait_for_room`."""
-        return len(self._inbox) >= self.limits.inbox
+        return len(self._inbox) + self.conversation.asking >= self.limits.inbox
 
     async def wait_for_room(self) -> None:
-        if self.crowded:
+        if self.crowded and not self.ended:
             self._room = self._room or asyncio.Event()
             await self._room.wait()
 
@@ -167,9 +173,13 @@ class SessionActor:
         """Welcome a viewer. While it is not known yet which frames can be had (a link is being found again), it
         waits.
         """
+        if self._farewell is not None:  # it was on its way in when the others were told
+            self._see_off(viewer, self._farewell)
         self._joining[viewer] = (asked, self.now() + JOIN_GRACE_SECONDS)
-        self.call_at(self.now() + JOIN_GRACE_SECONDS + 0.01, lambda: None)
         self._admit_joining()
+        if viewer in self._joining:
+            for grace in (AHEAD_GRACE_SECONDS, JOIN_GRACE_SECONDS):
+                self.call_at(self.now() + grace + 0.01, lambda: None)
 
     def detach(self, viewer: Viewer) -> None:
         self._joining.pop(viewer, None)
@@ -193,8 +203,9 @@ class SessionActor:
             return False
         if ring.epoch != talk.state.epoch:
             return talk.state.status in (SessionStatus.RUNNING, SessionStatus.STARTING)
+        # What is ahead of the ring can only be on its way back from before a restart, and then it comes at once.
         ahead = asked is not None and asked.epoch == ring.epoch and asked.offset > ring.end
-        return ahead or self.output.catching_up
+        return self.output.catching_up or (ahead and self.now() < self.output.greeted_at + AHEAD_GRACE_SECONDS)
 
     def _welcome(self, viewer: Viewer, asked: Position | None) -> None:
         talk, ring = self.conversation, self.audience.ring
@@ -253,10 +264,14 @@ class SessionActor:
         self.life.want_agent()
 
     def _abort(self, line: bytes = b'{"type":"abort"}') -> None:
+        """Once more for the same turn only after a moment: its line may be lost with a link, but each has a timer."""
         talk = self.conversation
+        epoch, answered = talk.state.epoch, talk.state.answered
+        if self._aborted[:2] == (epoch, answered) and self.now() < self._aborted[2] + ABORT_AGAIN_SECONDS:
+            return
         if self.output.abort() and talk.link is not None:
+            self._aborted = (epoch, answered, self.now())
             talk.link.inject(line)
-            epoch, answered = talk.state.epoch, talk.state.answered
             self.call_at(self.now() + self.limits.abort_seconds, lambda: self._interrupt(epoch, answered))
 
     def _interrupt(self, epoch: str | None, answered: int) -> None:
@@ -268,9 +283,13 @@ class SessionActor:
 
     def say_goodbye(self, retry_after: float) -> None:
         """The gateway leaves: read no further, and say when to come back. What was read before is still dealt with."""
+        self._farewell = wire.dump("going_away", retryAfter=retry_after)
         for viewer in [*self._joining, *self.audience]:
-            viewer.outlet.pause_reading()
-            viewer.send(wire.dump("going_away", retryAfter=retry_after))
+            self._see_off(viewer, self._farewell)
+
+    def _see_off(self, viewer: Viewer, farewell: bytes) -> None:
+        viewer.outlet.pause_reading()
+        viewer.send(farewell)
 
     @property
     def quiet(self) -> bool:
@@ -305,6 +324,7 @@ class SessionActor:
 
     async def sleep(self) -> dict[str, Any]:
         self._refuse_archived()
+        self.conversation.touch()
         if self.conversation.state.status is SessionStatus.PAUSED:
             raise ApiError(409, "paused", "the session is paused: its sandbox does not run")
         await self.life.stop(SessionStatus.SLEEPING)
@@ -312,6 +332,7 @@ class SessionActor:
 
     async def pause(self) -> dict[str, Any]:
         self._refuse_archived()
+        self.conversation.touch()
         await self.life.stop(SessionStatus.PAUSED)
         return self.describe()
 
@@ -333,11 +354,13 @@ class SessionActor:
 
     async def abort(self) -> dict[str, Any]:
         self._refuse_archived()
+        self.conversation.touch()
         self._abort()
         return self.describe()
 
     async def destroy(self, purge: bool) -> dict[str, Any]:
         """End the session: its sandbox, its workspace, its viewers; with `purge` its conversation too."""
+        self.conversation.touch()
         if self.conversation.state.status is not SessionStatus.ARCHIVED:
             await self.life.destroy()
         REDACTOR.remove(*self._envs.pop(self.id, {}).values())

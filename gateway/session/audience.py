@@ -9,10 +9,11 @@ the ring; the bridge still has everything since the last confirmed position.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from gateway.close_codes import CloseCode
 from gateway.sockets.viewers import Viewer
+from sandbox.framing import frame_text
 from sandbox.stream import Ring
 
 HIGH_WATER = 256 << 10
@@ -21,8 +22,7 @@ STUCK_SECONDS = 20.0
 
 
 class Audience:
-    def __init__(self, frame_text: Callable[[bytes], bytes]) -> None:
-        self._frame_text = frame_text
+    def __init__(self) -> None:
         self._viewers: dict[Viewer, None] = {}
         self._feeding: asyncio.TimerHandle | None = None
         self.ring = Ring()
@@ -52,7 +52,7 @@ class Audience:
         """The agent's next frame: kept, and sent to all who are up with the stream. An empty `shown` only takes its
         number.
         """
-        self.ring.append(shown)
+        self.ring.append(shown, len(line))
         if not self._viewers:
             return
         if shown:
@@ -81,7 +81,7 @@ class Audience:
                 viewer.cursor = self.ring.end - 1
                 self._schedule()
                 continue
-            framed = framed or self._frame_text(payload)
+            framed = framed or frame_text(payload)
             viewer.outlet.send_text_prepared(framed)
 
     def _feed(self) -> None:
@@ -96,22 +96,25 @@ class Audience:
 
     def _catch_up(self, viewer: Viewer, now: float) -> None:
         assert viewer.cursor is not None
-        missed = self.ring.since(viewer.cursor)
-        if missed is None or viewer.outlet.closed:
-            viewer.cursor = None
-            viewer.close(CloseCode.TOO_SLOW)
+        if viewer.cursor < self.ring.base or viewer.outlet.closed:
+            self._give_up(viewer)
             return
-        for offset, shown in missed:
+        if viewer.outlet.buffered > HIGH_WATER:  # asked first: to list what it missed costs more than to leave it be
+            viewer.stuck_since = viewer.stuck_since or now
+            if now - viewer.stuck_since > STUCK_SECONDS:
+                self._give_up(viewer)
+            return
+        for offset, shown in self.ring.since(viewer.cursor) or ():
             if viewer.outlet.buffered > HIGH_WATER:
-                viewer.stuck_since = viewer.stuck_since or now
-                if now - viewer.stuck_since > STUCK_SECONDS:
-                    viewer.cursor = None
-                    viewer.close(CloseCode.TOO_SLOW)
                 return
             if shown:
                 viewer.outlet.send_text(shown)
             viewer.cursor, viewer.stuck_since = offset, None
         viewer.cursor = None
+
+    def _give_up(self, viewer: Viewer) -> None:
+        viewer.cursor = None
+        viewer.close(CloseCode.TOO_SLOW)
 
     def _schedule(self) -> None:
         if self._feeding is None:

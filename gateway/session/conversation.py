@@ -60,6 +60,7 @@ class Conversation:
         asked = {orjson.loads(record.payload)["requestId"]: record for record in loaded.open}
         self.debts = Debts(((record.seq, record.cid) for record in unanswered), asked)
         self._replies: dict[str, list[Reply]] = {}
+        self.asking = 0  # the store is asked what became of so many
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._delivered: int | None = None  # reached the agent, not yet told to the store
         self._delivered_timer: asyncio.TimerHandle | None = None
@@ -141,7 +142,11 @@ class Conversation:
         if cid in self._replies:
             self._replies[cid].append(reply)
         else:
-            self._host.spawn(self._tell_present_status(cid, reply), f"status {self.id}/{seq}")
+            self._ask_present_status(cid, reply, seq)
+
+    def _ask_present_status(self, cid: str, reply: Reply, seq: int) -> None:
+        self.asking += 1
+        self._host.spawn(self._tell_present_status(cid, reply), f"status {self.id}/{seq}")
 
     async def _tell_present_status(self, cid: str, reply: Reply) -> None:
         try:
@@ -149,6 +154,10 @@ class Conversation:
         except StoreUnavailable:
             record = None
         reply(Accepted(record.seq, record.status) if record else Refused("storage_unavailable"))
+        self._host.post(self._asked)
+
+    def _asked(self) -> None:
+        self.asking -= 1
 
     def _append(
         self,
@@ -192,7 +201,7 @@ class Conversation:
                 self.window.withdraw(record.seq)
                 self.last_durable = record.seq
                 for reply in replies:
-                    self._host.spawn(self._tell_present_status(record.cid, reply), f"status {self.id}/{first}")
+                    self._ask_present_status(record.cid, reply, first)
             case _:
                 self.last_durable = record.seq
                 self._host.metrics.message_seconds.observe(self._host.now() - began)
@@ -292,6 +301,7 @@ class Conversation:
             lastSeq=self.last_durable,
             recovered=recovered,
             status=self.state.status,
+            reason=self.state.reason or None,
             open=asked or None,
         )
 

@@ -2,7 +2,8 @@
 
 A delivered message is owed an answer until a `done` comes; each `done` answers the oldest. A permission or a question
 is open until the first answer; the second is told that it came too late. When the agent process ends, nobody owes
-anybody anything any more: what was open is named once, and gone.
+anybody anything any more: what was open is named once, and gone. An agent that asks without end has its oldest requests
+expire: at most `MOST_OPEN` of `OPEN_BYTES` are open, or one of any size.
 """
 
 from collections import deque
@@ -10,6 +11,8 @@ from collections.abc import Iterable
 
 from persistence.record import Record
 
+MOST_OPEN = 100
+OPEN_BYTES = 1 << 20
 REMEMBERED = 1000  # answered requests, so that a late answer hears `already_answered`
 
 
@@ -17,6 +20,7 @@ class Debts:
     def __init__(self, unanswered: Iterable[tuple[int, str]], open_requests: dict[str, Record]) -> None:
         self._unanswered = deque(unanswered)
         self._open = dict(open_requests)
+        self._open_bytes = sum(len(record.payload) for record in open_requests.values())
         self._answered: dict[str, None] = {}
 
     @property
@@ -34,17 +38,27 @@ class Debts:
         """Return the seq of the message that this `done` answers."""
         return self._unanswered.popleft()[0] if self._unanswered else None
 
-    def ask(self, request_id: str, record: Record) -> None:
-        """A request is open. Asked again, perhaps by a new process: its newest record is the one to answer."""
+    def ask(self, request_id: str, record: Record) -> list[Record]:
+        """A request is open; return those that no longer are. Asked again, its newest record is the one to answer."""
+        gone = [self._close(request_id)] if request_id in self._open else []
         self._open[request_id] = record
+        self._open_bytes += len(record.payload)
         self._answered.pop(request_id, None)
+        while len(self._open) > 1 and (len(self._open) > MOST_OPEN or self._open_bytes > OPEN_BYTES):
+            gone.append(self._close(next(iter(self._open))))
+        return gone
+
+    def _close(self, request_id: str) -> Record:
+        record = self._open.pop(request_id)
+        self._open_bytes -= len(record.payload)
+        return record
 
     def answer(self, request_id: str, type: str) -> Record | str:
         """Close the request and return its record, or the reason why it cannot be answered."""
         record = self._open.get(request_id)
         if record is None or record.type != type:
             return "already_answered" if request_id in self._answered else "unknown_request"
-        del self._open[request_id]
+        self._close(request_id)
         self._answered[request_id] = None
         if len(self._answered) > REMEMBERED:
             del self._answered[next(iter(self._answered))]
@@ -56,5 +70,5 @@ class Debts:
         gone = [(seq, cid) for seq, cid in self._unanswered if taken is None or seq <= taken]
         for _ in gone:
             self._unanswered.popleft()
-        open_requests, self._open = self._open, {}
+        open_requests, self._open, self._open_bytes = self._open, {}, 0
         return gone, open_requests

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.session.state import SessionSpec, SessionState, SessionStatus
+from gateway.session.state import SessionSpec, SessionState
 from gateway.wire import iso
 
 
@@ -48,7 +48,7 @@ def describe(
         "lastSeq": last_seq,
         "createdAt": iso(created_at),
         "lastActiveAt": iso(live.last_active),
-        "hasWorkspace": state.incarnation > 0 and state.status is not SessionStatus.ARCHIVED,
+        "hasWorkspace": state.has_workspace,
         "title": spec.title,
         "metadata": spec.metadata,
         "network": spec.network,

@@ -6,6 +6,8 @@ from typing import Any, Protocol
 from gateway.session.output import AgentOutput
 from sandbox.ports import AgentExit, Hello
 
+PIECE_LINES = 128  # an event's worth: one message may bring a million empty ones
+
 
 class Listener(Protocol):
     """Whoever the link belongs to. `heard` posts to the inbox; the others are what it posts."""
@@ -44,7 +46,12 @@ class Ear:
         self._pass_on(self._life.output.on_epoch, epoch, base)
 
     def on_frames(self, epoch: str, first: int, lines: Sequence[bytes]) -> None:
-        self._pass_on(self._life.output.on_frames, epoch, first, lines)
+        self._life.output.coming(len(lines))
+        if len(lines) <= PIECE_LINES:
+            self._pass_on(self._life.output.on_frames, epoch, first, lines)
+            return
+        for start in range(0, len(lines), PIECE_LINES):
+            self._pass_on(self._life.output.on_frames, epoch, first + start, lines[start : start + PIECE_LINES])
 
     def on_exit(self, exit: AgentExit) -> None:
         self._pass_on(self._life.agent_exited, exit)

@@ -22,11 +22,14 @@ from gateway.session.output import AgentOutput
 from gateway.session.ports import Host
 from gateway.session.state import SessionSpec, SessionStatus
 from persistence.backoff import delay
-from sandbox.ports import AgentExit, Hello, LinkRefused, Position, SandboxFailed, SandboxProvider, SandboxSpec
+from sandbox.ports import AgentExit, Hello, LinkRefused, SandboxFailed, SandboxProvider, SandboxSpec
 
 log = structlog.get_logger()
 
+STEADY_SECONDS = 10.0  # a link that was lost sooner is found again with more and more patience
+
 ASLEEP = (SessionStatus.SLEEPING, SessionStatus.PAUSED, SessionStatus.ARCHIVED, SessionStatus.NEEDS_ENV)
+HELD = (SessionStatus.PAUSED, SessionStatus.ARCHIVED)  # by request: nothing less undoes the later of them
 
 
 def sandbox_spec(
@@ -67,6 +70,8 @@ class Life:
         self._rising = False  # a task brings the sandbox up, or back
         self._greeted = True  # False while a link is there and has not said hello
         self._wanted = False  # somebody wants an agent; seen to when the link has said hello
+        self._linked_at = 0.0
+        self._flaps = 0  # links in a row that did not last
         self._lost_again = False  # a link was lost before the task that brought it had ended
         self._stopping = False
         self._closing = False
@@ -89,6 +94,7 @@ class Life:
         if self.status in ASLEEP:
             return "sleeping"
         rising = self._rising or self._restart is not None or not self._greeted
+        rising = rising or self.status is SessionStatus.STARTING  # asked for by name: `wake`, `resume`
         return "connecting" if rising or self.output.agent_starting else "disconnected"
 
     def tell_connection(self) -> None:
@@ -153,11 +159,15 @@ class Life:
                 await self._provider.start(spec)
                 await self._attach(start_agent=True)
             except (SandboxFailed, LinkRefused) as error:
+                await self._provider.stop(talk.id)  # what is declared dead must be
                 self._failed(str(error))
                 return
+            except Exception:  # `starting` would be for ever
+                self._failed("it could not be started")
+                raise
             self._host.metrics.sandboxes_created.inc()
             self._host.metrics.wake_seconds.observe(self._host.now() - began)
-            self._become(SessionStatus.RUNNING)
+            self._become(SessionStatus.RUNNING, has_workspace=True)
 
     def _failed(self, reason: str) -> None:
         log.warning("sandbox.failed", session_id=self.talk.id, cause=reason)
@@ -182,6 +192,7 @@ class Life:
         async def reattach() -> None:
             async with self._lock:
                 if self.talk.link is None and not await self._reach():
+                    await self._provider.stop(self.talk.id)  # it may run and not answer: what is declared dead must be
                     self._gone("its sandbox ended")
             if len(self.talk.window):
                 await self.wake()
@@ -212,16 +223,20 @@ class Life:
     async def _attach(self, *, start_agent: bool) -> None:
         talk = self.talk
         self._ear = ear = Ear(self)
-        after = Position(talk.state.epoch, self.output.received) if talk.state.epoch is not None else None
-        link = await self._provider.connect(talk.id, ear, after)
+        link = await self._provider.connect(talk.id, ear, self.output.received)
+        if self._ear is not ear:  # let go meanwhile: nobody would ever hear it, or close it
+            link.close()
+            return
         talk.link, self._greeted, self._wanted = link, False, start_agent
+        self._linked_at = self._host.now()
         ear.open()
 
     def _start_agent(self) -> None:
         talk = self.talk
-        if not self._greeted:  # it may say that one runs
+        if not self._greeted or self.output.exit_due:  # it may say that one runs, or what the last one left open
             self._wanted = True
         elif talk.link is not None and not self.output.agent_alive and not self.output.agent_starting:
+            self._wanted = False
             self.output.agent_starting = True
             talk.link.start(talk.spec.start_line())
             self.tell_connection()
@@ -239,7 +254,9 @@ class Life:
     def said_hello(self, hello: Hello) -> None:
         def go_on() -> None:
             self._greeted = True
-            if not hello.alive and (self._wanted or len(self.talk.window)):
+            if hello.alive:
+                self._wanted = False
+            elif self._wanted or len(self.talk.window):
                 self._start_agent()
 
         self.output.on_hello(hello, go_on)
@@ -268,7 +285,7 @@ class Life:
                 self._give_up(exit.reason)
                 return
             self._again_later()
-        elif len(talk.window):
+        elif len(talk.window) or self._wanted:
             self._again_later()
 
     def _give_up(self, reason: str) -> None:
@@ -291,6 +308,8 @@ class Life:
 
     def lost(self, reason: str) -> None:
         log.info("link.lost", session_id=self.talk.id, cause=reason)
+        lasted = self._host.now() - self._linked_at
+        self._flaps = self._flaps + 1 if lasted < STEADY_SECONDS else 0
         self._drop_link()
         if not self._stopping:
             self._lost_again = True
@@ -298,9 +317,12 @@ class Life:
 
     async def _recover(self) -> None:
         """The link is gone. Either only the link, or the whole sandbox: then it is started anew."""
+        if self._flaps:  # a bridge that lets us in only to throw us out costs us next to nothing
+            await asyncio.sleep(delay(self._flaps, base=0.05, cap=5.0, rng=self._host.rng))
         async with self._lock:
             if self.talk.link is not None or self.talk.state.status in ASLEEP or await self._reach():
                 return
+            await self._provider.stop(self.talk.id)
             self._crashes.append(self._host.now())
             self._become(SessionStatus.SLEEPING, "its sandbox ended")
         if self._crash_looping():
@@ -354,10 +376,14 @@ class Life:
             self._closing = True
             self.talk.link.stop_agent()
 
-    async def stop(self, to: SessionStatus, reason: str = "") -> None:
-        """Stop the agent, then the sandbox; keep its roots. What waits keeps waiting."""
+    async def stop(self, to: SessionStatus, reason: str = "", *, if_still: Callable[[], bool] | None = None) -> None:
+        """Stop the agent, then the sandbox; keep its roots. What waits keeps waiting. Whoever had to wait for its turn
+        finds out first whether the session is still to be stopped: what was paused or archived meanwhile stays so.
+        """
         talk = self.talk
         async with self._lock:
+            if self._overtaken(to) or (if_still is not None and not if_still()):
+                return
             self._stopping = True
             try:
                 if self._restart is not None:
@@ -377,14 +403,26 @@ class Life:
                 self._become(to, reason)
             finally:
                 self._stopping = False
+                if talk.link is None and talk.state.status is SessionStatus.RUNNING:  # it could not be stopped
+                    self._rise(self._recover)
         if to is SessionStatus.SLEEPING and len(talk.window):
             self.want_agent()
+
+    def _overtaken(self, to: SessionStatus) -> bool:
+        status = self.talk.state.status
+        return status in HELD and (to not in HELD or HELD.index(to) < HELD.index(status))
 
     async def destroy(self) -> None:
         await self.stop(SessionStatus.ARCHIVED)
         async with self._lock:
             await self._provider.destroy(self.talk.id)
+            self.talk.save(has_workspace=False)
         self.output.in_order(self.talk.discard_window)
+
+    def env_given(self) -> None:
+        """What the session lacked is there: it may be woken again."""
+        if self.talk.state.status is SessionStatus.NEEDS_ENV:
+            self._become(SessionStatus.SLEEPING)
 
     def revive(self) -> None:
         self._crashes.clear()

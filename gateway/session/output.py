@@ -4,14 +4,15 @@ Every line is dealt with at once: it goes into the transcript, and what it makes
 is shown to viewers when its record is durable, so it is *held*, and whatever is to be shown after it with it.
 Greetings, new processes and exits mean something else before a `done` than after it: they wait until nothing is held.
 One thing holds up everything: a new process, or a new bridge, is known to the store before anybody is given anything
-(the *gate*).
+(the *gate*). The gate is shut, too, while an agent has more answers and requests on their way to the store than is its
+share.
 
 A frame goes into the transcript once: those up to `_fed` are in it already, from before a restart, and are only
 shown. The unfinished answer is checkpointed as it grows. The bridge may forget what the ring has forgotten: after a
 restart the ring is filled from it again, so that viewers resume as if nothing had happened.
 
-Bounds: `GATED_BYTES` of output held or waiting, after which the link is not read. A crash loses nothing: the bridge
-repeats what was not confirmed, and what was stored is not stored again.
+Bounds: `GATED_BYTES` of output held, waiting or being stored, after which the link is not read. A crash loses nothing:
+the bridge repeats what was not confirmed, and what was stored is not stored again.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import orjson
 import structlog
@@ -33,6 +35,10 @@ from sandbox.ports import AgentExit, Hello, Position
 log = structlog.get_logger()
 
 GATED_BYTES = 1 << 20
+COMING_LINES = 4096  # heard and not yet dealt with; beyond, the link is not read either
+GATED_COST = 256  # what a line costs beside its bytes while it waits
+STORED_AT_ONCE = 1000  # records on their way to the store, whose queue is everybody's
+PENDING_BYTES = 512 << 10  # of open requests that a new process is told of: its start line has a bound
 CHECKPOINT_SECONDS = 1.0
 CHECKPOINT_BYTES = 64 << 10
 
@@ -53,18 +59,24 @@ class AgentOutput:
         self._host = host
         self._talk = conversation
         self.agent_alive = False
-        self.received = 0  # the last frame the link brought, dealt with or not
+        # The last frame the link brought, dealt with or not. Not the state's epoch: that may be one behind.
+        epoch = conversation.state.epoch
+        self.received = None if epoch is None else Position(epoch, 0)
         self._transcript = ChatTranscript.restore(checkpoint) if checkpoint else ChatTranscript()
         self._fed = conversation.state.offset
         self._replay_to = 0 if conversation.state.ended else conversation.state.offset
         self._events: deque[tuple[bool, Callable[[], None]]] = deque()  # (waits for what is held, what to do)
         self._held: deque[_Held] = deque()  # frames not shown yet; the first is a `done` that is being stored
         self._gated_bytes = 0
+        self._coming = 0  # lines in the inbox
         self._gate = False
+        self._storing = 0  # records on their way to the store
         self.agent_starting = False
         self._replayed: tuple[str, bool] | None = None  # the newest process at `hello`, until it is announced; alive?
+        self._exit_due: str | None = None  # the newest process at `hello`, if it has ended and its exit is to come
         self._whole = True  # whether the last process was heard to its end
         self._link_number = 0
+        self.greeted_at = 0.0  # when a bridge last said hello
         self._unsaved_bytes = 0
         self._checkpoint_timer: asyncio.TimerHandle | None = None
         self._aborting = False
@@ -78,6 +90,15 @@ class AgentOutput:
     def settled(self) -> bool:
         """Whether everything the link has told was dealt with: nothing waits for a `done` to become durable."""
         return not self._gate and not self._events and not self._held
+
+    @property
+    def _shut(self) -> bool:
+        return self._gate or self._storing >= STORED_AT_ONCE
+
+    @property
+    def exit_due(self) -> bool:
+        """Whether the last process is known to have ended, but not yet how, and with what open."""
+        return self._exit_due is not None
 
     @property
     def catching_up(self) -> bool:
@@ -101,26 +122,34 @@ class AgentOutput:
         self.in_order(said)
 
     def on_epoch(self, epoch: str, base: int) -> None:
-        self.received, number = base, self._link_number
+        self.received, number = Position(epoch, base), self._link_number
         self.in_order(lambda: self._epoch(epoch, base, number))
 
+    def coming(self, lines: int) -> None:
+        """Lines were heard: `on_frames` will be told of them in its turn, unless the link is lost before."""
+        self._coming += lines
+        if self._coming > COMING_LINES and self._talk.link:
+            self._talk.link.pause_reading()
+
     def on_frames(self, epoch: str, first: int, lines: Sequence[bytes]) -> None:
-        self.received = first + len(lines) - 1
+        self.received = Position(epoch, first + len(lines) - 1)
+        self._coming -= len(lines)
         self._host.metrics.frames_relayed.inc(len(lines))
         for offset, line in enumerate(lines, first):
-            if self._gate or self._events:
-                self._gated_bytes += len(line)
+            if self._events or self._shut:
+                self._gated_bytes += len(line) + GATED_COST
                 self._events.append((False, partial(self._gated_line, offset, line)))
             else:
                 self._line(offset, line)
-        if self._gated_bytes > GATED_BYTES and self._talk.link:
-            self._talk.link.pause_reading()
+        self._read_on()
 
     def on_exit(self, exit: AgentExit, then: Callable[[bool], None]) -> None:
         """Deal with an exit in its order; `then` hears whether the link that told of it is still there."""
         number = self._link_number
 
         def ended() -> None:
+            if exit.epoch == self._exit_due:
+                self._exit_due = None
             if exit.epoch == self._talk.state.epoch and not self._talk.state.ended:
                 self.end_epoch(exit.taken, exit.reason)
                 then(number == self._link_number)
@@ -134,7 +163,8 @@ class AgentOutput:
         """The link is gone; what it brought before that still counts."""
         self._talk.link = None
         self.agent_alive = self.agent_starting = False
-        self._replayed = None
+        self._replayed = self._exit_due = None
+        self._coming = 0
         self._link_number += 1  # what is still held up was told by a link that is gone
         self._talk.window.disconnect(self._host.now())
         self._talk.watch_expiry()
@@ -144,13 +174,13 @@ class AgentOutput:
         self._deal(True, event)
 
     def _deal(self, waits: bool, event: Callable[[], None]) -> None:
-        if self._gate or self._events or (waits and self._held):
+        if self._events or self._shut or (waits and self._held):
             self._events.append((waits, event))
         else:
             event()
 
     def _gated_line(self, offset: int, line: bytes) -> None:
-        self._gated_bytes -= len(line)
+        self._gated_bytes -= len(line) + GATED_COST
         self._line(offset, line)
 
     def _open_gate(self) -> None:
@@ -159,17 +189,28 @@ class AgentOutput:
 
     def _go_on(self) -> None:
         """Deal with what waited, as far as it may be."""
-        while self._events and not self._gate and not (self._events[0][0] and self._held):
+        while self._events and not self._shut and not (self._events[0][0] and self._held):
             self._events.popleft()[1]()
-        if self._gated_bytes <= GATED_BYTES and self._talk.link:
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Read the link while there is room for what it brings."""
+        if self._talk.link is None:
+            return
+        if self._gated_bytes > GATED_BYTES:
+            self._talk.link.pause_reading()
+        elif self._coming <= COMING_LINES:
             self._talk.link.resume_reading()
 
     def _hello(self, hello: Hello, *, current: bool) -> None:
+        self.greeted_at = self._host.now()
         if self._talk.state.taker not in (None, hello.taker):
             self._talk.forget_unsure()
         if current:
             self.agent_starting = False
             self._replayed = None if hello.epoch is None else (hello.epoch, hello.alive)
+            known = self._talk.state.ended and hello.epoch == self._talk.state.epoch
+            self._exit_due = None if hello.alive or known else hello.epoch
         self._talk.delivered(self._talk.window.settle(hello.taken))
         if hello.epoch is None:  # whatever was taken, no process is left to have it
             self.end_epoch(None, "its sandbox ended")
@@ -204,6 +245,8 @@ class AgentOutput:
             self._fed = max(self._fed, base)
             self._begin_stream(epoch, base, hole=True)
         if live:
+            if self._talk.state.ended:  # declared dead too early
+                self._talk.save(ended=False)
             self._ready()
 
     def _ready(self) -> None:
@@ -239,6 +282,7 @@ class AgentOutput:
             log.warning("agent.frame_refused", session_id=self._talk.id, offset=offset, type=kind)
             self._fed = max(self._fed, offset)
             self._show(b"", line)
+            self._note_progress(len(line))
             return
         if body is not None and offset > self._fed:
             due = self._transcript.feed(body, line)
@@ -259,7 +303,7 @@ class AgentOutput:
 
     def _show(self, shown: bytes, line: bytes) -> None:
         if self._held:
-            self._gated_bytes += len(line)
+            self._gated_bytes += len(line) + GATED_COST
             self._held.append(_Held(line, shown))
         else:
             self._talk.audience.relay(shown, line)
@@ -269,7 +313,7 @@ class AgentOutput:
         ring = self._talk.audience.ring
         while self._held and (shown := self._held[0].shown) is not None:
             held = self._held.popleft()
-            self._gated_bytes -= len(held.line)
+            self._gated_bytes -= len(held.line) + GATED_COST
             self._talk.audience.relay(shown, held.line)
             if held.is_done:
                 ring.pin(ring.end)
@@ -286,11 +330,13 @@ class AgentOutput:
         self._aborting = False
         state = self._talk.next_state(offset=offset, answer_from=offset, answered=answered)
         record = self._talk.agent_record(str(offset), answer.payload, Status.ABORTED if aborted else Status.COMPLETE)
+        self._storing += 1
         held = _Held(line, None, is_done=True)
         self._held.append(held)
-        self._gated_bytes += len(line)
+        self._gated_bytes += len(line) + GATED_COST
 
         def stored() -> None:
+            self._storing -= 1
             self._talk.record_told(record)
             held.shown = wire.done_frame(offset, answer.done, record.id, record.seq)
             self._show_held()
@@ -301,11 +347,26 @@ class AgentOutput:
 
     def _store_request(self, offset: int, request: Request) -> None:
         record = replace(self._talk.agent_record(str(offset), request.payload, Status.OPEN), type=request.type)
-        self._talk.debts.ask(request.request_id, record)
+        gone = self._talk.debts.ask(request.request_id, record)
+        self._storing += 1
+        self._gated_bytes += len(request.payload)
         write = Write(
-            self._talk.id, append=record, state=self._talk.next_state(offset=offset), checkpoint=self._so_far()
+            self._talk.id,
+            append=record,
+            marks=tuple((old.seq, Status.EXPIRED) for old in gone),
+            state=self._talk.next_state(offset=offset),
+            checkpoint=self._so_far(),
         )
-        self._talk.put(write, lambda: self._talk.record_told(record))
+
+        def stored() -> None:
+            self._storing -= 1
+            self._gated_bytes -= len(request.payload)
+            for old in gone:
+                self._talk.audience.tell(wire.dump("expired", cid=old.cid, seq=old.seq))
+            self._talk.record_told(record)
+            self._go_on()
+
+        self._talk.put(write, stored)
 
     def end_epoch(self, taken: int | None, reason: str) -> None:
         """The agent process is gone: what it had and did not finish is told, and its last words are kept."""
@@ -321,7 +382,7 @@ class AgentOutput:
         interrupted += [(entry.seq, entry.cid) for entry in self._talk.window.withdraw_all(ANSWER_RECORDS)]
         marks: list[tuple[int, str]] = [(seq, Status.INTERRUPTED) for seq, _ in interrupted]
         marks += [(request.seq, Status.EXPIRED) for request in expired.values()]
-        pending = [orjson.loads(request.payload) for request in expired.values()]
+        pending = _newest_within(PENDING_BYTES, [request.payload for request in expired.values()])
         record = None
         if self._transcript.begun:
             status = Status.ABORTED if self._aborting else Status.INCOMPLETE
@@ -395,3 +456,14 @@ class AgentOutput:
     def _confirm(self, position: Position) -> None:
         if self._talk.link is not None:
             self._talk.link.confirm(position)
+
+
+def _newest_within(limit: int, payloads: Sequence[bytes]) -> list[Any]:
+    """The newest of these JSON objects that fit, in their order."""
+    kept: list[Any] = []
+    for payload in reversed(payloads):
+        limit -= len(payload)
+        if limit < 0:
+            break
+        kept.append(orjson.loads(payload))
+    return kept[::-1]

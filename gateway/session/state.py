@@ -93,6 +93,7 @@ class SessionState:
     status: SessionStatus = SessionStatus.SLEEPING
     reason: str = ""  # why `status` is what it is, for people
     incarnation: int = 0
+    has_workspace: bool = False
     taker: str | None = None  # whose notes say what was taken; None when nothing can be outstanding
     epoch: str | None = None  # the newest agent process
     ended: bool = True  # whether that process is known to have ended

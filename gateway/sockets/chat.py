@@ -23,15 +23,16 @@ class ChatSocket:
         offered = websocket.scope["subprotocols"]
         await websocket.accept(subprotocol=PROTOCOL if PROTOCOL in offered else None)
         outlet, who = outlet_of(websocket), websocket.state.principal
-        viewer = Viewer(outlet, who.user_id)
+        viewer = Viewer(outlet)
         entry = Pass(viewer, who, self._doorway.verifier)
         reader = _Reader(actor, viewer, entry)
         outlet.on_text = reader.on_text
         actor.post(actor.attach, viewer, asked_position(websocket))
+        actor.post(entry.begin)
         try:
             await until_disconnect(websocket)
         finally:
-            entry.cancel()
+            entry.end()
             actor.post(actor.detach, viewer)
 
 

@@ -11,7 +11,7 @@ from gateway.auth.policy import refuse
 from gateway.auth.tokens import LEEWAY_SECONDS, Principal, TokenError, TokenVerifier
 from gateway.close_codes import CloseCode
 from gateway.errors import ApiError
-from gateway.guard import OUTLET, Outlet
+from gateway.outlet import OUTLET, Outlet
 from gateway.registry import SessionRegistry
 from gateway.session.actor import SessionActor
 from gateway.sockets.viewers import Viewer
@@ -85,10 +85,19 @@ class Pass:
         self._verifier = verifier
         self._utcnow = utcnow
         self._timers: list[asyncio.TimerHandle] = []
-        self._arm()
+        self._over = False
+
+    def begin(self) -> None:
+        """Start the clock. Posted to the session behind `attach`: a token that is nearly over is welcomed first."""
+        if not self._over:
+            self._arm()
+
+    def end(self) -> None:
+        self._over = True
+        self._disarm()
 
     def _arm(self) -> None:
-        self.cancel()
+        self._disarm()
         left = self._who.expires_at - self._utcnow()
         if left > 400 * 86400:  # services' credentials do not end
             return
@@ -115,9 +124,9 @@ class Pass:
             self._viewer.send(wire.dump("error", code="other_user", error="the token is another user's"))
             return
         self._who = who
-        self._arm()
+        self.begin()
 
-    def cancel(self) -> None:
+    def _disarm(self) -> None:
         for timer in self._timers:
             timer.cancel()
         self._timers = []

@@ -18,14 +18,15 @@ class RawSocket:
             return
         await websocket.accept()
         outlet, who = outlet_of(websocket), websocket.state.principal
-        viewer = Viewer(outlet, who.user_id, raw=True)
+        viewer = Viewer(outlet, raw=True)
         entry = Pass(viewer, who, self._doorway.verifier)
         outlet.on_text = _Lines(actor, viewer).on_text
         actor.post(actor.attach, viewer, None)
+        actor.post(entry.begin)
         try:
             await until_disconnect(websocket)
         finally:
-            entry.cancel()
+            entry.end()
             actor.post(actor.detach, viewer)
 
 

@@ -33,11 +33,10 @@ class Viewer:
     behind, and is fed from the session's ring as fast as it reads, so that being slow costs no memory of its own.
     """
 
-    __slots__ = ("cursor", "outlet", "raw", "stuck_since", "user_id")
+    __slots__ = ("cursor", "outlet", "raw", "stuck_since")
 
-    def __init__(self, outlet: Outlet, user_id: str, *, raw: bool = False) -> None:
+    def __init__(self, outlet: Outlet, *, raw: bool = False) -> None:
         self.outlet = outlet
-        self.user_id = user_id
         self.raw = raw
         self.cursor: int | None = None
         self.stuck_since: float | None = None

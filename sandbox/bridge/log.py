@@ -1,5 +1,6 @@
 """Where a bridge writes: its own events as JSON lines on stderr, the agent's stderr in a file of bounded size."""
 
+import contextlib
 import json
 import logging
 import os
@@ -31,7 +32,9 @@ class BoundedLog:
     def __init__(self, path: Path, limit: int) -> None:
         self._path = path
         self._limit = limit
-        self._open()
+        self._fd = -1
+        with contextlib.suppress(OSError):
+            self._open()
 
     def _open(self) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -41,13 +44,17 @@ class BoundedLog:
     def write(self, chunk: bytes) -> None:
         """Append `chunk`. What a full disk does not take is lost: an agent's log never stops its agent."""
         try:
+            if self._fd < 0:
+                self._open()
             if self._size and self._size + len(chunk) > self._limit:
                 os.replace(self._path, self._path.with_name(self._path.name + ".1"))
-                os.close(self._fd)
-                self._open()
+                old = self._fd
+                self._open()  # before the old one is closed: should it fail, the number must not become another's
+                os.close(old)
             self._size += os.write(self._fd, chunk)
         except OSError:
             return
 
     def close(self) -> None:
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)

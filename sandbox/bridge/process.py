@@ -12,6 +12,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 READ_BYTES = 64 * 1024
 
@@ -79,11 +80,11 @@ class Child:
                 os.killpg(self.pid, number)
 
 
-def _take_over(pipe: object) -> int:
+def _take_over(pipe: IO[bytes] | None) -> int:
     if pipe is None:
         return -1
-    descriptor = os.dup(pipe.fileno())  # type: ignore[attr-defined]
-    pipe.close()  # type: ignore[attr-defined]
+    descriptor = os.dup(pipe.fileno())
+    pipe.close()
     os.set_blocking(descriptor, False)
     return descriptor
 

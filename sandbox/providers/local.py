@@ -87,6 +87,8 @@ class LocalProvider:
         except OSError as exc:
             raise SandboxFailed(f"the data directory cannot be used: {exc}") from exc
         if self._asked == "trusted":
+            if not self._loopback_only:
+                self._warn("sandboxes run without isolation (level trusted), and others can reach this gateway")
             return
         try:
             self._level = await asyncio.to_thread(self._contained)

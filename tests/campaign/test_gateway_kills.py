@@ -29,7 +29,7 @@ async def _restart(gateway: Gateway, rng: Random) -> float:
     began = time.monotonic()
     await gateway.start()
     async with gateway.http({}) as client:
-        while (await client.get("/ready")).status_code != 200:  # noqa: ASYNC110
+        while (await client.get("/ready")).status_code != 200:  # noqa: ASYNC110 - it can only be asked
             await asyncio.sleep(0.005)
     return time.monotonic() - began
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import httpx
 import pytest
@@ -18,11 +17,6 @@ from tests.support.chat import Frame, hear, say
 from tests.support.gateway import ClientConnection, Gateway
 
 LEEWAY_SECONDS = 30
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"use_uvloop": True}
 
 
 @pytest.fixture(scope="module")
@@ -189,6 +183,7 @@ async def test_a_token_is_warned_of_refreshed_by_its_own_user_only_and_then_clos
     ends = time.time() + 4 - LEEWAY_SECONDS  # still good for four seconds, by the leeway
     headers = {"Authorization": f"Bearer {gateway.token(ttl=ends - time.time())}"}
     async with connect(socket_url(gateway, "expiry"), additional_headers=headers, proxy=None) as socket:
+        assert json.loads(await socket.recv())["type"] == "welcome"
         await hear(socket, "auth_expiring")
         await say(socket, "auth", token=gateway.token("eva"))
         assert (await hear(socket, "error"))["code"] == "other_user"

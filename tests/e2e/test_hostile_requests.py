@@ -2,31 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
 
 import httpx
 import pytest
 
 from tests.support.front_door import Door, token
-from tests.support.hostile import AUTH, IMPATIENT, MIB, TEXT, assert_healthy, memory, opened, raw, warm_up
+from tests.support.hostile import AUTH, MIB, TEXT, assert_healthy, memory, opened, raw
 from tests.support.raw_client import masked, upgrade
-
-
-@pytest.fixture(scope="module")
-def door() -> Iterator[Door]:
-    """The defaults, but for the number of connections: all of them come from here."""
-    with Door.open(max_connections_per_address="400") as running:
-        warm_up(running)
-        yield running
-
-
-@pytest.fixture(scope="module")
-def impatient() -> Iterator[Door]:
-    """The defaults in every size, shorter in every time: for tests that wait for it to run out."""
-    with Door.open(limits=IMPATIENT) as running:
-        warm_up(running)
-        yield running
 
 
 async def test_half_a_request_head_is_not_waited_for(impatient: Door) -> None:

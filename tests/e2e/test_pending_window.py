@@ -56,7 +56,7 @@ async def test_a_hundred_are_held_the_rest_refused_and_the_held_arrive_in_order(
         await until(lambda: len(_evidence(gateway, "away").messages) >= HELD, "the held ones arrive", within=30)
         assert [note["cid"] for note in _evidence(gateway, "away").messages] == held
         async with asyncio.timeout(30):
-            while len(history := await gateway.messages("away")) < 2 * HELD:  # noqa: ASYNC110
+            while len(history := await gateway.messages("away")) < 2 * HELD:  # noqa: ASYNC110 - asked
                 await asyncio.sleep(0.05)
         users = [record for record in history if record["role"] == "user"]
         assert [record["cid"] for record in users] == held

@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 import pytest
@@ -21,11 +20,6 @@ ROUTES = [(method, path, policy) for (method, path), policy in POLICY.items() if
 SERVICES = {"admin": Accept.ADMIN, "relay": Accept.RELAY, "internal": Accept.INTERNAL}
 # What the owner may do without changing the session for the tests that follow.
 HARMLESS = frozenset({"GET", "WS"})
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"use_uvloop": True}
 
 
 @pytest.fixture(scope="module")

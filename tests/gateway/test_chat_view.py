@@ -1,13 +1,17 @@
 """What a chat shows and what typed lines mean, without a terminal or a gateway."""
 
+import asyncio
 import unicodedata
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.client import Connected, Ended, Heard, Lost
+from gateway.client import ChatClient, Connected, Ended, Event, Heard, Lost
+from gateway.commands.api import GatewayApi
+from gateway.commands.chat import Chat
 from gateway.commands.chat_view import Abort, Break, ChatView, Line, Quit, Send, Shown, Stream
 from gateway.visible import visible, visible_line
 
@@ -97,6 +101,16 @@ def test_a_message_waits_until_its_own_answer_is_done() -> None:
     view.show(heard("done", seq=3))
     assert view.turns.waiting, "the first done answered the other person's message"
     view.show(heard("done", seq=4))
+    assert not view.turns.waiting
+
+
+def test_what_was_never_delivered_is_not_waited_for() -> None:
+    view = ChatView()
+    note = record(1, "user", "a service's note", status="complete")
+    view.show(Heard("record", {"type": "record", "record": note}))
+    send(view, "mine", "hello")
+    view.show(heard("ack", cid="mine", seq=2, stage="stored", status="stored"))
+    view.show(heard("done", seq=3))
     assert not view.turns.waiting
 
 
@@ -284,3 +298,42 @@ def test_no_frame_of_a_strange_agent_breaks_the_view(value: Any, kind: str) -> N
     for name in names:
         view.show(heard(kind, **{"requestId": "x", "questions": [{}], name: value}))
         view.read("1")
+
+
+class Paper:
+    """A screen nobody types at; also a client with these `events` and the gateway's whole history."""
+
+    def __init__(self, events: Sequence[Event], stored: list[dict[str, Any]]) -> None:
+        self.shown: list[Shown] = []
+        self._events, self._stored = events, stored
+
+    def show(self, shown: Sequence[Shown]) -> None:
+        self.shown += shown
+
+    async def lines(self) -> AsyncIterator[str]:
+        await asyncio.Event().wait()
+        yield ""
+
+    async def events(self) -> AsyncIterator[Event]:
+        for event in self._events:
+            yield event
+
+    async def history(self, path: str, *, before: int, after: int = 0, limit: int = 100) -> list[dict[str, Any]]:
+        return [each for each in self._stored if after < each["seq"] < before][-limit:]
+
+
+# The history was once read without an end: an answer that was stored after the welcome came from there, and as frames.
+@pytest.mark.parametrize("again", [True, False])
+async def test_an_answer_that_ends_while_the_history_is_read_is_shown_once(again: bool) -> None:
+    events: list[Event] = [
+        Connected(again=again, recovered=False if again else None, last_seq=1),
+        heard("chunk", text="yes"),
+        heard("done", seq=2),
+        Ended("over", failed=False),
+    ]
+    paper = Paper(events, [record(1, "user", "well?"), record(2, "assistant", "yes")])
+    chat = Chat(cast(ChatClient, paper), cast(GatewayApi, paper), "s", ChatView(), paper, patient=False)
+    assert await chat.run() == 0
+    printed = text_of(paper.shown)
+    assert printed.count("yes") == 1
+    assert printed.index("> well?") < printed.index("yes")

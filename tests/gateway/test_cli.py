@@ -153,7 +153,7 @@ def test_without_a_gateway_the_next_step_is_told(tmp_path: Path, words: tuple[st
     shown = run(*words, data=tmp_path, settings={"HOLDFAST_PORT": "9"})
     assert shown.returncode == 1
     assert shown.stdout == ""
-    assert "holdfast serve" in shown.stderr
+    assert "gateway serve" in shown.stderr
     assert "Traceback" not in shown.stderr
 
 

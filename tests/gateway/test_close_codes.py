@@ -5,7 +5,7 @@ import pytest
 from gateway.close_codes import CloseCode
 
 COME_BACK = {1011, 1012, 4408, 4409, 4429}
-STAY_AWAY = {1000, 4400, 4401, 4403, 4404}
+STAY_AWAY = {1000, 1009, 4400, 4401, 4403, 4404}
 
 
 def test_the_codes_are_those_of_the_protocol() -> None:
@@ -21,7 +21,7 @@ def test_every_code_says_why_and_whether_to_return(code: CloseCode) -> None:
 
 @pytest.mark.parametrize("code", CloseCode)
 def test_every_code_may_stand_in_a_close_frame(code: CloseCode) -> None:
-    assert code in (1000, 1011, 1012) or 4000 <= code <= 4999
+    assert code in (1000, 1009, 1011, 1012) or 4000 <= code <= 4999
 
 
 def test_reasons_differ() -> None:

@@ -60,10 +60,9 @@ def test_what_its_creator_asked_for_is_shown_and_no_secret_is_among_it() -> None
 
 
 @pytest.mark.parametrize("status", SessionStatus)
-def test_a_session_has_a_workspace_from_its_first_incarnation_until_it_is_archived(status: SessionStatus) -> None:
-    state = SessionState(status=status, incarnation=1)
+def test_status_and_workspace_are_what_the_session_says_of_itself(status: SessionStatus) -> None:
+    state = SessionState(status=status, has_workspace=True)
     shown = describe("s", "u", 0.0, 0, SessionSpec(), state, PLACE)
-    assert shown["status"] == str(status)
-    assert shown["hasWorkspace"] is (status is not SessionStatus.ARCHIVED)
-    never_ran = describe("s", "u", 0.0, 0, SessionSpec(), replace(state, incarnation=0), PLACE)
-    assert never_ran["hasWorkspace"] is False
+    assert (shown["status"], shown["hasWorkspace"]) == (str(status), True)
+    without = describe("s", "u", 0.0, 0, SessionSpec(), replace(state, has_workspace=False), PLACE)
+    assert without["hasWorkspace"] is False

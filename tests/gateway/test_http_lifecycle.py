@@ -11,11 +11,6 @@ from tests.support.gateway import Gateway
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"use_uvloop": True}
-
-
-@pytest.fixture(scope="module")
 async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     async with Gateway(tmp_path_factory.mktemp("lifecycle") / "data") as running:
         yield running

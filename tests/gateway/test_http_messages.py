@@ -19,11 +19,6 @@ OWN = "/api/sessions/{}/messages"
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"use_uvloop": True}
-
-
-@pytest.fixture(scope="module")
 async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     async with Gateway(tmp_path_factory.mktemp("messages") / "data") as running:
         await running.create("long")
@@ -132,6 +127,10 @@ async def test_a_delivered_post_reaches_the_agent_and_is_answered(gateway: Gatew
         {}, {"role": "root", "content": "x"}, {"role": "user"}, {"role": "user", "content": "x", "type": "No Type"},
         {"role": "user", "content": "x", "deliver": "yes"}, {"role": "user", "content": "x", "cid": ""},
         {"role": "user", "content": "x", "metadata": 3}, {"role": "user", "content": "x", "seq": 9},
+        {"role": "user", "content": 5, "deliver": True}, {"role": "user", "content": [], "deliver": True},
+        {"role": "user", "content": "two\nlines", "type": "raw", "deliver": True},
+        {"role": "user", "content": {"a": 1}, "type": "raw", "deliver": True},
+        {"role": "user", "content": {"requestId": "r"}, "type": "permission_response", "deliver": True},
     ],
 )  # fmt: skip
 async def test_a_post_that_makes_no_sense_is_refused(service: httpx.AsyncClient, body: dict[str, Any]) -> None:

@@ -17,11 +17,6 @@ from tests.support.gateway import Gateway
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"use_uvloop": True}
-
-
-@pytest.fixture(scope="module")
 async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     async with Gateway(tmp_path_factory.mktemp("pages") / "data") as running:
         await running.create("mine")
@@ -65,6 +60,7 @@ async def test_metrics_need_the_api_token_and_show_the_queues(gateway: Gateway, 
         "holdfast_sandboxes_created_total",
         "holdfast_wake_seconds_bucket",
         "holdfast_message_seconds_bucket",
+        "holdfast_connections",
         "holdfast_queue_depth",
         "holdfast_queue_bytes",
         "holdfast_pending_records",

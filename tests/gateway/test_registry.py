@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
@@ -14,18 +12,8 @@ from sandbox.ports import SandboxSpec
 from sandbox.providers.scripted import silent
 from tests.support.faults import Fault
 from tests.support.sessions import RecordingOutlet, World
-from tests.support.virtual_time import VirtualTimeLoop
 
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"loop_factory": VirtualTimeLoop}
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with World() as world:
-        yield world
+pytestmark = pytest.mark.virtual_time
 
 
 def boom() -> None:
@@ -82,7 +70,7 @@ async def test_a_crash_closes_its_own_viewers_harms_no_neighbour_and_is_mended_b
 async def test_a_viewer_that_comes_while_its_session_crashes_is_closed_too(world: World) -> None:
     """One whose `attach` was still in the inbox, or came just after, once waited for a welcome for ever."""
     actor = await world.create()
-    early, late = Viewer(RecordingOutlet(), "ann"), Viewer(RecordingOutlet(), "ann")
+    early, late = Viewer(RecordingOutlet()), Viewer(RecordingOutlet())
     actor.post(boom)
     actor.post(actor.attach, early, None)
     await world.until(lambda: actor.ended, "the crash")

@@ -9,12 +9,8 @@ import pytest
 
 from sandbox.providers.scripted import OnLine, ScriptedProcess, answer, echo, said
 from tests.support.sessions import World
-from tests.support.virtual_time import VirtualTimeLoop
 
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"loop_factory": VirtualTimeLoop}
+pytestmark = pytest.mark.virtual_time
 
 
 def obedient(process: ScriptedProcess) -> OnLine:

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
@@ -11,18 +9,8 @@ from gateway.errors import ApiError
 from gateway.session.ports import SessionLimits
 from sandbox.providers.scripted import silent
 from tests.support.sessions import World
-from tests.support.virtual_time import VirtualTimeLoop
 
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"loop_factory": VirtualTimeLoop}
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with World() as world:
-        yield world
+pytestmark = pytest.mark.virtual_time
 
 
 async def test_an_idle_session_sleeps_and_a_message_wakes_it(world: World) -> None:
@@ -92,6 +80,9 @@ async def test_paused_holds_messages_until_resume_and_refuses_wake(world: World)
     assert not world.sandbox().alive
     await tab.actor.resume(None)
     await tab.until("done")
+    told = [frame["sandboxStatus"] for frame in tab.seen("connection_status")]
+    assert "disconnected" not in told
+    assert told[-2:] == ["connecting", "connected"]
 
 
 async def test_delete_archives_and_create_revives_the_conversation(world: World) -> None:
@@ -355,3 +346,20 @@ async def test_limits_name_what_they_limit() -> None:
         await world.create()
         tab = await world.welcomed()
         await tab.until("session_status", status="sleeping", within=40)
+
+
+async def test_a_sandbox_that_does_not_answer_is_ended_before_its_messages_are_called_interrupted() -> None:
+    """Its agent once lived on, answered, and was attached again: the message had been called interrupted by then."""
+    async with World(silent) as world:
+        await world.create()
+        tab = await world.welcomed()
+        tab.say("a")
+        await tab.until("receipt")
+        await world.kill()
+        world.provider.link_problem = "it does not answer"
+        await world.open()
+        again = await world.welcomed()
+        await again.until("interrupted")
+        assert not world.sandbox().alive
+        world.provider.link_problem = None
+        assert [record["status"] for record in await world.history()] == ["interrupted"]

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,18 +12,8 @@ from gateway.session.ports import SessionLimits
 from sandbox.providers.scripted import OnLine, ScriptedProcess, echo, silent
 from tests.support.faults import Fault
 from tests.support.sessions import World
-from tests.support.virtual_time import VirtualTimeLoop
 
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"loop_factory": VirtualTimeLoop}
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with World() as world:
-        yield world
+pytestmark = pytest.mark.virtual_time
 
 
 def deaf(process: ScriptedProcess) -> OnLine:

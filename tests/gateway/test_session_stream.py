@@ -3,19 +3,14 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
 from sandbox.ports import Position
 from sandbox.providers.scripted import ScriptedProcess, silent
 from tests.support.sessions import Tab, World
-from tests.support.virtual_time import VirtualTimeLoop
 
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"loop_factory": VirtualTimeLoop}
+pytestmark = pytest.mark.virtual_time
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -119,6 +120,7 @@ def test_all_problems_are_told_at_once_and_no_secret_with_them() -> None:
         ("AGENT", "a 'b", "no command"),
         ("QUERY_TOKENS", "perhaps", "true or false"),
         ("MAX_FRAME_BYTES", "12 parsecs", "wants bytes"),
+        ("MAX_FRAME_BYTES", "2MiB", "wants bytes"),
         ("MAX_CONNECTIONS", "0", "whole number"),
         ("JWT_JWKS_URL", "http://keys.example/jwks", "https"),
         ("JWT_JWKS_URL", "https://keys.example/jwks", "needs HOLDFAST_JWT_ISSUER"),
@@ -233,6 +235,13 @@ def test_a_data_directory_that_cannot_be_made_says_which_setting(tmp_path: Path)
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match="HOLDFAST_DATA_DIR"):
         resolve_secrets(Settings(data_dir=tmp_path / "file"))
+    with pytest.raises(SettingsError, match="HOLDFAST_DATA_DIR"), DataDirLock(tmp_path / "file"):
+        pass
+
+
+def test_a_data_directory_is_closed_to_others_whichever_command_makes_it(tmp_path: Path) -> None:
+    resolve_secrets(Settings(data_dir=tmp_path / "new"))
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
 
 
 def test_the_sandbox_env_file_is_private_and_read_line_by_line(tmp_path: Path) -> None:

@@ -216,7 +216,14 @@ def test_a_wrong_frame_is_nacked_if_it_names_its_cid_and_is_unreadable_if_not(bo
         read_frame(orjson.dumps(body))
 
 
-@pytest.mark.parametrize("cid", ["", "x" * 129, "a\nb", "\u2028", "\x00", 7, [], {}, True])
+@pytest.mark.parametrize("cid", ["", "x" * 129, "a\nb", "\u2028", "\x00"])
+def test_a_cid_that_is_no_good_name_is_nacked_by_as_much_of_it_as_may_be_said(cid: str) -> None:
+    with pytest.raises(Invalid, match="cid must be") as refusal:
+        read_frame(orjson.dumps({"type": "ping", "cid": cid}))
+    assert refusal.value.cid == cid[:128]
+
+
+@pytest.mark.parametrize("cid", [7, [], {}, True])
 def test_a_cid_that_could_not_be_answered_is_unreadable(cid: Any) -> None:
     with pytest.raises(Unreadable, match="cid must be"):
         read_frame(orjson.dumps({"type": "ping", "cid": cid}))
@@ -274,7 +281,7 @@ def test_an_agent_cannot_say_where_its_frame_stands(name: bytes) -> None:
     body = read_agent_frame(b'{"type":"done",%s:999,"seq":7,"messageId":"x"}' % name)
     assert body is not None
     pairs = json.loads(wire.done_frame(41, body, "s.3", 3), object_pairs_hook=list)
-    assert pairs == [("_offset", 41), ("type", "done"), ("seq", 3), ("messageId", "s.3")]
+    assert pairs == [("_offset", 41), ("metadata", []), ("type", "done"), ("seq", 3), ("messageId", "s.3")]
 
 
 @settings(deadline=None, max_examples=60)

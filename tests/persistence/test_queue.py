@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -15,14 +14,10 @@ from persistence.record import Outcome, Session, Stored, Write
 from persistence.stores.memory import MemoryStore
 from tests.support.faults import Fault, FlakyStore
 from tests.support.records import said
-from tests.support.virtual_time import VirtualTimeLoop
 
 LIMITS = QueueLimits(max_writes=5, max_bytes=4_000, batch_writes=4, flush_seconds=2.0)
 
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"loop_factory": VirtualTimeLoop}
+pytestmark = pytest.mark.virtual_time
 
 
 @pytest.fixture

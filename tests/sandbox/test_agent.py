@@ -86,6 +86,28 @@ def test_a_full_disk_does_not_stop_the_log(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_bytes() == b"x" * 60
 
 
+def test_a_log_that_cannot_be_opened_stops_nobody_and_no_other_file_gets_its_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = BoundedLog(tmp_path / "later" / "log", 100)
+    log.write(b"lost")
+    (tmp_path / "later").mkdir()
+    log.write(b"x" * 60)
+
+    def refuse(*_: object) -> int:
+        raise OSError("no more files")
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "open", refuse)
+        log.write(b"y" * 60)  # begins a new file, and cannot
+        BoundedLog(tmp_path / "later" / "another", 100).close()
+    other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
+    log.write(b"z" * 10)
+    log.close()
+    assert os.pread(other, 100, 0) == b""
+    os.close(other)
+
+
 def test_an_exit_has_words() -> None:
     assert describe_exit(3) == (3, None, "exited with code 3")
     assert describe_exit(-15) == (None, "SIGTERM", "killed by SIGTERM")

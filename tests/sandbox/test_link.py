@@ -5,6 +5,7 @@ import contextlib
 import gc
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -319,7 +320,8 @@ async def test_a_bridge_that_does_not_read_is_lost(stage: Stage, monkeypatch: py
 
 async def answer_pings(stage: Stage, times: int) -> None:
     for n in range(1, times + 1):
-        await until(lambda n=n: f'{{"type":"ping","n":{n}}}' in stage.heard)  # type: ignore[misc]
+        ping = f'{{"type":"ping","n":{n}}}'
+        await until(partial(stage.heard.__contains__, ping))
         stage.say(wire.Pong(n))
 
 
@@ -331,6 +333,22 @@ async def test_a_heartbeat_that_stops_is_noticed(stage: Stage) -> None:
     assert owner.lost == []
     await until(lambda: owner.lost)
     assert owner.lost == ["the bridge fell silent"]
+
+
+async def test_a_bridge_that_dies_with_its_last_words_is_noticed_as_soon_as_one_that_dies_in_silence(
+    stage: Stage,
+) -> None:
+    owner = Owner()
+    await stage.link(owner, ping_seconds=0.01, pong_seconds=0.5)
+    stage.say(HELLO, wire.Epoch("e", 0))
+    await until(lambda: '{"type":"ping","n":1}' in stage.heard)
+    await asyncio.sleep(0.1)
+    stage.say(wire.Problem("last words"))
+    await until(lambda: owner.problems)
+    began = asyncio.get_running_loop().time()
+    await until(lambda: owner.lost)
+    assert owner.lost == ["the bridge fell silent"]
+    assert asyncio.get_running_loop().time() - began < 0.75, "counted from its last words, not from our next look"
 
 
 async def test_while_nobody_reads_silence_says_nothing(stage: Stage) -> None:

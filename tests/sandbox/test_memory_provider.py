@@ -10,14 +10,10 @@ from sandbox.ports import LinkRefused, SandboxFailed, SandboxSpec
 from sandbox.providers.memory import MemoryProvider
 from sandbox.providers.scripted import OnLine, ScriptedProcess, silent
 from tests.support.bridge import Owner
-from tests.support.virtual_time import VirtualTimeLoop
 
 SPEC = SandboxSpec("s1", 1, ("agent",))
 
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"loop_factory": VirtualTimeLoop}
+pytestmark = pytest.mark.virtual_time
 
 
 async def settle() -> None:

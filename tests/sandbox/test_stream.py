@@ -23,18 +23,19 @@ class RingMachine(RuleBasedStateMachine):
     def begin(self, base: int) -> None:
         self.ring = Ring(limit=LIMIT, pinned_limit=PINNED)
         self.ring.begin("e", base)
-        self.first, self.model = base, list[bytes]()
+        self.first, self.model, self.weights = base, list[bytes](), list[int]()
 
     @rule(epoch=st.sampled_from(["e", "f"]), base=st.integers(0, 5))
     def begin_again(self, epoch: str, base: int) -> None:
         self.ring.begin(epoch, base)
         assert self.ring.epoch == epoch
-        self.first, self.model = base, []
+        self.first, self.model, self.weights = base, [], []
 
-    @rule(line=LINES)
-    def append(self, line: bytes) -> None:
+    @rule(line=LINES, weight=st.integers(0, 40))
+    def append(self, line: bytes, weight: int = 0) -> None:
         self.model.append(line)
-        assert self.ring.append(line) == self.first + len(self.model)
+        self.weights.append(FRAME_COST + max(weight, len(line)))
+        assert self.ring.append(line, weight) == self.first + len(self.model)
 
     @rule(lines=st.lists(LINES, min_size=20, max_size=90))
     def append_many(self, lines: list[bytes]) -> None:
@@ -61,9 +62,8 @@ class RingMachine(RuleBasedStateMachine):
 
     @invariant()
     def holds_its_bounds(self) -> None:
-        kept = self.model[self.ring.base - self.first :]
         assert self.ring.end == self.first + len(self.model)
-        assert self.ring.size == cost(kept)
+        assert self.ring.size == sum(self.weights[self.ring.base - self.first :])
         pin = self.ring.pinned
         if pin is None:
             assert self.ring.size <= LIMIT
@@ -138,7 +138,7 @@ class BacklogMachine(RuleBasedStateMachine):
     def reattach(self, known: bool) -> None:
         after = Position(self.epoch, self.offset) if known and self.epoch else None
         self.cursor = self.backlog.cursor(after)
-        steps = self.backlog.replay(after)
+        steps = walk(self.backlog, self.backlog.cursor(after))
         if not known:
             self.epoch, self.offset = None, 0
         heard = [step for step in steps if isinstance(step, Frames)]
@@ -209,11 +209,11 @@ def test_a_replay_tells_every_unconfirmed_process_oldest_first() -> None:
     backlog.begin("b")
     backlog.append(b"3")
     expected = [Begin("a", 0), Frames(1, [b"1", b"2"]), first, Begin("b", 0), Frames(1, [b"3"])]
-    assert backlog.replay(None) == expected
-    assert backlog.replay(Position("never", 3)) == expected
-    assert backlog.replay(Position("a", 1)) == [Begin("a", 1), Frames(2, [b"2"]), *expected[2:]]
-    assert backlog.replay(Position("a", 9)) == expected  # a position that never was is not believed
-    assert backlog.replay(Position("b", 1)) == [Begin("b", 1)]
+    assert walk(backlog, backlog.cursor(None)) == expected
+    assert walk(backlog, backlog.cursor(Position("never", 3))) == expected
+    assert walk(backlog, backlog.cursor(Position("a", 1))) == [Begin("a", 1), Frames(2, [b"2"]), *expected[2:]]
+    assert walk(backlog, backlog.cursor(Position("a", 9))) == expected  # a position that never was is not believed
+    assert walk(backlog, backlog.cursor(Position("b", 1))) == [Begin("b", 1)]
 
 
 def test_the_exit_of_the_newest_process_is_told_again_even_when_all_is_confirmed() -> None:
@@ -221,7 +221,7 @@ def test_the_exit_of_the_newest_process_is_told_again_even_when_all_is_confirmed
     exit = ended(backlog, "a", b"1")
     backlog.confirm(Position("a", 1))
     assert backlog.size == 0
-    assert backlog.replay(Position("a", 1)) == [Begin("a", 1), exit]
+    assert walk(backlog, backlog.cursor(Position("a", 1))) == [Begin("a", 1), exit]
 
 
 def test_a_confirmation_may_pass_a_link_that_lags() -> None:
@@ -252,7 +252,7 @@ def test_processes_that_said_nothing_are_kept_in_bounded_number() -> None:
     talked = ended(backlog, "talked", b"1")
     for n in range(RUNS_KEPT + 20):
         ended(backlog, f"e{n}")
-    steps = backlog.replay(None)
+    steps = walk(backlog, backlog.cursor(None))
     assert len([step for step in steps if isinstance(step, Begin)]) == RUNS_KEPT + 2
     assert steps[:3] == [Begin("talked", 0), Frames(1, [b"1"]), talked]
     assert isinstance(steps[-1], AgentExit)

@@ -15,6 +15,7 @@ CORES = (
     "persistence/backlog.py",
     "persistence/batch.py",
     "persistence/backoff.py",
+    "sandbox/framing.py",
     "sandbox/stream.py",
     "sandbox/wire.py",
     "gateway/wire.py",

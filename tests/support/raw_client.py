@@ -4,7 +4,7 @@ import asyncio
 import base64
 import os
 from contextlib import suppress
-from typing import Self
+from typing import Self, cast
 
 from websockets.frames import Frame, Opcode
 
@@ -45,6 +45,16 @@ class RawClient:
         self.writer.transport.abort()
         with suppress(OSError):
             await self.writer.wait_closed()
+
+    def stop_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def read_on(self) -> None:
+        self._transport.resume_reading()
+
+    @property
+    def _transport(self) -> asyncio.Transport:
+        return cast(asyncio.Transport, self.writer.transport)  # typed as its writing half only
 
     async def send(self, data: bytes) -> None:
         self.writer.write(data)

@@ -104,7 +104,7 @@ class Tab:
     def __init__(self, actor: SessionActor, *, raw: bool = False) -> None:
         self.actor = actor
         self.outlet = RecordingOutlet(raw=raw)
-        self.viewer = Viewer(self.outlet, actor.user_id, raw=raw)
+        self.viewer = Viewer(self.outlet, raw=raw)
 
     @property
     def frames(self) -> list[dict[str, Any]]:
