@@ -19,9 +19,9 @@ from gateway.close_codes import CloseCode
 from gateway.errors import ApiError
 from gateway.session.actor import SessionActor
 from gateway.session.description import Place, describe
-from gateway.session.life import ASLEEP, sandbox_spec
+from gateway.session.life import ASLEEP
 from gateway.session.ports import SessionLimits, SessionMetrics
-from gateway.session.state import SessionSpec, SessionState, SessionStatus, Wish, spec_members
+from gateway.session.state import SessionSpec, SessionState, SessionStatus, Wish, sandbox_spec, spec_members
 from persistence.backoff import delay
 from persistence.errors import StoreUnavailable
 from persistence.ports import MessageStore

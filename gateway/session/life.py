@@ -8,7 +8,6 @@ says why.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,10 +18,11 @@ from gateway.errors import ApiError
 from gateway.session.conversation import Conversation
 from gateway.session.ear import Ear
 from gateway.session.output import AgentOutput
+from gateway.session.patience import Patience
 from gateway.session.ports import Host
-from gateway.session.state import SessionSpec, SessionStatus
+from gateway.session.state import SessionStatus, sandbox_spec
 from persistence.backoff import delay
-from sandbox.ports import AgentExit, Hello, LinkRefused, SandboxFailed, SandboxProvider, SandboxSpec
+from sandbox.ports import AgentExit, Hello, LinkRefused, SandboxFailed, SandboxProvider
 
 log = structlog.get_logger()
 
@@ -30,21 +30,6 @@ STEADY_SECONDS = 10.0  # a link that was lost sooner is found again with more an
 
 ASLEEP = (SessionStatus.SLEEPING, SessionStatus.PAUSED, SessionStatus.ARCHIVED, SessionStatus.NEEDS_ENV)
 HELD = (SessionStatus.PAUSED, SessionStatus.ARCHIVED)  # by request: nothing less undoes the later of them
-
-
-def sandbox_spec(
-    session_id: str, incarnation: int, spec: SessionSpec, agent: tuple[str, ...], env: Mapping[str, str]
-) -> SandboxSpec:
-    """What the provider is asked for; `agent` is the command of sessions that named none."""
-    return SandboxSpec(
-        session_id=session_id,
-        incarnation=incarnation,
-        agent=spec.agent or agent,
-        network=spec.network,
-        env=env,
-        repo_url=spec.repo_url,
-        repo_branch=spec.repo_branch,
-    )
 
 
 class Life:
@@ -65,7 +50,7 @@ class Life:
         self._env = env
         self._lock = asyncio.Lock()
         self._ear: Ear | None = None
-        self._crashes: deque[float] = deque()
+        self._patience = Patience(host.limits.crashes, host.limits.crash_window)
         self._restart: Any = None
         self._rising = False  # a task brings the sandbox up, or back
         self._greeted = True  # False while a link is there and has not said hello
@@ -171,7 +156,7 @@ class Life:
 
     def _failed(self, reason: str) -> None:
         log.warning("sandbox.failed", session_id=self.talk.id, cause=reason)
-        self._crashes.append(self._host.now())
+        self._patience.failed(self._host.now())
         self.output.in_order(lambda: self._forget(reason))
         self._become(SessionStatus.ERROR, reason)
         self.talk.audience.tell(wire.dump("error", code="sandbox_failed", error=reason))
@@ -280,7 +265,7 @@ class Life:
         if self._stopping or not current:  # whoever finds the link again, or stopped the sandbox, sees to the rest
             return
         if not asked_for and exit.code != 0:
-            self._crashes.append(self._host.now())
+            self._patience.failed(self._host.now())
             if self._crash_looping():
                 self._give_up(exit.reason)
                 return
@@ -300,7 +285,7 @@ class Life:
         self.talk.audience.tell(wire.dump("error", code="agent", error=reason))
         if self.output.agent_starting:
             self.output.agent_starting = False
-            self._crashes.append(self._host.now())
+            self._patience.failed(self._host.now())
             if self._crash_looping():
                 self._give_up(reason)
             else:
@@ -323,7 +308,7 @@ class Life:
             if self.talk.link is not None or self.talk.state.status in ASLEEP or await self._reach():
                 return
             await self._provider.stop(self.talk.id)
-            self._crashes.append(self._host.now())
+            self._patience.failed(self._host.now())
             self._become(SessionStatus.SLEEPING, "its sandbox ended")
         if self._crash_looping():
             self.output.in_order(lambda: self._forget("its sandbox ended"))
@@ -339,14 +324,11 @@ class Life:
         self.tell_connection()
 
     def _crash_looping(self) -> bool:
-        horizon = self._host.now() - self._host.limits.crash_window
-        while self._crashes and self._crashes[0] < horizon:
-            self._crashes.popleft()
-        return len(self._crashes) >= self._host.limits.crashes
+        return self._patience.exhausted(self._host.now())
 
     def _again_later(self) -> None:
         if self._restart is None and not self._crash_looping():
-            pause = delay(len(self._crashes), base=0.25, cap=10.0, rng=self._host.rng)
+            pause = self._patience.pause(self._host.rng)
             self._restart = self._host.call_at(self._host.now() + pause, self._again)
             self.tell_connection()
 
@@ -360,12 +342,12 @@ class Life:
     async def wake_by_name(self) -> None:
         if self.talk.state.status is SessionStatus.PAUSED:
             raise ApiError(409, "paused", "the session is paused: POST .../resume")
-        self._crashes.clear()
+        self._patience.renew()
         await self.wake()
 
     async def resume(self) -> None:
         """Out of `paused`, `needs_env` or `error`."""
-        self._crashes.clear()
+        self._patience.renew()
         if self.talk.state.status in (SessionStatus.PAUSED, SessionStatus.NEEDS_ENV):
             self._become(SessionStatus.SLEEPING)
         await self.wake()
@@ -425,7 +407,7 @@ class Life:
             self._become(SessionStatus.SLEEPING)
 
     def revive(self) -> None:
-        self._crashes.clear()
+        self._patience.renew()
         self._become(SessionStatus.SLEEPING)
         self.want_agent()
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import orjson
 
+from sandbox.ports import SandboxSpec
+
 
 class SessionStatus(StrEnum):
     STARTING = "starting"
@@ -86,6 +88,21 @@ def spec_members(wish: Wish) -> dict[str, Any]:
         "metadata": wish.metadata or {},
         "has_env": bool(wish.env),
     }
+
+
+def sandbox_spec(
+    session_id: str, incarnation: int, spec: SessionSpec, agent: tuple[str, ...], env: Mapping[str, str]
+) -> SandboxSpec:
+    """What the provider is asked for; `agent` is the command of sessions that named none."""
+    return SandboxSpec(
+        session_id=session_id,
+        incarnation=incarnation,
+        agent=spec.agent or agent,
+        network=spec.network,
+        env=env,
+        repo_url=spec.repo_url,
+        repo_branch=spec.repo_branch,
+    )
 
 
 @dataclass(frozen=True, slots=True)

