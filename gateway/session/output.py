@@ -16,7 +16,6 @@ the bridge repeats what was not confirmed, and what was stored is not stored aga
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,6 +26,7 @@ import structlog
 
 from gateway import wire
 from gateway.session.conversation import Conversation
+from gateway.session.order import Order
 from gateway.session.ports import Host
 from gateway.session.transcript.chat import ANSWER_RECORDS, Answer, ChatTranscript, Request
 from persistence.record import Status, Write
@@ -36,22 +36,9 @@ log = structlog.get_logger()
 
 GATED_BYTES = 1 << 20
 COMING_LINES = 4096  # heard and not yet dealt with; beyond, the link is not read either
-GATED_COST = 256  # what a line costs beside its bytes while it waits
-STORED_AT_ONCE = 1000  # records on their way to the store, whose queue is everybody's
 PENDING_BYTES = 512 << 10  # of open requests that a new process is told of: its start line has a bound
 CHECKPOINT_SECONDS = 1.0
 CHECKPOINT_BYTES = 64 << 10
-
-
-class _Held:
-    """A frame that waits to be shown; `shown` is None while its record is not durable."""
-
-    __slots__ = ("is_done", "line", "shown")
-
-    def __init__(self, line: bytes, shown: bytes | None, *, is_done: bool = False) -> None:
-        self.line = line
-        self.shown = shown
-        self.is_done = is_done
 
 
 class AgentOutput:
@@ -65,12 +52,8 @@ class AgentOutput:
         self._transcript = ChatTranscript.restore(checkpoint) if checkpoint else ChatTranscript()
         self._fed = conversation.state.offset
         self._replay_to = 0 if conversation.state.ended else conversation.state.offset
-        self._events: deque[tuple[bool, Callable[[], None]]] = deque()  # (waits for what is held, what to do)
-        self._held: deque[_Held] = deque()  # frames not shown yet; the first is a `done` that is being stored
-        self._gated_bytes = 0
+        self._order = Order(self._relay)
         self._coming = 0  # lines in the inbox
-        self._gate = False
-        self._storing = 0  # records on their way to the store
         self.agent_starting = False
         self._replayed: tuple[str, bool] | None = None  # the newest process at `hello`, until it is announced; alive?
         self._exit_due: str | None = None  # the newest process at `hello`, if it has ended and its exit is to come
@@ -89,11 +72,7 @@ class AgentOutput:
     @property
     def settled(self) -> bool:
         """Whether everything the link has told was dealt with: nothing waits for a `done` to become durable."""
-        return not self._gate and not self._events and not self._held
-
-    @property
-    def _shut(self) -> bool:
-        return self._gate or self._storing >= STORED_AT_ONCE
+        return self._order.settled
 
     @property
     def exit_due(self) -> bool:
@@ -136,11 +115,7 @@ class AgentOutput:
         self._coming -= len(lines)
         self._host.metrics.frames_relayed.inc(len(lines))
         for offset, line in enumerate(lines, first):
-            if self._events or self._shut:
-                self._gated_bytes += len(line) + GATED_COST
-                self._events.append((False, partial(self._gated_line, offset, line)))
-            else:
-                self._line(offset, line)
+            self._order.deal(partial(self._line, offset, line), size=len(line))
         self._read_on()
 
     def on_exit(self, exit: AgentExit, then: Callable[[bool], None]) -> None:
@@ -157,7 +132,7 @@ class AgentOutput:
         self.in_order(ended)
 
     def on_taken(self, seq: int) -> None:
-        self._deal(False, lambda: self._talk.delivered(self._talk.window.taken(seq)))
+        self._order.deal(lambda: self._talk.delivered(self._talk.window.taken(seq)))
 
     def on_lost(self) -> None:
         """The link is gone; what it brought before that still counts."""
@@ -171,33 +146,17 @@ class AgentOutput:
 
     def in_order(self, event: Callable[[], None]) -> None:
         """Do `event` after everything the link has told so far was dealt with, and shown."""
-        self._deal(True, event)
-
-    def _deal(self, waits: bool, event: Callable[[], None]) -> None:
-        if self._events or self._shut or (waits and self._held):
-            self._events.append((waits, event))
-        else:
-            event()
-
-    def _gated_line(self, offset: int, line: bytes) -> None:
-        self._gated_bytes -= len(line) + GATED_COST
-        self._line(offset, line)
+        self._order.deal(event, after_held=True)
 
     def _open_gate(self) -> None:
-        self._gate = False
-        self._go_on()
-
-    def _go_on(self) -> None:
-        """Deal with what waited, as far as it may be."""
-        while self._events and not self._shut and not (self._events[0][0] and self._held):
-            self._events.popleft()[1]()
+        self._order.open()
         self._read_on()
 
     def _read_on(self) -> None:
         """Read the link while there is room for what it brings."""
         if self._talk.link is None:
             return
-        if self._gated_bytes > GATED_BYTES:
+        if self._order.bytes > GATED_BYTES:
             self._talk.link.pause_reading()
         elif self._coming <= COMING_LINES:
             self._talk.link.resume_reading()
@@ -216,7 +175,7 @@ class AgentOutput:
             self.end_epoch(None, "its sandbox ended")
         if self._talk.state.taker != hello.taker:
             # Durable before anything is sent: otherwise a restart could not tell that it may have been.
-            self._gate = True
+            self._order.shut()
             self._talk.put(Write(self._talk.id, state=self._talk.next_state(taker=hello.taker)), self._open_gate)
 
     def _epoch(self, epoch: str, base: int, link_number: int) -> None:
@@ -238,7 +197,7 @@ class AgentOutput:
                 self._open_gate()
 
             # Durable before it is given anything: otherwise a restart could not tell who took what.
-            self._gate = True
+            self._order.shut()
             self._talk.put(Write(self._talk.id, state=state, spec=spec, checkpoint=b""), known)
             return
         if self._talk.audience.ring.epoch != epoch or self._talk.audience.ring.end != base:
@@ -281,7 +240,7 @@ class AgentOutput:
         if kind in wire.OWN_TYPES:
             log.warning("agent.frame_refused", session_id=self._talk.id, offset=offset, type=kind)
             self._fed = max(self._fed, offset)
-            self._show(b"", line)
+            self._order.show(b"", line)
             self._note_progress(len(line))
             return
         if body is not None and offset > self._fed:
@@ -298,26 +257,14 @@ class AgentOutput:
             self._talk.audience.ring.pin(offset)
             return
         self._fed = max(self._fed, offset)
-        self._show(wire.numbered(offset, line, is_frame=body is not None), line)
+        self._order.show(wire.numbered(offset, line, is_frame=body is not None), line)
         self._note_progress(len(line))
 
-    def _show(self, shown: bytes, line: bytes) -> None:
-        if self._held:
-            self._gated_bytes += len(line) + GATED_COST
-            self._held.append(_Held(line, shown))
-        else:
-            self._talk.audience.relay(shown, line)
-
-    def _show_held(self) -> None:
-        """Show what is held, up to the next `done` that is not durable; then what waited for it may go on."""
-        ring = self._talk.audience.ring
-        while self._held and (shown := self._held[0].shown) is not None:
-            held = self._held.popleft()
-            self._gated_bytes -= len(held.line) + GATED_COST
-            self._talk.audience.relay(shown, held.line)
-            if held.is_done:
-                ring.pin(ring.end)
-        self._go_on()
+    def _relay(self, shown: bytes, line: bytes, is_done: bool) -> None:
+        self._talk.audience.relay(shown, line)
+        if is_done:
+            ring = self._talk.audience.ring
+            ring.pin(ring.end)
 
     def _store_answer(self, offset: int, line: bytes, answer: Answer) -> None:
         if not self._talk.debts.unanswered:  # its `taken` may be behind it on the wire
@@ -330,16 +277,12 @@ class AgentOutput:
         self._aborting = False
         state = self._talk.next_state(offset=offset, answer_from=offset, answered=answered)
         record = self._talk.agent_record(str(offset), answer.payload, Status.ABORTED if aborted else Status.COMPLETE)
-        self._storing += 1
-        held = _Held(line, None, is_done=True)
-        self._held.append(held)
-        self._gated_bytes += len(line) + GATED_COST
+        held = self._order.hold(line)
 
         def stored() -> None:
-            self._storing -= 1
             self._talk.record_told(record)
-            held.shown = wire.done_frame(offset, answer.done, record.id, record.seq)
-            self._show_held()
+            self._order.release(held, wire.done_frame(offset, answer.done, record.id, record.seq))
+            self._read_on()
             self._confirm_up_to(offset)
 
         self._talk.put(Write(self._talk.id, append=record, state=state, checkpoint=b""), stored)
@@ -348,8 +291,7 @@ class AgentOutput:
     def _store_request(self, offset: int, request: Request) -> None:
         record = replace(self._talk.agent_record(str(offset), request.payload, Status.OPEN), type=request.type)
         gone = self._talk.debts.ask(request.request_id, record)
-        self._storing += 1
-        self._gated_bytes += len(request.payload)
+        self._order.store(len(request.payload))
         write = Write(
             self._talk.id,
             append=record,
@@ -359,12 +301,11 @@ class AgentOutput:
         )
 
         def stored() -> None:
-            self._storing -= 1
-            self._gated_bytes -= len(request.payload)
             for old in gone:
                 self._talk.audience.tell(wire.dump("expired", cid=old.cid, seq=old.seq))
             self._talk.record_told(record)
-            self._go_on()
+            self._order.stored(len(request.payload))
+            self._read_on()
 
         self._talk.put(write, stored)
 

@@ -23,6 +23,7 @@ CORES = (
     "gateway/session/pending.py",
     "gateway/session/ledger.py",
     "gateway/session/debts.py",
+    "gateway/session/order.py",
     "gateway/session/patience.py",
     "gateway/session/state.py",
     "gateway/session/description.py",
