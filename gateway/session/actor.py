@@ -288,6 +288,7 @@ class SessionActor:
             self._see_off(viewer, self._farewell)
 
     def _see_off(self, viewer: Viewer, farewell: bytes) -> None:
+        viewer.leaving = True
         viewer.outlet.pause_reading()
         viewer.send(farewell)
 
@@ -361,7 +362,8 @@ class SessionActor:
     async def destroy(self, purge: bool) -> dict[str, Any]:
         """End the session: its sandbox, its workspace, its viewers; with `purge` its conversation too."""
         self.conversation.touch()
-        if self.conversation.state.status is not SessionStatus.ARCHIVED:
+        state = self.conversation.state
+        if state.status is not SessionStatus.ARCHIVED or state.has_workspace:  # the last DELETE may have failed halfway
             await self.life.destroy()
         REDACTOR.remove(*self._envs.pop(self.id, {}).values())
         self.close_viewers(CloseCode.FINISHED)

@@ -13,12 +13,14 @@ from persistence.record import Record
 
 MOST_OPEN = 100
 OPEN_BYTES = 1 << 20
+MOST_UNANSWERED = 10_000
 REMEMBERED = 1000  # answered requests, so that a late answer hears `already_answered`
 
 
 class Debts:
     def __init__(self, unanswered: Iterable[tuple[int, str]], open_requests: dict[str, Record]) -> None:
-        self._unanswered = deque(unanswered)
+        # An agent that never says `done` would otherwise be owed answers for ever; the oldest are let go.
+        self._unanswered = deque(unanswered, maxlen=MOST_UNANSWERED)
         self._open = dict(open_requests)
         self._open_bytes = sum(len(record.payload) for record in open_requests.values())
         self._answered: dict[str, None] = {}

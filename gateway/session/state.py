@@ -125,4 +125,5 @@ class SessionState:
     @classmethod
     def from_json(cls, raw: bytes) -> "SessionState":
         members = _known(cls, orjson.loads(raw))
-        return replace(cls(**members), status=SessionStatus(members.get("status", SessionStatus.SLEEPING)))
+        known = members.get("status") in set(SessionStatus)
+        return replace(cls(**members), status=SessionStatus(members["status"]) if known else SessionStatus.SLEEPING)

@@ -5,7 +5,7 @@ from starlette.websockets import WebSocket
 from gateway import wire
 from gateway.close_codes import CloseCode
 from gateway.session.actor import SessionActor
-from gateway.sockets.entry import Doorway, Pass, asked_position, outlet_of, until_disconnect
+from gateway.sockets.entry import Doorway, Pass, asked_position, outlet_of, slow_down, until_disconnect
 from gateway.sockets.viewers import Viewer
 
 PROTOCOL = "holdfast.chat.v2"
@@ -54,7 +54,7 @@ class _Reader:
         try:
             frame = wire.read_frame(raw)
         except wire.Unreadable as error:
-            viewer.close(CloseCode.BAD_FRAME, str(error)[:REASON_BYTES])
+            viewer.close(CloseCode.BAD_FRAME, str(error).encode()[:REASON_BYTES].decode(errors="ignore"))
             return
         except wire.Invalid as error:
             viewer.send(wire.nack(error.cid, "invalid", error.text))
@@ -66,10 +66,4 @@ class _Reader:
                 actor.spawn(self._entry.refresh(frame.body["token"]), "auth")
             case _:
                 actor.post(actor.receive, viewer, frame)
-                if actor.crowded:
-                    viewer.outlet.pause_reading()
-                    actor.spawn(self._read_on(), "room")
-
-    async def _read_on(self) -> None:
-        await self._actor.wait_for_room()
-        self._viewer.outlet.resume_reading()
+                slow_down(actor, viewer)

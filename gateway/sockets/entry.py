@@ -74,6 +74,19 @@ async def until_disconnect(websocket: WebSocket) -> None:
         pass
 
 
+def slow_down(actor: SessionActor, viewer: Viewer) -> None:
+    """Read no further from a viewer whose session has more to do than it should; go on when there is room."""
+
+    async def read_on() -> None:
+        await actor.wait_for_room()
+        if not viewer.leaving:
+            viewer.outlet.resume_reading()
+
+    if actor.crowded:
+        viewer.outlet.pause_reading()
+        actor.spawn(read_on(), "room")
+
+
 class Pass:
     """A viewer's right to be here: warned of 60 s before its end, refreshed in band, closed with 4401 after it."""
 

@@ -4,7 +4,7 @@ from starlette.websockets import WebSocket
 
 from gateway.close_codes import CloseCode
 from gateway.session.actor import SessionActor
-from gateway.sockets.entry import Doorway, Pass, outlet_of, until_disconnect
+from gateway.sockets.entry import Doorway, Pass, outlet_of, slow_down, until_disconnect
 from gateway.sockets.viewers import Viewer
 
 
@@ -43,3 +43,4 @@ class _Lines:
             self._viewer.close(CloseCode.BAD_FRAME, "one frame is one line")
         elif line:
             self._actor.post(self._actor.receive_line, self._viewer, line.decode())
+            slow_down(self._actor, self._viewer)

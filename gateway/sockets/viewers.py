@@ -33,12 +33,13 @@ class Viewer:
     behind, and is fed from the session's ring as fast as it reads, so that being slow costs no memory of its own.
     """
 
-    __slots__ = ("cursor", "outlet", "raw", "stuck_since")
+    __slots__ = ("cursor", "leaving", "outlet", "raw", "stuck_since")
 
     def __init__(self, outlet: Outlet, *, raw: bool = False) -> None:
         self.outlet = outlet
         self.raw = raw
         self.cursor: int | None = None
+        self.leaving = False  # told to come back: nothing more is read
         self.stuck_since: float | None = None
 
     def send(self, payload: bytes) -> None:

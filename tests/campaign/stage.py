@@ -57,16 +57,19 @@ class Stage:
     @asynccontextmanager
     async def playing(self) -> AsyncIterator[None]:
         """Everybody is connected, sends and watches; leaving disconnects them."""
-        tasks = [asyncio.create_task(each.run(), name=each.name) for each in self.everybody]
-        try:
+        async with asyncio.TaskGroup() as everybody:  # whoever fails ends it for all, at once
+            tasks = [everybody.create_task(each.run(), name=each.name) for each in self.everybody]
             yield
-        finally:
             for task in tasks:
                 task.cancel()
-            results = await asyncio.gather(*tasks, return_exceptions=True)
-        for result in results:
-            if isinstance(result, Exception):
-                raise result
+
+    async def all_connected(self, times: int, *, within: float = 120) -> None:
+        """Wait until everybody has been let in so many times."""
+        try:
+            await until(lambda: all(each.connections >= times for each in self.everybody), "all are in", within=within)
+        except AssertionError as late:
+            late.add_note("\n".join(each.state for each in self.everybody))
+            raise
 
     async def progress(self, count: int, *, within: float = 120) -> None:
         """Wait until so many messages are settled."""

@@ -126,4 +126,5 @@ def test_neither_spec_nor_state_can_be_changed_in_place() -> None:
 
 def test_what_a_newer_version_kept_is_passed_over() -> None:
     assert SessionState.from_json(b'{"status":"paused","from_the_future":1}').status is SessionStatus.PAUSED
+    assert SessionState.from_json(b'{"status":"from_the_future"}').status is SessionStatus.SLEEPING
     assert SessionSpec.from_json(b'{"title":"t","from_the_future":1}').title == "t"
