@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 COMING_BACK = frozenset({503, 502})
 
@@ -77,7 +77,7 @@ class Participant:
             except InvalidStatus as refusal:
                 if refusal.response.status_code not in COMING_BACK:
                     self.violations.append(f"{self.name}: the upgrade was refused: {refusal}")
-            except (OSError, TimeoutError, InvalidHandshake, EOFError):
+            except (OSError, TimeoutError, WebSocketException, EOFError):
                 pass
             await asyncio.sleep(self._rng.uniform(0.01, 0.1))
 
