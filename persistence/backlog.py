@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from persistence.record import Outcome, Rejected, Stored, Write
+from persistence.record import Fenced, Outcome, Rejected, Stored, Write
 
 Then = Callable[[Outcome], None]
 
@@ -110,7 +110,7 @@ class Backlog:
     def settle(self, outcomes: Sequence[Outcome]) -> list[tuple[Then, Outcome]]:
         """The batch in flight is decided: return whom to tell what, in order.
 
-        A write that joined another shares its fate: with a rejected one it is rejected, else it is Stored(0)."""
+        A write that joined another shares its fate: with one that came to nothing it did too, else it is Stored(0)."""
         entries, self._in_flight = self._in_flight, []
         owed: list[tuple[Then, Outcome]] = []
         for entry, outcome in zip(entries, outcomes, strict=True):
@@ -118,7 +118,7 @@ class Backlog:
             if entry.then is not None:
                 owed.append((entry.then, outcome))
             if entry.joined:
-                shared = outcome if isinstance(outcome, Rejected) else Stored(0)
+                shared = outcome if isinstance(outcome, Rejected | Fenced) else Stored(0)
                 owed.extend((then, shared) for then in entry.joined)
         return owed
 

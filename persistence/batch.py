@@ -7,18 +7,23 @@ performs the plan. The rules that make a conversation trustworthy live in this f
 - A cid is stored once. The same cid at the same seq is a retry whose first reply was lost: `Stored`, no second record.
   At a new seq it is `Duplicate`: a marker record takes the seq the writer had already given. Either way the rest of the
   write is applied, so that a batch tried again ends in the same state, whatever of it had been kept.
-- `delivered` only grows and never passes `last`. A mark names a record that exists.
+- `delivered` only grows and never passes `last`. A mark names a record that exists, or has been trimmed away.
+- Only the session's newest writer writes: any other's `fence` is not the head's.
+- A record that cannot be kept is dead: a marker record takes its seq, the record itself goes to the dead letters, and
+  the rest of the write is applied, so that the conversation moves on. Its cid is free: sent again it is another record.
 - A rejected write leaves no trace and harms no other.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from json import dumps
 from math import isnan
 
-from persistence.record import Duplicate, Outcome, Record, Rejected, Status, Stored, Write
+from persistence.record import Dead, Duplicate, Fenced, Outcome, Record, Rejected, Status, Stored, Write
 
-MARKER = "duplicate:"  # cids of marker records; nobody else may use them, or a marker could collide
+# Cids of marker records; nobody else may use them, or a marker could collide.
+DUPLICATE = "duplicate:"
+REJECTED = "rejected:"
 
 
 @dataclass(slots=True)
@@ -27,6 +32,7 @@ class Head:
 
     last_seq: int
     delivered: int
+    fence: int = 0
 
 
 @dataclass(slots=True)
@@ -40,26 +46,37 @@ class Plan:
     states: dict[str, bytes] = field(default_factory=dict)
     specs: dict[str, bytes] = field(default_factory=dict)
     checkpoints: dict[str, bytes] = field(default_factory=dict)  # b"" removes
+    dead: list[tuple[Record, str]] = field(default_factory=list)  # records for the dead letters, and why
 
 
-def plan(writes: Sequence[Write], heads: Mapping[str, Head], cids: Mapping[tuple[str, str], int]) -> Plan:
+def plan(
+    writes: Sequence[Write],
+    heads: Mapping[str, Head],
+    cids: Mapping[tuple[str, str], int],
+    poison: Mapping[int, str] | None = None,
+) -> Plan:
     """Decide every write in order. `heads` has all touched sessions that exist; `cids` the seq of every
     (session, cid) from `questions` that is stored. An adapter may leave out cids at seqs above the head if its own
-    uniqueness check would then fail the transaction, and plan again."""
+    uniqueness check would then fail the transaction, and plan again. `poison` names the writes, by their place in the
+    batch, that the database was found to refuse, and why."""
     result = Plan()
-    now = {session_id: Head(head.last_seq, head.delivered) for session_id, head in heads.items()}
+    now = {session_id: Head(head.last_seq, head.delivered, head.fence) for session_id, head in heads.items()}
     known = dict(cids)
-    for write in writes:
+    for place, write in enumerate(writes):
         session_id = write.session_id
         head = now.get(session_id)
-        outcome = Rejected("no such session") if head is None else _decide(write, head, known)
+        refused = poison.get(place) if poison else None
+        outcome = Rejected("no such session") if head is None else _decide(write, head, known, refused)
         result.outcomes.append(outcome)
-        if head is None or isinstance(outcome, Rejected):
+        if head is None or isinstance(outcome, Rejected | Fenced):
             continue
         record = write.append
         if record is not None and record.seq > head.last_seq:
             if isinstance(outcome, Duplicate):
-                record = marker(record, outcome.first)
+                record = duplicate_marker(record, outcome.first)
+            elif isinstance(outcome, Dead):
+                result.dead.append((buried(record), outcome.reason))
+                record = rejected_marker(record, outcome.reason)
             known[session_id, record.cid] = head.last_seq = record.seq
             result.rows.append(record)
             result.heads[session_id] = head
@@ -77,24 +94,30 @@ def plan(writes: Sequence[Write], heads: Mapping[str, Head], cids: Mapping[tuple
     return result
 
 
-def _decide(write: Write, head: Head, known: Mapping[tuple[str, str], int]) -> Outcome:
+def _decide(write: Write, head: Head, known: Mapping[tuple[str, str], int], poison: str | None) -> Outcome:
+    if write.fence is not None and write.fence != head.fence:
+        return Fenced()
     record = write.append
     if record is None:
-        return _misfit(write, head.last_seq) or Stored(0)
+        return _misfit(write, head.last_seq) or (Stored(0) if poison is None else Rejected(poison))
     seq = record.seq
     first = known.get((write.session_id, record.cid))
     if first == seq:
         return _misfit(write, head.last_seq) or Stored(seq)
-    if first is not None and known.get((write.session_id, f"{MARKER}{seq}")) == seq:
+    if first is not None and known.get((write.session_id, f"{DUPLICATE}{seq}")) == seq:
         return _misfit(write, head.last_seq) or Duplicate(first)
+    if known.get((write.session_id, f"{REJECTED}{seq}")) == seq:
+        return _misfit(write, head.last_seq) or Dead("the store refused it")
     if seq != head.last_seq + 1:
         return Rejected(f"seq {seq} does not follow {head.last_seq}")
     if record.session_id != write.session_id:
         return Rejected("record of another session")
-    if record.cid.startswith(MARKER):
+    if record.cid.startswith((DUPLICATE, REJECTED)):
         return Rejected("reserved cid")
     if not is_text(record.cid, record.role, record.type, record.status) or isnan(record.created_at):
-        return Rejected("record cannot be stored")
+        poison = poison or "it is not made of characters and times"
+    if poison is not None:
+        return _misfit(write, seq) or Dead(poison)
     return _misfit(write, seq) or (Stored(seq) if first is None else Duplicate(first))
 
 
@@ -113,33 +136,55 @@ def questions(writes: Iterable[Write], heads: Mapping[str, Head], *, retries_onl
     for write in writes:
         head = heads.get(write.session_id)
         record = write.append
-        if record is None or head is None or not is_text(record.cid):
+        if record is None or head is None:
             continue
         taken = record.seq <= head.last_seq
         if taken:
-            asked.add((write.session_id, f"{MARKER}{record.seq}"))
-        if taken or not retries_only:
+            asked.add((write.session_id, f"{DUPLICATE}{record.seq}"))
+            asked.add((write.session_id, f"{REJECTED}{record.seq}"))
+        if (taken or not retries_only) and is_text(record.cid):
             asked.add((write.session_id, record.cid))
     return asked
 
 
-def marker(record: Record, first: int) -> Record:
+def duplicate_marker(record: Record, first: int) -> Record:
     """What stands at `record.seq` because its cid was stored before, at `first`."""
-    return Record(
-        session_id=record.session_id,
-        seq=record.seq,
-        cid=f"{MARKER}{record.seq}",
-        role=record.role,
-        type="duplicate",
-        payload=dumps({"content": None, "metadata": {"cid": record.cid, "first": first}}).encode(),
-        created_at=record.created_at,
-        status=Status.DUPLICATE,
+    return _marker(record, DUPLICATE, Status.DUPLICATE, {"cid": record.cid, "first": first})
+
+
+def rejected_marker(record: Record, reason: str) -> Record:
+    """What stands at `record.seq` because the store would not take it."""
+    metadata = {"cid": _printable(record.cid), "type": _printable(record.type), "reason": reason}
+    return _marker(buried(record), REJECTED, Status.REJECTED, metadata)
+
+
+def _marker(record: Record, prefix: str, status: Status, metadata: Mapping[str, object]) -> Record:
+    payload = dumps({"content": None, "metadata": dict(metadata)}).encode()
+    return replace(record, cid=f"{prefix}{record.seq}", type=str(status), payload=payload, status=status)
+
+
+def buried(record: Record) -> Record:
+    """The record as a dead letter keeps it: what is no text is spelled out, what was never delivered will not be."""
+    return replace(
+        record,
+        cid=_printable(record.cid),
+        role=_printable(record.role),
+        type=_printable(record.type),
+        created_at=0.0 if isnan(record.created_at) else record.created_at,
+        status=Status.INTERRUPTED if record.status == Status.STORED else _printable(record.status),
     )
 
 
+def _printable(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode().replace("\0", "\\x00")
+
+
 def is_text(*values: str) -> bool:
-    """Whether a database can keep `values` as text: a lone surrogate from a careless parser is no character."""
+    """Whether any database can keep `values` as text: a lone surrogate from a careless parser is no character, and not
+    all keep a NUL."""
     for value in values:
+        if "\0" in value:
+            return False
         if not value.isascii():
             try:
                 value.encode()

@@ -13,6 +13,14 @@ class StoreFull(StoreUnavailable):
     """No room on the disk: senders are told `storage_full`; try again, it may heal."""
 
 
+class StoreBusy(StoreUnavailable):
+    """Nothing was kept, because somebody holds these sessions; without them the batch would go through."""
+
+    def __init__(self, message: str, session_ids: frozenset[str]) -> None:
+        super().__init__(message)
+        self.session_ids = session_ids
+
+
 class StoreBroken(StoreError):
     """A commit may or may not have reached the disk (I/O error on fsync): stop acknowledging and end the process."""
 

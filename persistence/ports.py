@@ -4,12 +4,16 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from persistence.record import Loaded, Outcome, Record, Session, Write
+from persistence.heard import Heard
+from persistence.record import DeadLetter, Loaded, Outcome, Record, Session, Write
 
 
 class MessageStore(Protocol):
     """Keeps sessions and their records. Every method may raise StoreUnavailable; nothing else leaves an adapter but
-    StoreBroken (from `commit`) and, from opening, an error that says what to do. Constructors do no I/O."""
+    StoreBroken (from `commit`) and, from opening, CannotOpen. Constructors do no I/O. `heard` may be set before
+    opening."""
+
+    heard: Heard
 
     async def __aenter__(self) -> Self:
         """Open and migrate."""
@@ -26,11 +30,16 @@ class MessageStore(Protocol):
     async def find(self, session_id: str) -> Session | None: ...
 
     async def load(self, session_id: str) -> Loaded | None:
-        """All that the session's one writer needs before it takes a message; None if there is no such session."""
+        """All that the session's one writer needs before it takes a message; None if there is no such session.
+
+        Makes the caller that writer: writes with an earlier `fence` are Fenced from here on."""
         ...
 
-    async def sessions(self, user_id: str | None = None) -> list[Session]:
-        """All sessions, or one user's, newest first."""
+    async def sessions(
+        self, user_id: str | None = None, *, after: str | None = None, limit: int | None = None
+    ) -> list[Session]:
+        """All sessions, or one user's, newest first: the first `limit` of those that come after the session `after`
+        (none if that is unknown)."""
         ...
 
     async def waiting(self) -> list[str]:
@@ -41,21 +50,58 @@ class MessageStore(Protocol):
         """Make all writes durable, in order, in one transaction; return one outcome each, in order.
 
         An appended record must have `seq = last + 1`, else its write is Rejected. A known (session, cid) at the same
-        seq is the same write again (its reply was lost): Stored. At a new seq it is Duplicate. A write that is rejected
-        harms no other write of the batch. Raises StoreUnavailable (nothing was kept, or the retry will find out),
+        seq is the same write again (its reply was lost): Stored. At a new seq it is Duplicate. A record that the store
+        cannot keep is Dead. A write whose `fence` is not the session's is Fenced. A write that comes to nothing harms
+        no other write of the batch. Raises StoreUnavailable (nothing was kept, or the retry will find out),
         StoreBroken.
         """
         ...
 
     async def messages(
-        self, session_id: str, *, after: int = 0, before: int | None = None, limit: int = 100
+        self,
+        session_id: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 100,
+        role: str | None = None,
+        type: str | None = None,
     ) -> list[Record]:
-        """Records with after < seq < before in seq order: the first `limit` after `after`, or, if only `before` is
-        given, the last `limit` before it. STORED records up to the session's `delivered` come out as DELIVERED."""
+        """Records with after < seq < before, of that role and type if given, in seq order: the first `limit` after
+        `after`, or, if only `before` is given, the last `limit` before it. STORED records up to the session's
+        `delivered` come out as DELIVERED."""
         ...
 
     async def by_cid(self, session_id: str, cid: str) -> Record | None: ...
 
+    def behind(self, session_id: str) -> bool:
+        """Whether records of the session are durable here, and not yet where they are to be kept in the end."""
+        ...
+
+    async def trim(
+        self, session_id: str, *, older_than: float | None, keep: int | None, below: int, limit: int = 1000
+    ) -> int:
+        """Remove the session's oldest records, at most `limit`, and return how many.
+
+        A record goes if it was created before `older_than`, or if more than `keep` come after it. Stops at the first
+        that stays, before seq `below`, and at one that awaits delivery or an answer. A seq is never given again."""
+        ...
+
     async def purge(self, session_id: str) -> None:
-        """Remove the session and all its records. An unknown id is fine."""
+        """Remove the session, all its records and dead letters. An unknown id is fine."""
+        ...
+
+    async def dead_letters(
+        self, session_id: str | None = None, *, after: int = 0, limit: int = 100
+    ) -> list[DeadLetter]:
+        """The first `limit` dead letters with a number above `after`, of one session or all, in order of number."""
+        ...
+
+    async def retry_dead_letter(self, number: int) -> Outcome | None:
+        """Try once more to store a dead letter in its place. Stored, or Duplicate if its cid was stored meanwhile: it
+        is no dead letter any more. Dead: it stays one. Rejected: its place is gone. None: there is no such letter."""
+        ...
+
+    async def drop_dead_letter(self, number: int) -> bool:
+        """Forget a dead letter; its marker stays. False: there is no such letter."""
         ...

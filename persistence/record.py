@@ -21,6 +21,7 @@ class Status(StrEnum):
     OPEN = "open"
     ANSWERED = "answered"
     DUPLICATE = "duplicate"
+    REJECTED = "rejected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Session:
     state: bytes = b"{}"
     last_seq: int = 0
     delivered: int = 0  # every STORED record up to this seq has reached the agent
+    first_seq: int = 1  # what was before it has been trimmed away
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class Write:
     state: bytes | None = None
     checkpoint: bytes | None = None  # the unfinished answer; overwritten each time, b"" removes it
     spec: bytes | None = None
+    fence: int | None = None  # the number `load` gave its writer; None is not checked, and not for a session's own
 
     @property
     def size(self) -> int:
@@ -93,13 +96,43 @@ class Duplicate:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
-    """The store will never take this write; nothing of it was kept."""
+class Spooled:
+    """The write is durable on this node, and the store will follow: `Heard.settled` tells what became of its record."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """The store will never take this record. It is among the dead letters; at its seq stands a marker of type
+    `rejected`. The rest of the write was kept."""
 
     reason: str
 
 
-Outcome = Stored | Duplicate | Rejected
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """Somebody else has loaded the session since this writer did; nothing of the write was kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The write does not fit what is stored; nothing of it was kept."""
+
+    reason: str
+
+
+Outcome = Stored | Spooled | Duplicate | Dead | Fenced | Rejected
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record that the store would not take, and why. `record.status` is what it will have if it is stored yet."""
+
+    number: int  # given by the store, never twice
+    record: Record
+    reason: str
+    buried_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +140,7 @@ class Loaded:
     """Everything a session's writer must know before it takes a message."""
 
     session: Session
+    fence: int  # for the writer's writes: from now on those with another number are refused
     checkpoint: bytes  # b"" when there is none
     cids: dict[str, int]  # the newest 10,000, oldest first
     waiting: list[Record]  # STORED and not delivered, in seq order

@@ -1,17 +1,42 @@
 """What every MessageStore promises. An adapter's test class inherits this and gives the `store` fixture."""
 
+import asyncio
 import json
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from persistence.heard import NobodyListens
 from persistence.ports import MessageStore
-from persistence.record import Duplicate, Record, Rejected, Session, Status, Stored, Write
+from persistence.record import Dead, Duplicate, Fenced, Loaded, Record, Rejected, Session, Status, Stored, Write
 from tests.support.records import said
 
 
 async def _open(store: MessageStore, *session_ids: str) -> None:
     for session_id in session_ids or ("s",):
         await store.create(Session(session_id, "ann", 1.0))
+
+
+def _poison(session_id: str, seq: int) -> Write:
+    """A record that no store takes, because its cid is no text."""
+    return Write(session_id, Record(session_id, seq, f"\ud800{seq}", "user", "message", b"{}", 1.0, Status.STORED))
+
+
+async def _everything(store: MessageStore) -> tuple[Loaded, list[Record]]:
+    loaded = await store.load("s")
+    assert loaded is not None
+    return replace(loaded, fence=0), await store.messages("s")
+
+
+class Ear(NobodyListens):
+    """Remembers which conversations grew."""
+
+    def __init__(self) -> None:
+        self.sessions: set[str] = set()
+
+    def grown(self, session_id: str) -> None:
+        self.sessions.add(session_id)
 
 
 class MessageStoreContract:
@@ -40,12 +65,12 @@ class MessageStoreContract:
     async def test_an_appended_record_comes_back_byte_for_byte(self, store: MessageStore) -> None:
         await _open(store)
         payload = '{"content":"gr\u00fc\u00dfe \U0001f642\\u0000","metadata":{}}'.encode()
-        record = Record("s", 1, "c\u00efd\x00", "user", "message", payload, 1.25, Status.STORED)
+        record = Record("s", 1, "c\u00efd", "user", "message", payload, 1.25, Status.STORED)
         assert await store.commit([Write("s", record)]) == [Stored(1)]
         assert await store.messages("s") == [record]
-        assert await store.by_cid("s", "c\u00efd\x00") == record
-        assert await store.by_cid("s", "c\u00efd") is None
-        assert await store.by_cid("t", "c\u00efd\x00") is None
+        assert await store.by_cid("s", "c\u00efd") == record
+        assert await store.by_cid("s", "c\u00efd\x00") is None
+        assert await store.by_cid("t", "c\u00efd") is None
         session = await store.find("s")
         assert session is not None
         assert session.last_seq == 1
@@ -72,15 +97,13 @@ class MessageStoreContract:
     @pytest.mark.parametrize(
         "record",
         [
-            Record("s", 1, "\ud800", "user", "message", b"{}", 1.0),
-            Record("s", 1, "c", "\udfff", "message", b"{}", 1.0),
-            Record("s", 1, "c", "user", "message", b"{}", float("nan")),
             Record("t", 1, "c", "user", "message", b"{}", 1.0),
             Record("s", 1, "duplicate:1", "user", "message", b"{}", 1.0),
+            Record("s", 1, "rejected:1", "user", "message", b"{}", 1.0),
         ],
-        ids=["cid is no text", "role is no text", "no time", "other session", "reserved cid"],
+        ids=["other session", "reserved for duplicates", "reserved for the rejected"],
     )
-    async def test_a_record_that_cannot_be_kept_is_rejected_alone(self, store: MessageStore, record: Record) -> None:
+    async def test_a_record_that_makes_no_sense_is_rejected_alone(self, store: MessageStore, record: Record) -> None:
         await _open(store, "s", "t")
         outcomes = await store.commit([said("t", 1), Write("s", record), said("s", 1)])
         assert [type(outcome) for outcome in outcomes] == [Stored, Rejected, Stored]
@@ -118,12 +141,11 @@ class MessageStoreContract:
             Write("s", marks=((1, Status.EXPIRED),)),
         ]
         first = await store.commit(batch)
-        before = await store.load("s"), await store.messages("s")
+        before = await _everything(store)
         assert first == [Stored(0), Stored(2), Duplicate(1), Stored(0), Stored(0)]
         assert await store.commit(batch) == first
-        assert (await store.load("s"), await store.messages("s")) == before
+        assert await _everything(store) == before
         assert await store.commit([*batch, said("s", 4)]) == [*first, Stored(4)]
-        assert before[0] is not None
         assert before[0].session.state == b"new"
 
     async def test_a_known_cid_at_a_new_seq_leaves_a_marker(self, store: MessageStore) -> None:
@@ -230,18 +252,191 @@ class MessageStoreContract:
         ids=str,
     )
     async def test_messages_are_read_in_windows(
-        self, store: MessageStore, window: dict[str, int], seqs: list[int]
+        self, store: MessageStore, window: dict[str, Any], seqs: list[int]
     ) -> None:
         await _open(store)
         await store.commit([said("s", seq) for seq in range(1, 7)])
         assert [record.seq for record in await store.messages("s", **window)] == seqs
         assert await store.messages("t", **window) == []
 
+    @pytest.mark.parametrize(
+        "record",
+        [
+            Record("s", 1, "\ud800", "user", "message", b"{}", 1.0, Status.STORED),
+            Record("s", 1, "c\x00", "user", "message", b"{}", 1.0, Status.STORED),
+            Record("s", 1, "c", "\udfff", "message", b"{}", 1.0, Status.STORED),
+            Record("s", 1, "c", "user", "message", b"{}", float("nan"), Status.STORED),
+        ],
+        ids=["cid is no text", "cid with NUL", "role is no text", "no time"],
+    )
+    async def test_a_record_that_cannot_be_kept_is_dead_and_its_conversation_goes_on(
+        self, store: MessageStore, record: Record
+    ) -> None:
+        await _open(store, "s", "t")
+        batch = [said("t", 1), Write("s", record, state=b"kept all the same"), said("s", 2)]
+        outcomes = await store.commit(batch)
+        assert [type(outcome) for outcome in outcomes] == [Stored, Dead, Stored]
+        marker, after = await store.messages("s")
+        assert (marker.seq, marker.cid, marker.type, marker.status) == (1, "rejected:1", "rejected", "rejected")
+        assert json.loads(marker.payload)["metadata"]["reason"] == outcomes[1].reason  # type: ignore[union-attr]
+        assert after.seq == 2
+        again = await store.commit(batch)  # the reply was lost
+        assert [type(outcome) for outcome in again] == [Stored, Dead, Stored]
+        (letter,) = await store.dead_letters()
+        assert (letter.record.session_id, letter.record.seq, letter.record.payload) == ("s", 1, b"{}")
+        assert letter.record.status == Status.INTERRUPTED
+        assert letter.buried_at > 0
+        loaded = await store.load("s")
+        assert loaded is not None
+        assert loaded.session.state == b"kept all the same"
+        assert list(loaded.cids.values()) == [2]
+        assert [waiting.seq for waiting in loaded.waiting] == [2]
+
+    async def test_dead_letters_are_listed_by_number_and_by_session(self, store: MessageStore) -> None:
+        await _open(store, "s", "t")
+        await store.commit([_poison("s", 1), _poison("t", 1), _poison("s", 2)])
+        first, second, third = await store.dead_letters()
+        assert first.number < second.number < third.number
+        assert [letter.record.session_id for letter in (first, second, third)] == ["s", "t", "s"]
+        assert await store.dead_letters("s") == [first, third]
+        assert await store.dead_letters(after=first.number, limit=1) == [second]
+        assert await store.dead_letters("nowhere") == []
+
+    async def test_a_dead_letter_that_can_be_kept_after_all_takes_its_place(self, store: MessageStore) -> None:
+        await _open(store)
+        await store.commit([_poison("s", 1), said("s", 2), Write("s", delivered=2)])
+        (letter,) = await store.dead_letters()
+        assert await store.retry_dead_letter(letter.number) == Stored(1)
+        assert await store.messages("s", limit=1) == [letter.record]
+        assert (await store.by_cid("s", letter.record.cid)) == letter.record
+        assert await store.dead_letters() == []
+        assert await store.retry_dead_letter(letter.number) is None
+
+    async def test_a_dead_letter_whose_cid_was_stored_meanwhile_is_only_forgotten(self, store: MessageStore) -> None:
+        await _open(store)
+        await store.commit([_poison("s", 1)])
+        (letter,) = await store.dead_letters()
+        await store.commit([said("s", 2, letter.record.cid)])
+        assert await store.retry_dead_letter(letter.number) == Duplicate(2)
+        assert [record.status for record in await store.messages("s")] == ["rejected", "stored"]
+        assert await store.dead_letters() == []
+
+    async def test_a_dead_letter_whose_place_was_trimmed_stays_one(self, store: MessageStore) -> None:
+        await _open(store)
+        await store.commit([_poison("s", 1), said("s", 2)])
+        await store.trim("s", older_than=None, keep=1, below=2)
+        (letter,) = await store.dead_letters()
+        assert isinstance(await store.retry_dead_letter(letter.number), Rejected)
+        assert await store.dead_letters() == [letter]
+
+    async def test_a_dropped_dead_letter_leaves_its_marker(self, store: MessageStore) -> None:
+        await _open(store)
+        await store.commit([_poison("s", 1)])
+        (letter,) = await store.dead_letters()
+        assert await store.drop_dead_letter(letter.number)
+        assert not await store.drop_dead_letter(letter.number)
+        assert await store.dead_letters() == []
+        assert [record.status for record in await store.messages("s")] == ["rejected"]
+
+    async def test_only_the_newest_writer_writes(self, store: MessageStore) -> None:
+        await _open(store, "s", "t")
+        old = await store.load("s")
+        assert old is not None
+        first = replace(said("s", 1), fence=old.fence)
+        assert await store.commit([first]) == [Stored(1)]
+        new = await store.load("s")
+        assert new is not None
+        assert new.fence > old.fence
+        late = replace(said("s", 2, "late"), fence=old.fence, state=b"late", delivered=1, marks=((1, "expired"),))
+        state = Write("s", state=b"late", fence=old.fence)
+        assert await store.commit([late, said("t", 1), state, first]) == [Fenced(), Stored(1), Fenced(), Fenced()]
+        assert await store.commit([replace(said("s", 2, "new"), fence=new.fence)]) == [Stored(2)]
+        assert [(record.cid, record.status) for record in await store.messages("s")] == [
+            ("c1", "stored"),
+            ("new", "stored"),
+        ]
+        assert (await store.find("s") or old.session).state == b"{}"
+
+    async def test_messages_are_chosen_by_role_and_type(self, store: MessageStore) -> None:
+        await _open(store)
+        for seq in range(1, 9):
+            role, kind = ("user", "message") if seq % 2 else ("assistant", "question" if seq % 4 else "message")
+            await store.commit([Write("s", Record("s", seq, f"c{seq}", role, kind, b"{}", 1.0))])
+        assert [record.seq for record in await store.messages("s", role="user", limit=2)] == [1, 3]
+        assert [record.seq for record in await store.messages("s", type="message", after=3)] == [4, 5, 7, 8]
+        assert [record.seq for record in await store.messages("s", role="assistant", type="message")] == [4, 8]
+        assert [record.seq for record in await store.messages("s", role="user", before=7, limit=2)] == [3, 5]
+        assert await store.messages("s", role="nobody") == []
+
+    async def test_sessions_are_listed_in_pages(self, store: MessageStore) -> None:
+        for number in range(5):
+            await store.create(Session(f"s{number}", "ann" if number % 2 else "bob", 1.0))
+        assert [session.id for session in await store.sessions(limit=2)] == ["s4", "s3"]
+        assert [session.id for session in await store.sessions(after="s3", limit=2)] == ["s2", "s1"]
+        assert [session.id for session in await store.sessions("bob", after="s3")] == ["s2", "s0"]
+        assert await store.sessions(after="s0") == []
+        assert await store.sessions(after="nowhere") == []
+
+    @pytest.mark.parametrize(
+        ("asked", "left"),
+        [
+            ({"keep": 2}, [5, 6]),
+            ({"older_than": 3.5}, [4, 5, 6]),
+            ({"keep": 4, "older_than": 4.5}, [5, 6]),
+            ({"keep": 5, "older_than": 2.5}, [3, 4, 5, 6]),
+            ({"keep": 2, "below": 3}, [3, 4, 5, 6]),
+            ({"keep": 2, "limit": 1}, [2, 3, 4, 5, 6]),
+            ({"keep": 0}, []),
+            ({}, [1, 2, 3, 4, 5, 6]),
+        ],
+        ids=str,
+    )
+    async def test_the_oldest_records_are_trimmed(
+        self, store: MessageStore, asked: dict[str, Any], left: list[int]
+    ) -> None:
+        await _open(store, "s", "t")
+        for seq in range(1, 7):
+            record = Record("s", seq, f"c{seq}", "user", "message", b"{}", float(seq))
+            await store.commit([Write("s", record), said("t", seq)])
+        assert await store.trim("s", **{"older_than": None, "keep": None, "below": 100, **asked}) == 6 - len(left)
+        assert [record.seq for record in await store.messages("s")] == left
+        session = await store.find("s")
+        assert session is not None
+        assert (session.first_seq, session.last_seq) == (7 - len(left), 6)
+        assert len(await store.messages("t")) == 6
+        assert await store.commit([said("s", 7), Write("s", marks=((1, "expired"),))]) == [Stored(7), Stored(0)]
+        loaded = await store.load("s")
+        assert loaded is not None
+        assert list(loaded.cids.values()) == [*left, 7]
+
+    async def test_what_somebody_waits_for_is_not_trimmed(self, store: MessageStore) -> None:
+        await _open(store)
+        asked = Record("s", 2, "q", "assistant", "question", b"{}", 1.0, Status.OPEN)
+        await store.commit([said("s", 1), Write("s", asked), said("s", 3), Write("s", delivered=1)])
+        assert await store.trim("s", older_than=9.0, keep=0, below=9) == 1
+        await store.commit([Write("s", marks=((2, "answered"),))])
+        assert await store.trim("s", older_than=9.0, keep=0, below=9) == 1
+        assert [record.seq for record in await store.messages("s")] == [3]
+        assert await store.trim("nowhere", older_than=9.0, keep=0, below=9) == 0
+
+    async def test_who_listens_hears_which_conversations_grew(self, store: MessageStore) -> None:
+        heard = Ear()
+        store.heard = heard
+        await _open(store, "s", "t", "u")
+        await store.commit([said("s", 1), said("s", 2), Write("u", state=b"x"), said("t", 1), said("u", 9)])
+        async with asyncio.timeout(30):
+            while heard.sessions < {"s", "t"}:  # noqa: ASYNC110 - a listener cannot be waited for
+                await asyncio.sleep(0.001)
+        assert heard.sessions == {"s", "t"}
+
     async def test_a_purged_session_is_gone_and_its_id_is_free(self, store: MessageStore) -> None:
         await _open(store, "s", "t")
-        await store.commit([said("s", 1), Write("s", checkpoint=b"part"), said("t", 1)])
+        await store.commit(
+            [said("s", 1), Write("s", checkpoint=b"part"), said("t", 1), _poison("s", 2), _poison("t", 2)]
+        )
         await store.purge("s")
         await store.purge("s")
+        assert [letter.record.session_id for letter in await store.dead_letters()] == ["t"]
         assert await store.find("s") is None
         assert await store.load("s") is None
         assert await store.messages("s") == []
@@ -250,4 +445,4 @@ class MessageStoreContract:
         loaded = await store.load("s")
         assert loaded is not None
         assert (loaded.session.last_seq, loaded.checkpoint, loaded.cids) == (0, b"", {})
-        assert [record.seq for record in await store.messages("t")] == [1]
+        assert [record.seq for record in await store.messages("t")] == [1, 2]

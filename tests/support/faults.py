@@ -7,8 +7,9 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from persistence.errors import StoreBroken, StoreFull, StoreUnavailable
+from persistence.heard import Heard
 from persistence.ports import MessageStore
-from persistence.record import Loaded, Outcome, Record, Session, Write
+from persistence.record import DeadLetter, Loaded, Outcome, Record, Session, Write
 
 T = TypeVar("T")
 
@@ -32,6 +33,14 @@ class FlakyStore:
         self.gate = asyncio.Event()
         self.gate.set()
         self.calls = 0
+
+    @property
+    def heard(self) -> Heard:
+        return self.inner.heard
+
+    @heard.setter
+    def heard(self, heard: Heard) -> None:
+        self.inner.heard = heard
 
     async def _call(self, do: Callable[[], Awaitable[T]]) -> T:
         self.calls += 1
@@ -68,8 +77,10 @@ class FlakyStore:
     async def load(self, session_id: str) -> Loaded | None:
         return await self._call(lambda: self.inner.load(session_id))
 
-    async def sessions(self, user_id: str | None = None) -> list[Session]:
-        return await self._call(lambda: self.inner.sessions(user_id))
+    async def sessions(
+        self, user_id: str | None = None, *, after: str | None = None, limit: int | None = None
+    ) -> list[Session]:
+        return await self._call(lambda: self.inner.sessions(user_id, after=after, limit=limit))
 
     async def waiting(self) -> list[str]:
         return await self._call(self.inner.waiting)
@@ -78,12 +89,42 @@ class FlakyStore:
         return await self._call(lambda: self.inner.commit(writes))
 
     async def messages(
-        self, session_id: str, *, after: int = 0, before: int | None = None, limit: int = 100
+        self,
+        session_id: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 100,
+        role: str | None = None,
+        type: str | None = None,
     ) -> list[Record]:
-        return await self._call(lambda: self.inner.messages(session_id, after=after, before=before, limit=limit))
+        return await self._call(
+            lambda: self.inner.messages(session_id, after=after, before=before, limit=limit, role=role, type=type)
+        )
 
     async def by_cid(self, session_id: str, cid: str) -> Record | None:
         return await self._call(lambda: self.inner.by_cid(session_id, cid))
 
+    def behind(self, session_id: str) -> bool:
+        return self.inner.behind(session_id)
+
+    async def trim(
+        self, session_id: str, *, older_than: float | None, keep: int | None, below: int, limit: int = 1000
+    ) -> int:
+        return await self._call(
+            lambda: self.inner.trim(session_id, older_than=older_than, keep=keep, below=below, limit=limit)
+        )
+
     async def purge(self, session_id: str) -> None:
         await self._call(lambda: self.inner.purge(session_id))
+
+    async def dead_letters(
+        self, session_id: str | None = None, *, after: int = 0, limit: int = 100
+    ) -> list[DeadLetter]:
+        return await self._call(lambda: self.inner.dead_letters(session_id, after=after, limit=limit))
+
+    async def retry_dead_letter(self, number: int) -> Outcome | None:
+        return await self._call(lambda: self.inner.retry_dead_letter(number))
+
+    async def drop_dead_letter(self, number: int) -> bool:
+        return await self._call(lambda: self.inner.drop_dead_letter(number))
