@@ -1,11 +1,13 @@
 """Fixtures that three or more files use."""
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.postgres import PostgresServer, create_database, drop_database
 from tests.support.virtual_time import VirtualTimeLoop
 
 # On a busy machine, how long an example takes says nothing. The same examples each time: a run that fails, fails again.
@@ -20,3 +22,21 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     if request.node.get_closest_marker("virtual_time"):
         return "asyncio", {"loop_factory": VirtualTimeLoop}
     return "asyncio", {"use_uvloop": True}
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A server of the test run's own. Whoever stops it starts it again."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A fresh, empty database: on the server HOLDFAST_TEST_POSTGRES_URL names, or on the test run's own."""
+    server_url = os.environ.get("HOLDFAST_TEST_POSTGRES_URL")
+    if server_url is None:
+        server_url = request.getfixturevalue("postgres_server").url()
+    url = create_database(server_url)
+    yield url
+    drop_database(server_url, url)

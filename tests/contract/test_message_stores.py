@@ -2,14 +2,19 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from persistence.ports import MessageStore
+from persistence.stores.http import HttpStore
 from persistence.stores.memory import MemoryStore
+from persistence.stores.postgres import PostgresStore
 from persistence.stores.sqlite import SqliteStore
 from tests.contract.message_store import MessageStoreContract
+from tests.contract.settling import Settling
 from tests.support.faults import FlakyStore
+from tests.support.sink import TOKEN, SinkProcess
 
 
 class TestMemoryStore(MessageStoreContract):
@@ -26,8 +31,33 @@ class TestSqliteStore(MessageStoreContract):
             yield store
 
 
+class TestPostgresStore(MessageStoreContract):
+    @pytest.fixture
+    async def store(self, postgres_url: str) -> AsyncIterator[MessageStore]:
+        async with PostgresStore(postgres_url) as store:
+            yield store
+
+
 class TestFlakyStoreWithoutFaults(MessageStoreContract):
     @pytest.fixture
     async def store(self) -> AsyncIterator[MessageStore]:
         async with FlakyStore(MemoryStore()) as store:
             yield store
+
+
+@pytest.fixture(scope="module")
+async def sink() -> AsyncIterator[SinkProcess]:
+    async with SinkProcess() as sink:
+        yield sink
+
+
+class TestHttpStore(MessageStoreContract):
+    @pytest.fixture
+    async def store(self, tmp_path: Path, sink: SinkProcess) -> AsyncIterator[MessageStore]:
+        await sink.forget()
+        async with HttpStore(sink.url, TOKEN, tmp_path / "spool.db", rng=Random(1)) as store:
+            yield Settling(store)
+
+    async def test_the_newest_10000_cids_are_loaded_oldest_first(self, store: MessageStore) -> None:
+        assert isinstance(store, Settling)  # without it nobody waits until so many are posted: the index has them
+        await super().test_the_newest_10000_cids_are_loaded_oldest_first(store.inner)

@@ -1,0 +1,30 @@
+"""A record as everybody outside reads it: on the sockets, in the API and at an HTTP sink. Pure."""
+
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+
+def content_of(payload: dict[str, Any]) -> Any:
+    """A permission or a question, and their answers, have no `content` of their own: it is the frame without its
+    envelope.
+    """
+    if "content" in payload:
+        return payload["content"]
+    return {key: value for key, value in payload.items() if key not in ("type", "cid", "metadata")}
+
+
+def metadata_of(payload: dict[str, Any]) -> dict[str, Any]:
+    metadata = payload.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def iso(seconds: float) -> str:
+    """Seconds since 1970 in UTC, to the millisecond."""
+    whole, micros = divmod(round(seconds * 1_000_000), 1_000_000)
+    return f"{_iso_second(whole)}.{micros // 1000:03d}Z"
+
+
+@lru_cache(maxsize=64)
+def _iso_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -1,0 +1,72 @@
+"""What PostgreSQL's errors mean to Holdfast. Nothing of the driver's leaves the adapter: it leaves as one of these."""
+
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import asyncpg
+
+from persistence.errors import CannotOpen, StoreFull, StoreUnavailable
+
+# ValueError: an address, or a part of one, that the driver cannot read.
+DRIVER_ERRORS = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    TimeoutError,
+    ValueError,
+)
+NOT_AS_BELIEVED = "HF001"  # raised by our own function all_as_believed
+DISK_FULL = "53100"
+LOCKED = ("55P03", "40P01")  # somebody held a lock for too long, or waited for us while we waited for them
+# The data are wrong, or too much, or a constraint or a trigger would not have them: it will be no better next time.
+REFUSALS = ("21", "22", "23", "44", "54", "P0")
+CANNOT_OPEN = {
+    "28": "Check the user and the password in HOLDFAST_STORE, and the server's pg_hba.conf",
+    "3D": "Create the database, or check its name in HOLDFAST_STORE",
+    "42": "Run `holdfast migrate` as the owner of the tables; deploy/postgres-roles.sql has the gateway's rights",
+}
+
+
+def sqlstate(error: BaseException) -> str:
+    """PostgreSQL's own number of the error; empty if it is none of its."""
+    return str(getattr(error, "sqlstate", None) or "")
+
+
+def refuses(error: BaseException) -> bool:
+    """Whether the database will never take what it was given, while it would take something else."""
+    return sqlstate(error).startswith(REFUSALS)
+
+
+def reason(error: BaseException) -> str:
+    """The error in one line. PostgreSQL's own never holds a password; its detail may hold a row, and is left out."""
+    return f"{error}".partition("\n")[0] or type(error).__name__
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Turn what the driver raises into StoreUnavailable or StoreFull, named after `what`."""
+    try:
+        yield
+    except DRIVER_ERRORS as error:
+        kind = StoreFull if sqlstate(error) == DISK_FULL else StoreUnavailable
+        raise kind(f"{what}: {reason(error)}") from error
+
+
+def cannot_open(where: str, error: BaseException) -> CannotOpen | None:
+    """What to tell an operator whose database cannot be used until somebody changes something; None if the error may
+    heal by itself."""
+    advice = CANNOT_OPEN.get(sqlstate(error)[:2])
+    match error:
+        case ssl.SSLCertVerificationError():
+            advice = "Check sslrootcert in HOLDFAST_STORE, and that the certificate names the host"
+        case ConnectionError() if "SSL" in str(error):
+            advice = "Switch TLS on in the server, or check sslmode in HOLDFAST_STORE"
+        case asyncpg.ClientConfigurationError():
+            advice = "Check HOLDFAST_STORE"
+        case ValueError():  # not in the driver's words: they may quote a password
+            return CannotOpen(
+                "HOLDFAST_STORE cannot be read. Write / ? # @ and % in the password as %2F %3F %23 %40 and %25"
+            )
+    return CannotOpen(f"cannot use the database {where}: {reason(error)}. {advice}") if advice else None
