@@ -6,7 +6,8 @@ the line when its outcomes are known. The next batch is what has arrived meanwhi
 
 A write that appends nothing joins the session's last waiting write, if there is one: newest state and checkpoint win,
 `delivered` only grows, the newest mark per record wins. Nothing is reordered, because it joins the last. So a session
-that streams an answer into a store that is away holds one checkpoint, not a thousand.
+that streams an answer into a store that is away holds one checkpoint, not a thousand. Writes of two writers of the
+session (`fence`) are never joined: the store refuses the one and keeps the other.
 
 What never happens: two writes of a session in another order than they came; a write that is lost or stored by halves;
 a refusal of a write that the caller said cannot be refused.
@@ -16,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from persistence.record import Fenced, Outcome, Rejected, Stored, Write
+from persistence.record import Fenced, Outcome, Rejected, Spooled, Stored, Write
 
 Then = Callable[[Outcome], None]
 
@@ -70,7 +71,7 @@ class Backlog:
         """Take the write, or return False: it is not taken and `then` will never run."""
         if write.append is None:
             last = self._last.get(write.session_id)
-            if last is not None:
+            if last is not None and last.write.fence == write.fence:
                 self._join(last, write, then)
                 return True
         size = write.size
@@ -110,7 +111,7 @@ class Backlog:
     def settle(self, outcomes: Sequence[Outcome]) -> list[tuple[Then, Outcome]]:
         """The batch in flight is decided: return whom to tell what, in order.
 
-        A write that joined another shares its fate: with one that came to nothing it did too, else it is Stored(0)."""
+        A write that joined another shares its fate: with one that came to nothing it did too, else it is durable."""
         entries, self._in_flight = self._in_flight, []
         owed: list[tuple[Then, Outcome]] = []
         for entry, outcome in zip(entries, outcomes, strict=True):
@@ -118,7 +119,7 @@ class Backlog:
             if entry.then is not None:
                 owed.append((entry.then, outcome))
             if entry.joined:
-                shared = outcome if isinstance(outcome, Rejected | Fenced) else Stored(0)
+                shared = _shared(outcome)
                 owed.extend((then, shared) for then in entry.joined)
         return owed
 
@@ -128,6 +129,16 @@ class Backlog:
         for entry in (*self._in_flight, *self._waiting):
             counts[entry.write.session_id] = counts.get(entry.write.session_id, 0) + 1
         return counts
+
+
+def _shared(outcome: Outcome) -> Outcome:
+    """What becomes of a write without a record that joined another."""
+    match outcome:
+        case Rejected() | Fenced():
+            return outcome
+        case Spooled():
+            return Spooled(0)
+    return Stored(0)
 
 
 def merged(earlier: Write, later: Write) -> Write:

@@ -8,11 +8,11 @@ from typing import Self
 
 import structlog
 
-from persistence import backoff
+from persistence import backoff, crash_points
 from persistence.backlog import Backlog, QueueLimits, Then
 from persistence.errors import StoreFull, StoreUnavailable
 from persistence.ports import MessageStore
-from persistence.record import Outcome, Write
+from persistence.record import Dead, Outcome, Write
 
 log = structlog.stdlib.get_logger()
 
@@ -37,11 +37,13 @@ class PersistenceQueue:
         rng: Random,
         *,
         on_death: Callable[[BaseException], None] | None = None,
+        on_commit: Callable[[int, float], None] | None = None,
     ) -> None:
         self._store = store
         self._limits = limits
         self._rng = rng
         self._on_death = on_death
+        self.on_commit = on_commit  # told the size of each batch that was kept, and how many seconds that took
         self._backlog = Backlog(limits)
         self._arrived = asyncio.Event()
         self._settled = asyncio.Event()  # nothing waits, or nothing will ever move again
@@ -50,6 +52,7 @@ class PersistenceQueue:
         self.failing: str | None = None  # why nothing is stored at the moment
         self.refused = 0
         self.retries = 0
+        self.dead = 0  # records that went to the dead letters at once
         self.commits = 0
         self.committed_writes = 0
         self.batch_sizes: dict[int, int] = {}  # how many batches had at most so many writes (1, 2, 4, 8, ...)
@@ -107,6 +110,7 @@ class PersistenceQueue:
             "oldest_age_seconds": self.oldest_age(self._loop.time()) if self._task else 0.0,
             "refused": self.refused,
             "retries": self.retries,
+            "dead": self.dead,
             "commits": self.commits,
             "committed_writes": self.committed_writes,
             "coalesced": self.coalesced,
@@ -149,13 +153,19 @@ class PersistenceQueue:
             await self._arrived.wait()
             self._arrived.clear()
             while batch := self._backlog.take():
-                self._tell(await self._commit(batch))
+                crash_points.reached("queue.taken")
+                outcomes = await self._commit(batch)
+                # From the store's answer to here nothing is awaited: who was told Spooled hears the rest later.
+                crash_points.reached("queue.committed")
+                self._tell(outcomes)
+                crash_points.reached("queue.told")
             self._settled.set()
 
     async def _commit(self, batch: list[Write]) -> list[Outcome]:
         attempt = 0
         began = said = self._loop.time()
         while True:
+            asked = self._loop.time()
             try:
                 outcomes = await self._store.commit(batch)
                 break
@@ -174,6 +184,9 @@ class PersistenceQueue:
             log.info("queue.store_recovered", attempts=attempt, seconds=self._loop.time() - began)
         self.commits += 1
         self.committed_writes += len(batch)
+        self.dead += sum(isinstance(outcome, Dead) for outcome in outcomes)
+        if self.on_commit is not None:
+            self.on_commit(len(batch), self._loop.time() - asked)
         bound = 1 << (len(batch) - 1).bit_length()
         self.batch_sizes[bound] = self.batch_sizes.get(bound, 0) + 1
         return outcomes

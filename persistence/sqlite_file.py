@@ -90,9 +90,13 @@ class SqliteFile:
             self._writer.later(self._checkpoint)
         return result
 
-    def _checkpoint(self, db: sqlite3.Connection) -> None:
+    async def give_back_log(self) -> None:
+        """Empty the log, and give its room on the disk back, if nobody reads at the moment."""
+        await self._writer.run("checkpoint", lambda db: self._checkpoint(db, "TRUNCATE"))
+
+    def _checkpoint(self, db: sqlite3.Connection, mode: str = "PASSIVE") -> None:
         try:
-            db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            db.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
         except sqlite3.Error as error:
             if primary_code(error) not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 self._broken = StoreBroken(f"checkpoint of {self._path}: {error}")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from persistence.backlog import Backlog, QueueLimits
-from persistence.record import Outcome, Rejected, Stored, Write
+from persistence.record import Outcome, Rejected, Spooled, Stored, Write
 from tests.support.records import said
 
 LIMITS = QueueLimits(max_writes=6, max_bytes=3_000, batch_writes=3, batch_bytes=1_200)
@@ -165,6 +165,25 @@ def test_who_joined_a_rejected_write_is_told_so() -> None:
         then(outcome)
     assert told == [("append", Rejected("no")), ("state", Rejected("no"))]
     assert backlog.coalesced == 2
+
+
+def test_who_joined_a_spooled_write_is_spooled_too() -> None:
+    backlog = Backlog(LIMITS)
+    told: list[Outcome] = []
+    backlog.offer(said("a", 1), told.append, now=0.0, refusable=True)
+    backlog.offer(Write("a", state=b"1"), told.append, now=0.0, refusable=True)
+    backlog.take()
+    for then, outcome in backlog.settle([Spooled(1)]):
+        then(outcome)
+    assert told == [Spooled(1), Spooled(0)]
+
+
+def test_writes_of_two_writers_are_not_joined() -> None:
+    """The store refuses the older writer's, and must keep the newer's."""
+    backlog = Backlog(LIMITS)
+    for fence in (1, 1, 2, None):
+        backlog.offer(Write("a", state=b"%d" % (fence or 0), fence=fence), None, now=0.0, refusable=True)
+    assert [write.fence for write in backlog.take()] == [1, 2, None]
 
 
 def test_a_write_larger_than_a_batch_goes_alone() -> None:

@@ -7,10 +7,11 @@ from random import Random
 
 import pytest
 
+from persistence import crash_points
 from persistence.backlog import QueueLimits
 from persistence.errors import StoreBroken
 from persistence.queue import PersistenceQueue
-from persistence.record import Outcome, Session, Stored, Write
+from persistence.record import Outcome, Record, Session, Stored, Write
 from persistence.stores.memory import MemoryStore
 from tests.support.faults import Fault, FlakyStore
 from tests.support.records import said
@@ -250,6 +251,28 @@ async def test_a_cancelled_owner_is_cancelled_and_the_queue_ends(store: FlakySto
         await owner
     assert not queue.alive
     assert [task.get_name() for task in asyncio.all_tasks() if task.get_name() == "persistence-queue"] == []
+
+
+async def test_each_batch_that_is_kept_is_measured(store: FlakyStore) -> None:
+    seen: list[tuple[int, float]] = []
+    poison = Record("a", 2, "\ud800", "user", "message", b"{}", 1.0)
+    store.faults = {1: Fault.AWAY}
+    async with PersistenceQueue(store, LIMITS, Random(1), on_commit=lambda *args: seen.append(args)) as queue:
+        for write in (said("a", 1), Write("a", poison), said("b", 1)):
+            queue.put(write)
+        await queue.flush(9)
+        assert queue.stats()["dead"] == 1
+    assert seen == [(3, 0.0)]  # without what it took until the store was back
+
+
+async def test_the_places_where_it_may_die_are_passed_in_order(
+    queue: PersistenceQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed: list[str] = []
+    monkeypatch.setattr(crash_points, "reached", passed.append)
+    queue.put(said("a", 1), lambda _: passed.append("told"))
+    await queue.flush(1)
+    assert passed == ["queue.taken", "queue.committed", "told", "queue.told"]
 
 
 async def test_an_unused_queue_has_numbers_and_refuses(store: FlakyStore) -> None:

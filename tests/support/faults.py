@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from types import TracebackType
 from typing import Self, TypeVar
@@ -24,12 +25,16 @@ class Fault(Enum):
 
 class FlakyStore:
     """Another store, with faults: call number n (from 1; opening and closing do not count) fails as `faults[n]` says,
-    every other call as `outage` says while it is set. While `gate` is clear, calls wait before they do anything."""
+    every other call as `outage` says while it is set. While `gate` is clear, calls wait before they do anything.
+    While `held` is set, what it has can be read, and nothing is committed. Records whose payload contains `poison` are
+    never taken."""
 
     def __init__(self, inner: MessageStore, faults: Mapping[int, Fault] | None = None) -> None:
         self.inner = inner
         self.faults = dict(faults or {})
         self.outage: Fault | None = None
+        self.held = False
+        self.poison: bytes | None = None
         self.gate = asyncio.Event()
         self.gate.set()
         self.calls = 0
@@ -86,7 +91,18 @@ class FlakyStore:
         return await self._call(self.inner.waiting)
 
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
-        return await self._call(lambda: self.inner.commit(writes))
+        return await self._call(lambda: self._commit(writes))
+
+    async def _commit(self, writes: Sequence[Write]) -> list[Outcome]:
+        if self.held:
+            raise StoreUnavailable("injected: held")
+        return await self.inner.commit([self._spoilt(write) for write in writes])
+
+    def _spoilt(self, write: Write) -> Write:
+        record = write.append
+        if self.poison is None or record is None or self.poison not in record.payload:
+            return write
+        return replace(write, append=replace(record, role=f"{record.role}\0"))
 
     async def messages(
         self,
