@@ -50,6 +50,8 @@ BURY = """INSERT INTO dead_letters (session_no, seq, cid, role, type, payload, c
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 LETTERS = """SELECT d.no, s.id, d.seq, d.cid, d.role, d.type, d.payload, d.created_at, d.status, d.reason, d.buried_at
     FROM dead_letters d JOIN sessions s ON s.no = d.session_no"""
+REPLACE = """UPDATE messages SET cid = ?, role = ?, type = ?, payload = ?, created_at = ?, status = ?
+    WHERE session_no = (SELECT no FROM sessions WHERE id = ?) AND seq = ?"""
 # The first record that stays, in seq order: what is before it may go.
 STAYS = """SELECT m.seq FROM messages m JOIN sessions s ON s.no = m.session_no WHERE s.no = ?1 AND m.seq < ?5
     AND (m.seq >= ?2 OR m.status = 'open' OR (m.status = 'stored' AND m.seq > s.delivered)
@@ -142,14 +144,14 @@ class SqliteStore:
         )
 
     async def purge(self, session_id: str) -> None:
-        await self._file.write("purge", lambda db: _purge(db, session_id))
+        await self._file.write("purge", lambda db: purge_session(db, session_id))
 
     async def dead_letters(
         self, session_id: str | None = None, *, after: int = 0, limit: int = 100
     ) -> list[DeadLetter]:
         where, values = ("", ()) if session_id is None else ("AND s.id = ?", (session_id,))
         sql = f"{LETTERS} WHERE d.no > ? {where} ORDER BY d.no LIMIT ?"
-        return await self._file.read("dead letters", lambda db: _letters(db, sql, (after, *values, max(limit, 0))))
+        return await self._file.read("dead letters", lambda db: letters(db, sql, (after, *values, max(limit, 0))))
 
     async def retry_dead_letter(self, number: int) -> Outcome | None:
         return await self._file.write("retry", lambda db: transaction(db, lambda db: _retry(db, number)))
@@ -275,12 +277,12 @@ def _trim(db: sqlite3.Connection, session_id: str, stays: tuple[Any, ...], limit
     return gone
 
 
-def _purge(db: sqlite3.Connection, session_id: str) -> None:
+def purge_session(db: sqlite3.Connection, session_id: str) -> None:
     if is_text(session_id):
         db.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
 
 
-def _letters(db: sqlite3.Connection, sql: str, values: Sequence[Any]) -> list[DeadLetter]:
+def letters(db: sqlite3.Connection, sql: str, values: Sequence[Any]) -> list[DeadLetter]:
     return [
         DeadLetter(number, Record(*record), reason, buried_at)
         for number, *record, reason, buried_at in db.execute(sql, values)
@@ -288,23 +290,31 @@ def _letters(db: sqlite3.Connection, sql: str, values: Sequence[Any]) -> list[De
 
 
 def _retry(db: sqlite3.Connection, number: int) -> Outcome | None:
-    found = _letters(db, f"{LETTERS} WHERE d.no = ?", (number,))
+    found = letters(db, f"{LETTERS} WHERE d.no = ?", (number,))
     if not found:
         return None
     record = found[0].record
+    outcome = prospect(db, record)
+    if isinstance(outcome, Stored):
+        try:
+            replace_record(db, record)
+        except sqlite3.DataError as error:
+            return Dead(str(error))
+    if not isinstance(outcome, Rejected):
+        db.execute("DELETE FROM dead_letters WHERE no = ?", (number,))
+    return outcome
+
+
+def prospect(db: sqlite3.Connection, record: Record) -> Outcome:
+    """What putting the dead record into its place would come to: Stored, Duplicate or Rejected."""
     (no,) = db.execute("SELECT no FROM sessions WHERE id = ?", (record.session_id,)).fetchone()
     if db.execute(KNOWN, (no, f"{REJECTED}{record.seq}")).fetchone() != (record.seq,):
         return Rejected("its place in the conversation is gone")
-    outcome: Outcome = Stored(record.seq)
-    if first := db.execute(KNOWN, (no, record.cid)).fetchone():
-        outcome = Duplicate(first[0])
-    else:
-        values = (record.cid, record.role, record.type, record.payload, record.created_at, record.status)
-        replaced = """UPDATE messages SET cid = ?, role = ?, type = ?, payload = ?, created_at = ?, status = ?
-            WHERE session_no = ? AND seq = ?"""
-        try:
-            db.execute(replaced, (*values, no, record.seq))
-        except sqlite3.DataError as error:
-            return Dead(str(error))
-    db.execute("DELETE FROM dead_letters WHERE no = ?", (number,))
-    return outcome
+    first = db.execute(KNOWN, (no, record.cid)).fetchone()
+    return Duplicate(first[0]) if first else Stored(record.seq)
+
+
+def replace_record(db: sqlite3.Connection, record: Record) -> None:
+    """Let `record` stand at its seq, whatever stood there."""
+    values = (record.cid, record.role, record.type, record.payload, record.created_at, str(record.status))
+    db.execute(REPLACE, (*values, record.session_id, record.seq))

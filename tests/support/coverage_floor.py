@@ -12,9 +12,15 @@ from coverage.exceptions import NoDataError
 
 ROOT = Path(__file__).parents[2]
 CORES = (
+    "persistence/answer.py",
     "persistence/backlog.py",
     "persistence/batch.py",
     "persistence/backoff.py",
+    "persistence/following.py",
+    "persistence/spool_rows.py",
+    "persistence/tails.py",
+    "persistence/courier.py",
+    "persistence/reading.py",
     "sandbox/framing.py",
     "sandbox/stream.py",
     "sandbox/wire.py",
@@ -25,6 +31,7 @@ CORES = (
     "gateway/session/debts.py",
     "gateway/session/order.py",
     "gateway/session/patience.py",
+    "gateway/session/stages.py",
     "gateway/session/state.py",
     "gateway/session/description.py",
     "gateway/session/transcript/chat.py",

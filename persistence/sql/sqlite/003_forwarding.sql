@@ -1,0 +1,18 @@
+-- For a store that passes its records on (the HTTP sink). A table of its own: the plain store never touches it, and a
+-- column of `sessions` with an index over `forwarded < last_seq` would change with every record stored.
+CREATE TABLE forwarded (
+    session_no INTEGER PRIMARY KEY REFERENCES sessions (no) ON DELETE CASCADE,
+    seq INTEGER NOT NULL
+) STRICT;
+
+-- How often an id was purged. Whoever uses it again begins at seq 1, and must not get the idempotency keys of before.
+CREATE TABLE purged (
+    session_id TEXT PRIMARY KEY,
+    times INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Whom the records that wait were accepted for: one row.
+CREATE TABLE sink (
+    no INTEGER PRIMARY KEY CHECK (no = 1),
+    address TEXT NOT NULL
+) STRICT;

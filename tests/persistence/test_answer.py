@@ -1,0 +1,152 @@
+import json
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from persistence.answer import (
+    Again,
+    Answer,
+    Refused,
+    Taken,
+    Trouble,
+    body_of,
+    is_marker,
+    judge,
+    key_of,
+    path_of,
+    retry_after,
+    spoken,
+)
+from persistence.batch import duplicate_marker, rejected_marker
+from persistence.record import Record
+
+RECORD = Record("s", 3, "c", "user", "message", b'{"type":"message","content":"hi","metadata":{"k":1}}', 1.5)
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 299])
+@pytest.mark.parametrize("body", [b'{"messageId":"m"}', b'{"messageId":7,"more":[]}'])
+def test_a_2xx_that_names_the_message_is_taken(status: int, body: bytes) -> None:
+    assert judge(Answer(status, body), wall=0) == Taken()
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"{}", b"[]", b'{"messageId":null}', b'{"messageId":""}', b'{"messageId":true}', b"\xff"]
+)
+def test_a_2xx_that_does_not_is_somebody_elses(body: bytes) -> None:
+    verdict = judge(Answer(200, body), wall=0)
+    assert isinstance(verdict, Again)
+    assert (verdict.trouble, verdict.trouble.is_ours) == (Trouble.MISDIRECTED, True)
+    assert "HOLDFAST_STORE" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("status", "trouble"),
+    [
+        (100, Trouble.MISDIRECTED),
+        (301, Trouble.REDIRECT),
+        (307, Trouble.REDIRECT),
+        (401, Trouble.CREDENTIALS),
+        (403, Trouble.CREDENTIALS),
+        (408, Trouble.AWAY),
+        (429, Trouble.AWAY),
+        (500, Trouble.AWAY),
+        (503, Trouble.AWAY),
+        (599, Trouble.AWAY),
+        (600, Trouble.MISDIRECTED),
+    ],
+)
+def test_what_may_heal_is_posted_again(status: int, trouble: Trouble) -> None:
+    verdict = judge(Answer(status, b"later"), wall=0)
+    assert isinstance(verdict, Again)
+    assert verdict.trouble is trouble
+    assert str(status) in verdict.reason
+
+
+@pytest.mark.parametrize("status", [400, 404, 409, 410, 413, 422, 451, 499])
+def test_any_other_4xx_is_a_refusal_with_its_words(status: int) -> None:
+    assert judge(Answer(status, b"too rude"), wall=0) == Refused(f"{status}: too rude")
+    assert judge(Answer(status), wall=0) == Refused(str(status))
+
+
+def test_the_words_of_a_refusal_are_short_and_play_no_tricks() -> None:
+    told = spoken(Answer(400, "\x1b[2J\x00\u202e\xad\n é ".encode() + b"\xff" * 900))
+    assert told.startswith("400: \\x1b[2J\\x00\\u202e\\xad\\n é \ufffd")
+    assert told.isprintable()
+    assert told.count("\ufffd") == 300 - len("\x1b[2J\x00\u202e\xad\n é ")
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("0", 0.0),
+        (" 7 ", 7.0),
+        ("120", 120.0),
+        ("301", 300.0),
+        ("9" * 5000, 300.0),
+        ("-5", 0.0),
+        ("1.5", 0.0),
+        ("٣", 0.0),
+        ("soon", 0.0),
+        ("", 0.0),
+        (None, 0.0),
+        ("Thu, 01 Jan 1970 00:01:40 GMT", 90.0),
+        ("Thu, 01 Jan 1970 00:01:40 -0000", 90.0),
+        ("Thu, 01 Jan 1970 00:00:01 GMT", 0.0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 300.0),
+        ("Fri, 31 Dec 99999 23:59:59 GMT", 0.0),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date_and_at_most_five_minutes(value: str | None, seconds: float) -> None:
+    assert retry_after(value, wall=10.0) == seconds
+    verdict = judge(Answer(429, retry_after=value), wall=10.0)
+    assert isinstance(verdict, Again)
+    assert verdict.at_least == seconds
+
+
+@given(st.integers(-1000, 1000), st.integers(0, 4_000_000_000))
+def test_a_date_means_the_time_until_then(ahead: int, wall: int) -> None:
+    date = datetime.fromtimestamp(wall, UTC) + timedelta(seconds=ahead)
+    assert retry_after(format_datetime(date, usegmt=True), wall=wall) == min(max(ahead, 0), 300)
+
+
+@given(st.text(max_size=40))
+def test_any_header_is_understood_or_ignored(value: str) -> None:
+    assert 0.0 <= retry_after(value, wall=0.0) <= 300.0
+
+
+def test_a_record_is_posted_with_what_readers_see() -> None:
+    body = body_of(RECORD)
+    assert isinstance(body, bytes)
+    assert json.loads(body) == {
+        "role": "user",
+        "type": "message",
+        "content": "hi",
+        "metadata": {"k": 1},
+        "cid": "c",
+        "seq": 3,
+        "createdAt": "1970-01-01T00:00:01.500Z",
+    }
+
+
+@pytest.mark.parametrize(
+    ("payload", "created_at"), [(b"not json", 1.0), (b"[]", 1.0), (b"{}", float("inf")), (b"{}", 1e15)]
+)
+def test_what_cannot_be_said_is_refused_before_it_is_posted(payload: bytes, created_at: float) -> None:
+    assert isinstance(body_of(Record("s", 1, "c", "user", "message", payload, created_at)), Refused)
+
+
+def test_the_key_is_the_records_id_and_another_one_after_a_purge() -> None:
+    assert key_of(RECORD, 0) == "s.3"
+    assert key_of(RECORD, 2) == "s.3.2"
+    odd = Record("a/../ü\n", 1, "c", "user", "message", b"{}", 1.0)
+    assert key_of(odd, 0) == "a%2F..%2F%C3%BC%0A.1"
+    assert path_of(odd.session_id) == "/internal/sessions/a%2F..%2F%C3%BC%0A/messages"
+
+
+def test_markers_are_not_news() -> None:
+    assert is_marker(duplicate_marker(RECORD, 1))
+    assert is_marker(rejected_marker(RECORD, "why"))
+    assert not is_marker(RECORD)
