@@ -9,10 +9,12 @@ import asyncio
 import itertools
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import replace
 from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import orjson
 import structlog
 
 from gateway.close_codes import CloseCode
@@ -22,11 +24,12 @@ from gateway.session.description import Place, describe
 from gateway.session.life import ASLEEP
 from gateway.session.ports import SessionLimits, SessionMetrics
 from gateway.session.state import SessionSpec, SessionState, SessionStatus, Wish, sandbox_spec, spec_members
+from persistence import crash_points
 from persistence.backoff import delay
 from persistence.errors import StoreUnavailable
 from persistence.ports import MessageStore
 from persistence.queue import PersistenceQueue
-from persistence.record import Record, Session, Status, Write
+from persistence.record import Outcome, Record, Session, Status, Write
 from sandbox.ports import SandboxFailed, SandboxProvider
 
 log = structlog.get_logger()
@@ -37,6 +40,14 @@ UNLOAD_SECONDS = 300.0
 UNANSWERED_LOADED = 1000
 LARGEST_RETRY_SECONDS = 5.0
 LET_GO = (*ASLEEP, SessionStatus.ERROR)
+
+
+def _as_sent(record: Record) -> Record:
+    """The record as the agent knows it. One that reached the agent before the store refused it has left a marker."""
+    if record.type != Status.REJECTED:
+        return record
+    metadata = orjson.loads(record.payload)["metadata"]
+    return replace(record, cid=metadata["cid"], type=metadata["type"])
 
 
 class SessionRegistry:
@@ -68,7 +79,7 @@ class SessionRegistry:
         self._envs: dict[str, Mapping[str, str]] = {}
         self._group = asyncio.TaskGroup()
         self._keepers: list[asyncio.Task[None]] = []
-        self._beside: set[asyncio.Task[None]] = set()
+        self._beside: dict[asyncio.Task[None], SessionActor] = {}
         self.draining = False
         self._closed = False
         self._purging: set[str] = set()
@@ -104,6 +115,27 @@ class SessionRegistry:
             self._loading[session_id] = loading = asyncio.ensure_future(self._load(session_id))
             loading.add_done_callback(lambda _: self._loading.pop(session_id, None))
         return await asyncio.shield(self._loading[session_id])
+
+    async def look(self, session_id: str) -> Session | None:
+        """The session as readers see it, neither loaded nor taken from its writer; None if there is none. One that is
+        loaded can be looked at while the store is away, any other raises StoreUnavailable.
+        """
+        try:
+            kept = await self._store.find(session_id)
+        except StoreUnavailable:
+            if session_id not in self._actors:
+                raise
+            kept = self._actors[session_id].conversation.seen()
+        if kept is None or session_id in self._purging:
+            return None
+        actor = self._actors.get(session_id)
+        last_seq = kept.last_seq if actor is None else max(kept.last_seq, actor.conversation.last_durable)
+        return replace(kept, last_seq=last_seq)
+
+    def settled(self, session_id: str, seq: int, outcome: Outcome) -> None:
+        """What became in the store of a record that was durable here first (`Heard.settled`)."""
+        if (actor := self._actors.get(session_id)) is not None:
+            actor.post(actor.incoming.settled, seq, outcome)
 
     async def create(self, session_id: str, user_id: str, wish: Wish) -> SessionActor:
         """The user's session of that id: a new one, the one there is, or an archived one brought back."""
@@ -143,21 +175,22 @@ class SessionRegistry:
         return actor
 
     async def describe_all(self, user_id: str | None) -> list[dict[str, Any]]:
+        return [self.describe(kept) for kept in await self._store.sessions(user_id)]
+
+    def describe(self, kept: Session) -> dict[str, Any]:
+        """A session that the store has listed, with what only a loaded one knows."""
+        if (actor := self._actors.get(kept.id)) is not None:
+            return actor.describe()
         place = Place(self._provider.name, self._provider.level)
-        described = []
-        for kept in await self._store.sessions(user_id):
-            if (actor := self._actors.get(kept.id)) is not None:
-                described.append(actor.describe())
-                continue
-            spec, state = SessionSpec.from_json(kept.spec), SessionState.from_json(kept.state)
-            described.append(describe(kept.id, kept.user_id, kept.created_at, kept.last_seq, spec, state, place))
-        return described
+        spec, state = SessionSpec.from_json(kept.spec), SessionState.from_json(kept.state)
+        return describe(kept.id, kept.user_id, kept.created_at, kept.last_seq, spec, state, place)
 
     async def _load(self, session_id: str) -> SessionActor | None:
         await self._barrier(session_id)
         loaded = await self._store.load(session_id)
         if loaded is None:
             return None
+        crash_points.reached("session.loaded")
         actor = SessionActor(
             loaded,
             await self._unanswered(loaded.session),
@@ -200,7 +233,8 @@ class SessionRegistry:
         )
         # A page that ends at `before` begins where it likes when `after` is 0; what was answered is not in it either
         # way.
-        return [record for record in records if record.type == "message" and record.status == Status.DELIVERED]
+        delivered = [record for record in records if record.status == Status.DELIVERED]
+        return [message for record in delivered if (message := _as_sent(record)).type == "message"]
 
     # -- supervising --------------------------------------------------------------------------------------------------
 
@@ -211,6 +245,9 @@ class SessionRegistry:
             log.exception("session.crashed", session_id=actor.id)
         finally:
             self._forget(actor)
+            for task, owner in self._beside.items():
+                if owner is actor:  # it would go on with a sandbox that is another's by now
+                    task.cancel()
 
     def _forget(self, actor: SessionActor) -> None:
         if self._actors.get(actor.id) is actor:
@@ -232,8 +269,8 @@ class SessionRegistry:
                 self._forget(actor)
 
         task = self._group.create_task(beside(), name=name)
-        self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
+        self._beside[task] = actor
+        task.add_done_callback(self._beside.pop)
         task.add_done_callback(lambda _: work.close())  # cancelled before its first step, it would never have begun
 
     async def _purge(self, actor: SessionActor) -> None:
@@ -265,8 +302,12 @@ class SessionRegistry:
                 status = actor.conversation.state.status
                 if self._tired(actor) and (status is SessionStatus.RUNNING or linked):
                     self._spawn(actor, self._sleep(actor), f"sleep {actor.id}")
-                elif status in LET_GO and not linked and idle > UNLOAD_SECONDS and not actor.watched:
+                elif status in LET_GO and not linked and idle > UNLOAD_SECONDS and not self._needed(actor):
                     self._forget(actor)
+
+    def _needed(self, actor: SessionActor) -> bool:
+        """Whether somebody watches it, or it could not be loaded again before the store has caught up."""
+        return actor.watched or self._store.behind(actor.id)
 
     def _tired(self, actor: SessionActor) -> bool:
         idle = actor.idle_seconds() > self._limits.sleep_after
@@ -342,6 +383,8 @@ class SessionRegistry:
             # find it in history only.
             actor.life.let_go()
         await self._settle(actors)
+        for actor in actors:
+            actor.conversation.save_delivered()
         await self._queue.flush(60.0)
         await self._settle(actors)
         for actor in actors:

@@ -6,18 +6,17 @@ costs nothing.
 """
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from gateway.strict_json import MAX_DEPTH, BadJson, load_object, within_depth
+from persistence.reading import content_of, iso, metadata_of
 from persistence.record import Record
 
 CID_LENGTH = 128
 RECORD_FRAME_BYTES = 256 << 10
-RESERVED_CIDS = ("agent:", "duplicate:", "gateway:")
+RESERVED_CIDS = ("agent:", "duplicate:", "gateway:", "rejected:")
 # What the gateway itself says. An agent's frame of such a type would be taken for the gateway's word, so it is not
 # relayed. A tuple, because what an agent writes as its `type` may be anything, and a set cannot be asked for a list.
 OWN_TYPES = (
@@ -176,37 +175,17 @@ def _problem(body: dict[str, Any]) -> str | None:
 def record_json(record: Record) -> dict[str, Any]:
     """A stored message as every reader sees it."""
     payload = orjson.loads(record.payload)
-    metadata = payload.get("metadata")
     return {
         "id": record.id,
         "seq": record.seq,
         "cid": record.cid,
         "role": record.role,
         "type": record.type,
-        "content": _content(payload),
-        "metadata": metadata if isinstance(metadata, dict) else {},
+        "content": content_of(payload),
+        "metadata": metadata_of(payload),
         "createdAt": iso(record.created_at),
         "status": str(record.status),
     }
-
-
-def _content(payload: dict[str, Any]) -> Any:
-    """A permission or a question, and their answers, have no `content` of their own: it is the frame without its
-    envelope.
-    """
-    if "content" in payload:
-        return payload["content"]
-    return {key: value for key, value in payload.items() if key not in ("type", "cid", "metadata")}
-
-
-def iso(seconds: float) -> str:
-    whole, micros = divmod(round(seconds * 1_000_000), 1_000_000)
-    return f"{_iso_second(whole)}.{micros // 1000:03d}Z"
-
-
-@lru_cache(maxsize=64)
-def _iso_second(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def dump(type: str, **members: object) -> bytes:
@@ -223,8 +202,8 @@ def record_frame(record: Record) -> bytes:
     return dump("record", seq=record.seq, cid=record.cid, record=brief, omitted=True)
 
 
-def ack(cid: str, seq: int, *, stage: str = "stored", status: str = "stored") -> bytes:
-    return orjson.dumps({"type": "ack", "cid": cid, "seq": seq, "stage": stage, "status": status})
+def ack(cid: str, seq: int, *, stage: str = "stored", status: str | None = "stored") -> bytes:
+    return dump("ack", cid=cid, seq=seq, stage=stage, status=status)
 
 
 def nack(cid: str, reason: str, text: str | None = None) -> bytes:

@@ -5,7 +5,8 @@ of it. The inbox is bounded by its posters: a socket whose frames fill it is not
 slowed by the gate in conversation.py; stores and timers post at most one event for each thing they were given.
 
 If a handler fails, the session fails: its viewers are closed with 1011 and may come back, its neighbours never
-notice, and the next to ask for it loads it from what is stored.
+notice, and the next to ask for it loads it from what is stored. If another gateway has loaded the session, the store
+refuses this one's writes: it ends in the same way, with 4409, and leaves the sandbox to its new owner.
 """
 
 import asyncio
@@ -25,12 +26,14 @@ from gateway.close_codes import CloseCode
 from gateway.errors import ApiError
 from gateway.events import REDACTOR
 from gateway.session.audience import Audience
-from gateway.session.conversation import Accepted, Conversation, Refused
+from gateway.session.conversation import Conversation, OwnerMoved
 from gateway.session.description import Live, Place, describe
+from gateway.session.incoming import Incoming
 from gateway.session.life import Life
 from gateway.session.output import AgentOutput
 from gateway.session.ports import SessionLimits, SessionMetrics
 from gateway.session.replies import acknowledge, refusal, session_failed
+from gateway.session.stages import Accepted, Refused, Stage
 from gateway.session.state import SessionStatus, Wish, spec_members
 from gateway.sockets.viewers import Viewer
 from persistence.ports import MessageStore
@@ -78,13 +81,14 @@ class SessionActor:
         self._bell: asyncio.Future[None] | None = None
         self._room: asyncio.Event | None = None
         self._joining: dict[Viewer, tuple[Position | None, float]] = {}
-        self._followers: set[asyncio.Future[None]] = set()
         self._owed: set[asyncio.Future[Accepted | Refused]] = set()
         self._aborted: tuple[str | None, int, float] = (None, 0, 0.0)  # the last turn to be aborted, and when
         self._farewell: bytes | None = None
         self.ended = False
+        self.ended_with = CloseCode.FAILED
         self.audience = Audience()
         self.conversation = Conversation(self, loaded, unanswered, self.audience)
+        self.incoming = Incoming(self, self.conversation)
         self.output = AgentOutput(self, self.conversation, loaded.checkpoint)
         self._envs = envs
         self.life = Life(self, self.conversation, self.output, provider, agent, lambda: envs.get(self.id))
@@ -110,6 +114,10 @@ class SessionActor:
                     self._room = None
                 if inbox:
                     await asyncio.sleep(0)  # others want a turn, too
+        except OwnerMoved:
+            log.warning("session.moved", session_id=self.id)
+            self.ended_with = CloseCode.OWNER_MOVED
+            self.incoming.refuse_all("owner_moved")
         finally:
             self._end()
 
@@ -118,15 +126,12 @@ class SessionActor:
         self.conversation.close()
         self.output.close()
         self.life.let_go()
-        self.close_viewers(CloseCode.FAILED)
+        self.close_viewers(self.ended_with)
         for handler, arguments in self._inbox:
             self._turn_away(handler, arguments)
         for owed in self._owed:
             if not owed.done():
                 owed.set_exception(session_failed())
-        for follower in self._followers:
-            if not follower.done():
-                follower.set_result(None)
         if self._room is not None:
             self._room.set()
 
@@ -141,12 +146,12 @@ class SessionActor:
     def _turn_away(self, handler: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         """A viewer that came too late to be welcomed must not wait for it."""
         if handler == self.attach:
-            arguments[0].close(CloseCode.FAILED)
+            arguments[0].close(self.ended_with)
 
     @property
     def crowded(self) -> bool:
         """Whether a socket should be read no further for now; then `wait_for_room`."""
-        return len(self._inbox) + self.conversation.asking >= self.limits.inbox
+        return len(self._inbox) + self.incoming.asking >= self.limits.inbox
 
     async def wait_for_room(self) -> None:
         if self.crowded and not self.ended:
@@ -158,11 +163,6 @@ class SessionActor:
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._spawn(self, work, name)
-
-    def told(self, record: Record) -> None:
-        for follower in self._followers:
-            if not follower.done():
-                follower.set_result(None)
 
     def agent_ready(self) -> None:
         self.life.agent_ready()
@@ -228,7 +228,7 @@ class SessionActor:
         match frame.type:
             case "message":
                 cid = frame.cid or uuid4().hex
-                talk.offer(
+                self.incoming.offer(
                     cid,
                     role="user",
                     type="message",
@@ -239,7 +239,7 @@ class SessionActor:
                 self.life.want_agent()
             case "permission_response" | "ask_user_answer":
                 cid = frame.cid or uuid4().hex
-                talk.answer(cid, frame, acknowledge(viewer, cid))
+                self.incoming.answer(cid, frame, acknowledge(viewer, cid))
             case "start":
                 members = {key: value for key, value in frame.body.items() if key not in ("sessionId", "cid", "seq")}
                 talk.save_spec(start=members)
@@ -260,7 +260,7 @@ class SessionActor:
 
         self.conversation.touch()
         payload = orjson.dumps({"content": line})
-        self.conversation.offer(uuid4().hex, role="user", type="raw", payload=payload, reply=reply, deliver=True)
+        self.incoming.offer(uuid4().hex, role="user", type="raw", payload=payload, reply=reply, deliver=True)
         self.life.want_agent()
 
     def _abort(self, line: bytes = b'{"type":"abort"}') -> None:
@@ -299,7 +299,7 @@ class SessionActor:
 
     @property
     def watched(self) -> bool:
-        return bool(len(self.audience) or self._joining or self._followers)
+        return bool(len(self.audience) or self._joining)
 
     # -- what the HTTP routes ask -------------------------------------------------------------------------------------
 
@@ -385,8 +385,8 @@ class SessionActor:
 
     async def post_record(
         self, *, role: str, type: str, content: Any, metadata: dict[str, Any] | None, cid: str | None, deliver: bool
-    ) -> tuple[str, int]:
-        """Store a record for a service, and deliver it if asked; returns its message id and seq."""
+    ) -> tuple[str, int, Stage]:
+        """Store a record for a service, and deliver it if asked; returns its message id, seq and stage."""
         self._refuse_archived()
         cid = cid or uuid4().hex
         body: dict[str, Any] = {"type": type, "cid": cid, "content": content}
@@ -401,7 +401,7 @@ class SessionActor:
         def offer() -> None:
             self.conversation.touch()
             payload = orjson.dumps(body)
-            self.conversation.offer(cid, role=role, type=type, payload=payload, reply=reply, deliver=deliver)
+            self.incoming.offer(cid, role=role, type=type, payload=payload, reply=reply, deliver=deliver)
             if deliver:
                 self.life.want_agent()
 
@@ -415,14 +415,4 @@ class SessionActor:
             self._owed.discard(done)
         if isinstance(outcome, Refused):
             raise refusal(outcome)
-        return f"{self.id}.{outcome.seq}", outcome.seq
-
-    async def wait_beyond(self, seq: int) -> None:
-        """Return when a record after `seq` is durable, or when this actor has ended."""
-        while self.conversation.last_durable <= seq and not self.ended:
-            follower: asyncio.Future[None] = self._loop.create_future()
-            self._followers.add(follower)
-            try:
-                await follower
-            finally:
-                self._followers.discard(follower)
+        return f"{self.id}.{outcome.seq}", outcome.seq, outcome.stage

@@ -1,7 +1,7 @@
 """A session's conversation: what is said, in order, once, and how it gets to the agent.
 
-A message is numbered, stored, and only then sent: `offer` -> `_on_outcome` -> `pump` -> `delivered`. What comes down
-from the agent is output.py's; both write through `put`, so one order holds for everything a session keeps.
+A message is numbered, stored, and only then sent. What senders say is incoming.py's, up to the window; what comes down
+from the agent is output.py's. Everything a session keeps goes through one queue, so one order holds for it.
 
 Bounds: the window (pending.py) and the persistence queue; whatever does not fit is refused with a reason. A crash
 loses only what was not acknowledged.
@@ -9,8 +9,8 @@ loses only what was not acknowledged.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NoReturn
 
 import orjson
 
@@ -20,28 +20,25 @@ from gateway.session.debts import Debts
 from gateway.session.ledger import Ledger
 from gateway.session.pending import Entry, PendingWindow
 from gateway.session.ports import Host
-from gateway.session.state import SessionSpec, SessionState, SessionStatus
-from gateway.session.transcript.chat import ANSWER_RECORDS, ANSWERS
-from persistence.errors import StoreUnavailable
-from persistence.record import Duplicate, Loaded, Outcome, Record, Rejected, Status, Write
+from gateway.session.stages import Stages
+from gateway.session.state import SessionSpec, SessionState
+from persistence import crash_points
+from persistence.batch import rejected_marker
+from persistence.record import Dead, Fenced, Loaded, Outcome, Record, Rejected, Session, Status, Write
 from sandbox.ports import Link
 
 DELIVERED_SECONDS = 0.01
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    seq: int
-    status: str = Status.STORED
+class OwnerMoved(Exception):
+    """Another gateway has loaded the session: this one ends, and what it had not stored is void."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
-    reason: str
-    text: str | None = None
-
-
-Reply = Callable[[Accepted | Refused], None]
+def give_up(session_id: str, outcome: Fenced | Rejected) -> NoReturn:
+    """A write came to nothing: this actor is not the session's writer any more, or its numbers are wrong."""
+    if isinstance(outcome, Fenced):
+        raise OwnerMoved(session_id)
+    raise RuntimeError(f"the store rejected a write of {session_id}: {outcome.reason}")
 
 
 class Conversation:
@@ -53,24 +50,28 @@ class Conversation:
         self.audience = audience
         self.link: Link | None = None
         self.last_durable = session.last_seq
+        self.fence = loaded.fence
+        self._kept = session
         self._host = host
         self.active_at = host.now() - max(0.0, host.utcnow() - (self.state.last_active or session.created_at))
         self.ledger = Ledger(session.last_seq, loaded.cids)
         self.window = PendingWindow(host.limits.window)
         asked = {orjson.loads(record.payload)["requestId"]: record for record in loaded.open}
         self.debts = Debts(((record.seq, record.cid) for record in unanswered), asked)
-        self._replies: dict[str, list[Reply]] = {}
-        self.asking = 0  # the store is asked what became of so many
+        self.stages = Stages(session.last_seq if host.store.behind(session.id) else 0)
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._delivered: int | None = None  # reached the agent, not yet told to the store
+        self._reached: list[int] = []  # of these, what the store refused or may yet: the marker then says it
         self._delivered_timer: asyncio.TimerHandle | None = None
         self._restore_window(loaded.waiting)
 
     def _restore_window(self, waiting: Sequence[Record]) -> None:
         now, wall = self._host.now(), self._host.utcnow()
+        stored = not self._host.store.behind(self.id)
         for record in waiting:
-            age = max(0.0, wall - record.created_at)
-            entry = Entry(record.seq, record.cid, wire.delivered_line(record), now - age, record.type, durable=True)
+            since = now - max(0.0, wall - record.created_at)
+            line = wire.delivered_line(record)
+            entry = Entry(record.seq, record.cid, line, since, record.type, durable=True, stored=stored)
             # The gateway before this one may have sent it: only the bridge knows.
             entry.sent = self.state.taker is not None
             self.window.admit(entry)
@@ -87,6 +88,10 @@ class Conversation:
         """The same on the wall clock, for people."""
         return self._host.utcnow() - (self._host.now() - self.active_at)
 
+    def seen(self) -> Session:
+        """The session as its writer knows it, for readers while the store cannot be asked."""
+        return replace(self._kept, spec=self.spec.to_json(), state=self.state.to_json(), last_seq=self.last_durable)
+
     def next_state(self, **changes: Any) -> bytes:
         self.state = replace(self.state, last_active=self.last_active, **changes)
         return self.state.to_json()
@@ -99,125 +104,14 @@ class Conversation:
         self.spec = replace(self.spec, **changes)
         self.put(Write(self.id, spec=self.spec.to_json()))
 
-    # -- upward: from a sender to the agent ---------------------------------------------------------------------------
-
-    def offer(self, cid: str, *, role: str, type: str, payload: bytes, reply: Reply, deliver: bool) -> None:
-        """Store a record and, if asked, deliver it. `reply` is called once: when it is durable, or when it is
-        refused.
-        """
-        if (seq := self.ledger.seq_of(cid)) is not None:
-            self._offered_again(cid, seq, reply)
-            return
-        reason = "archived" if self.state.status is SessionStatus.ARCHIVED else self._host.queue.room(len(payload))
-        if reason is None and deliver:
-            reason = self.window.refusal(len(payload))
-        if reason is None and not self._append(cid, role, type, payload, reply, deliver=deliver):
-            reason = "storage_unavailable"
-        if reason is not None:
-            self._host.metrics.refused(reason)
-            reply(Refused(reason))
-
-    def answer(self, cid: str, frame: wire.Frame, reply: Reply) -> None:
-        """A viewer's answer to a permission or a question. The first wins, and is never refused for room."""
-        if (seq := self.ledger.seq_of(cid)) is not None:
-            self._offered_again(cid, seq, reply)
-            return
-        request_id = str(frame.body["requestId"])
-        record_type, answers = ANSWERS[frame.type]
-        request = self.debts.answer(request_id, answers)
-        if isinstance(request, str):
-            reply(Refused(request))
-            return
-        self._append(
-            cid,
-            "user",
-            record_type,
-            frame.payload(cid),
-            reply,
-            deliver=True,
-            marks=((request.seq, Status.ANSWERED),),
-        )
-
-    def _offered_again(self, cid: str, seq: int, reply: Reply) -> None:
-        if cid in self._replies:
-            self._replies[cid].append(reply)
-        else:
-            self._ask_present_status(cid, reply, seq)
-
-    def _ask_present_status(self, cid: str, reply: Reply, seq: int) -> None:
-        self.asking += 1
-        self._host.spawn(self._tell_present_status(cid, reply), f"status {self.id}/{seq}")
-
-    async def _tell_present_status(self, cid: str, reply: Reply) -> None:
-        try:
-            record = await self._host.store.by_cid(self.id, cid)
-        except StoreUnavailable:
-            record = None
-        reply(Accepted(record.seq, record.status) if record else Refused("storage_unavailable"))
-        self._host.post(self._asked)
-
-    def _asked(self) -> None:
-        self.asking -= 1
-
-    def _append(
-        self,
-        cid: str,
-        role: str,
-        type: str,
-        payload: bytes,
-        reply: Reply,
-        *,
-        deliver: bool,
-        marks: tuple[tuple[int, str], ...] = (),
-    ) -> bool:
-        host = self._host
-        seq = self.ledger.enter(cid)
-        status = Status.STORED if deliver else Status.COMPLETE
-        record = Record(self.id, seq, cid, role, type, payload, host.utcnow(), status)
-        began = host.now()
-        if not host.queue.put(
-            Write(self.id, append=record, marks=marks),
-            lambda outcome: host.post(self._on_outcome, record, began, outcome),
-            refusable=type not in ANSWER_RECORDS,
-        ):
-            self.ledger.withdraw(cid)
-            return False
-        self._replies[cid] = [reply]
-        if deliver:
-            self.window.admit(Entry(seq, cid, wire.delivered_line(record), began, type))
-        return True
-
-    def _on_outcome(self, record: Record, began: float, outcome: Outcome) -> None:
-        replies = self._replies.pop(record.cid, [])
-        match outcome:
-            case Rejected(reason):
-                self.window.withdraw(record.seq)
-                for reply in replies:
-                    reply(Refused("rejected", reason))
-                raise RuntimeError(
-                    f"the store rejected {record.id}: {reason}"
-                )  # our numbers are wrong: load them again
-            case Duplicate(first):
-                self.window.withdraw(record.seq)
-                self.last_durable = record.seq
-                for reply in replies:
-                    self._ask_present_status(record.cid, reply, first)
-            case _:
-                self.last_durable = record.seq
-                self._host.metrics.message_seconds.observe(self._host.now() - began)
-                self.window.stored(record.seq)
-                for reply in replies:
-                    reply(Accepted(record.seq))
-                self.audience.tell(wire.record_frame(record))
-                self._host.told(record)
-                self.pump()
-                self.watch_expiry()
+    # -- upward: to the agent --------------------------------------------------------------------------------------
 
     def pump(self) -> None:
         """Send what may be sent."""
         if self.link is not None:
             for entry in self.window.next_to_send():
                 self.link.deliver(entry.seq, entry.line)
+                crash_points.reached("deliver.sent")
 
     def watch_expiry(self) -> None:
         if self._expiry_timer is not None or (due := self.window.next_expiry()) is None:
@@ -235,6 +129,7 @@ class Conversation:
 
         def tell() -> None:
             for entry in entries:
+                self.stages.note(entry.seq, status)
                 self.audience.tell(wire.dump(str(status), cid=entry.cid, seq=entry.seq))
 
         if entries:
@@ -252,10 +147,17 @@ class Conversation:
 
         def tell() -> None:
             for seq, cid in messages:
+                self.stages.note(seq, Status.INTERRUPTED)
                 self.audience.tell(wire.dump("interrupted", cid=cid, seq=seq, reason=reason))
 
         if messages:
             self.put(Write(self.id, marks=tuple((seq, Status.INTERRUPTED) for seq, _ in messages)), tell)
+
+    def open_again(self, request: Record) -> None:
+        """The answer to a permission or a question came to nothing: if who asked is there, somebody may answer yet."""
+        if request.cid.startswith(f"agent:{self.state.epoch}:") and not self.state.ended:
+            self.debts.open_again(orjson.loads(request.payload)["requestId"], request)
+            self.put(Write(self.id, marks=((request.seq, Status.OPEN),)))
 
     def discard_window(self) -> None:
         """The session ends: nothing that waits will be delivered."""
@@ -266,9 +168,13 @@ class Conversation:
     def delivered(self, entries: Sequence[Entry]) -> None:
         if not entries:
             return
+        crash_points.reached("deliver.taken")
         for entry in entries:
             if entry.type == "message":
                 self.debts.deliver(entry.seq, entry.cid)
+            self.stages.note(entry.seq, Status.DELIVERED)
+            if not entry.stored:
+                self._reached.append(entry.seq)
             self.audience.tell(wire.dump("receipt", cid=entry.cid, seq=entry.seq, stage="delivered"))
         # Nothing depends on this being durable, the bridge knows: it waits a moment for a write it can go along with.
         self._delivered = entries[-1].seq
@@ -278,6 +184,10 @@ class Conversation:
 
     def _save_delivered(self) -> None:
         self._delivered_timer = None
+        self.save_delivered()
+
+    def save_delivered(self) -> None:
+        """Write down now what reached the agent."""
         if self._delivered is not None:
             self.put(Write(self.id))
 
@@ -287,9 +197,9 @@ class Conversation:
         return Record(self.id, seq, cid, "assistant", "message", payload, self._host.utcnow(), status)
 
     def record_told(self, record: Record) -> None:
+        """The record is durable, or what stands in its place: viewers hear of it."""
         self.last_durable = max(self.last_durable, record.seq)
         self.audience.tell(wire.record_frame(record))
-        self._host.told(record)
 
     def welcome(self, offset: int, *, recovered: bool | None = None) -> bytes:
         asked = [wire.record_json(record) for record in self.debts.open]
@@ -311,19 +221,24 @@ class Conversation:
                 timer.cancel()
 
     def put(self, write: Write, then: Callable[[], None] | None = None) -> None:
-        """A write of the session's own: never refused. If it is rejected, our numbers are wrong: load them again.
+        """A write of the session's own: never refused. Once it is durable here its record is told, or the marker of one
+        that the store will never take, and `then` is called. If it is rejected, our numbers are wrong: load them again.
         Of an actor that has ended nothing is written: the session may have another by now.
         """
         if self._host.ended:
             return
         if self._delivered is not None:
-            write = replace(write, delivered=self._delivered)
-            self._delivered = None
+            marks = (*((seq, Status.DELIVERED) for seq in self._reached), *write.marks)
+            write = replace(write, delivered=self._delivered, marks=marks)
+            self._delivered, self._reached = None, []
 
         def settled(outcome: Outcome) -> None:
-            if isinstance(outcome, Rejected):
-                raise RuntimeError(f"the store rejected a write of {self.id}: {outcome.reason}")
+            if isinstance(outcome, Fenced | Rejected):
+                give_up(self.id, outcome)
+            if (record := write.append) is not None:
+                self.record_told(rejected_marker(record, outcome.reason) if isinstance(outcome, Dead) else record)
             if then is not None:
                 then()
 
-        self._host.queue.put(write, lambda outcome: self._host.post(settled, outcome), refusable=False)
+        fenced = replace(write, fence=self.fence)
+        self._host.queue.put(fenced, lambda outcome: self._host.post(settled, outcome), refusable=False)

@@ -66,6 +66,12 @@ class Debts:
             del self._answered[next(iter(self._answered))]
         return record
 
+    def open_again(self, request_id: str, record: Record) -> None:
+        """Its answer came to nothing."""
+        if self._answered.pop(request_id, 0) is None:
+            self._open[request_id] = record
+            self._open_bytes += len(record.payload)
+
     def end(self, taken: int | None) -> tuple[list[tuple[int, str]], dict[str, Record]]:
         """The process is gone: return what it did not answer, and what it still wanted to know. Messages above `taken`
         were never its own (None: all were): another process has them, and owes their answers."""

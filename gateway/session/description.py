@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.session.state import SessionSpec, SessionState
-from gateway.wire import iso
+from persistence.reading import iso
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,10 @@ REMEMBERED = 10_000
 
 class Ledger:
     def __init__(self, last_seq: int, cids: dict[str, int]) -> None:
+        """`cids` are the newest that the store has: all of them, if they are fewer than it would tell."""
         self.last_seq = last_seq
         self._cids = OrderedDict(cids)
+        self.complete = len(cids) < REMEMBERED  # whether a cid that is not known here is known nowhere
 
     def seq_of(self, cid: str) -> int | None:
         return self._cids.get(cid)
@@ -23,6 +25,7 @@ class Ledger:
         self._cids[cid] = self.last_seq
         if len(self._cids) > REMEMBERED:
             self._cids.popitem(last=False)
+            self.complete = False
         return self.last_seq
 
     def withdraw(self, cid: str) -> None:
@@ -31,3 +34,12 @@ class Ledger:
             raise ValueError("only the newest entry can be undone")
         del self._cids[cid]
         self.last_seq -= 1
+
+    def cid_of(self, seq: int) -> str | None:
+        """Slow, and rarely asked."""
+        return next((cid for cid, known in self._cids.items() if known == seq), None)
+
+    def forget(self, cid: str, seq: int) -> None:
+        """The record at `seq` is not kept after all: its cid may be used again, its number not."""
+        if self._cids.get(cid) == seq:
+            del self._cids[cid]

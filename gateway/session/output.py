@@ -29,6 +29,7 @@ from gateway.session.conversation import Conversation
 from gateway.session.order import Order
 from gateway.session.ports import Host
 from gateway.session.transcript.chat import ANSWER_RECORDS, Answer, ChatTranscript, Request
+from persistence import crash_points
 from persistence.record import Status, Write
 from sandbox.ports import AgentExit, Hello, Position
 
@@ -280,12 +281,14 @@ class AgentOutput:
         held = self._order.hold(line)
 
         def stored() -> None:
-            self._talk.record_told(record)
+            crash_points.reached("answer.stored")
             self._order.release(held, wire.done_frame(offset, answer.done, record.id, record.seq))
             self._read_on()
+            crash_points.reached("done.shown")
             self._confirm_up_to(offset)
 
         self._talk.put(Write(self._talk.id, append=record, state=state, checkpoint=b""), stored)
+        crash_points.reached("answer.put")
         self._unsaved_bytes = 0
 
     def _store_request(self, offset: int, request: Request) -> None:
@@ -303,7 +306,6 @@ class AgentOutput:
         def stored() -> None:
             for old in gone:
                 self._talk.audience.tell(wire.dump("expired", cid=old.cid, seq=old.seq))
-            self._talk.record_told(record)
             self._order.stored(len(request.payload))
             self._read_on()
 
@@ -338,9 +340,8 @@ class AgentOutput:
         position = Position(str(self._talk.state.epoch), self._fed)
 
         def stored() -> None:
-            if record is not None:
-                self._talk.record_told(record)
             for seq, cid in interrupted:
+                self._talk.stages.note(seq, Status.INTERRUPTED)
                 self._talk.audience.tell(wire.dump("interrupted", cid=cid, seq=seq, reason=reason))
             for request_id, request in expired.items():
                 self._talk.audience.tell(wire.dump("expired", cid=request.cid, seq=request.seq, requestId=request_id))
@@ -384,6 +385,7 @@ class AgentOutput:
             return
         write = Write(self._talk.id, state=self._talk.next_state(offset=offset), checkpoint=self._so_far())
         self._talk.put(write, lambda: self._confirm_up_to(offset))
+        crash_points.reached("checkpoint.put")
 
     def _so_far(self) -> bytes:
         return self._transcript.save() if self._transcript.begun else b""

@@ -40,6 +40,7 @@ class Entry:
     since: float
     type: str = "message"
     durable: bool = False
+    stored: bool = False  # where it is kept in the end; what is only durable here, the store may yet refuse
     sent: bool = False
 
 
@@ -77,14 +78,24 @@ class PendingWindow:
             self._sent += 1
             self._sent_bytes += len(entry.line)
 
-    def stored(self, seq: int) -> None:
+    def accepted(self, seq: int) -> None:
         """The record at `seq` is durable: it may be sent."""
         if entry := self._entries.get(seq):
             entry.durable = True
 
+    def stored(self, seq: int) -> None:
+        """The record at `seq` is where it is kept in the end."""
+        if entry := self._entries.get(seq):
+            entry.durable = entry.stored = True
+
     def withdraw(self, seq: int) -> Entry | None:
         """Take out the entry at `seq`, because its record is not what it was thought to be."""
         return self._remove(seq)
+
+    def recall(self, seq: int) -> Entry | None:
+        """Take out the entry at `seq`, unless it was sent: then the agent may have it, and it goes its way."""
+        entry = self._entries.get(seq)
+        return None if entry is None or entry.sent else self._remove(seq)
 
     def connect(self) -> None:
         """The agent can be given lines. What is unsure must have been settled before."""

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 from gateway.session.pending import WindowLimits
 from persistence.ports import MessageStore
 from persistence.queue import PersistenceQueue
-from persistence.record import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +73,6 @@ class Host(Protocol):
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run `work` beside the session's task. If it fails, the session fails."""
-        ...
-
-    def told(self, record: Record) -> None:
-        """A record is durable and viewers know it."""
         ...
 
     def agent_ready(self) -> None: ...

@@ -2,8 +2,9 @@
 
 from gateway import wire
 from gateway.errors import ApiError
-from gateway.session.conversation import Accepted, Refused, Reply
+from gateway.session.stages import Accepted, Refused, Reply
 from gateway.sockets.viewers import Viewer
+from persistence import crash_points
 
 ADVICE = {
     "buffer_full": "the sandbox is away and its pending window is full: try again when it is back",
@@ -12,7 +13,9 @@ ADVICE = {
     "storage_full": "the disk is full: make room, then try again",
     "rejected": "the store does not take this record",
     "archived": "the session is archived: create it again to revive its conversation",
+    "owner_moved": "another gateway has the session: connect again and send it again, with the same cid",
 }
+HTTP_STATUS = {"storage_unavailable": 503, "storage_full": 503, "owner_moved": 503, "rejected": 422, "archived": 409}
 
 
 def acknowledge(viewer: Viewer, cid: str) -> Reply:
@@ -20,7 +23,9 @@ def acknowledge(viewer: Viewer, cid: str) -> Reply:
 
     def reply(outcome: Accepted | Refused) -> None:
         if isinstance(outcome, Accepted):
-            viewer.send(wire.ack(cid, outcome.seq, status=outcome.status))
+            crash_points.reached("ack.queued")
+            viewer.send(wire.ack(cid, outcome.seq, stage=outcome.stage, status=outcome.status))
+            crash_points.reached("ack.sent")
         else:
             viewer.send(wire.nack(cid, outcome.reason, outcome.text or ADVICE.get(outcome.reason)))
 
@@ -29,7 +34,7 @@ def acknowledge(viewer: Viewer, cid: str) -> Reply:
 
 def refusal(refused: Refused) -> ApiError:
     """The same over HTTP."""
-    return ApiError(503 if refused.reason.startswith("storage") else 429, refused.reason, ADVICE[refused.reason])
+    return ApiError(HTTP_STATUS.get(refused.reason, 429), refused.reason, refused.text or ADVICE[refused.reason])
 
 
 def session_failed() -> ApiError:

@@ -7,6 +7,7 @@ from gateway.close_codes import CloseCode
 from gateway.session.actor import SessionActor
 from gateway.sockets.entry import Doorway, Pass, asked_position, outlet_of, slow_down, until_disconnect
 from gateway.sockets.viewers import Viewer
+from persistence import crash_points
 
 PROTOCOL = "holdfast.chat.v2"
 REASON_BYTES = 120
@@ -49,7 +50,7 @@ class _Reader:
     def on_text(self, raw: bytes) -> None:
         actor, viewer = self._actor, self._viewer
         if actor.ended:
-            viewer.close(CloseCode.FAILED)
+            viewer.close(actor.ended_with)
             return
         try:
             frame = wire.read_frame(raw)
@@ -65,5 +66,6 @@ class _Reader:
             case "auth":
                 actor.spawn(self._entry.refresh(frame.body["token"]), "auth")
             case _:
+                crash_points.reached("frame.parsed")
                 actor.post(actor.receive, viewer, frame)
                 slow_down(actor, viewer)

@@ -16,6 +16,7 @@ from gateway.registry import SessionRegistry
 from gateway.session.actor import SessionActor
 from gateway.sockets.viewers import Viewer
 from persistence.errors import StoreUnavailable
+from persistence.reading import iso
 from sandbox.ports import Position
 
 WARN_SECONDS = 60.0
@@ -121,7 +122,7 @@ class Pass:
         ]
 
     def _warn(self) -> None:
-        self._viewer.send(wire.dump("auth_expiring", at=wire.iso(self._who.expires_at)))
+        self._viewer.send(wire.dump("auth_expiring", at=iso(self._who.expires_at)))
 
     def _expire(self) -> None:
         self._viewer.close(CloseCode.TOKEN, "the token has expired")

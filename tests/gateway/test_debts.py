@@ -52,6 +52,13 @@ class DebtsAgainstModel(RuleBasedStateMachine):
         else:
             assert got == ("already_answered" if name in self.answered else "unknown_request")
 
+    @rule(name=st.sampled_from(["r0", "r1", "never"]))
+    def open_again(self, name: str) -> None:
+        self.debts.open_again(name, asked(1, TYPES[0]))
+        if name in self.answered:
+            self.answered.discard(name)
+            self.open[name] = asked(1, TYPES[0])
+
     @precondition(lambda self: self.unanswered)
     @rule(taken=st.none() | st.integers(0, 60))
     def end(self, taken: int | None) -> None:

@@ -87,3 +87,27 @@ def test_what_is_loaded_stays_the_callers() -> None:
     loaded = {"a": 1}
     Ledger(1, loaded).enter("b")
     assert loaded == {"a": 1}
+
+
+def test_a_forgotten_cid_may_be_used_again_and_its_number_not() -> None:
+    ledger = Ledger(0, {})
+    for cid in "abc":
+        ledger.enter(cid)
+    assert ledger.cid_of(2) == "b"
+    ledger.forget("b", 3)  # that is another's
+    assert ledger.seq_of("b") == 2
+    ledger.forget("b", 2)
+    assert (ledger.seq_of("b"), ledger.cid_of(2)) == (None, None)
+    assert ledger.enter("b") == 4
+    ledger.forget("b", 2)  # told twice
+    assert ledger.seq_of("b") == 4
+
+
+def test_it_knows_whether_it_knows_every_cid() -> None:
+    ledger = Ledger(0, {str(n): n for n in range(REMEMBERED - 1)})
+    known = [ledger.complete]
+    for cid in ("one more", "too many"):
+        ledger.enter(cid)
+        known.append(ledger.complete)
+    assert known == [True, True, False]
+    assert not Ledger(0, {str(n): n for n in range(REMEMBERED)}).complete

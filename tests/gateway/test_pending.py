@@ -90,6 +90,12 @@ class WindowMachine(RuleBasedStateMachine):
         if seq in self.queue:
             self.durable.add(seq)
 
+    @rule(seq=SEQS)
+    def accept(self, seq: int) -> None:
+        self.window.accepted(seq)
+        if seq in self.queue:
+            self.durable.add(seq)
+
     @rule()
     def store_everything(self) -> None:
         for seq in self.queue:
@@ -165,6 +171,12 @@ class WindowMachine(RuleBasedStateMachine):
     def withdraw(self, seq: int) -> None:
         gone = self.window.withdraw(seq)
         self._leave([gone] if gone else [], [seq] if seq in self.queue else [], "withdrawn")
+
+    @rule(seq=SEQS)
+    def recall(self, seq: int) -> None:
+        gone = self.window.recall(seq)
+        expected = [seq] if seq in self.queue and seq not in self.on_link else []
+        self._leave([gone] if gone else [], expected, "recalled")
 
     @rule(types=st.frozensets(TYPES, min_size=1, max_size=2))
     def withdraw_all(self, types: frozenset[str]) -> None:
@@ -308,3 +320,12 @@ def test_a_record_that_just_fills_the_window_comes_in() -> None:
     away, near = PendingWindow(LIMITS), connected()
     assert (away.refusal(60), away.refusal(61)) == (None, "buffer_full")
     assert (near.refusal(100), near.refusal(101)) == (None, "busy")
+
+
+def test_what_is_only_accepted_may_be_sent_and_is_known_as_such_when_it_is_taken() -> None:
+    window = connected(entry(1), entry(2), entry(3))
+    window.accepted(1)
+    window.accepted(2)
+    assert seqs(window.next_to_send()) == [1, 2]
+    window.stored(2)
+    assert [(each.seq, each.stored) for each in window.taken(2)] == [(1, False), (2, True)]

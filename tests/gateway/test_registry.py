@@ -79,6 +79,24 @@ async def test_a_viewer_that_comes_while_its_session_crashes_is_closed_too(world
         assert viewer.outlet.closed
 
 
+async def test_what_runs_beside_a_session_ends_with_it(world: World) -> None:
+    """It went on, and could start or stop a sandbox that the session's next actor, or another gateway, had by then."""
+    actor = await world.create()
+    ended = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(10_000)
+        finally:
+            ended.set()
+
+    actor.spawn(work(), "work")
+    await asyncio.sleep(0)
+    actor.post(boom)
+    async with asyncio.timeout(60):
+        await ended.wait()
+
+
 async def test_a_posted_record_of_a_session_that_crashes_is_refused_and_not_left_waiting(world: World) -> None:
     actor = await world.create()
     posting = asyncio.create_task(
@@ -104,7 +122,7 @@ async def test_a_posted_record_is_stored_once_and_delivered_if_asked(world: Worl
         noted = await actor.post_record(
             role="system", type="note", content="x", metadata={"k": 1}, cid="n1", deliver=False
         )
-        assert noted == ("s.1", 1)
+        assert noted == ("s.1", 1, "stored")
     await actor.post_record(role="user", type="message", content="say", metadata=None, cid=None, deliver=True)
     await tab.until("done")
     assert [record["status"] for record in await world.history()] == ["complete", "delivered", "complete"]

@@ -22,6 +22,7 @@ SOMETIMES = (
     *("gateway killed", "bridge killed", "bridge forgets", "cut while taking", "link cut", "reply lost", "store away"),
     *("message delivered", "message interrupted", "message expired", "message incomplete"),
     *("permission_request answered", "permission_request expired"),
+    *("ack accepted", "ack stored", "rejected", "rejected rejected", "owner_moved", "store falls behind"),
 )
 
 

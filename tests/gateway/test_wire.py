@@ -2,7 +2,6 @@
 
 import json
 from contextlib import suppress
-from datetime import datetime
 from typing import Any
 
 import orjson
@@ -376,14 +375,6 @@ def test_a_raw_line_reaches_the_agent_as_it_came_and_a_frame_with_its_seq() -> N
     raw = record(orjson.dumps({"content": line}), type="raw")
     assert wire.delivered_line(raw) == line.encode()
     assert wire.delivered_line(record(b'{"content":"x"}')) == b'{"seq":3,"content":"x"}'
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.integers(0, 4_000_000_000_000))
-def test_times_are_told_in_utc_to_the_millisecond(milliseconds: int) -> None:
-    text = wire.iso(milliseconds / 1000)
-    assert text == f"{text[:-5]}.{milliseconds % 1000:03d}Z"
-    assert round(datetime.fromisoformat(text).timestamp() * 1000) == milliseconds
 
 
 def test_what_is_not_known_is_left_out_of_a_frame() -> None:

@@ -32,7 +32,8 @@ def check_session(
 def _check_sender(person: Person, by_cid: dict[str, dict[str, Any]]) -> None:
     for sent in person.sent.values():
         record = by_cid.get(sent.cid)
-        if sent.seq is not None:
+        assert sent.stored or sent.seq is None, f"{sent} was accepted, and nobody heard what became of it"
+        if sent.stored:
             assert record, f"{sent} was acked and is lost"
             assert (record["seq"], record["content"]) == (sent.seq, sent.text)
             told = person.told.get(sent.cid, record["status"])
@@ -53,7 +54,7 @@ def _check_deliveries(history: list[dict[str, Any]], truth: Truth) -> None:
     received, answered = set(truth.received), _answered(history)
     for record in history:
         seq, status = record["seq"], record["status"]
-        if record["role"] == "assistant":
+        if record["role"] == "assistant" or record["type"] == "rejected":
             continue
         assert status in ("delivered", "interrupted", "expired"), f"{record} has no end"
         assert status != "expired" or seq not in received, f"{record} expired, and the agent has it"

@@ -14,18 +14,22 @@ from typing import Any, Self
 
 from gateway import wire
 from gateway.events import Metrics
+from gateway.hearing import Hearing
 from gateway.registry import SessionRegistry
 from gateway.session.actor import SessionActor
 from gateway.session.ports import SessionLimits
 from gateway.session.state import Wish
 from gateway.sockets.viewers import Viewer
 from persistence.backlog import QueueLimits
+from persistence.ports import MessageStore
 from persistence.queue import PersistenceQueue
 from persistence.stores.memory import MemoryStore
+from persistence.stores.spooled import SpooledStore
 from sandbox.ports import Position
 from sandbox.providers.memory import MemoryProvider, MemorySandbox
 from sandbox.providers.scripted import Script, echo
 from tests.support.faults import Fault, FlakyStore
+from tests.support.memory_spool import Disk, MemorySpool
 
 NEW_YEAR = 1_767_225_600.0
 FULL = 1 << 20
@@ -169,16 +173,23 @@ class Tab:
 
 @dataclass(slots=True)
 class Gateway:
-    """One life of the gateway. Its store can be cut off without harm to what is kept."""
+    """One life of the gateway. `remote` can be cut off without harm to what is kept. `store` is what sessions are
+    given: the same, or the same behind a spool."""
 
-    store: FlakyStore
+    remote: FlakyStore
+    store: MessageStore
     queue: PersistenceQueue
     registry: SessionRegistry
 
 
 class World:
-    def __init__(self, script: Script = echo, *, limits: SessionLimits | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, script: Script = echo, *, limits: SessionLimits | None = None, seed: int = 0, spooled: bool = False
+    ) -> None:
         self.kept = MemoryStore()
+        self.spooled = spooled
+        self.disk = Disk()  # the spool's
+        self.poison: bytes | None = None  # see FlakyStore
         self.provider = MemoryProvider(script)
         self.limits = limits or SessionLimits()
         self.rng = Random(seed)
@@ -207,7 +218,8 @@ class World:
 
     @property
     def store(self) -> FlakyStore:
-        return self.gateway.store
+        """What keeps conversations in the end."""
+        return self.gateway.remote
 
     @property
     def queue(self) -> PersistenceQueue:
@@ -222,7 +234,12 @@ class World:
 
     async def open(self) -> None:
         assert self._gateway is None, "one gateway at a time"
-        store = FlakyStore(self.kept)
+        remote = FlakyStore(self.kept)
+        remote.poison = self.poison
+        store: MessageStore = remote
+        if self.spooled:
+            store = SpooledStore(remote, MemorySpool(self.disk), self.rng, on_death=self.deaths.append)
+        store.heard = hearing = Hearing()
         # A queue that does not wait when it is left: `leave` has flushed it, `kill` must not.
         queue = PersistenceQueue(store, QueueLimits(flush_seconds=0.0), self.rng, on_death=self.deaths.append)
         registry = SessionRegistry(
@@ -236,16 +253,19 @@ class World:
             rng=self.rng,
             utcnow=self.utcnow,
         )
+        hearing.on_settled = registry.settled
+        await store.__aenter__()
         await queue.__aenter__()
         await registry.__aenter__()
-        self._gateway = Gateway(store, queue, registry)
+        self._gateway = Gateway(remote, store, queue, registry)
 
     async def kill(self) -> None:
         """kill -9: nothing more reaches the store."""
         gateway, self._gateway = self.gateway, None
-        gateway.store.outage = Fault.AWAY
+        gateway.remote.outage = Fault.AWAY
         await gateway.queue.__aexit__(None, None, None)
         await gateway.registry.__aexit__(None, None, None)
+        await gateway.store.__aexit__(None, None, None)
 
     async def leave(self) -> None:
         """SIGTERM: drain, then end."""
@@ -253,6 +273,11 @@ class World:
         await gateway.registry.drain()
         await gateway.registry.__aexit__(None, None, None)
         await gateway.queue.__aexit__(None, None, None)
+        await gateway.store.__aexit__(None, None, None)
+
+    async def steal(self, session_id: str = "s") -> None:
+        """Another gateway loads the session: this one is its writer no more."""
+        await self.kept.load(session_id)
 
     async def restart(self) -> None:
         await self.kill()
@@ -281,7 +306,9 @@ class World:
         return self.provider.sandboxes[session_id]
 
     async def history(self, session_id: str = "s") -> list[dict[str, Any]]:
-        """The stored conversation as every reader sees it, whatever the gateway's store is up to."""
+        """The stored conversation as every reader sees it, whatever the gateway's store is up to. A store that is
+        behind is waited for."""
+        await self.until(lambda: not self.disk.rows, "an empty spool")
         return [wire.record_json(record) for record in await self.kept.messages(session_id, limit=1_000_000)]
 
     async def until(self, holds: Callable[[], bool], what: str = "it", within: float = 900.0) -> None:

@@ -11,7 +11,8 @@ from sandbox.ports import Position
 from tests.support.sessions import Tab, World
 from tests.support.simulated_agents import Truth
 
-UNDECIDED = ("storage_unavailable", "storage_full")
+UNDECIDED = ("storage_unavailable", "storage_full", "owner_moved")
+POISON = "poison"  # what ends so is never taken by the store
 
 
 @dataclass
@@ -20,7 +21,12 @@ class Sent:
     text: str
     times: int = 0
     seq: int | None = None
+    stored: bool = False
     refused: str | None = None
+
+    @property
+    def decided(self) -> bool:
+        return self.stored or self.refused is not None
 
 
 class Person:
@@ -68,7 +74,7 @@ class Person:
         assert self.tab is not None
         self.tab.outlet.full = False
         for sent in self.sent.values():
-            if sent.seq is None and sent.refused is None:
+            if not sent.decided:
                 self._say(sent)
         for cid, request in self.granted.items():
             self.tab.send("permission_response", cid=cid, requestId=request, allow=True)
@@ -150,8 +156,12 @@ class Person:
         if sent is None:
             self.settled_grants[self.granted.pop(frame["cid"], "again")] += 1
             return
-        assert sent.seq in (None, frame["seq"]), f"{frame}, and before that seq {sent.seq}"
-        sent.seq = frame["seq"]
+        self.reached[f"ack {frame['stage']}"] += 1
+        if sent.text.endswith(POISON):
+            assert frame["stage"] == "accepted", f"{frame}: the store will never take it"
+        assert sent.text.endswith(POISON) or sent.seq in (None, frame["seq"]), f"{frame}, before that seq {sent.seq}"
+        assert frame["stage"] == "stored" or not sent.stored, f"{frame}, and it was stored"
+        sent.seq, sent.stored = frame["seq"], frame["stage"] == "stored"
 
     def _on_nack(self, frame: dict[str, Any]) -> None:
         self.reached[frame["reason"]] += 1
@@ -161,11 +171,13 @@ class Person:
             if frame["reason"] not in UNDECIDED:
                 self.granted.pop(frame["cid"], None)
             return
-        if frame["reason"] in UNDECIDED and sent.times > 1:
+        if frame["reason"] == "owner_moved" or (frame["reason"] in UNDECIDED and sent.times > 1):
             self._undecided.add(sent.cid)
             return
-        assert sent.seq is None, f"{frame}, and before that seq {sent.seq}"
-        sent.refused = frame["reason"]
+        poisoned = sent.text.endswith(POISON)  # once it was rejected, its cid is a new one's
+        assert poisoned or frame["reason"] != "rejected", f"{frame} for {sent}"
+        assert sent.seq is None or (poisoned and not sent.stored), f"{frame} after {sent}"
+        sent.seq, sent.refused = None, frame["reason"]
 
     def _grant(self, request: str) -> None:
         cid = f"{self.name}-grant-{request}"

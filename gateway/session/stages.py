@@ -1,0 +1,114 @@
+"""How far a record has come, and who is still to hear of it. Pure.
+
+A record is *accepted* when it is durable on this node, and *stored* when it is where it is kept in the end. Where that
+is one step, its sender hears `stored` and nothing else. Where the store follows, its sender hears `accepted` first, and
+later one more word: `stored`, or why it never will be. Until then the record is *unsettled*.
+
+The store decides in seq order, so its word about one record settles all before it. A session that was loaded while the
+store was behind does not know which of its records are settled: those up to `doubtful` may not be, until the store
+says something.
+
+Never: `stored` before the store has said so, a second last word, `accepted` after it. Bounds: what is unsettled here is
+in the window, or was delivered by a session that knew all of its at most 10,000 cids; `LISTENERS` hear of each.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from persistence.record import Record, Status
+
+LISTENERS = 32
+REASON_LENGTH = 300
+
+
+class Stage(StrEnum):
+    ACCEPTED = "accepted"
+    STORED = "stored"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    seq: int
+    status: str | None = Status.STORED  # None: the record has been trimmed away since
+    stage: Stage = Stage.STORED
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    reason: str
+    text: str | None = None
+
+
+Reply = Callable[[Accepted | Refused], None]
+
+
+@dataclass(slots=True)
+class Unsettled:
+    """A record whose sender waits for the last word."""
+
+    seq: int
+    cid: str
+    status: str = Status.STORED
+    answers: Record | None = None  # the request it answers, if it is an answer
+    replies: deque[Reply] = field(default_factory=lambda: deque(maxlen=LISTENERS))
+
+    def tell(self, word: Accepted | Refused) -> None:
+        for reply in self.replies:
+            reply(word)
+
+
+class Stages:
+    def __init__(self, doubtful: int) -> None:
+        self._doubtful = doubtful
+        self._settled = 0
+        self._waiting: dict[int, Unsettled] = {}  # in seq order
+        self._doubted: dict[int, Unsettled] = {}  # from before the session was loaded, asked about since
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._doubted)
+
+    def accept(self, record: Record, replies: Iterable[Reply], *, answers: Record | None = None) -> None:
+        """The record is durable here: say so, and note who is owed the last word."""
+        unsettled = self._waiting[record.seq] = Unsettled(record.seq, record.cid, record.status, answers)
+        for reply in replies:
+            self._promise(unsettled, reply)
+
+    def ask(self, seq: int, reply: Reply) -> bool:
+        """Somebody sends a record again: if it is known to be unsettled, say so, and owe them the last word too."""
+        record = self._waiting.get(seq) or self._doubted.get(seq)
+        if record is not None:
+            self._promise(record, reply)
+        return record is not None
+
+    def ask_doubted(self, seq: int, cid: str, status: str, reply: Reply) -> bool:
+        """The same for a record from before the session was loaded, of which only the store knew."""
+        doubted = self._settled < seq <= self._doubtful
+        if doubted:
+            self._promise(self._doubted.setdefault(seq, Unsettled(seq, cid, status)), reply)
+        return doubted
+
+    def _promise(self, record: Unsettled, reply: Reply) -> None:
+        record.replies.append(reply)
+        reply(Accepted(record.seq, record.status, Stage.ACCEPTED))
+
+    def note(self, seq: int, status: str) -> None:
+        """The record has another status now; senders hear it with the last word."""
+        if record := self._waiting.get(seq):
+            record.status = status
+
+    def settle(self, seq: int) -> tuple[list[Unsettled], Unsettled | None]:
+        """The store has decided about `seq`. Returns what waited before it, which is stored, and itself."""
+        self._settled = max(self._settled, seq)
+        before = [self._doubted.pop(earlier) for earlier in sorted(self._doubted) if earlier < seq]
+        while self._waiting and (earlier := next(iter(self._waiting))) < seq:
+            before.append(self._waiting.pop(earlier))
+        return before, self._waiting.pop(seq, None) or self._doubted.pop(seq, None)
+
+
+def one_line(reason: str) -> str:
+    """What a store says of a record it does not take, for its sender."""
+    words = " ".join(reason.split())
+    shown = "".join(char if char.isprintable() else "?" for char in words)
+    return shown if len(shown) <= REASON_LENGTH else shown[: REASON_LENGTH - 1] + "…"
