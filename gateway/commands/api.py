@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,7 +16,11 @@ from gateway.visible import visible_line
 
 
 class CommandFailed(Exception):
-    """The command cannot do what it was asked; the text says why and what to do."""
+    """The command cannot do what it was asked; the text says why and what to do. `code` is the gateway's own word."""
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def find_gateway(settings: Settings, url: str | None) -> str:
@@ -48,31 +53,60 @@ class GatewayApi:
         await self._client.aclose()
 
     async def create(self, session_id: str, wish: dict[str, Any]) -> dict[str, Any]:
-        return await self._ask("POST", f"/api/sandboxes/{session_id}", json=wish)
+        return await self.ask("POST", f"/api/sandboxes/{session_id}", json=wish)
 
     async def history(self, path: str, **params: int) -> list[dict[str, Any]]:
         """One page of records."""
-        page = await self._ask("GET", path, params=params)
-        records: list[dict[str, Any]] = page["messages"]
+        records: list[dict[str, Any]] = (await self.page(path, **params))["messages"]
         return records
 
-    async def follow(self, path: str, after: int) -> AsyncIterator[dict[str, Any]]:
-        """Records after `after` as they are stored, until the gateway ends the stream."""
-        params: dict[str, str | int] = {"follow": 1, "after": after}
+    async def page(self, path: str, **params: int) -> dict[str, Any]:
+        """One page of records, with what is told of it."""
+        return await self.ask("GET", path, params=params)
+
+    async def follow(self, path: str, after: int) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """Events after `after` as they come, by name: `message` is a record. Until the gateway ends the stream."""
+        event = "message"
         try:
-            async with self._client.stream(
-                "GET", path, params=params, headers=self._credentials(), timeout=httpx.Timeout(30, read=60)
-            ) as answer:
-                if answer.status_code >= 400:
-                    await answer.aread()
-                    raise _refused(answer)
-                async for line in answer.aiter_lines():
-                    if line.startswith("data: "):
-                        yield json.loads(line.removeprefix("data: "))
+            async with self._streaming(path, follow=1, after=after) as answer:
+                async for line in lines_of(answer):
+                    if line.startswith(b"event: "):
+                        event = line.removeprefix(b"event: ").decode()
+                    elif line.startswith(b"data: "):
+                        yield event, json.loads(line.removeprefix(b"data: "))
+                    elif not line:
+                        event = "message"
         except httpx.TransportError as error:
             raise self._unreachable(error) from error
 
-    async def _ask(self, method: str, path: str, **request: Any) -> dict[str, Any]:
+    async def export(self, path: str, **params: str) -> AsyncIterator[bytes]:
+        """Lines of JSON, each a record. Raises CommandFailed if it turns out that they are not all."""
+        begun = False
+        try:
+            async with self._streaming(path, **params) as answer:
+                begun = True
+                async for line in lines_of(answer):
+                    if line.startswith(b'{"error":'):
+                        raise CommandFailed(f"the gateway says: {visible_line(str(json.loads(line)['error']))}")
+                    yield line
+        except httpx.TransportError as error:
+            if begun:
+                told = f"the export ended early ({type(error).__name__}) and is not complete: begin again"
+                raise CommandFailed(told) from error
+            raise self._unreachable(error) from error
+
+    @asynccontextmanager
+    async def _streaming(self, path: str, **params: str | int) -> AsyncIterator[httpx.Response]:
+        async with self._client.stream(
+            "GET", path, params=params, headers=self._credentials(), timeout=httpx.Timeout(30, read=60)
+        ) as answer:
+            if answer.status_code >= 400:
+                await answer.aread()
+                raise _refused(answer)
+            yield answer
+
+    async def ask(self, method: str, path: str, **request: Any) -> dict[str, Any]:
+        """One answer, whole."""
         try:
             answer = await self._client.request(method, path, headers=self._credentials(), **request)
         except httpx.TransportError as error:
@@ -89,9 +123,20 @@ class GatewayApi:
         )
 
 
+async def lines_of(answer: httpx.Response) -> AsyncIterator[bytes]:
+    """Lines that end with a line feed and nothing else: JSON may hold any other separator of lines as it is."""
+    rest = b""
+    async for chunk in answer.aiter_bytes():
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            yield line
+    if rest:
+        yield rest
+
+
 def _refused(answer: httpx.Response) -> CommandFailed:
     try:
-        told = str(answer.json()["error"])
+        told, code = str(answer.json()["error"]), str(answer.json()["code"])
     except (ValueError, KeyError, TypeError):
-        told = answer.reason_phrase
-    return CommandFailed(f"the gateway says: {visible_line(told)} ({answer.status_code})")
+        told, code = answer.reason_phrase, ""
+    return CommandFailed(f"the gateway says: {visible_line(told)} ({answer.status_code})", code)

@@ -20,19 +20,33 @@ async def messages(settings: Settings, *, session_id: str, follow: bool, as_json
     path = f"/internal/sessions/{session_id}/messages"
     seen = 0
     async with GatewayApi(find_gateway(settings, url), lambda: {"X-Service-Token": token}) as api:
-        while records := await api.history(path, after=seen, limit=PAGE):
-            for record in records:
+        while True:
+            page = await api.page(path, after=seen, limit=PAGE)
+            if page["firstSeq"] > seen + 1:
+                _tell_trimmed(page["firstSeq"])
+            for record in page["messages"]:
                 _print(record, as_json=as_json)
-            seen = records[-1]["seq"]
+            if not page["messages"]:
+                break
+            seen = page["messages"][-1]["seq"]
+        if page.get("stale"):
+            complain("the store is behind: the newest of this is safe in the gateway's spool, and follows")
         while follow:
             try:
-                async for record in api.follow(path, seen):
-                    _print(record, as_json=as_json)
-                    seen = record["seq"]
+                async for event, data in api.follow(path, seen):
+                    if event == "trimmed":
+                        _tell_trimmed(data["firstSeq"])
+                    elif event == "message":
+                        _print(data, as_json=as_json)
+                        seen = data["seq"]
             except CommandFailed as failure:
                 complain(f"{failure}; trying again")
             await asyncio.sleep(RETRY_SECONDS)
     return 0
+
+
+def _tell_trimmed(first: int) -> None:
+    complain(f"what was before #{first} is not kept any more")
 
 
 def _print(record: dict[str, Any], *, as_json: bool) -> None:

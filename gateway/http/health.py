@@ -13,11 +13,19 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class HealthRoutes:
-    """`unready` gives the reasons not to send work here, none when all is well."""
+    """`unready` gives the reasons not to send work here, none when all is well; `degraded` what is wrong although work
+    is taken."""
 
-    def __init__(self, version: str, unready: Callable[[], list[str]], render_metrics: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        version: str,
+        unready: Callable[[], list[str]],
+        degraded: Callable[[], list[str]],
+        render_metrics: Callable[[], bytes],
+    ) -> None:
         self._version = version
         self._unready = unready
+        self._degraded = degraded
         self._render_metrics = render_metrics
         self._began = time.monotonic()
 
@@ -34,11 +42,12 @@ class HealthRoutes:
         return answer({"status": "ok", "version": self._version, "uptimeSeconds": uptime})
 
     async def ready(self, _: Request) -> Response:
-        reasons = self._unready()
+        reasons, degraded = self._unready(), self._degraded()
+        more = {"degraded": degraded} if degraded else {}
         if not reasons:
-            return answer({"status": "ready"})
+            return answer({"status": "ready", **more})
         message = "not ready: " + ", ".join(reasons)
-        return answer({"status": "unready", "reasons": reasons, "error": message, "code": "unready"}, 503)
+        return answer({"status": "unready", "reasons": reasons, "error": message, "code": "unready", **more}, 503)
 
     async def metrics(self, _: Request) -> Response:
         return Response(self._render_metrics(), headers={"Cache-Control": "no-store"}, media_type=METRICS_TYPE)

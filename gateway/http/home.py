@@ -59,6 +59,7 @@ websocat -H "Authorization: Bearer $TOKEN" "%(socket)s/ws/v2?sessionId=demo"
 <dt>/ws/v2?sessionId=</dt><dd>the conversation, live: messages, acknowledgements, streamed answers, resume</dd>
 <dt>/api/sandboxes/{id}</dt><dd>create, status, sleep, wake, pause, resume, abort, delete</dd>
 <dt>/api/sessions/{id}/messages</dt><dd>the stored conversation</dd>
+<dt>/openapi.json</dt><dd>every HTTP route, for programs</dd>
 <dt>/health, /ready, /metrics</dt><dd>for operators</dd>
 </dl>
 <footer>Holdfast %(version)s</footer>

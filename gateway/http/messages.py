@@ -2,37 +2,38 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
 
 import orjson
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from gateway.errors import ApiError
-from gateway.http.ownership import owned
-from gateway.http.replies import answer, query_flag, query_integer, read_object
+from gateway.hearing import Hearing
+from gateway.http.following import Following
+from gateway.http.ownership import looked_at, owned
+from gateway.http.reading import AT_ONCE, EVERYTHING, Only, first_of_newest, pages, record_bytes
+from gateway.http.replies import UNCACHED, Stream, answer, query_flag, query_integer, query_word, read_object
 from gateway.http.wishes import POST_MEMBERS, read_post
 from gateway.registry import SessionRegistry
-from gateway.session.actor import SessionActor
-from gateway.wire import record_json
 from persistence.ports import MessageStore
+from persistence.record import Record, Session
 
 DEFAULT_LIMIT = 100
 LARGEST_LIMIT = 1000
 LARGEST_SEQ = 2**53
-# A record may have 1 MiB. Reading this many at a time bounds what one request holds, whatever `limit` it asked for.
-AT_ONCE = 16
-KEEP_ALIVE_SECONDS = 15
 STORE_SECONDS = 30
 
 
 class MessageRoutes:
-    """Readers and writers of records. `leaving` is set when the gateway drains: streams end, their readers return."""
+    """Readers and writers of records. Reading loads no session. `hearing` wakes the followers, also to let them go."""
 
-    def __init__(self, registry: SessionRegistry, store: MessageStore, leaving: asyncio.Event) -> None:
+    def __init__(self, registry: SessionRegistry, store: MessageStore, hearing: Hearing) -> None:
         self._registry = registry
         self._store = store
-        self._leaving = leaving
+        self._hearing = hearing
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -43,78 +44,46 @@ class MessageRoutes:
 
     async def read(self, request: Request) -> Response:
         """The first `limit` records after `after`, or the last `limit` before `before` if only that is given."""
-        actor = await owned(request, self._registry)
-        after = query_integer(request, "after", None, low=0, high=LARGEST_SEQ)
-        before = query_integer(request, "before", None, low=0, high=LARGEST_SEQ)
-        limit = query_integer(request, "limit", DEFAULT_LIMIT, low=1, high=LARGEST_LIMIT)
-        last = _last_seq(actor)
-        first, end = wanted_range(after, before, limit, last)
-        if end - first <= AT_ONCE:
-            records = await self._read(actor.id, first, end) if first < end else []
-            return answer({"messages": [orjson.Fragment(each) for each in records], "lastSeq": last})
-        parts = self._page(actor.id, first, end, last)
-        opening = await anext(parts)  # a store that does not answer is still a 503 here, not half an answer
-        return StreamingResponse(_chain(opening, parts), headers=_HEADERS, media_type="application/json")
+        asked = read_question(request)
+        session = await looked_at(request, self._registry)
+        ending: dict[str, Any] = {"lastSeq": session.last_seq, "firstSeq": session.first_seq}
+        if self._store.behind(session.id):
+            ending["stale"] = True
+        found = self._find(session, asked)
+        opening: list[bytes] = []
+        async for page in found:  # a store that does not answer is still a 503 here, not half an answer
+            opening += map(record_bytes, page)
+            if len(opening) > AT_ONCE:
+                body = _page(opening, found, orjson.dumps(ending))
+                return Stream(body, headers=UNCACHED, media_type="application/json")
+        return answer({"messages": [orjson.Fragment(each) for each in opening], **ending})
 
-    async def _page(self, session_id: str, first: int, end: int, last: int) -> AsyncIterator[bytes]:
-        glue = b'{"messages":['
-        for start in range(first, end, AT_ONCE):
-            records = await self._read(session_id, start, min(start + AT_ONCE, end))
-            if not records:
-                break
-            yield glue + b",".join(records)
-            glue = b","
-        yield (b"" if glue == b"," else glue) + b'],"lastSeq":%d}' % last
-
-    async def _read(self, session_id: str, first: int, end: int) -> list[bytes]:
-        records = await self._store.messages(session_id, after=first - 1, before=end, limit=end - first)
-        return [orjson.dumps(record_json(record)) for record in records]
+    async def _find(self, session: Session, asked: "Question") -> AsyncIterator[list[Record]]:
+        first, end = wanted_range(asked, session.first_seq, session.last_seq)
+        if asked.only and asked.newest:
+            first = await first_of_newest(self._store, session.id, before=end, wanted=asked.limit, only=asked.only)
+        async for page in pages(
+            self._store, session.id, after=first - 1, before=end, wanted=asked.limit, only=asked.only
+        ):
+            yield page
 
     async def read_or_follow(self, request: Request) -> Response:
         if not query_flag(request, "follow"):
             return await self.read(request)
-        actor = await owned(request, self._registry)
         if "before" in request.query_params:
             raise ApiError(400, "bad_parameter", "follow goes on for ever: leave before out")
         after = query_integer(request, "after", 0, low=0, high=LARGEST_SEQ)
         limit = query_integer(request, "limit", LARGEST_SEQ, low=1, high=LARGEST_SEQ)
+        only = _only(request)
         seen = request.headers.get("last-event-id")
         if seen is not None:
             if not (seen.isascii() and seen.isdecimal() and len(seen) < 17):
                 raise ApiError(400, "bad_parameter", "Last-Event-ID must be the id of an event of this stream")
             after = int(seen)
-        headers = {**_HEADERS, "X-Accel-Buffering": "no"}
-        return StreamingResponse(self._follow(actor, after, limit), headers=headers, media_type="text/event-stream")
-
-    async def _follow(self, actor: SessionActor, after: int, limit: int) -> AsyncIterator[bytes]:
-        """Events after `after` until `limit` of them were sent, the actor has ended, or the gateway leaves.
-
-        A reader that comes back with its Last-Event-ID finds the session's next actor, or that it is gone.
-        """
-        yield b": holdfast\n\n"
-        while limit > 0 and not actor.ended and not self._leaving.is_set():
-            end = min(_last_seq(actor), after + min(limit, AT_ONCE)) + 1
-            if end <= after + 1:
-                if not await self._grown(actor, after):
-                    yield b": still here\n\n"
-                continue
-            for record in await self._read(actor.id, after + 1, end):
-                after += 1
-                limit -= 1
-                yield b"id: %d\ndata: %s\n\n" % (after, record)
-
-    async def _grown(self, actor: SessionActor, seq: int) -> bool:
-        """Wait for a record beyond `seq`, a while at most; whether there is one."""
-        beyond = asyncio.ensure_future(actor.wait_beyond(seq))
-        leaving = asyncio.ensure_future(self._leaving.wait())
-        try:
-            done, _ = await asyncio.wait(
-                (beyond, leaving), timeout=KEEP_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED
-            )
-            return bool(done)
-        finally:
-            beyond.cancel()
-            leaving.cancel()
+        session = await looked_at(request, self._registry)
+        look = self._registry.look
+        stream = Following(self._store, self._hearing, look, session, after=after, limit=limit, only=only)
+        return Stream(stream.events(), headers={**UNCACHED, "X-Accel-Buffering": "no"}, media_type="text/event-stream")
 
     async def write(self, request: Request) -> Response:
         """Durable when answered. The same `cid` again answers what it answered first."""
@@ -122,7 +91,7 @@ class MessageRoutes:
         post = read_post(await read_object(request, known=POST_MEMBERS))
         try:
             async with asyncio.timeout(STORE_SECONDS):
-                message_id, seq = await actor.post_record(
+                message_id, seq, stage = await actor.post_record(
                     role=post.role,
                     type=post.type,
                     content=post.content,
@@ -133,24 +102,52 @@ class MessageRoutes:
         except TimeoutError:
             told = "the record may or may not be stored; send it again with the same cid"
             raise ApiError(503, "storage_unavailable", told) from None
-        return answer({"messageId": message_id, "seq": seq}, 201)
+        return answer({"messageId": message_id, "seq": seq, "stage": stage}, 201)
 
 
-_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a reader of pages asked for."""
+
+    after: int | None
+    before: int | None
+    limit: int
+    only: Only = EVERYTHING
+
+    @property
+    def newest(self) -> bool:
+        return self.after is None and self.before is not None
 
 
-def wanted_range(after: int | None, before: int | None, limit: int, last: int) -> tuple[int, int]:
-    """The seqs first <= seq < end to answer with. A conversation has no gaps, so that this is arithmetic."""
-    end = last + 1 if before is None else min(before, last + 1)
-    first = max(1, end - limit) if after is None and before is not None else (after or 0) + 1
-    return first, max(first, min(end, first + limit))
+def read_question(request: Request) -> Question:
+    return Question(
+        query_integer(request, "after", None, low=0, high=LARGEST_SEQ),
+        query_integer(request, "before", None, low=0, high=LARGEST_SEQ),
+        query_integer(request, "limit", DEFAULT_LIMIT, low=1, high=LARGEST_LIMIT),
+        _only(request),
+    )
 
 
-def _last_seq(actor: SessionActor) -> int:
-    return int(actor.describe()["lastSeq"])
+def _only(request: Request) -> Only:
+    return Only(query_word(request, "role"), query_word(request, "type"))
 
 
-async def _chain(opening: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield opening
-    async for part in rest:
-        yield part
+def wanted_range(asked: Question, first_seq: int, last_seq: int) -> tuple[int, int]:
+    """The seqs first <= seq < end among which the answer is. What is kept has no gaps: if every record is wanted, those
+    are the answer.
+    """
+    end = last_seq + 1 if asked.before is None else min(asked.before, last_seq + 1)
+    first = max(first_seq, (asked.after or 0) + 1)
+    if not asked.only:
+        if asked.newest:
+            first = max(first_seq, end - asked.limit)
+        end = min(end, first + asked.limit)
+    return first, max(first, end)
+
+
+async def _page(opening: list[bytes], rest: AsyncIterator[list[Record]], ending: bytes) -> AsyncIterator[bytes]:
+    yield b'{"messages":[' + b",".join(opening)
+    async for page in rest:
+        if page:
+            yield b"," + b",".join(map(record_bytes, page))
+    yield b"]," + ending[1:]

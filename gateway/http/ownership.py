@@ -10,6 +10,7 @@ from gateway.errors import ApiError
 if TYPE_CHECKING:
     from gateway.registry import SessionRegistry
     from gateway.session.actor import SessionActor
+    from persistence.record import Session
 
 
 def principal(request: Request) -> Principal:
@@ -21,8 +22,24 @@ def principal(request: Request) -> Principal:
 
 async def owned(request: Request, registry: "SessionRegistry") -> "SessionActor":
     """The session named by the path, for its owner or a service. A stranger gets the same 404 as for an unknown id."""
-    who = principal(request)
     actor = await registry.find(request.path_params["id"])
-    if actor is None or (who.kind == "user" and actor.user_id != who.user_id):
-        raise ApiError(404, "unknown_session", "there is no such session")
+    if actor is None or not _may(request, actor.user_id):
+        raise unknown_session()
     return actor
+
+
+async def looked_at(request: Request, registry: "SessionRegistry") -> "Session":
+    """Like `owned`, for those who only read: the session is not loaded for them."""
+    session = await registry.look(request.path_params["id"])
+    if session is None or not _may(request, session.user_id):
+        raise unknown_session()
+    return session
+
+
+def unknown_session() -> ApiError:
+    return ApiError(404, "unknown_session", "there is no such session")
+
+
+def _may(request: Request, user_id: str) -> bool:
+    who = principal(request)
+    return who.kind != "user" or who.user_id == user_id

@@ -1,6 +1,7 @@
 """How every route reads a body and answers: JSON both ways, refusals as `{error, code}`, never a traceback."""
 
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -8,13 +9,16 @@ import orjson
 import structlog
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from gateway.errors import ApiError
 from gateway.strict_json import BadJson, load_object
 from persistence.errors import StoreUnavailable
 
 BODY_BYTES = 1 << 20
+WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
+UNCACHED = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 log = structlog.get_logger()
 Default = TypeVar("Default", int, None)
@@ -22,8 +26,28 @@ Default = TypeVar("Default", int, None)
 
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """`value` as JSON. Descriptions and histories change by the second: nobody may cache them."""
-    kept = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **(headers or {})}
-    return Response(orjson.dumps(value), status, kept, "application/json")
+    return Response(orjson.dumps(value), status, {**UNCACHED, **(headers or {})}, "application/json")
+
+
+class Stream(StreamingResponse):
+    """A long answer. If the store goes away in the middle, it ends without its end: the connection is closed, so that
+    half an answer never passes for a whole one. Whoever asks for the head alone causes no reading."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await super().__call__(scope, receive, send)
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        except StoreUnavailable as error:
+            log.warning("http.cut_short", cause=repr(error))
+        finally:
+            if isinstance(self.body_iterator, AsyncGenerator):  # what it holds is let go now, not some time later
+                await self.body_iterator.aclose()
 
 
 def refusal(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
@@ -70,6 +94,24 @@ def query_integer(request: Request, name: str, default: Default, *, low: int, hi
     return int(text)
 
 
+def query_word(request: Request, name: str) -> str | None:
+    given = request.query_params.getlist(name)
+    if not given:
+        return None
+    if len(given) > 1 or not WORD.fullmatch(given[0]):
+        raise ApiError(400, "bad_parameter", f"{name} must be given once: letters, digits, _ and -, at most 64")
+    return given[0]
+
+
+def query_user(request: Request) -> str | None:
+    given = request.query_params.getlist("userId")
+    if not given:
+        return None
+    if len(given) > 1 or not 0 < len(given[0]) <= 256 or not given[0].isprintable():
+        raise ApiError(400, "bad_parameter", "userId must be given once, 1 to 256 printable characters")
+    return given[0]
+
+
 def query_flag(request: Request, name: str) -> bool:
     given = request.query_params.get(name, "0")
     if given not in ("0", "1", "true", "false"):
@@ -92,7 +134,8 @@ async def _on_http_exception(_: Request, error: Exception) -> Response:
 async def _on_store_away(_: Request, error: Exception) -> Response:
     log.warning("http.store_unavailable", cause=repr(error))
     message = "the message store does not answer; try again"
-    return refusal(503, "storage_unavailable", message, {"Retry-After": "2"})
+    told = {"error": message, "code": "storage_unavailable", "stale": True}
+    return answer(told, 503, {"Retry-After": "2"})
 
 
 async def _on_client_gone(_: Request, __: Exception) -> Response:

@@ -28,12 +28,14 @@ def run(
 def test_help_names_every_command_and_the_first_steps(tmp_path: Path) -> None:
     shown = run("--help", data=tmp_path)
     assert shown.returncode == 0
-    for word in ("serve", "token", "migrate", "doctor", "chat", "messages", "first steps"):
+    for word in ("serve", "token", "migrate", "doctor", "chat", "messages", "export", "dead-letters", "first steps"):
         assert word in shown.stdout
     assert list(tmp_path.iterdir()) == [], "help touches nothing"
 
 
-@pytest.mark.parametrize("command", ["serve", "token", "migrate", "doctor", "chat", "messages"])
+@pytest.mark.parametrize(
+    "command", ["serve", "token", "migrate", "doctor", "chat", "messages", "export", "dead-letters"]
+)
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         parser().parse_args([command, "--help"])
@@ -56,7 +58,7 @@ def test_no_command_is_wrong_usage(tmp_path: Path) -> None:
 
 
 def test_every_problem_with_the_settings_is_one_line(tmp_path: Path) -> None:
-    wrong = {"HOLDFAST_PORT": "many", "HOLDFAST_PROT": "1", "HOLDFAST_STORE": "postgresql://u:secret@h/d"}
+    wrong = {"HOLDFAST_PORT": "many", "HOLDFAST_PROT": "1", "HOLDFAST_STORE": "postgresql://u:secret@h"}
     shown = run("serve", data=tmp_path, settings=wrong)
     assert shown.returncode == 2
     assert shown.stdout == ""
@@ -148,7 +150,7 @@ def test_doctor_knows_a_store_from_the_future(tmp_path: Path) -> None:
     assert "999" in findings(shown)["store"]["told"]
 
 
-@pytest.mark.parametrize("words", [("messages", "s1"), ("chat", "--plain")])
+@pytest.mark.parametrize("words", [("messages", "s1"), ("chat", "--plain"), ("dead-letters", "list")])
 def test_without_a_gateway_the_next_step_is_told(tmp_path: Path, words: tuple[str, ...]) -> None:
     shown = run(*words, data=tmp_path, settings={"HOLDFAST_PORT": "9"})
     assert shown.returncode == 1

@@ -152,6 +152,8 @@ def test_metrics_of_two_gateways_do_not_mix() -> None:
     first.message_seconds.observe(0.002)
     first.wake_seconds.observe(1)
     first.frames_relayed.inc(5)
+    first.committed(3, 0.002)
+    first.trimmed_records.inc(7)
     text = first.render().decode()
     for line in [
         "holdfast_sandboxes_created_total 1.0",
@@ -160,8 +162,14 @@ def test_metrics_of_two_gateways_do_not_mix() -> None:
         "holdfast_queue_depth 3.0",
         "holdfast_message_seconds_count 1.0",
         "holdfast_wake_seconds_count 1.0",
+        'holdfast_queue_batch_writes_bucket{le="2.0"} 0.0',
+        'holdfast_queue_batch_writes_bucket{le="4.0"} 1.0',
+        "holdfast_queue_commit_seconds_sum 0.002",
+        "holdfast_trimmed_records_total 7.0",
     ]:
         assert line in text
+    assert {"holdfast_queue_depth", "holdfast_refusals_total", "holdfast_wake_seconds"} <= first.names()
+    assert "holdfast_queue_depth" not in second.names()
     depth[0] = 4.0
     assert "holdfast_queue_depth 4.0" in first.render().decode()
     assert "holdfast_sandboxes_created_total 0.0" in second.render().decode()

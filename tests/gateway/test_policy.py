@@ -62,7 +62,7 @@ def test_every_route_of_the_architecture_is_in_the_table() -> None:
     assert unprotected(all_routes()) == []
     assert POLICY["GET", "/health"].accept is Accept.NOBODY
     public = {path for (_, path), policy in POLICY.items() if policy.accept is Accept.NOBODY}
-    assert public == {"/", "/health", "/ready"}
+    assert public == {"/", "/health", "/ready", "/openapi.json"}
 
 
 async def test_a_route_without_a_policy_is_found_and_not_served() -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from gateway import setting_values as values
 from gateway.datadir import DataDirBusy, DataDirLock, read_note
 from gateway.settings import KNOWN, SecretStr, Settings, SettingsError, load_settings, read_sandbox_env, resolve_secrets
+from gateway.store_url import store_url
 
 LONG = "0123456789abcdef0123456789abcdef"
 
@@ -29,7 +30,10 @@ def problems_of(**environ: str) -> list[str]:
 def test_nothing_set_gives_the_documented_defaults() -> None:
     settings = load_settings({"PATH": "/bin"})
     assert (settings.host, settings.port, settings.data_dir) == ("127.0.0.1", 8080, Path(".holdfast"))
-    assert settings.store == "sqlite:///.holdfast/holdfast.db"
+    assert settings.store.get_secret_value() == "sqlite:///.holdfast/holdfast.db"
+    assert settings.spool_path == Path(".holdfast/spool.db")
+    assert (settings.store_pool, settings.spool_bytes) == (8, 1 << 30)
+    assert (settings.retention_age, settings.retention_count) == (None, None)
     assert settings.objects == "file://.holdfast/objects"
     assert (settings.pending_limit, settings.pending_ttl, settings.sleep_after) == (100, 300, 600)
     assert (settings.max_connections, settings.max_connections_per_user) == (9000, 100)
@@ -47,6 +51,10 @@ def test_every_setting_can_be_given() -> None:
         "PORT": "0",
         "DATA_DIR": "/var/lib/holdfast",
         "STORE": "sqlite:////var/lib/x.db",
+        "STORE_POOL": "20",
+        "SPOOL_BYTES": "64MiB",
+        "RETENTION_AGE": "30d",
+        "RETENTION_COUNT": "5000",
         "OBJECTS": "file:///var/o",
         "AGENT": "my-agent --flag 'two words'",
         "SLEEP_AFTER": "10m",
@@ -63,7 +71,9 @@ def test_every_setting_can_be_given() -> None:
     assert settings.agent == ("my-agent", "--flag", "two words")
     assert (settings.sleep_after, settings.pending_ttl, settings.pending_bytes) == (600, 0.5, 4 << 20)
     assert settings.allowed_origins == ("https://a.example", "http://localhost:3000")
-    assert settings.store_path == Path("/var/lib/x.db")
+    assert settings.store.path == Path("/var/lib/x.db")
+    assert (settings.retention_age, settings.retention_count) == (30 * 86400, 5000)
+    assert (settings.store_pool, settings.spool_bytes) == (20, 64 << 20)
     assert settings.api_token is not None
     assert settings.api_token.get_secret_value() == LONG
     assert not settings.loopback_only
@@ -95,7 +105,7 @@ def test_all_problems_are_told_at_once_and_no_secret_with_them() -> None:
         PORT="eighty",
         SLEEP_AFTER="-1",
         JWT_SECRET="abcde",
-        STORE="postgresql://u:hunter22@h/db",
+        STORE="postgresql://u:hunter22@h/db/x",
         REDIS="redis://h",
     )
     assert len(told) == 6
@@ -106,10 +116,21 @@ def test_all_problems_are_told_at_once_and_no_secret_with_them() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("STORE", "postgresql://h/db", "not built yet"),
-        ("STORE", "https://api.example/", "not built yet"),
         ("STORE", "mysql://h/db", "wants sqlite"),
         ("STORE", "sqlite:///", "wants sqlite"),
+        ("STORE", "sqlite://x.db", "wants sqlite"),
+        ("STORE", "postgresql:h/db", "wants sqlite"),
+        ("STORE", "postgresql://h", "must name one database"),
+        ("STORE", "postgresql://h/a/b", "must name one database"),
+        ("STORE", "https://", "without a user"),
+        ("STORE", "https://u:p@api.example/", "without a user"),
+        ("STORE", "https://api.example/?x=1", "without a query"),
+        ("STORE", "http://api.example/", "only on loopback"),
+        ("STORE", "http://127.0.0.1.example/", "only on loopback"),
+        ("STORE_POOL", "1", "from 2 to 100"),
+        ("SPOOL_BYTES", "5", "wants bytes"),
+        ("RETENTION_AGE", "59m", "at least 1h"),
+        ("RETENTION_COUNT", "99", "from 100"),
         ("OBJECTS", "s3://bucket/prefix", "not built yet"),
         ("OBJECTS", "ftp://x", "wants file"),
         ("REDIS", "redis://h", "not built yet"),
@@ -139,6 +160,83 @@ def test_a_wrong_value_is_refused_in_one_line(name: str, value: str, says: str) 
     (line,) = problems_of(**{name: value})
     assert line.startswith(f"HOLDFAST_{name}")
     assert says in line
+
+
+PASSWORD = "S3cr3t-hunter22"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"postgresql://u:{PASSWORD}@h/db",
+        f"postgres://u:{PASSWORD}@[::1]:5432/db?sslmode=require",
+        f"postgresql://u:{PASSWORD}@one:5432,two:5433/db?target_session_attrs=read-write",
+        f"postgresql:///db?host=/run/postgresql&password={PASSWORD}&user=u",
+        f"postgresql://u:%40{PASSWORD}%2F@h/db?sslpassword={PASSWORD}",
+    ],
+)
+def test_a_password_in_the_store_is_never_shown(address: str) -> None:
+    settings = load_settings({"HOLDFAST_STORE": address})
+    shown = f"{settings!r} {settings.store} {settings.store!r} {settings.store.place}"
+    assert PASSWORD not in shown
+    assert "***" in str(settings.store)
+    assert settings.store.get_secret_value() == address
+    assert any(PASSWORD in form for form in settings.store.passwords)
+    assert settings.store.kind == "postgresql"
+
+
+@pytest.mark.parametrize("mark", ["@", "/", "?", "#", "[", "]", " ", "\n", "é", "@/", "#@"])
+def test_a_password_that_needs_escaping_is_refused_without_being_repeated(mark: str) -> None:
+    (line,) = problems_of(STORE=f"postgresql://u:S3cr3t{mark}hunter22@h/db")
+    assert "S3cr3t" not in line
+    assert "hunter22" not in line
+    assert "\n" not in line
+
+
+@given(st.text(max_size=20))
+def test_whatever_the_password_it_is_not_told(text: str) -> None:
+    from urllib.parse import quote
+
+    address = f"postgresql://u:{quote('S3' + text, safe='')}hunter22@h/db"
+    assert "hunter22" not in str(load_settings({"HOLDFAST_STORE": address}).store)
+    try:
+        store = load_settings({"HOLDFAST_STORE": f"postgresql://u:{text}hunter22@h/db"}).store
+        told = f"{store} {store.place}"
+    except SettingsError as error:
+        told = str(error)
+    assert "hunter22" not in told
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("postgresql://u:p@h/db", "postgres://v:q@H/db?sslmode=require", True),
+        ("postgresql://h/db", "postgresql://h/db2", False),
+        ("postgresql://h/db", "postgresql://g/db", False),
+        ("postgresql:///db?host=/a", "postgresql:///db?host=/b", False),
+        ("https://h/api", "https://h/api/", True),
+        ("https://h/api", "https://h/api2", False),
+        ("https://h/db", "postgresql://h/db", False),
+    ],
+)
+def test_the_place_tells_one_store_from_another(one: str, other: str, same: bool) -> None:
+    assert (store_url(one).place == store_url(other).place) == same
+
+
+@pytest.mark.parametrize(
+    ("address", "near"),
+    [
+        ("postgresql://u:p@127.0.0.1:5432/db", True),
+        ("postgresql://[::1]/db", True),
+        ("postgresql:///db?host=/run/postgresql", True),
+        ("postgresql://localhost,db.example/db", False),
+        ("postgresql:///db?host=db.example", False),
+        ("http://localhost:8000/", True),
+        ("https://api.example", False),
+    ],
+)
+def test_whether_a_store_is_on_this_machine_is_known(address: str, near: bool) -> None:
+    assert store_url(address).is_near == near
 
 
 def test_contradictions_are_refused() -> None:

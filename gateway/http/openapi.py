@@ -1,0 +1,238 @@
+"""`/openapi.json`: every HTTP route, written by hand. Who may call one is read from the policy table, which decides it.
+
+A test compares the document with the routes that are served, and real answers of each with its schemas.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from gateway.auth.identity import Accept
+from gateway.auth.policy import POLICY
+from gateway.http.openapi_schemas import FLAG, INTEGER, SCHEMAS, SESSION_ID, Schema, ref, text
+
+JSON = "application/json"
+TEXT = "text/plain"
+
+SECURITY: dict[Accept, tuple[str, Schema]] = {
+    Accept.USER: ("user", {"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "a user's JWT"}),
+    Accept.ADMIN: ("admin", {"type": "http", "scheme": "bearer", "description": "HOLDFAST_API_TOKEN"}),
+    Accept.RELAY: ("relay", {"type": "apiKey", "in": "header", "name": "X-Relay-Secret"}),
+    Accept.INTERNAL: ("service", {"type": "apiKey", "in": "header", "name": "X-Service-Token"}),
+}
+REFUSALS = {
+    400: "what was sent cannot be read, or makes no sense",
+    401: "no credentials, or none that are accepted here",
+    403: "not for this user, or not from this origin",
+    404: "there is no such thing, or it is somebody else's",
+    409: "not in the state that it is in",
+    413: "the body is too large",
+    422: "the store will never take this record",
+    429: "too much at once: try again later",
+    503: "the store does not answer, or the gateway restarts: try again",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one path. `answers` is a schema by status, or by status and media type."""
+
+    name: str
+    summary: str
+    answers: dict[int, Schema] = field(default_factory=dict)
+    query: tuple[Schema, ...] = ()
+    body: str | None = None
+    refusals: tuple[int, ...] = ()
+    media: dict[str, Schema] = field(default_factory=dict)  # other forms of the 200
+
+
+def asked(name: str, schema: Schema, description: str = "", where: str = "query") -> Schema:
+    told = {"description": description} if description else {}
+    return {"name": name, "in": where, "required": where == "path", **told, "schema": schema}
+
+
+def number(name: str, low: int, high: int, description: str = "", default: int | None = None) -> Schema:
+    usual = {} if default is None else {"default": default}
+    return asked(name, {"type": "integer", "minimum": low, "maximum": high, **usual}, description)
+
+
+SEQ = 2**53
+WORD = text(pattern="^[A-Za-z0-9_-]{1,64}$")
+USER = asked("userId", text(maxLength=256), "those of this user only")
+PAGE = (
+    number("after", 0, SEQ, "records after this seq"),
+    number("before", 0, SEQ, "records before this seq; alone: the last `limit` of them"),
+    number("limit", 1, 1000, default=100),
+    asked("role", WORD, "records of this role only"),
+    asked("type", WORD, "records of this type only"),
+)
+FOLLOW = (
+    asked("follow", FLAG, "1: go on for ever, as server-sent events; `before` must be left out"),
+    asked("Last-Event-ID", INTEGER, "with `follow`: the last id that was seen; counts instead of `after`", "header"),
+)
+EVENTS = "each event is a Record, its id the record's seq; `event: trimmed` with `{firstSeq}`: what was before is gone"
+LINES = "a record per line (ExportLine); if the last line is an Error, the export is not complete"
+
+ONE = "/api/sandboxes/{id}"
+CONVERSATION = "/internal/sessions/{id}/messages"
+LETTER = "/internal/dead-letters/{number}"
+
+
+def _session(name: str, summary: str, body: str | None = "Nothing", *refusals: int) -> Operation:
+    return Operation(name, summary, {200: ref("Session")}, body=body, refusals=(400, 404, 409, 503, *refusals))
+
+
+OPERATIONS: dict[tuple[str, str], Operation] = {
+    ("GET", "/"): Operation("home", "What this is, for people", media={"text/html": text()}),
+    ("GET", "/health"): Operation("health", "Whether the process answers", {200: ref("Health")}),
+    ("GET", "/ready"): Operation("ready", "Whether it takes work", {200: ref("Ready"), 503: ref("Unready")}),
+    ("GET", "/metrics"): Operation("metrics", "Figures for Prometheus", media={TEXT: text()}),
+    ("GET", "/openapi.json"): Operation("openapi", "This document", {200: {"type": "object"}}),
+    ("GET", "/api/sandboxes"): Operation(
+        "listSandboxes", "A user's own sessions; for services all, or a user's", {200: ref("Sessions")}, (USER,),
+        refusals=(403, 503),
+    ),
+    ("GET", ONE): _session("getSandbox", "The session", None),
+    ("GET", f"{ONE}/status"): _session("getStatus", "The session", None),
+    ("POST", ONE): Operation(
+        "createSandbox", "Create a session, get the one there is, or revive an archived one",
+        {200: ref("Session"), 201: ref("Session")}, body="Wish", refusals=(400, 403, 409, 413, 503),
+    ),
+    ("DELETE", ONE): Operation(
+        "deleteSandbox", "End it; the conversation stays, archived, unless it is purged", {200: ref("Session")},
+        (asked("purge", FLAG, "1: the conversation goes, too"),), refusals=(400, 404, 409, 503),
+    ),
+    ("POST", f"{ONE}/pause"): _session("pause", "Stop it until it is resumed"),
+    ("POST", f"{ONE}/resume"): _session("resume", "Out of paused, needs_env or error", "Resume"),
+    ("POST", f"{ONE}/sleep"): _session("sleep", "Stop it until the next message"),
+    ("POST", f"{ONE}/wake"): _session("wake", "Start its sandbox"),
+    ("POST", f"{ONE}/sync"): _session("sync", "Keep its workspace"),
+    ("POST", f"{ONE}/abort"): _session("abort", "Stop the running turn"),
+    ("GET", "/api/sessions/{id}/messages"): Operation(
+        "readOwnMessages", "The stored conversation, for its owner", {200: ref("Page")}, PAGE, refusals=(400, 404, 503),
+    ),
+    ("GET", CONVERSATION): Operation(
+        "readMessages", "The stored conversation: a page of it, or all that comes", {200: ref("Page")},
+        (*PAGE, *FOLLOW), refusals=(400, 404, 503), media={"text/event-stream": text(EVENTS)},
+    ),
+    ("POST", CONVERSATION): Operation(
+        "writeMessage", "Store a record; durable when answered", {201: ref("Written")}, body="Post",
+        refusals=(400, 404, 409, 413, 422, 429, 503),
+    ),
+    ("GET", "/internal/sessions"): Operation(
+        "listSessions", "Every session, newest first", {200: ref("List")},
+        (USER, number("limit", 1, 1000, default=100), asked("after", SESSION_ID, "`next` of the page before")),
+        refusals=(400, 404, 503),
+    ),
+    ("GET", "/internal/sessions/{id}/export"): Operation(
+        "exportSession", "All that is stored of a session", refusals=(400, 404, 503),
+        media={"application/x-ndjson": text(LINES)},
+    ),
+    ("GET", "/internal/export"): Operation(
+        "exportAll", "All that is stored, session after session", query=(USER,), refusals=(400, 503),
+        media={"application/x-ndjson": text(LINES)},
+    ),
+    ("GET", "/internal/dead-letters"): Operation(
+        "listDeadLetters", "Records that the store would not take", {200: ref("DeadLetters")},
+        (asked("sessionId", SESSION_ID), number("after", 0, SEQ), number("limit", 1, 1000, default=100)),
+        refusals=(400, 503),
+    ),
+    ("GET", LETTER): Operation(
+        "getDeadLetter", "One, with what it says", {200: ref("DeadLetter")}, refusals=(404, 503)
+    ),
+    ("POST", f"{LETTER}/retry"): Operation(
+        "retryDeadLetter", "Try again to store it in its place", {200: ref("Retried")}, refusals=(404, 503)
+    ),
+    ("DELETE", LETTER): Operation(
+        "dropDeadLetter", "Forget it; its marker stays", {200: ref("Dropped")}, refusals=(404, 503)
+    ),
+    ("GET", "/logs/{id}"): Operation(
+        "logs", "The end of what agent and bridge logged", query=(number("tail", 1, 1 << 20, "bytes", 64 << 10),),
+        refusals=(400, 404, 503), media={TEXT: text()},
+    ),
+    ("POST", "/api/tickets"): Operation(
+        "issueTicket", "A one-time ticket for a browser's WebSocket", {201: ref("Ticket")}, body="TicketWish",
+        refusals=(400, 404, 413, 429, 503),
+    ),
+}  # fmt: skip
+
+WEBSOCKETS = {
+    "/ws/v2": "the chat socket of a session (`?sessionId=`): messages, acknowledgements, streamed answers, resume",
+    "/ws/sandboxes/{id}": "the agent's lines as they are, for relays",
+}
+
+
+def document(version: str) -> dict[str, Any]:
+    """The whole of it, as OpenAPI 3.1."""
+    paths: dict[str, dict[str, Any]] = {}
+    for (method, path), operation in OPERATIONS.items():
+        paths.setdefault(path, {})[method.lower()] = _operation(method, path, operation)
+    sockets = {
+        path: {"description": told, "security": _security(POLICY["WS", path].accept)}
+        for path, told in WEBSOCKETS.items()
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Holdfast",
+            "version": version,
+            "description": "A WebSocket session gateway. Every refusal is an Error.",
+        },
+        "paths": paths,
+        "components": {"schemas": SCHEMAS, "securitySchemes": dict(SECURITY.values())},
+        "x-websockets": sockets,
+    }
+
+
+def _operation(method: str, path: str, operation: Operation) -> dict[str, Any]:
+    policy = POLICY[method, path]
+    refusals = {*operation.refusals, *(() if policy.accept is Accept.NOBODY else (401, 403))}
+    answers: dict[str, Any] = {str(status): _answer("", {JSON: schema}) for status, schema in operation.answers.items()}
+    if operation.media:
+        json = {JSON: operation.answers[200]} if 200 in operation.answers else {}
+        answers["200"] = _answer("", {**json, **operation.media})
+    for status in sorted(refusals):
+        answers[str(status)] = _answer(REFUSALS[status], {JSON: ref("Error")})
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "security": _security(policy.accept),
+        "parameters": [*_in_path(path), *operation.query],
+        "responses": {**answers, "default": _answer("any other refusal", {JSON: ref("Error")})},
+    }
+    if operation.body is not None:
+        described["requestBody"] = {
+            "required": bool(SCHEMAS[operation.body].get("required")),
+            "content": {JSON: {"schema": ref(operation.body)}},
+        }
+    return described
+
+
+def _answer(description: str, media: dict[str, Schema]) -> dict[str, Any]:
+    return {"description": description or "done", "content": {kind: {"schema": s} for kind, s in media.items()}}
+
+
+def _in_path(path: str) -> list[Schema]:
+    known = {"{id}": ("id", SESSION_ID), "{number}": ("number", INTEGER)}
+    return [asked(name, schema, where="path") for mark, (name, schema) in known.items() if mark in path]
+
+
+def _security(accept: Accept) -> list[dict[str, list[str]]]:
+    return [{name: []} for kind, (name, _) in SECURITY.items() if kind in accept and kind]
+
+
+class OpenApiRoutes:
+    """The document never changes while the process runs."""
+
+    def __init__(self, version: str) -> None:
+        self._body = orjson.dumps(document(version))
+
+    def routes(self) -> list[BaseRoute]:
+        return [Route("/openapi.json", self.document, methods=["GET"])]
+
+    async def document(self, _: Request) -> Response:
+        return Response(self._body, headers={"X-Content-Type-Options": "nosniff"}, media_type=JSON)

@@ -1,0 +1,142 @@
+"""What the HTTP API says and is told, as JSON Schema: the components of `/openapi.json`. Data only."""
+
+from typing import Any
+
+from gateway.http.wishes import NETWORKS, ROLES
+from gateway.session.state import SessionStatus
+
+Schema = dict[str, Any]
+
+
+def ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def array(of: Schema) -> Schema:
+    return {"type": "array", "items": of}
+
+
+def words(*allowed: str) -> Schema:
+    return {"type": "string", "enum": list(allowed)}
+
+
+def text(description: str = "", **more: Any) -> Schema:
+    return {"type": "string", **({"description": description} if description else {}), **more}
+
+
+def maybe(schema: Schema) -> Schema:
+    if isinstance(schema.get("type"), str):
+        return {**schema, "type": [schema["type"], "null"]}
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def made_of(members: dict[str, Schema], optional: dict[str, Schema] | None = None, description: str = "") -> Schema:
+    """An object. Clients must expect members that are not listed: later versions add some."""
+    told = {"description": description} if description else {}
+    return {"type": "object", **told, "required": list(members), "properties": {**members, **(optional or {})}}
+
+
+INTEGER: Schema = {"type": "integer", "minimum": 0}
+TRUE: Schema = {"const": True}
+BOOLEAN: Schema = {"type": "boolean"}
+FLAG = words("0", "1", "true", "false")
+ANYTHING: Schema = {}
+OBJECT: Schema = {"type": "object"}
+TIME = text(format="date-time")
+SESSION_ID = text(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$")
+SESSION_STATUS = words(*SessionStatus)
+SANDBOX_STATUS = words("connecting", "connected", "disconnected", "sleeping")
+
+RECORD = {
+    "id": text("`<session id>.<seq>`"),
+    "seq": {"type": "integer", "minimum": 1, "description": "gap-free per session; never given twice"},
+    "cid": text("the sender's own id for it; stored once per session"),
+    "role": text("`user`, `assistant`, `system` or `tool`"),
+    "type": text("`message`, `raw`, `permission_request`, `permission_response`, `question`, `question_answer`, the "
+                 "markers `duplicate` and `rejected`, or whatever services write"),
+    "content": {"description": "a string, an array of parts, or whatever was stored"},
+    "metadata": OBJECT,
+    "createdAt": TIME,
+    "status": words("stored", "delivered", "expired", "interrupted", "complete", "incomplete", "aborted", "open",
+                    "answered", "duplicate", "rejected"),
+}  # fmt: skip
+
+LETTER = {
+    "number": {"type": "integer", "minimum": 1},
+    "sessionId": SESSION_ID,
+    "seq": INTEGER,
+    "cid": text(),
+    "role": text(),
+    "type": text(),
+    "reason": text("what the store said"),
+    "bytes": INTEGER,
+    "createdAt": maybe(TIME),
+    "buriedAt": maybe(TIME),
+}
+
+SCHEMAS: dict[str, Schema] = {
+    "Error": made_of(
+        {"error": text("for people"), "code": text("for programs")},
+        {"stale": {**TRUE, "description": "the store cannot be read: what is known may be behind"}},
+    ),
+    "Health": made_of({"status": words("ok"), "version": text(), "uptimeSeconds": {"type": "number"}}),
+    "Ready": made_of({"status": words("ready")}, {"degraded": array(text())}, "work is taken"),
+    "Unready": made_of(
+        {"status": words("unready"), "reasons": array(text()), "error": text(), "code": text()},
+        {"degraded": array(text())},
+    ),
+    "Session": made_of({
+        "id": SESSION_ID, "userId": text(), "status": SESSION_STATUS, "reason": maybe(text()),
+        "sandboxStatus": SANDBOX_STATUS, "provider": text(), "level": text(), "incarnation": INTEGER,
+        "viewers": INTEGER, "pending": INTEGER, "lastSeq": INTEGER, "createdAt": TIME, "lastActiveAt": TIME,
+        "hasWorkspace": BOOLEAN, "title": maybe(text()), "metadata": OBJECT, "network": words(*NETWORKS),
+        "agent": maybe(array(text())), "repoUrl": maybe(text()), "repoBranch": maybe(text()),
+        "sync": made_of({"state": text()}),
+    }),
+    "Sessions": made_of({"sandboxes": array(ref("Session"))}),
+    "Listed": made_of({
+        "id": SESSION_ID, "userId": text(), "status": SESSION_STATUS, "sandboxStatus": SANDBOX_STATUS,
+        "title": maybe(text()), "viewers": INTEGER, "pending": INTEGER, "createdAt": TIME, "lastActiveAt": TIME,
+        "messages": {**INTEGER, "description": "how many are kept"}, "firstSeq": INTEGER, "lastSeq": INTEGER,
+    }),
+    "List": made_of({"sessions": array(ref("Listed")), "next": maybe(SESSION_ID)}),
+    "Wish": made_of({}, {
+        "userId": text("the owner; services must name one, users may only name themselves", maxLength=256),
+        "envVars": {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 256},
+        "agent": {"anyOf": [text("a command line"), array(text()), {"type": "null"}]},
+        "network": maybe(words(*NETWORKS)), "repoUrl": maybe(text(maxLength=2048)),
+        "repoBranch": maybe(text(maxLength=255)), "title": maybe(text(maxLength=256)), "metadata": maybe(OBJECT),
+    }),
+    "Resume": made_of({}, {"envVars": {"type": "object", "additionalProperties": {"type": "string"}}}),
+    "Nothing": {"type": "object", "maxProperties": 0},
+    "Record": made_of(RECORD),
+    "Page": made_of(
+        {"messages": array(ref("Record")), "lastSeq": INTEGER,
+         "firstSeq": {**INTEGER, "description": "what was before it has been trimmed away"}},
+        {"stale": {**TRUE, "description": "some of it is durable here, and not yet in the store"}},
+    ),
+    "ExportLine": made_of({"sessionId": SESSION_ID, "userId": text(), **RECORD}),
+    "Post": made_of({"role": words(*ROLES), "content": ANYTHING}, {
+        "type": text(pattern="^[a-z][a-z0-9_]{0,63}$", default="message"), "metadata": maybe(OBJECT),
+        "cid": maybe(text("sent again, it answers what it answered first", maxLength=128)),
+        "deliver": {"type": "boolean", "default": False, "description": "hand it to the agent"},
+    }),
+    "Written": made_of({
+        "messageId": text(), "seq": INTEGER,
+        "stage": {**words("stored", "accepted"), "description": "`accepted`: durable here, the store follows"},
+    }),
+    "TicketWish": made_of({"sessionId": SESSION_ID}),
+    "Ticket": made_of({"ticket": text(), "expiresIn": INTEGER}),
+    "DeadLetterHead": made_of(LETTER),
+    "DeadLetter": made_of(LETTER, {
+        "content": ANYTHING, "metadata": ANYTHING,
+        "payload": text("base64, where it cannot be read as JSON", contentEncoding="base64"),
+    }),
+    "DeadLetters": made_of({"deadLetters": array(ref("DeadLetterHead")), "next": maybe(INTEGER)}),
+    "Retried": made_of(
+        {"number": INTEGER,
+         "outcome": text("`stored`, `duplicate`, `dead`: it stays, `rejected`: its place is gone")},
+        {"seq": INTEGER, "first": INTEGER, "reason": text()},
+    ),
+    "Dropped": made_of({"number": INTEGER, "dropped": TRUE}),
+}  # fmt: skip

@@ -1,0 +1,81 @@
+"""Stored records in seq order, a few at a time: what a reader holds, and what one question costs the store, is bounded,
+whatever was asked for.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import orjson
+
+from gateway.wire import record_json
+from persistence.ports import MessageStore
+from persistence.record import Record
+
+# A record may have 1 MiB. Reading this many at a time bounds what one request holds, whatever `limit` it asked for.
+AT_ONCE = 16
+# A rare type in a long conversation is looked for in steps of so many records: no statement runs for minutes.
+SPAN = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """Which records are wanted; None is all."""
+
+    role: str | None = None
+    type: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.role is not None or self.type is not None
+
+
+EVERYTHING = Only()
+
+
+async def pages(
+    store: MessageStore,
+    session_id: str,
+    *,
+    after: int,
+    before: int,
+    wanted: int | None = None,
+    only: Only = EVERYTHING,
+    span: int = SPAN,
+) -> AsyncIterator[list[Record]]:
+    """The first `wanted` records with after < seq < before, in order. A page may be empty. Raises StoreUnavailable."""
+    while after + 1 < before and wanted != 0:
+        step = AT_ONCE if wanted is None else min(AT_ONCE, wanted)
+        # To a store, `before` without an `after` asks for the newest; of the very first numbers only `step` are asked
+        # for, so that it makes no difference.
+        end = min(before, after + 1 + (span if after > 0 else step))
+        found = await store.messages(session_id, after=after, before=end, limit=step, role=only.role, type=only.type)
+        after = found[-1].seq if len(found) == step else end - 1
+        if wanted is not None:
+            wanted -= len(found)
+        yield found
+
+
+async def unbroken(found: AsyncIterator[list[Record]], after: int) -> AsyncIterator[list[Record]]:
+    """Pages of every record after `after`, up to the first that is missing: it was trimmed away meanwhile."""
+    async for page in found:
+        kept = [record for seq, record in enumerate(page, after + 1) if record.seq == seq]
+        after += len(kept)
+        yield kept
+        if len(kept) < len(page):
+            return
+
+
+async def first_of_newest(store: MessageStore, session_id: str, *, before: int, wanted: int, only: Only) -> int:
+    """The seq at which the last `wanted` records before `before` begin; `before` if there are none."""
+    while wanted > 0:
+        found = await store.messages(
+            session_id, before=before, limit=min(AT_ONCE, wanted), role=only.role, type=only.type
+        )
+        if not found:
+            break
+        before = found[0].seq
+        wanted -= len(found)
+    return before
+
+
+def record_bytes(record: Record) -> bytes:
+    return orjson.dumps(record_json(record))
