@@ -12,12 +12,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import structlog
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, WebSocketRoute
 
+from gateway import spool_owner
 from gateway.auth.identity import Identity
 from gateway.auth.origin import Origins
 from gateway.auth.policy import PolicyMiddleware
@@ -25,14 +27,21 @@ from gateway.auth.tickets import Tickets
 from gateway.auth.tokens import KeySource, SharedSecret, TokenVerifier
 from gateway.events import REDACTOR, Metrics
 from gateway.frontdoor import FrontDoor
+from gateway.hearing import Hearing
+from gateway.housekeeping import Chore, Housekeeping
+from gateway.http.dead_letters import DeadLetterRoutes, letters_kept
+from gateway.http.export import ExportRoutes
 from gateway.http.health import HealthRoutes
 from gateway.http.home import HomeRoutes
 from gateway.http.logs import LogRoutes
 from gateway.http.messages import MessageRoutes
+from gateway.http.openapi import OpenApiRoutes
 from gateway.http.replies import EXCEPTION_HANDLERS
 from gateway.http.sandboxes import SandboxRoutes
+from gateway.http.sessions import SessionRoutes
 from gateway.http.tickets import TicketRoutes
 from gateway.registry import SessionRegistry
+from gateway.retention import Policy, Retention
 from gateway.session.pending import WindowLimits
 from gateway.session.ports import SessionLimits
 from gateway.settings import Secrets, Settings, read_sandbox_env
@@ -49,13 +58,48 @@ from sandbox.ports import SandboxFailed, SandboxProvider
 
 log = structlog.get_logger()
 
+RETENTION_FIRST, RETENTION_EVERY = 10.0, 3600.0
+LETTERS_FIRST, LETTERS_EVERY = 1.0, 60.0
 DEMO_AGENT = (sys.executable, "-m", "sandbox.demo_agent")
 
 
-def make_store(settings: Settings) -> MessageStore:
+@runtime_checkable
+class Follows(Protocol):
+    """A store with a first stage here: what is accepted is to follow to where it is kept."""
+
+    @property
+    def failing(self) -> str | None:
+        """Why nothing gets there at the moment."""
+        ...
+
+    def stats(self) -> dict[str, float]: ...
+
+
+def make_store(settings: Settings, secrets: Secrets, on_death: Callable[[BaseException], None]) -> MessageStore:
+    """The store the settings ask for, with a first stage in the data directory where it is elsewhere."""
+    if settings.store.kind == "postgresql":
+        from persistence.spool import Spool
+        from persistence.stores.spooled import SpooledStore
+
+        spool = Spool(settings.spool_path, max_bytes=settings.spool_bytes)
+        return SpooledStore(make_database(settings), spool, random.Random(), on_death=on_death)
+    if settings.store.kind == "http":
+        from persistence.stores.http import HttpStore
+
+        token = secrets.internal_token.get_secret_value()
+        return HttpStore(settings.store.get_secret_value(), token, settings.spool_path, rng=random.Random())
+    return make_database(settings)
+
+
+def make_database(settings: Settings) -> MessageStore:
+    """What has a schema to migrate: the database itself; for an HTTP sink, its index."""
+    if settings.store.kind == "postgresql":
+        from persistence.stores.postgres import PostgresStore
+
+        return PostgresStore(settings.store.get_secret_value(), pool_size=settings.store_pool)
     from persistence.stores.sqlite import SqliteStore
 
-    return SqliteStore(settings.store_path)
+    return SqliteStore(settings.store.path if settings.store.kind == "sqlite" else settings.spool_path)
 
 
 def make_provider(
@@ -93,13 +137,18 @@ class House:
     """Everything of one gateway process, wired. Serve `app` behind `door`; `drain` once before the end."""
 
     def __init__(self, settings: Settings, secrets: Secrets, provider: SandboxProvider | None = None) -> None:
+        self._settings = settings
         self.address = f"http://{settings.host}:{settings.port}"  # what the page says; the launcher knows better
         self.problem: str | None = None
         self.metrics = Metrics()
         self.door = FrontDoor(settings, refused=self.metrics.refused)
-        self.store = make_store(settings)
+        self.store = make_store(settings, secrets, self.door.fatal)
+        self.hearing = Hearing()
+        self.store.heard = self.hearing
         self.provider = provider or make_provider(settings)
-        self.queue = PersistenceQueue(self.store, QueueLimits(), random.Random(), on_death=self.door.fatal)
+        self.queue = PersistenceQueue(
+            self.store, QueueLimits(), random.Random(), on_death=self.door.fatal, on_commit=self.metrics.committed
+        )
         self.registry = SessionRegistry(
             self.store,
             self.queue,
@@ -109,7 +158,9 @@ class House:
             agent=settings.agent or DEMO_AGENT,
             on_death=self.door.fatal,
         )
-        self._leaving = asyncio.Event()
+        self.hearing.on_settled = self.registry.settled
+        self.chores = self._chores(settings)
+        self._letters = 0
         self._tickets = Tickets()
         self._verifier = TokenVerifier(
             make_keys(settings, secrets), issuer=settings.jwt_issuer, audience=settings.jwt_audience
@@ -134,9 +185,13 @@ class House:
         chat, raw = ChatSocket(doorway), RawSocket(doorway)
         return [
             *HomeRoutes(version(), lambda: self.address).routes(),
-            *HealthRoutes(version(), self.unready, self.metrics.render).routes(),
+            *HealthRoutes(version(), self.unready, self.degraded, self.metrics.render).routes(),
             *SandboxRoutes(self.registry).routes(),
-            *MessageRoutes(self.registry, self.store, self._leaving).routes(),
+            *MessageRoutes(self.registry, self.store, self.hearing).routes(),
+            *SessionRoutes(self.registry, self.store).routes(),
+            *ExportRoutes(self.registry, self.store, self.hearing).routes(),
+            *OpenApiRoutes(version()).routes(),
+            *DeadLetterRoutes(self.store).routes(),
             *LogRoutes(self.registry, self.provider).routes(),
             *TicketRoutes(self.registry, self._tickets, any_id=settings.create_on_attach).routes(),
             WebSocketRoute("/ws/v2", chat.serve),
@@ -154,25 +209,56 @@ class House:
             reasons.append("store_broken")
         return reasons
 
+    def degraded(self) -> list[str]:
+        """What is wrong although messages are taken."""
+        behind = isinstance(self.store, Follows) and self.store.failing is not None
+        return ["store_behind"] if behind else []
+
+    def _chores(self, settings: Settings) -> list[Chore]:
+        chores = [Chore("dead_letters", self._count_letters, LETTERS_FIRST, LETTERS_EVERY)]
+        if policy := Policy(settings.retention_age, settings.retention_count):
+            retention = Retention(self.store, policy, told=self.metrics.trimmed_records.inc)
+            chores.append(Chore("retention", retention.run, RETENTION_FIRST, RETENTION_EVERY))
+        return chores
+
+    async def _count_letters(self) -> None:
+        before, self._letters = self._letters, await letters_kept(self.store)
+        if self._letters > before:
+            log.warning("dead_letters.kept", letters=self._letters, look="holdfast dead-letters list")
+
     async def drain(self) -> None:
         """Let readers go, then let every session finish what it owes."""
-        self._leaving.set()
+        self.hearing.leave()
         await self.registry.drain()
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as open_parts:
             try:
-                await open_parts.enter_async_context(self.store)
+                await self._open_store(open_parts)
                 await open_parts.enter_async_context(self.queue)
                 await open_parts.enter_async_context(self.registry)
             except (CannotOpen, SandboxFailed) as error:
                 self.problem = str(error)
                 logging.getLogger("uvicorn.error").disabled = True  # the operator gets words, not a traceback
                 raise
+            await open_parts.enter_async_context(Housekeeping(self.chores, on_death=self.door.fatal))
             await open_parts.enter_async_context(Watchdog())
-            log.info("house.open", version=version(), provider=self.provider.name, isolation=self.provider.level)
+            log.info(
+                "house.open",
+                version=version(),
+                store=str(self._settings.store),
+                provider=self.provider.name,
+                isolation=self.provider.level,
+            )
             yield
+
+    async def _open_store(self, open_parts: AsyncExitStack) -> None:
+        spool, store = self._settings.spool_path, self._settings.store
+        await asyncio.to_thread(spool_owner.check, spool, store)
+        await open_parts.enter_async_context(self.store)
+        if store.kind != "sqlite":
+            await asyncio.to_thread(spool_owner.note, spool, store)
 
     def _watch(self) -> None:
         """Every queue's depth, and how many are here, read when somebody looks."""
@@ -184,8 +270,15 @@ class House:
 
     def _gauges(self) -> dict[str, float]:
         queue = {f"queue_{name}": value for name, value in self.queue.stats().items()}
-        own = {"connections": float(self.door.counters.total), "tickets": float(len(self._tickets))}
-        return {**queue, **self.registry.stats(), **own}
+        stage = "sink" if self._settings.store.kind == "http" else "spool"
+        follows = self.store.stats() if isinstance(self.store, Follows) else {}
+        own = {
+            "connections": float(self.door.counters.total),
+            "tickets": float(len(self._tickets)),
+            "dead_letters": float(self._letters),
+        }
+        first_stage = {f"{stage}_{name}": value for name, value in follows.items()}
+        return {**queue, **first_stage, **self.registry.stats(), **own}
 
 
 def build_house(settings: Settings, secrets: Secrets, *, provider: SandboxProvider | None = None) -> House:
@@ -193,6 +286,7 @@ def build_house(settings: Settings, secrets: Secrets, *, provider: SandboxProvid
     that can go wrong goes wrong in the lifespan.
     """
     REDACTOR.add(secrets.jwt_secret, secrets.api_token, secrets.internal_token, secrets.relay_secret)
+    REDACTOR.add(*settings.store.passwords)
     return House(settings, secrets, provider)
 
 

@@ -53,7 +53,8 @@ def parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser(
         "doctor",
         help="check this machine and these settings, and say what to do",
-        description="Check store, objects, sandboxes, port, clock, permissions and limits. Exit code 1 if one fails.",
+        description="Check store, spool, objects, sandboxes, port, clock, permissions and limits. Exit code 1 if one "
+        "fails.",
     )
     doctor.add_argument("--json", action="store_true", help="one JSON object instead of lines")
 
@@ -79,7 +80,52 @@ def parser() -> argparse.ArgumentParser:
     messages.add_argument("--follow", action="store_true", help="go on with what is stored from now on")
     messages.add_argument("--json", action="store_true", help="one JSON object per line")
     _add_url(messages)
+    export = commands.add_parser(
+        "export",
+        help="take stored conversations away, as lines of JSON",
+        description="Write stored conversations, through the running gateway: one session's, one user's, or all. Each "
+        "line is a record with its sessionId and userId. Exit code 1 if it could not be finished: then FILE is left "
+        "as it was, and what came is in FILE.part.",
+    )
+    whose = export.add_mutually_exclusive_group()
+    whose.add_argument("session", nargs="?", metavar="SESSION", help="id of the session (default: all sessions)")
+    whose.add_argument("--user", help="all sessions of this user")
+    export.add_argument("-o", "--output", metavar="FILE", help="where to write it (default: stdout)")
+    _add_url(export)
+    _add_dead_letters(commands)
     return top
+
+
+def _add_dead_letters(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    letters = commands.add_parser(
+        "dead-letters",
+        help="look at and decide about what the store would not take",
+        description="Records that the store refused for good, through the running gateway. In the conversation a "
+        "marker of type `rejected` stands in their place; retry puts one there after all, once its cause is mended.",
+    )
+    actions = letters.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+    listing = actions.add_parser("list", help="one line each", description="List dead letters, the oldest first.")
+    show = actions.add_parser("show", help="all of one", description="Show one dead letter, with what it says.")
+    retry = actions.add_parser("retry", help="try again to store", description="Try again to store one, or all.")
+    drop = actions.add_parser("drop", help="forget for good", description="Forget one, or all: what was said is lost.")
+    show.add_argument("number", metavar="N", type=_letter_number, help="its number")
+    for action in (retry, drop):
+        which = action.add_mutually_exclusive_group(required=True)
+        which.add_argument("number", metavar="N", type=_letter_number, nargs="?", help="its number")
+        which.add_argument("--all", action="store_true", help="every dead letter (of --session, if that is given)")
+    drop.add_argument("--yes", action="store_true", help="do not ask")
+    for action in (listing, retry, drop):
+        action.add_argument("--session", metavar="S", help="only those of this session")
+    for action in (listing, show):
+        action.add_argument("--json", action="store_true", help="one JSON object per line")
+    for action in (listing, show, retry, drop):
+        _add_url(action)
+
+
+def _letter_number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 16 and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of a dead letter")
+    return int(text)
 
 
 def _add_url(command: argparse.ArgumentParser) -> None:
@@ -147,6 +193,13 @@ def _talk(words: argparse.Namespace, settings: "Settings") -> int:
 
             options = ChatOptions(words.session, words.url, words.token, words.user, words.email, words.plain)
             return asyncio.run(chat(settings, options))
+        if words.command == "dead-letters":
+            return asyncio.run(_decide(words, settings))
+        if words.command == "export":
+            from gateway.commands.export import export
+
+            whose = {"session_id": words.session, "user": words.user}
+            return asyncio.run(export(settings, **whose, output=words.output, url=words.url))
         from gateway.commands.messages import messages
 
         return asyncio.run(
@@ -155,3 +208,20 @@ def _talk(words: argparse.Namespace, settings: "Settings") -> int:
     except CommandFailed as failure:
         complain(str(failure))
         return EXIT_FAILED
+
+
+async def _decide(words: argparse.Namespace, settings: "Settings") -> int:
+    from gateway.commands import dead_letters as letters
+
+    match words.action:
+        case "list":
+            return await letters.list_letters(settings, url=words.url, session_id=words.session, as_json=words.json)
+        case "show":
+            return await letters.show_letter(settings, url=words.url, number=words.number, as_json=words.json)
+    if words.number is not None and words.session is not None:
+        complain("--session goes with --all: a number names its letter by itself")
+        return EXIT_USAGE
+    chosen = letters.Chosen(words.number, words.session)
+    if words.action == "retry":
+        return await letters.retry_letters(settings, url=words.url, chosen=chosen)
+    return await letters.drop_letters(settings, url=words.url, chosen=chosen, sure=words.yes)

@@ -21,6 +21,7 @@ from gateway.visible import UNSEEN
 SHORTEST_SECRET = 8  # a shorter value would black out ordinary words
 _REDACTED = "[redacted]"
 _LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 _WAKES = (0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 20, 30, 60)
 _QUERY = re.compile(r"(?<=[\w/])\?[^\s\"'<>]*=[^\s\"'<>]*")
 
@@ -175,6 +176,13 @@ class Metrics:
         self.message_seconds = Histogram(
             "holdfast_message_seconds", "From received to stored", buckets=_LATENCIES, registry=registry
         )
+        self.batch_writes = Histogram(
+            "holdfast_queue_batch_writes", "Writes of one commit", buckets=_BATCHES, registry=registry
+        )
+        self.commit_seconds = Histogram(
+            "holdfast_queue_commit_seconds", "One commit, retries included", buckets=_LATENCIES, registry=registry
+        )
+        self.trimmed_records = Counter("holdfast_trimmed_records", "Removed by retention", registry=registry)
         self.frames_relayed = Counter("holdfast_frames_relayed", "Agent frames heard and passed on", registry=registry)
         self.refusals = Counter("holdfast_refusals", "Refused, by reason", ["reason"], registry=registry)
 
@@ -182,9 +190,18 @@ class Metrics:
         """Count a refusal. `reason` is one of a fixed set of codes, never something a client wrote."""
         self.refusals.labels(reason).inc()
 
+    def committed(self, writes: int, seconds: float) -> None:
+        self.batch_writes.observe(writes)
+        self.commit_seconds.observe(seconds)
+
     def watch(self, name: str, help: str, read: Callable[[], float]) -> None:
         """Show `read()` at each scrape as the gauge `holdfast_<name>`."""
         Gauge(f"holdfast_{name}", help, registry=self._registry).set_function(read)
+
+    def names(self) -> set[str]:
+        """Every metric, as a query would name it."""
+        plain = {"histogram": "", "counter": "_total", "gauge": ""}
+        return {each.name + plain[each.type] for each in self._registry.collect()}
 
     def render(self) -> bytes:
         return generate_latest(self._registry)

@@ -49,6 +49,16 @@ def positive_duration(text: str) -> float:
     return seconds
 
 
+def duration_from(shortest: float, told: str) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        seconds = duration(text)
+        if not shortest <= seconds < math.inf:
+            raise ValueError(f"wants at least {told}")
+        return seconds
+
+    return read
+
+
 def whole(low: int, high: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         if not re.fullmatch(r"\d{1,15}", text.strip(), re.ASCII) or not low <= int(text) <= high:

@@ -16,6 +16,8 @@ from typing import Any
 
 from gateway import setting_values as values
 from gateway.setting_values import SecretStr as SecretStr
+from gateway.store_url import StoreUrl as StoreUrl
+from gateway.store_url import store_url
 
 PREFIX = "HOLDFAST_"
 _TEST_PREFIX = "HOLDFAST_TEST_"  # for the test suite alone; the gateway never reads them
@@ -41,7 +43,11 @@ class Settings:
     host: str = field(default="127.0.0.1", metadata=by(values.host))
     port: int = field(default=8080, metadata=by(values.whole(0, 65535)))
     data_dir: Path = field(default=Path(".holdfast"), metadata=by(Path))
-    store: str = field(default="", metadata=by(str))  # "": sqlite in the data directory, see __post_init__
+    store: StoreUrl = field(default=StoreUrl(""), metadata=by(store_url))  # "": sqlite in the data directory
+    store_pool: int = field(default=8, metadata=by(values.whole(2, 100)))
+    spool_bytes: int = field(default=1 << 30, metadata=by(values.size(_MIB, 1 << 46)))
+    retention_age: float | None = field(default=None, metadata=by(values.duration_from(3600, "1h")))  # None: for ever
+    retention_count: int | None = field(default=None, metadata=by(values.whole(100, 10**12)))  # None: all
     objects: str = field(default="", metadata=by(str))
     redis: str = field(default="", metadata=by(str))
     sandbox: str = field(default="local", metadata=by(str))
@@ -86,15 +92,15 @@ class Settings:
     log_level: str = field(default="info", metadata=by(values.choice("debug", "info", "warning", "error")))
 
     def __post_init__(self) -> None:
-        if not self.store:
-            object.__setattr__(self, "store", f"sqlite:///{self.data_dir}/holdfast.db")
+        if self.store == StoreUrl(""):
+            object.__setattr__(self, "store", StoreUrl(f"sqlite:///{self.data_dir}/holdfast.db"))
         if not self.objects:
             object.__setattr__(self, "objects", f"file://{self.data_dir}/objects")
 
     @property
-    def store_path(self) -> Path:
-        """The SQLite file of a `sqlite:///` store: three slashes and a relative path, or four and an absolute one."""
-        return Path(self.store.removeprefix("sqlite:///"))
+    def spool_path(self) -> Path:
+        """What a remote store has not taken yet; for an HTTP sink, what was ever said."""
+        return self.data_dir / "spool.db"
 
     @property
     def loopback_only(self) -> bool:
@@ -160,11 +166,6 @@ def _contradictions(settings: Settings) -> list[str]:
 def _not_built(settings: Settings) -> list[str]:
     """Each line names the scheme only: the rest of an address may carry a password."""
     problems = []
-    scheme = settings.store.partition(":")[0]
-    if scheme in ("postgresql", "postgres", "http", "https"):
-        problems.append(f"HOLDFAST_STORE: {scheme}:// is not built yet; use sqlite:///path")
-    elif not settings.store.startswith("sqlite:///") or not settings.store_path.name:
-        problems.append("HOLDFAST_STORE wants sqlite:///path")
     scheme = settings.objects.partition(":")[0]
     if scheme == "s3":
         problems.append("HOLDFAST_OBJECTS: s3:// is not built yet; use file://path")

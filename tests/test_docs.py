@@ -8,8 +8,9 @@ from starlette.routing import Route, WebSocketRoute
 
 from gateway import wire
 from gateway.app import build_house
+from gateway.cli import parser
 from gateway.close_codes import CloseCode
-from gateway.settings import KNOWN, Secrets, SecretStr, Settings
+from gateway.settings import KNOWN, Secrets, SecretStr, Settings, load_settings, resolve_secrets
 
 ROOT = Path(__file__).parent.parent
 PROTOCOL = (ROOT / "docs/protocol.md").read_text()
@@ -34,6 +35,20 @@ def test_every_setting_is_documented_and_every_documented_setting_exists() -> No
 def test_every_close_code_is_documented() -> None:
     documented = set(map(int, re.findall(r"^\| (\d{4}) \|", PROTOCOL, re.MULTILINE)))
     assert documented == {int(code) for code in CloseCode}
+
+
+async def test_every_metric_is_documented_and_every_documented_metric_exists(tmp_path: Path) -> None:
+    shown = set()
+    for store in ("", "postgresql://h/db", "https://h"):
+        settings = load_settings({"HOLDFAST_DATA_DIR": str(tmp_path), "HOLDFAST_STORE": store})
+        shown |= build_house(settings, resolve_secrets(settings)).metrics.names()
+    assert set(re.findall(r"holdfast_[a-z_]+", section(OPERATIONS, "## What to watch"))) == shown
+
+
+def test_every_command_is_documented() -> None:
+    written = set(re.findall(r"^    holdfast ([a-z-]+)", section(OPERATIONS, "## Commands"), re.MULTILINE))
+    (actions,) = (each for each in parser()._actions if each.dest == "command")
+    assert written == set(actions.choices or ())
 
 
 async def test_every_route_is_documented(tmp_path: Path) -> None:

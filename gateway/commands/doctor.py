@@ -1,7 +1,6 @@
 """`holdfast doctor`: will it work here, and if not, what to do. It changes nothing that a start would not."""
 
 import asyncio
-import contextlib
 import json
 import os
 import resource
@@ -12,31 +11,20 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
 
 from gateway.app import make_provider
+from gateway.commands.doctor_store import Finding, check_store
 from gateway.commands.terminal import say
 from gateway.datadir import DataDirBusy, DataDirLock, read_note
 from gateway.settings import Settings, SettingsError, read_sandbox_env
 from gateway.visible import visible_line
-from persistence.errors import CannotOpen
-from persistence.migrations import missing, shipped
 from sandbox.ports import SandboxFailed, SandboxProvider
 
-State = Literal["ok", "warn", "fail"]
 FIRST_PLAUSIBLE = 1_735_689_600  # 2025-01-01: a clock before it was never set
 FREE_BYTES = 1 << 30
 FILES_WANTED = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    name: str
-    state: State
-    told: str
-    advice: str = ""
 
 
 def doctor(settings: Settings, *, as_json: bool) -> int:
@@ -54,20 +42,21 @@ def doctor(settings: Settings, *, as_json: bool) -> int:
 
 def examine(settings: Settings) -> list[Finding]:
     """Every finding, in the order a start would meet them. A check that breaks is a finding, not the end."""
-    checks: list[tuple[str, Callable[[Settings], Finding]]] = [
+    checks: list[tuple[str, Callable[[Settings], Finding | list[Finding]]]] = [
         ("data", _data),
         ("gateway", _gateway),
-        ("store", _store),
+        ("store", check_store),
         ("objects", _objects),
         ("sandbox", _sandbox),
         ("port", _port),
         ("clock", _clock),
         ("files", _files),
     ]
-    found = []
+    found: list[Finding] = []
     for name, check in checks:
         try:
-            found.append(check(settings))
+            told = check(settings)
+            found += [told] if isinstance(told, Finding) else told
         except (OSError, sqlite3.Error) as error:
             found.append(Finding(name, "fail", str(error), "see the reason; check HOLDFAST_DATA_DIR and its owner"))
     return found
@@ -95,7 +84,7 @@ def _data(settings: Settings) -> Finding:
 def _private(place: Path) -> list[Path]:
     """What holds secrets or conversations, of what is there."""
     secrets = place / "secrets"
-    named = [place, secrets, *(secrets.glob("*") if secrets.is_dir() else ()), *place.glob("holdfast.db*")]
+    named = [place, secrets, *(secrets.glob("*") if secrets.is_dir() else ()), *place.glob("*.db*")]
     return [each for each in named if each.exists() and not stat.S_ISLNK(each.lstat().st_mode)]
 
 
@@ -115,24 +104,6 @@ def _running(settings: Settings) -> dict[str, object] | None:
             return None
     except DataDirBusy:
         return read_note(settings.data_dir) or {}
-
-
-def _store(settings: Settings) -> Finding:
-    path = settings.store_path
-    if not path.exists():
-        return Finding("store", "ok", f"{path} does not exist yet; the first start makes it")
-    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as db:
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        damage = db.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if damage != "ok":
-        return Finding("store", "fail", f"{path} is damaged: {damage}", "stop the gateway, restore a backup")
-    try:
-        due = missing(shipped("sqlite"), version)
-    except CannotOpen as error:
-        return Finding("store", "fail", str(error))
-    if due:
-        return Finding("store", "warn", f"{path} has schema {version}", "the next start migrates it; back it up first")
-    return Finding("store", "ok", f"{path}, schema {version}")
 
 
 def _objects(settings: Settings) -> Finding:
@@ -193,9 +164,10 @@ def _clock(settings: Settings) -> Finding:
     now = time.time()
     if now < FIRST_PLAUSIBLE:
         return Finding("clock", "fail", "the clock was never set", "set it: tokens expire by it")
-    newest = settings.store_path.stat().st_mtime if settings.store_path.exists() else now
+    kept = settings.store.path if settings.store.kind == "sqlite" else settings.spool_path
+    newest = kept.stat().st_mtime if kept.exists() else now
     if newest > now + 60:
-        return Finding("clock", "warn", f"the store was written {newest - now:.0f} s in the future", "check the clock")
+        return Finding("clock", "warn", f"{kept} was written {newest - now:.0f} s in the future", "check the clock")
     return Finding("clock", "ok", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)))
 
 
