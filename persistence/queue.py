@@ -1,7 +1,7 @@
 """The one way by which a conversation is stored: in order per session, in batches across sessions, for ever retried."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from types import TracebackType
 from typing import Self
@@ -12,13 +12,14 @@ from persistence import backoff, crash_points
 from persistence.backlog import Backlog, QueueLimits, Then
 from persistence.errors import StoreFull, StoreUnavailable
 from persistence.ports import MessageStore
-from persistence.record import Dead, Outcome, Write
+from persistence.record import Dead, Outcome, Spooled, Write
 
 log = structlog.stdlib.get_logger()
 
 UNAVAILABLE = "storage_unavailable"
 FULL = "storage_full"
 REMIND_SECONDS = 60.0
+TOLD_AT_ONCE = 64
 
 
 class PersistenceQueue:
@@ -152,14 +153,35 @@ class PersistenceQueue:
         while True:
             await self._arrived.wait()
             self._arrived.clear()
-            while batch := self._backlog.take():
-                crash_points.reached("queue.taken")
-                outcomes = await self._commit(batch)
-                # From the store's answer to here nothing is awaited: who was told Spooled hears the rest later.
-                crash_points.reached("queue.committed")
-                self._tell(outcomes)
-                crash_points.reached("queue.told")
+            await self._store_all()
             self._settled.set()
+
+    async def _store_all(self) -> None:
+        owed: list[tuple[Then, Outcome]] = []
+        while True:
+            batch = self._backlog.take()
+            if batch:
+                crash_points.reached("queue.taken")
+                outcomes = await (self._commit_and_tell(batch, owed) if owed else self._commit(batch))
+                crash_points.reached("queue.committed")
+                owed = self._backlog.settle(outcomes)
+            elif not owed:
+                return
+            # Who hears Spooled hears it before the store says more: nothing is awaited between its answer and here.
+            if not batch or any(isinstance(outcome, Spooled) for _, outcome in owed):
+                self._tell(owed)
+                owed = []
+
+    async def _commit_and_tell(self, batch: list[Write], owed: list[tuple[Then, Outcome]]) -> list[Outcome]:
+        """The store works on a batch while those of the last are told, a few at a time: so it never waits for them."""
+        committing = asyncio.create_task(self._commit(batch), name="persistence-commit")
+        try:
+            for start in range(0, len(owed), TOLD_AT_ONCE):
+                await asyncio.sleep(0)
+                self._tell(owed[start : start + TOLD_AT_ONCE])
+            return await committing
+        finally:
+            committing.cancel()
 
     async def _commit(self, batch: list[Write]) -> list[Outcome]:
         attempt = 0
@@ -191,12 +213,13 @@ class PersistenceQueue:
         self.batch_sizes[bound] = self.batch_sizes.get(bound, 0) + 1
         return outcomes
 
-    def _tell(self, outcomes: list[Outcome]) -> None:
-        for then, outcome in self._backlog.settle(outcomes):
+    def _tell(self, owed: Sequence[tuple[Then, Outcome]]) -> None:
+        for then, outcome in owed:
             try:
                 then(outcome)
             except Exception:  # one session's mistake must not stop the storing of all others
                 log.exception("queue.callback_failed")
+        crash_points.reached("queue.told")
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._settled.set()  # who waits for a flush learns at once that nothing will move any more

@@ -1,7 +1,7 @@
 """The queue's shell, on virtual time and a store that fails when told."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from random import Random
 
@@ -11,7 +11,7 @@ from persistence import crash_points
 from persistence.backlog import QueueLimits
 from persistence.errors import StoreBroken
 from persistence.queue import PersistenceQueue
-from persistence.record import Outcome, Record, Session, Stored, Write
+from persistence.record import Outcome, Record, Session, Spooled, Stored, Write
 from persistence.stores.memory import MemoryStore
 from tests.support.faults import Fault, FlakyStore
 from tests.support.records import said
@@ -70,6 +70,43 @@ async def test_what_arrives_during_a_commit_is_the_next_batch(queue: Persistence
     assert queue.batch_sizes == {1: 1, 4: 1}
     assert (queue.commits, queue.committed_writes) == (2, 4)
     assert told == [("a", Stored(1)), ("b", Stored(1)), ("a", Stored(2)), ("b", Stored(2))]
+
+
+@pytest.mark.parametrize(
+    ("stage", "expected"),
+    [
+        (Stored, ["keep 1", "keep 2", "told 1", "keep 3", "told 2", "told 3"]),
+        (Spooled, ["keep 1", "told 1", "keep 2", "told 2", "keep 3", "told 3"]),
+    ],
+    ids=["stored", "spooled"],
+)
+async def test_the_store_has_the_next_batch_while_the_last_is_told_unless_there_is_more_to_hear(
+    stage: type[Stored] | type[Spooled], expected: list[str]
+) -> None:
+    happened: list[str] = []
+
+    class Store(MemoryStore):
+        async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
+            happened.extend(f"keep {write.append.seq}" for write in writes if write.append)
+            await super().commit(writes)
+            return [stage(write.append.seq) for write in writes if write.append]
+
+    store = Store()
+    await store.create(Session("a", "ann", 1.0))
+    async with PersistenceQueue(store, QueueLimits(batch_writes=1), Random(1)) as queue:
+        for seq in (1, 2, 3):
+            queue.put(said("a", seq), lambda outcome, seq=seq: happened.append(f"told {seq}"))  # type: ignore[misc]
+    assert happened == expected
+
+
+async def test_what_is_durable_is_told_although_the_next_batch_never_is(store: FlakyStore) -> None:
+    told: list[Outcome] = []
+    store.faults = {2: Fault.BROKEN}
+    async with PersistenceQueue(store, QueueLimits(batch_writes=1), Random(1), on_death=lambda _: None) as queue:
+        for seq in (1, 2, 3):
+            queue.put(said("a", seq), told.append)
+    assert told == [Stored(1)]
+    assert await seqs(store, "a") == [1]
 
 
 async def test_a_callback_may_put_again(queue: PersistenceQueue, store: FlakyStore) -> None:
