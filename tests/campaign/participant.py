@@ -1,8 +1,9 @@
 """A client that keeps book: what it sent, what it was promised, and what it saw of the agent's output.
 
 It sends numbered messages with a few under way at a time, reconnects whenever the connection ends, sends again what was
-not settled (oldest first, same `cid`), and resumes at the last `(epoch, offset)` it saw. Whatever contradicts the
-protocol goes to `violations`.
+not settled (oldest first, same `cid`), and resumes at the last `(epoch, offset)` it saw. `accepted` is a promise, and
+makes room for the next message; only `stored` or a nack settles one. Whatever contradicts the protocol goes to
+`violations`; what it did and heard goes to the journal, for the checker.
 """
 
 import asyncio
@@ -14,6 +15,8 @@ from typing import Any
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+
+from tests.campaign.journal import NOWHERE, Journal, digest
 
 COMING_BACK = frozenset({503, 502})
 
@@ -29,6 +32,8 @@ class Participant:
         token: Callable[[], str],
         rng: Random,
         under_way: int = 8,
+        pause: float = 0.0,
+        journal: Journal = NOWHERE,
     ) -> None:
         self.name = name
         self.session_id = session_id
@@ -36,9 +41,12 @@ class Participant:
         self._unsent = [f"{name}-{number}" for number in range(1, messages + 1)]
         self._unsettled: list[str] = []
         self._under_way = under_way
+        self._pause = pause  # between two messages that are sent for the first time
+        self._journal = journal
         self._room = asyncio.Event()
         self.sent: dict[str, int] = {}  # cid -> on how many connections
         self.acked: dict[str, int] = {}
+        self.accepted: dict[str, int] = {}
         self.refused: dict[str, str] = {}
         self.ended: dict[str, set[str]] = {"interrupted": set(), "expired": set()}
         self.connections = 0
@@ -55,6 +63,10 @@ class Participant:
     def settled(self) -> int:
         return len(self.acked) + len(self.refused)
 
+    def enough(self) -> None:
+        """Send nothing new."""
+        self._unsent.clear()
+
     @property
     def finished(self) -> bool:
         return not self._unsent and not self._unsettled
@@ -63,7 +75,7 @@ class Participant:
     def state(self) -> str:
         """For whoever wonders why it waits."""
         return (
-            f"{self.name}: {self.settled} settled, under way {self._unsettled}, {len(self._unsent)} to go, "
+            f"{self.name}: {self.settled} settled, under way {self._unsettled[:20]}, {len(self._unsent)} to go, "
             f"at {self.epoch}/{self.offset}, {self.connections} connections, closed by {self.closes[-3:]}"
         )
 
@@ -121,15 +133,17 @@ class Participant:
         while True:
             if again:
                 cid = again.pop(0)
-            elif self._unsent and len(self._unsettled) < self._under_way:
-                cid = self._unsent.pop(0)
-                self._unsettled.append(cid)
+            elif self._unsent and sum(cid not in self.accepted for cid in self._unsettled) < self._under_way:
+                await asyncio.sleep(self._pause)
+                cid = self._unsent.pop(0) if self._unsent else ""
+                self._unsettled += [cid] if cid else []
             else:
                 self._room.clear()
                 await self._room.wait()
                 continue
             if cid in self._unsettled:
                 self.sent[cid] = self.sent.get(cid, 0) + 1
+                self._note("invoke", cid, sha256=digest(cid))
                 await socket.send(json.dumps({"type": "message", "cid": cid, "content": cid}))
 
     def _welcomed_back(self, frame: dict[str, Any], asked: tuple[str, int] | None) -> None:
@@ -160,14 +174,26 @@ class Participant:
                 if frame["seq"] != self._next_record:
                     self._wrong(f"record {frame['seq']} came when {self._next_record} was next")
                 self._next_record = frame["seq"] + 1
+            case "ack" if frame["stage"] == "accepted":
+                self._note("accepted", frame["cid"], seq=frame["seq"])
+                if frame["cid"] in self.acked:
+                    self._wrong(f"accepted after it was stored: {frame}")
+                if self.accepted.setdefault(frame["cid"], frame["seq"]) != frame["seq"]:
+                    self._wrong(f"two numbers for one message: {frame}, {self.accepted[frame['cid']]}")
+                self._room.set()
             case "ack":
+                self._note("stored", frame["cid"], seq=frame["seq"])
                 self._settle(frame["cid"])
+                if self.accepted.get(frame["cid"], frame["seq"]) != frame["seq"]:
+                    self._wrong(f"stored elsewhere than accepted: {frame}, {self.accepted[frame['cid']]}")
                 if self.acked.setdefault(frame["cid"], frame["seq"]) != frame["seq"]:
                     self._wrong(f"two numbers for one message: {frame}, {self.acked[frame['cid']]}")
             case "nack":
+                self._note("nack", frame["cid"], reason=frame["reason"])
                 self._settle(frame["cid"])
                 self.refused[frame["cid"]] = frame["reason"]
             case "interrupted" | "expired" as kind:
+                self._note(kind, frame["cid"])
                 self.ended[kind].add(frame["cid"])
             case "going_away":
                 self.goodbyes += 1
@@ -183,6 +209,9 @@ class Participant:
         if cid in self._unsettled:
             self._unsettled.remove(cid)
             self._room.set()
+
+    def _note(self, event: str, cid: str, **members: object) -> None:
+        self._journal.note(event, session=self.session_id, sender=self.name, cid=cid, **members)
 
     def _wrong(self, what: str) -> None:
         self.violations.append(f"{self.name}#{self.connections}: {what}")

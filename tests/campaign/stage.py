@@ -2,49 +2,82 @@
 
 import asyncio
 import inspect
+import json
+import re
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from random import Random
+from typing import Any
 
 from sandbox.providers.layout import SandboxHome
 from sandbox.providers.processes import Process, children
+from tests.campaign.journal import NOWHERE, Journal
 from tests.campaign.participant import Participant
+from tests.campaign.size import report
 from tests.campaign.verdict import Evidence, Verdict, judge, unsettled
 from tests.support import recording_agent
-from tests.support.gateway import Gateway
+from tests.support.gateway import REPOSITORY, Gateway
+from tests.support.launcher import UNTOUCHED, Launcher, Tampering
+from tests.support.proxy import CuttingProxy
 
 AGENT_SOURCE = inspect.getsource(recording_agent)
 
 
 class Stage:
-    def __init__(self, gateway: Gateway, rng: Random) -> None:
+    def __init__(self, gateway: Gateway, rng: Random, seed: int = 0, journal: Journal = NOWHERE) -> None:
         self.gateway = gateway
+        self.seed = seed
         self.rng = rng
+        self.journal = journal
+        self.database = str(gateway.settings.get("STORE", f"sqlite:///{gateway.data_dir}/holdfast.db"))
         self.participants: dict[str, list[Participant]] = {}
 
     async def create(
-        self, sessions: int, senders: int, messages: int, *, pace: float, address: Callable[[], str]
+        self,
+        sessions: int,
+        senders: int,
+        messages: int,
+        *,
+        pace: float,
+        address: Callable[[], str] | None = None,
+        same_names: bool = False,
+        **habits: Any,
     ) -> None:
-        """Make the sessions, with `messages` in all shared among `senders` participants in each. Every other agent is
-        ten times as slow as `pace` says: faults shall meet one that waits for work and one that has too much."""
+        """Make the sessions, with `messages` in all shared among `senders` participants in each, and wait for their
+        agents. Every other agent is ten times as slow as `pace` says: faults shall meet one that waits for work and
+        one that has too much. `same_names`: every session's senders use the same cids. `habits` are a Participant's."""
         for number in range(sessions):
             session_id = f"s{number}"
             await self.gateway.create(
                 session_id, agent=["python3", "-c", AGENT_SOURCE, str(pace * (1 + 9 * (number % 2)))]
             )
-            self.participants[session_id] = [
-                Participant(
-                    f"{session_id}.{sender}",
-                    session_id,
-                    messages // (sessions * senders),
-                    address=address,
-                    token=self.gateway.token,
-                    rng=Random(self.rng.random()),
-                )
-                for sender in range(senders)
-            ]
+            self.participants[session_id] = []
+            for sender in range(senders):
+                name = f"{'s' if same_names else session_id}.{sender}"
+                self.join(session_id, name, messages // (sessions * senders), address=address, **habits)
+        await self.connected()
+
+    def join(
+        self, session_id: str, name: str, messages: int, *, address: Callable[[], str] | None = None, **habits: Any
+    ) -> None:
+        """One more participant in a session."""
+        self.participants[session_id].append(
+            Participant(
+                name,
+                session_id,
+                messages,
+                address=address or (lambda: self.gateway.url.replace("http", "ws", 1)),
+                token=self.gateway.token,
+                rng=Random(self.rng.random()),
+                journal=self.journal,
+                **habits,
+            )
+        )
 
     @property
     def everybody(self) -> list[Participant]:
@@ -111,7 +144,46 @@ class Stage:
         for session_id, participants in self.participants.items():
             history = await self.gateway.messages(session_id)
             judge(session_id, history, self.evidence(session_id), participants, verdict)
+        if "session.crashed" in self.gateway.log:
+            verdict.wrong.append(f"a session crashed: {self.gateway.log[-6000:]}")
         return verdict
+
+    async def acquit(self, name: str, **more: object) -> Verdict:
+        """Judge, print the line, and fail if anything is wrong."""
+        verdict = await self.judge()
+        report(verdict.line(name, self.seed, **more))
+        assert verdict.problems == [], "\n".join([f"seed={self.seed}", *verdict.problems[:40]])
+        return verdict
+
+    async def check(self, name: str) -> "Checked":
+        """What the checker, a process of its own, says."""
+        assert self.journal.path is not None
+        case = self.journal.path.with_suffix(".case")
+        case.write_text(
+            json.dumps(
+                {
+                    "name": name,
+                    "seed": self.seed,
+                    "journal": str(self.journal.path),
+                    "store": self.database,
+                    "url": self.gateway.url if self.gateway.running else None,
+                    "token": self.gateway.token(),
+                    "internal_token": self.gateway.secret("internal_token"),
+                }
+            )
+        )
+        checker = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.campaign.checker", str(case),
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=REPOSITORY,
+        )  # fmt: skip
+        said, complaint = (text.decode() for text in await checker.communicate())
+        assert checker.returncode in (0, 1), complaint
+        line, *problems = said.splitlines()
+        return Checked(line, problems)
+
+    def enough(self) -> None:
+        for each in self.everybody:
+            each.enough()
 
     async def kill_bridge(self, session_id: str) -> None:
         """kill -9 of a bridge, once its agent is there."""
@@ -158,6 +230,55 @@ class Stage:
                     return
                 assert time.monotonic() < deadline, f"{described}\n{self.gateway.log[-4000:]}"
                 await asyncio.sleep(0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The checker's line, and what it found."""
+
+    line: str
+    problems: list[str]
+
+    def reached(self, what: str) -> int:
+        """How often the run came to such a state."""
+        found = re.search(rf"[:,] {re.escape(what)} (\d+)[,;]", self.line)
+        return int(found[1]) if found else 0
+
+    def acquit(self, *states: str) -> None:
+        """Print the line; fail if there is a problem, or one of `states` was never reached."""
+        report(self.line)
+        assert self.problems == [], "\n".join([self.line, *self.problems[:40]])
+        missed = [state for state in states if not self.reached(state)]
+        assert missed == [], f"never reached: {missed}: {self.line}"
+
+
+@asynccontextmanager
+async def staged(
+    tmp_path: Path,
+    seed: int,
+    rng: Random,
+    *,
+    launcher: Launcher | None = None,
+    tampering: Tampering = UNTOUCHED,
+    **settings: object,
+) -> AsyncIterator[Stage]:
+    """A gateway with a stage on it, and a journal beside it."""
+    settings = {"PENDING_TTL": 120, "MAX_CONNECTIONS_PER_USER": 1000, **settings}
+    journal = Journal(tmp_path / "journal.log")
+    try:
+        gateway = Gateway(tmp_path / "data", **settings)
+        gateway.launcher, gateway.tampering = launcher, tampering
+        async with gateway:
+            yield Stage(gateway, rng, seed, journal)
+    finally:
+        journal.close()
+
+
+@asynccontextmanager
+async def cutting(gateway: Gateway) -> AsyncIterator[CuttingProxy]:
+    """A proxy before the gateway, wherever that listens."""
+    async with CuttingProxy(int(gateway.url.rsplit(":", 1)[1])) as proxy:
+        yield proxy
 
 
 async def until(condition: Callable[[], object], what: str, *, within: float) -> None:

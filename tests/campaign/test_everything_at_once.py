@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaign.size import report, seeded, sized
-from tests.campaign.stage import Stage
-from tests.support.gateway import Gateway
+from tests.campaign.size import seeded, sized
+from tests.campaign.stage import Stage, cutting, staged
 from tests.support.proxy import CuttingProxy
 
 TO_EACH_SESSION = ("bridge", "bridge", "agent", "agent", "sleep", "pause")  # four crashes: the fifth is a crash loop
@@ -39,19 +38,15 @@ async def test_the_promises_hold_when_everything_happens_at_once(tmp_path: Path)
     faults = [("cut", "")] * (2 * rounds) + [("gateway", "")] * rounds
     faults += [(kind, f"s{number}") for number in range(sessions) for kind in TO_EACH_SESSION]
     rng.shuffle(faults)
-    async with Gateway(tmp_path / "data", PENDING_TTL=120) as gateway:
-        async with CuttingProxy(int(gateway.url.rsplit(":", 1)[1])) as proxy:
-            stage = Stage(gateway, rng)
+    async with staged(tmp_path, seed, rng) as stage:
+        async with cutting(stage.gateway) as proxy:
             await stage.create(sessions, 2, messages, pace=0.002, address=lambda: f"ws://127.0.0.1:{proxy.port}")
-            await stage.connected()
             async with stage.playing():
                 for number, fault in enumerate(faults, 1):
                     await stage.progress(number * messages // (len(faults) + 1))
                     await asyncio.sleep(rng.uniform(0, 0.05))
                     await _do(fault, stage, proxy)
                 await stage.all_settled()
-        verdict = await stage.judge()
-        assert "session.crashed" not in gateway.log, gateway.log[-6000:]
-        report(verdict.line("everything at once", seed, faults=len(faults)))
-        assert verdict.problems == [], "\n".join([f"seed={seed}", *verdict.problems[:40]])
+        verdict = await stage.acquit("everything at once", faults=len(faults))
         assert verdict.cases == messages
+        (await stage.check("everything at once")).acquit("resent")

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from tests.campaign.size import report, seeded, sized
-from tests.campaign.stage import Stage
+from tests.campaign.size import seeded, sized
+from tests.campaign.stage import staged
 from tests.support.gateway import Gateway, GatewayFailed
 
 KILLED_WHILE_STARTING = 0.2  # of the restarts
@@ -36,26 +36,22 @@ async def _restart(gateway: Gateway, rng: Random) -> float:
 
 async def _campaign(tmp_path: Path, level: str, *, sessions: int, messages: int, kills: int, name: str) -> None:
     seed, rng = seeded()
-    async with Gateway(tmp_path / "data", LOCAL_LEVEL=level, PENDING_TTL=120) as gateway:
-        stage = Stage(gateway, rng)
-        await stage.create(sessions, 2, messages, pace=0.001, address=lambda: gateway.url.replace("http", "ws", 1))
-        await stage.connected()
+    async with staged(tmp_path, seed, rng, LOCAL_LEVEL=level) as stage:
+        await stage.create(sessions, 2, messages, pace=0.001)
         ready: list[float] = []
         async with stage.playing():
             for number in range(1, kills + 1):
                 await stage.progress(number * messages // (kills + 1))
                 await asyncio.sleep(rng.uniform(0, 0.1))
-                ready.append(await _restart(gateway, rng))
+                ready.append(await _restart(stage.gateway, rng))
             await stage.all_settled()
-        verdict = await stage.judge()
-        assert "session.crashed" not in gateway.log, gateway.log[-6000:]
         times = f"{statistics.median(ready):.2f}s median {max(ready):.2f}s worst"
-        report(verdict.line(name, seed, kills=kills, ready=times))
-        assert verdict.problems == [], "\n".join([f"seed={seed}", *verdict.problems[:40]])
+        verdict = await stage.acquit(name, kills=kills, ready=times)
         assert verdict.cases == messages
         runs = {session_id: len(stage.evidence(session_id).said) for session_id in stage.participants}
         assert set(runs.values()) == {1}, f"seed={seed}: an agent was started again: {runs}"
         assert (verdict.interrupted, verdict.expired) == (0, 0), f"seed={seed}"
+        (await stage.check(name)).acquit("resent")
 
 
 @pytest.mark.soak

@@ -149,7 +149,8 @@ def test_a_viewer_notices_holes_and_lies_of_the_gateway() -> None:
         {"_offset": 6, "type": "chunk"},
         {"type": "welcome", "epoch": "e1", "offset": 9, "lastSeq": 3},
         {"type": "record", "seq": 5},
-        {"type": "ack", "cid": "ada-1", "seq": 77},
+        {"type": "ack", "cid": "ada-1", "seq": 77, "stage": "stored"},
+        {"type": "ack", "cid": "ada-1", "seq": 1, "stage": "accepted"},
     ]
     for frame in frames:
         ada = viewer()

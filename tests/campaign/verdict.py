@@ -12,6 +12,8 @@ from typing import Any
 
 from tests.campaign.participant import Participant
 
+REJECTED = "rejected"  # the type of what stands where the store refused a record
+
 
 @dataclass
 class Evidence:
@@ -76,6 +78,7 @@ def unsettled(history: Sequence[dict[str, Any]]) -> list[str]:
         record["cid"]
         for record in history
         if record["role"] == "user"
+        and record["type"] != REJECTED
         and (record["status"] == "stored" or (record["status"] == "delivered" and record["cid"] not in done))
     ]
 
@@ -101,7 +104,7 @@ def _judge_history(
 ) -> None:
     if [record["seq"] for record in history] != list(range(1, len(history) + 1)):
         verdict.wrong.append(f"{session_id}: seq has gaps: {[record['seq'] for record in history]}")
-    users = [record for record in history if record["role"] == "user"]
+    users = [record for record in history if record["role"] == "user" and record["type"] != REJECTED]
     places: dict[str, int] = {}
     for record in users:
         if record["type"] == "duplicate" or places.setdefault(record["cid"], record["seq"]) != record["seq"]:
@@ -134,7 +137,12 @@ def _judge_agent(session_id: str, history: Sequence[dict[str, Any]], evidence: E
     done = answered(history)
     if len(set(done)) != len(done):
         verdict.duplicated.append(f"{session_id}: an answer is stored twice: {done}")
-    numbers = {record["cid"]: record["seq"] for record in history if record["role"] == "user"}
+    # What was accepted may have been given to the agent before the store refused it: a marker has its place.
+    numbers = {
+        record["metadata"]["cid"] if record["type"] == REJECTED else record["cid"]: record["seq"]
+        for record in history
+        if record["role"] == "user"
+    }
     for note in evidence.messages:
         if numbers.get(note["cid"]) != note["seq"]:
             verdict.wrong.append(f"{session_id}: the agent got {note}, history has {numbers.get(note['cid'])}")
@@ -144,7 +152,7 @@ def _judge_agent(session_id: str, history: Sequence[dict[str, Any]], evidence: E
             cid = record["metadata"]["answers"]
             if record["content"] != "".join(f"{cid}/{part};" for part in range(3)):
                 verdict.wrong.append(f"{session_id}: the answer to {cid} is {record['content']!r}")
-        if record["role"] != "user":
+        if record["role"] != "user" or record["type"] == REJECTED:
             continue
         cid, status = record["cid"], record["status"]
         if (status == "delivered") != (cid in finished):

@@ -9,11 +9,13 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import httpx
 import jwt
 from websockets.asyncio.client import ClientConnection, connect
+
+from tests.support.launcher import UNTOUCHED, Launcher
 
 ADDRESS = re.compile(r"http://[^\s/]+:\d+")
 PASSED_ON = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH")
@@ -24,19 +26,36 @@ class GatewayFailed(AssertionError):
     """The process ended, or did not print its address; the text holds its log."""
 
 
+class ServerProcess(Protocol):
+    """What is needed of a process, whoever started it."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def returncode(self) -> int | None: ...
+    @property
+    def stdout(self) -> asyncio.StreamReader | None: ...
+    def kill(self) -> None: ...
+    def send_signal(self, signal: int, /) -> None: ...
+    async def wait(self) -> int: ...
+
+
 class Gateway:
     """`holdfast serve` in a process of its own. Port 0 the first time; a restart listens where it listened before.
 
     Sandboxes run at level `trusted` unless `LOCAL_LEVEL` says otherwise; `settings` are HOLDFAST_* names without the
-    prefix. Use it as an async context manager: leaving ends the process and every sandbox it started.
+    prefix. Use it as an async context manager: leaving ends the process and every sandbox it started. Given a
+    `launcher`, it is started in a tenth of the time, and what `tampering` says is done to it.
     """
 
     def __init__(self, data_dir: Path, **settings: object) -> None:
         self.data_dir = data_dir
+        self.launcher: Launcher | None = None
+        self.tampering = UNTOUCHED
         self.settings: dict[str, object] = {"HOST": "127.0.0.1", "PORT": 0, "LOCAL_LEVEL": "trusted", **settings}
         self.url = ""
         self.log_path = data_dir.with_name(data_dir.name + ".log")
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: ServerProcess | None = None
         self._reader: asyncio.Task[None] | None = None
         self.printed = ""
 
@@ -51,7 +70,7 @@ class Gateway:
     # the process
 
     @property
-    def process(self) -> asyncio.subprocess.Process:
+    def process(self) -> ServerProcess:
         assert self._process is not None, "the gateway was not started"
         return self._process
 
@@ -77,12 +96,7 @@ class Gateway:
     async def start(self, *, ready_within: float = 30) -> None:
         """Start, and return when it has printed its address: from then on it answers."""
         assert not self.running, "the gateway runs already"
-        with self.log_path.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "gateway", "serve",
-                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log,
-                env=self.environment(), cwd=REPOSITORY, start_new_session=True,
-            )  # fmt: skip
+        self._process = await self._spawn()
         self.printed = ""
         try:
             async with asyncio.timeout(ready_within):
@@ -92,6 +106,17 @@ class Gateway:
             raise GatewayFailed(f"no address within {ready_within} s\n{self.printed}\n{self.log}") from None
         self.settings["PORT"] = self.url.rsplit(":", 1)[1]
         self._reader = asyncio.create_task(self._read_on(), name="gateway-stdout")
+
+    async def _spawn(self) -> ServerProcess:
+        if self.launcher is not None:
+            return await self.launcher.start(self.environment(), self.log_path, self.tampering)
+        assert self.tampering == UNTOUCHED, "only a launcher can tamper with it"
+        with self.log_path.open("ab") as log:
+            return await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "gateway", "serve",
+                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log,
+                env=self.environment(), cwd=REPOSITORY, start_new_session=True,
+            )  # fmt: skip
 
     async def _printed_address(self) -> str:
         assert self.process.stdout is not None

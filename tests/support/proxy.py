@@ -29,11 +29,15 @@ class Passage:
         """What comes from now on is taken and thrown away, both ways; neither end notices."""
         self._swallowing = True
 
+    def passes(self, data: bytes, writer: asyncio.StreamWriter) -> bool:
+        """Whether what was read may go on to `writer`; if not, the connection is cut."""
+        return True
+
     async def pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while data := await reader.read(65536):
                 await self._flowing.wait()
-                if writer.is_closing():
+                if writer.is_closing() or not self.passes(data, writer):
                     break
                 if not self._swallowing:
                     writer.write(data)
@@ -46,6 +50,8 @@ class Passage:
 
 class CuttingProxy:
     """Listens on a port of its own and passes on to `port`. Leaving it cuts everything."""
+
+    passage = Passage
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -93,7 +99,7 @@ class CuttingProxy:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
         except OSError:
             return
-        passage = Passage(writer, far_writer)
+        passage = self.passage(writer, far_writer)
         self._passages.append(passage)
         try:
             await asyncio.gather(passage.pump(reader, far_writer), passage.pump(far_reader, writer))
@@ -114,3 +120,71 @@ class CuttingProxy:
                 passage.swallow()
                 await asyncio.sleep(rng.uniform(0, 0.3))
         passage.cut()
+
+
+class StorePassage(Passage):
+    """A connection to PostgreSQL that may be cut between a commit and its answer."""
+
+    COMMITS = b"all_as_believed"  # what the statement of a batch calls; later it is only named, so it is remembered
+    SYNC = b"S\0\0\0\x04"
+    COMMITTED = b"Z\0\0\0\x05I"  # ready for the next transaction: this one is over
+
+    def __init__(self, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
+        super().__init__(near, far)
+        self.commits = False
+        self._armed: asyncio.Future[bool] | None = None
+        self._asked = False
+
+    def arm(self) -> asyncio.Future[bool]:
+        """Cut at the next answer to a commit, which is thrown away. True when that was done, False if the connection
+        ended before."""
+        self._armed = asyncio.get_running_loop().create_future()
+        self._asked = False
+        return self._armed
+
+    def cut(self) -> None:
+        super().cut()
+        if self._armed is not None and not self._armed.done():
+            self._armed.set_result(False)
+
+    def passes(self, data: bytes, writer: asyncio.StreamWriter) -> bool:
+        if writer is self._writers[1]:
+            self.commits = self.commits or self.COMMITS in data
+            self._asked = self._armed is not None and data.endswith(self.SYNC)
+        elif self._asked and self._armed is not None and data.endswith(self.COMMITTED):
+            if not self._armed.done():
+                self._armed.set_result(True)
+            return False
+        return True
+
+
+class StoreProxy(CuttingProxy):
+    """Between a gateway and its PostgreSQL server: away, back, and deaf at the worst moment."""
+
+    passage = StorePassage
+
+    def __init__(self, port: int) -> None:
+        super().__init__(port)
+        self._away = False
+
+    def leave(self) -> None:
+        """Every connection is cut, and nobody gets another."""
+        self._away = True
+        for passage in self.passages:
+            passage.cut()
+
+    def come_back(self) -> None:
+        self._away = False
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self._away:
+            await super()._connect(reader, writer)
+
+    async def lose_a_reply(self, *, within: float) -> bool:
+        """Wait for the next commit to be answered, and cut its connection instead of passing that on."""
+        committing = [each for each in self.passages if isinstance(each, StorePassage) and each.commits]
+        if not committing:
+            return False
+        armed = [each.arm() for each in committing]
+        done, _ = await asyncio.wait(armed, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+        return any(each.result() for each in done)

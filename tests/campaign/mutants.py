@@ -1,0 +1,336 @@
+"""Deliberately broken gateways. Each patch puts one classic mistake in the place of what the real class does, in a
+gateway process that the launcher has forked; the campaign must notice each of them, or it could not be believed.
+"""
+
+import asyncio
+import resource
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gateway.session import actor, ledger, pending
+from gateway.sockets import viewers
+from persistence import backlog, drainer, spool, sqlite_file
+from persistence.batch import Plan, plan
+from persistence.errors import StoreUnavailable
+from persistence.first_stage import Row
+from persistence.migrations import Migration, shipped
+from persistence.record import Fenced, Outcome, Record, Stored, Write
+from persistence.stores import postgres, postgres_batch, sqlite
+
+LATER_SECONDS = 0.05
+FEW_WRITES = 6
+FEW_RETRIES = 3
+
+
+def put(owner: object, name: str, replacement: object) -> None:
+    """Replace an attribute of a class or module, which must be there."""
+    getattr(owner, name)
+    setattr(owner, name, replacement)
+
+
+def limit_files(size: int) -> None:
+    """Past this size the system answers a write to any file with an error that is not "no space": a failing disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+def _as_if_stored(writes: Sequence[Write]) -> list[Outcome]:
+    return [Stored(write.append.seq if write.append else 0) for write in writes]
+
+
+# -- no mistakes: what a fault needs to be quick ----------------------------------------------------------------------
+
+
+def impatient() -> None:
+    """A locked database is noticed at once."""
+    put(sqlite_file, "BUSY_SECONDS", 0.02)
+
+
+# -- mistakes in keeping ----------------------------------------------------------------------------------------------
+
+
+def ack_before_commit() -> None:
+    """Everybody is told `stored` when the batch is taken; it is written a moment later."""
+    commit = sqlite.SqliteStore.commit
+    line: dict[sqlite.SqliteStore, asyncio.Task[None]] = {}
+
+    async def commit_later(self: sqlite.SqliteStore, writes: Sequence[Write]) -> list[Outcome]:
+        before = line.get(self)
+
+        async def work() -> None:
+            if before is not None:
+                await before
+            await asyncio.sleep(LATER_SECONDS)
+            await commit(self, writes)
+
+        line[self] = asyncio.create_task(work(), name="later")
+        return _as_if_stored(writes)
+
+    put(sqlite.SqliteStore, "commit", commit_later)
+
+
+def no_unique_cid() -> None:
+    """Nobody looks whether a cid is known: not the session, not the store, not its index."""
+
+    def without_index(database: str) -> list[Migration]:
+        return [
+            replace(each, sql=each.sql.replace(",\n    UNIQUE (session_no, cid)", "")) for each in shipped(database)
+        ]
+
+    put(sqlite_file, "shipped", without_index)
+    put(sqlite, "questions", lambda *_, **__: set())
+    put(ledger.Ledger, "seq_of", lambda *_: None)
+
+
+def drop_after_three_retries() -> None:
+    """A batch that failed three times is given up, and nobody hears of it."""
+    commit = sqlite.SqliteStore.commit
+    failures = 0
+
+    async def commit_or_give_up(self: sqlite.SqliteStore, writes: Sequence[Write]) -> list[Outcome]:
+        nonlocal failures
+        try:
+            outcomes = await commit(self, writes)
+        except StoreUnavailable:
+            failures += 1
+            if failures < FEW_RETRIES:
+                raise
+            outcomes = _as_if_stored(writes)
+        failures = 0
+        return outcomes
+
+    put(sqlite.SqliteStore, "commit", commit_or_give_up)
+
+
+def drop_oldest() -> None:
+    """A full queue makes room by forgetting what waits longest."""
+    offer = backlog.Backlog.offer
+
+    def make_room(self: Any, write: Write, then: backlog.Then | None, *, now: float, refusable: bool) -> bool:
+        appends = [entry for entry in self._waiting if entry.write.append is not None]
+        if write.append is not None and len(appends) >= FEW_WRITES:
+            self._waiting.remove(appends[0])
+            self.bytes -= appends[0].size
+            if self._last.get(appends[0].write.session_id) is appends[0]:
+                del self._last[appends[0].write.session_id]
+            if appends[0].then is not None:
+                appends[0].then(Stored(appends[0].write.append.seq))
+        return offer(self, write, then, now=now, refusable=refusable)
+
+    put(backlog.Backlog, "offer", make_room)
+
+
+def synchronous_off() -> None:
+    """COMMIT returns before the bytes are on the disk."""
+    open_writer = sqlite_file.SqliteFile._open_writer
+
+    def open_carelessly(self: sqlite_file.SqliteFile) -> sqlite3.Connection:
+        db = open_writer(self)
+        db.execute("PRAGMA synchronous = OFF")
+        return db
+
+    put(sqlite_file.SqliteFile, "_open_writer", open_carelessly)
+
+
+# -- mistakes in a session --------------------------------------------------------------------------------------------
+
+
+def deliver_before_durable() -> None:
+    """What is on its way to the store is given to the agent already."""
+    admit = pending.PendingWindow.admit
+
+    def admit_as_durable(self: pending.PendingWindow, entry: pending.Entry) -> None:
+        entry.durable = True
+        admit(self, entry)
+
+    put(pending.PendingWindow, "admit", admit_as_durable)
+
+
+def newest_first() -> None:
+    """A session deals with its inbox from the wrong end."""
+    post = actor.SessionActor.post
+
+    def post_in_front(self: actor.SessionActor, handler: Callable[..., None], *arguments: Any) -> None:
+        post(self, handler, *arguments)
+        if handler == self.receive and not self.ended:
+            self._inbox.appendleft(self._inbox.pop())
+
+    put(actor.SessionActor, "post", post_in_front)
+
+
+def expire_silently() -> None:
+    """What outlived its time in the window is forgotten without a word."""
+    expire = pending.PendingWindow.expire
+
+    def expire_and_forget(self: pending.PendingWindow, now: float) -> list[pending.Entry]:
+        expire(self, now)
+        return []
+
+    put(pending.PendingWindow, "expire", expire_and_forget)
+
+
+def swallow_nacks() -> None:
+    """What is refused is refused in silence."""
+    send = viewers.Viewer.send
+
+    def send_good_news(self: viewers.Viewer, payload: bytes) -> None:
+        if not payload.startswith(b'{"type":"nack"'):
+            send(self, payload)
+
+    put(viewers.Viewer, "send", send_good_news)
+
+
+def one_cid_for_all_sessions() -> None:
+    """A cid that any session has seen is taken for a resend."""
+    enter, everywhere = ledger.Ledger.enter, dict[str, int]()
+
+    def enter_everywhere(self: ledger.Ledger, cid: str) -> int:
+        everywhere[cid] = enter(self, cid)
+        return everywhere[cid]
+
+    by_cid = sqlite.SqliteStore.by_cid
+
+    async def by_cid_alone(self: sqlite.SqliteStore, session_id: str, cid: str) -> Record | None:
+        others = [session.id for session in await self.sessions() if session.id != session_id]
+        found = [await by_cid(self, each, cid) for each in (session_id, *others)]
+        return next(filter(None, found), None)
+
+    put(ledger.Ledger, "enter", enter_everywhere)
+    put(ledger.Ledger, "seq_of", lambda self, cid: self._cids.get(cid) or everywhere.get(cid))
+    put(sqlite.SqliteStore, "by_cid", by_cid_alone)
+
+
+# -- mistakes before and in PostgreSQL --------------------------------------------------------------------------------
+
+
+def spool_rows_removed_first() -> None:
+    """A row leaves the spool when it is given to the store, not when the store has it."""
+    first = spool.Spool.first
+
+    async def take(self: spool.Spool, *arguments: Any, **named: Any) -> list[Row]:
+        rows = await first(self, *arguments, **named)
+        await self.remove([row.no for row in rows])
+        return rows
+
+    put(spool.Spool, "first", take)
+
+
+def replay_skipped() -> None:
+    """What an earlier process left in the spool is thrown away at the start."""
+    recall = spool.Spool._recall
+
+    async def start_afresh(self: spool.Spool) -> None:
+        await recall(self)
+        for session_id in list(self.tails.by_session):
+            await self.forget(session_id)
+
+    put(spool.Spool, "_recall", start_afresh)
+
+
+def settled_too_early() -> None:
+    """What is in the spool is told to be stored."""
+    accept = drainer.Drainer.accept
+
+    def accept_and_tell(self: drainer.Drainer, rows: Sequence[Row]) -> None:
+        accept(self, rows)
+        for record in (row.write.append for row in rows):
+            if record is not None:
+                self._tell(record, Stored(record.seq))
+
+    put(drainer.Drainer, "accept", accept_and_tell)
+
+
+def retried_as_new() -> None:
+    """A batch whose reply was lost is stored once more, as if it were another."""
+    commit, failed = postgres.PostgresStore.commit, set[str]()
+
+    async def commit_again(self: postgres.PostgresStore, writes: Sequence[Write]) -> list[Outcome]:
+        anew = [await renewed(self, write) for write in writes]
+        try:
+            outcomes = await commit(self, anew)
+        except StoreUnavailable:
+            failed.update(write.append.cid for write in writes if write.append)
+            raise
+        return [
+            Stored(write.append.seq) if write.append and write.append.cid in failed else outcome
+            for write, outcome in zip(writes, outcomes, strict=True)
+        ]
+
+    async def renewed(self: postgres.PostgresStore, write: Write) -> Write:
+        if write.append is None or write.append.cid not in failed:
+            return write
+        session = await self.find(write.session_id)
+        seq = session.last_seq + 1 if session else 0
+        return replace(write, append=replace(write.append, seq=seq, cid=f"again-{write.append.cid}"))
+
+    put(postgres.PostgresStore, "commit", commit_again)
+
+
+def _on_plans(change: Callable[[Plan], None]) -> None:
+    def changed(*arguments: Any) -> Plan:
+        decided = plan(*arguments)
+        change(decided)
+        return decided
+
+    put(postgres_batch, "plan", changed)
+
+
+def dead_without_marker() -> None:
+    """What the database refuses leaves a hole."""
+
+    def leave_a_hole(decided: Plan) -> None:
+        decided.rows = [row for row in decided.rows if row.type != "rejected"]
+
+    _on_plans(leave_a_hole)
+
+
+def dead_thrown_away() -> None:
+    """What the database refuses is nowhere any more."""
+    _on_plans(lambda decided: decided.dead.clear())
+
+
+def fence_checked_before() -> None:
+    """Whether the session has another writer is looked up, and a moment later it is written to."""
+    commit = postgres.PostgresStore.commit
+
+    async def look_then_commit(self: postgres.PostgresStore, writes: Sequence[Write]) -> list[Outcome]:
+        fenced = []
+        async with self._connections.pooled("fence") as connection:
+            for write in writes:
+                fence = await connection.fetchval("SELECT fence FROM sessions WHERE id = $1", write.session_id)
+                fenced.append(write.fence is not None and write.fence != fence)
+        await asyncio.sleep(LATER_SECONDS)
+        passed = [replace(write, fence=None) for write, stale in zip(writes, fenced, strict=True) if not stale]
+        outcomes = iter(await commit(self, passed))
+        return [Fenced() if stale else next(outcomes) for stale in fenced]
+
+    believing = postgres_batch.PARTS["stepped"].replace("AND s.fence = x.was_fence", "")
+    assert believing != postgres_batch.PARTS["stepped"]
+    postgres_batch.PARTS["stepped"] = believing
+    put(postgres.PostgresStore, "commit", look_then_commit)
+
+
+PATCHES: dict[str, Callable[[], None]] = {
+    patch.__name__: patch
+    for patch in (
+        impatient,
+        ack_before_commit,
+        no_unique_cid,
+        drop_after_three_retries,
+        drop_oldest,
+        synchronous_off,
+        deliver_before_durable,
+        newest_first,
+        expire_silently,
+        swallow_nacks,
+        one_cid_for_all_sessions,
+        spool_rows_removed_first,
+        replay_skipped,
+        settled_too_early,
+        retried_as_new,
+        dead_without_marker,
+        dead_thrown_away,
+        fence_checked_before,
+    )
+}
