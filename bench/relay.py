@@ -109,7 +109,7 @@ class Bench:
                 Crowd(their_port, SESSIONS) as their_crowd,
             ):
                 took = await side_by_side((straight, our_crowd, their_crowd), rate, seconds)
-        commits, _ = await alone(self._directory / "commits.db", COMMIT_SECONDS)
+        commits = (await alone(self._directory / "commits.db", COMMIT_SECONDS)).rate
         figures = []
         for name, share in (("p50", 0.5), ("p99", 0.99)):
             floor, ours, theirs = (quantile(latencies, share) * 1e3 for latencies in took)
