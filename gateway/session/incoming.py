@@ -82,17 +82,18 @@ class Incoming:
         try:
             record = await self._host.store.by_cid(self._talk.id, cid)
             session = None if record else await self._host.store.find(self._talk.id)
+            gone = session is not None and seq < session.first_seq
         except StoreUnavailable:
-            record = session = None
-        trimmed = session is not None and seq < session.first_seq
-        self._host.post(self._tell_present_status, cid, reply, seq, record, trimmed)
+            record, gone = None, True
+        self._host.post(self._tell_present_status, cid, reply, seq, record, gone)
 
-    def _tell_present_status(self, cid: str, reply: Reply, seq: int, record: Record | None, trimmed: bool) -> None:
+    def _tell_present_status(self, cid: str, reply: Reply, seq: int, record: Record | None, gone: bool) -> None:
+        """`gone`: its status is, with the record or for now; that it was stored is certain."""
         self.asking -= 1
         if record is None and self._talk.ledger.seq_of(cid) is None:  # it died while the store was asked
             reply(Refused("rejected"))
         elif record is None:
-            reply(Accepted(seq, status=None) if trimmed else Refused("storage_unavailable"))
+            reply(Accepted(seq, status=None) if gone else Refused("storage_unavailable"))
         elif record.status == Status.REJECTED:
             reply(Refused("rejected"))
         elif not (

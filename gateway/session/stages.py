@@ -31,7 +31,7 @@ class Stage(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Accepted:
     seq: int
-    status: str | None = Status.STORED  # None: the record has been trimmed away since
+    status: str | None = Status.STORED  # None: trimmed away since, or the store cannot be asked
     stage: Stage = Stage.STORED
 
 
