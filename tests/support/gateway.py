@@ -180,7 +180,9 @@ class Gateway:
     # identity
 
     def secret(self, name: str) -> str:
-        """One of jwt_secret, api_token, internal_token, relay_secret, as generated into the data directory."""
+        """One of jwt_secret, api_token, internal_token, relay_secret: as set, or as made in the data directory."""
+        if (given := self.settings.get(name.upper())) is not None:
+            return str(given)
         return (self.data_dir / "secrets" / name).read_text().strip()
 
     def token(self, user: str = "ada", email: str | None = None, *, ttl: float = 3600, **claims: Any) -> str:
