@@ -1,7 +1,7 @@
 """Gives what is in the spool to the store, in order, for as long as it takes. What it decides is in `following`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -51,7 +51,7 @@ class Drainer:
         self._in_step = False
         self._woken = asyncio.Event()
         self._stepped = asyncio.Event()
-        self._said = 0.0
+        self._said = self._said_held = -REMIND_SECONDS
         self.steps = 0
         self.replayed = 0
         self.retries = 0
@@ -189,7 +189,9 @@ class Drainer:
         self.retries += 1
         if isinstance(error, StoreBusy) and (held := error.session_ids & session_ids):
             self._following.busy(held, now=now, rng=self._rng)
-            log.warning("spool.sessions_held", sessions=sorted(held)[:10], cause=str(error))
+            if now - self._said_held >= REMIND_SECONDS:
+                self._said_held = now
+                log.warning("spool.sessions_held", sessions=sorted(held)[:10], cause=str(error))
             return
         first = self._following.failures == 0
         pause = self._following.failed(now=now, rng=self._rng)
@@ -206,7 +208,7 @@ class Drainer:
     async def _settle(self, rows: Sequence[Row], outcomes: Sequence[Outcome]) -> None:
         """The store has decided: tell who waits to hear it, and let the rows go."""
         crash_points.reached("spool.forwarded")
-        lost: list[tuple[Record, str]] = []
+        lost: dict[int, tuple[Record, str]] = {}
         for row, outcome in zip(rows, outcomes, strict=True):
             record, refused = row.write.append, _refusal(outcome)
             if refused is not None:
@@ -214,7 +216,7 @@ class Drainer:
             if record is None:
                 continue
             if refused is not None:
-                lost.append((record, refused))
+                lost[row.no] = (record, refused)
             self.dead += isinstance(outcome, Dead)
             if row.no > self._told_from:
                 self._tell(record, outcome)
@@ -229,14 +231,14 @@ class Drainer:
         except Exception:  # one listener's mistake must not stop the storing of all others
             log.exception("spool.callback_failed")
 
-    async def _let_go(self, nos: Sequence[int], lost: Sequence[tuple[Record, str]]) -> None:
+    async def _let_go(self, nos: Sequence[int], lost: Mapping[int, tuple[Record, str]]) -> None:
         """Removing takes room on the disk, too: without it, a few rows at a time, again and again. Nothing else goes
         on meanwhile: what is in the spool is what the store may not have."""
         attempt, step = 0, len(nos)
         while nos:
             try:
-                await self._spool.remove(nos[:step], lost)
-                nos, lost = nos[step:], ()
+                await self._spool.remove(nos[:step], [lost[no] for no in nos[:step] if no in lost])
+                nos = nos[step:]
             except StoreUnavailable as error:
                 if isinstance(error, StoreFull) and step > 1:
                     step = max(1, step // 8)

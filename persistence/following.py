@@ -9,7 +9,8 @@ Spooling costs more than storing, so a spool that filled faster than it is drain
 while the store does well, a batch that comes waits for the drainer: until the spool is empty if the rest is one batch,
 else for one step. While the store does badly nobody waits for it.
 
-A batch whose fate is unknown is given to the store again, unchanged: the store knows it by its seqs and cids. The store
+A batch whose fate is unknown is given to the store again: the store knows it by its seqs and cids. It is unchanged, but
+for checkpoints that newer ones behind them have made pointless, and nobody looks before those are in. The store
 has one batch at a time, and is never asked while an answer may still come: an old batch that came in behind a newer one
 could set back a session's state.
 

@@ -1,7 +1,8 @@
 """The one way by which a conversation is stored: in order per session, in batches across sessions, for ever retried."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from random import Random
 from types import TracebackType
 from typing import Self
@@ -174,14 +175,18 @@ class PersistenceQueue:
 
     async def _commit_and_tell(self, batch: list[Write], owed: list[tuple[Then, Outcome]]) -> list[Outcome]:
         """The store works on a batch while those of the last are told, a few at a time: so it never waits for them."""
-        committing = asyncio.create_task(self._commit(batch), name="persistence-commit")
+        left = iter(owed)
+        telling = asyncio.create_task(self._tell_by_and_by(left), name="persistence-telling")
         try:
-            for start in range(0, len(owed), TOLD_AT_ONCE):
-                await asyncio.sleep(0)
-                self._tell(owed[start : start + TOLD_AT_ONCE])
-            return await committing
+            return await self._commit(batch)
         finally:
-            committing.cancel()
+            telling.cancel()
+            self._tell(left)  # before anybody hears of this batch
+
+    async def _tell_by_and_by(self, left: Iterator[tuple[Then, Outcome]]) -> None:
+        while some := list(islice(left, TOLD_AT_ONCE)):
+            self._tell(some)
+            await asyncio.sleep(0)
 
     async def _commit(self, batch: list[Write]) -> list[Outcome]:
         attempt = 0
@@ -213,7 +218,7 @@ class PersistenceQueue:
         self.batch_sizes[bound] = self.batch_sizes.get(bound, 0) + 1
         return outcomes
 
-    def _tell(self, owed: Sequence[tuple[Then, Outcome]]) -> None:
+    def _tell(self, owed: Iterable[tuple[Then, Outcome]]) -> None:
         for then, outcome in owed:
             try:
                 then(outcome)

@@ -100,6 +100,7 @@ class Spooled:
     """The write is durable on this node, and the store will follow: `Heard.settled` tells what became of its record."""
 
     seq: int
+    unique: bool = False  # whether it is certain that the cid is new: the store will not call it a Duplicate
 
 
 @dataclass(frozen=True, slots=True)

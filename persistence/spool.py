@@ -20,9 +20,9 @@ from persistence.batch import buried
 from persistence.errors import CannotOpen, StoreBroken, StoreFull, StoreUnavailable
 from persistence.first_stage import Row
 from persistence.record import DeadLetter, Record, Write
-from persistence.spool_rows import COLUMNS, SIZE, SPOOLED_AT, columns_of, row_of
+from persistence.spool_rows import COLUMNS, SIZE, columns_of, row_of
 from persistence.sqlite_file import CHECKPOINT_BYTES, Ask, SqliteFile, primary_code, transaction
-from persistence.tails import Tails
+from persistence.tails import Tail, Tails
 
 MAX_BYTES = 2**30
 SHRINK_BYTES = 16 * 2**20  # free pages that are worth giving back
@@ -32,8 +32,12 @@ ROW_LOG_BYTES = 4 * 2**10  # what each row adds to the log beyond the write: a s
 
 INSERT = f"INSERT INTO spool ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 SELECT = f"SELECT {COLUMNS} FROM spool"
-HEADS = """SELECT no, session_id, fence, seq, NULL, NULL, NULL, NULL, status, marks, delivered, size, spooled_at,
-    state, spec, x'', NULL FROM spool ORDER BY no"""
+TAILS = """SELECT session_id, count(*), count(seq), coalesce(max(seq), 0),
+    coalesce(max(seq) FILTER (WHERE status = 'stored'), 0), coalesce(max(delivered), 0), sum(size)
+    FROM spool GROUP BY session_id"""
+NEWEST = """SELECT session_id, {0} FROM spool
+    WHERE no IN (SELECT max(no) FROM spool WHERE {0} IS NOT NULL GROUP BY session_id)"""
+POINTLESS = "session_id = ? AND no < ? AND checkpoint IS NOT NULL"
 REMOVE = "DELETE FROM spool WHERE no IN (SELECT value FROM json_each(?)) RETURNING session_id, seq IS NOT NULL, size"
 FORGET = "DELETE FROM spool WHERE session_id = ? RETURNING session_id, seq IS NOT NULL, size"
 LOSE = """INSERT INTO lost (session_id, seq, cid, role, type, payload, created_at, status, reason, lost_at)
@@ -142,20 +146,26 @@ class Spool:
         now = time.time()
         rows = [Row(no, write) for no, write in enumerate(writes, self.last_no + 1)]
         log_bytes = size + ROW_LOG_BYTES * len(rows)
-        await self._commit(log_bytes, lambda db: self._insert(db, rows, now))
+        freed = await self._commit(log_bytes, lambda db: self._insert(db, rows, now))
         crash_points.reached("spool.committed")
         self.last_no += len(rows)
         for write in writes:
             self.tails.add(write, write.size)
+        self.tails.bytes -= freed
         if self.oldest_at is None and rows:
             self.oldest_at = now
         return rows
 
-    def _insert(self, db: sqlite3.Connection, rows: Sequence[Row], now: float) -> None:
+    def _insert(self, db: sqlite3.Connection, rows: Sequence[Row], now: float) -> int:
+        """Returns how many bytes of older checkpoints it made pointless, and removed: an answer that streams into an
+        outage keeps one, not one for each second."""
         if self._disk_is_nearly_full():
             raise StoreFull(f"the disk of {self._path} is nearly full")
         db.executemany(INSERT, [columns_of(row, now) for row in rows])
+        newest = {row.write.session_id: row.no for row in rows if row.write.checkpoint is not None}
+        freed = sum(_forget_checkpoints(db, session_id, no) for session_id, no in newest.items())
         crash_points.reached("spool.written")
+        return freed
 
     def _disk_is_nearly_full(self) -> bool:
         disk = os.statvfs(self._path)
@@ -180,8 +190,7 @@ class Spool:
     async def _take_away(self, rows: int, do: Ask[list[tuple[str, bool, int]]]) -> None:
         def remove(db: sqlite3.Connection) -> tuple[list[tuple[str, bool, int]], float | None]:
             gone = do(db)
-            oldest = db.execute("SELECT spooled_at FROM spool ORDER BY no LIMIT 1").fetchone()
-            return gone, oldest[0] if oldest else None
+            return gone, _oldest(db)
 
         gone, self.oldest_at = await self._commit(rows * ROW_LOG_BYTES, remove)
         self.tails.remove(gone)
@@ -234,11 +243,32 @@ def _examine(db: sqlite3.Connection) -> int:
 
 
 def _recall(db: sqlite3.Connection) -> tuple[Tails, float | None]:
-    tails, oldest_at = Tails(), None
-    for columns in db.execute(HEADS):
-        tails.add(row_of(columns).write, columns[SIZE])
-        oldest_at = columns[SPOOLED_AT] if oldest_at is None else oldest_at
-    return tails, oldest_at
+    tails = Tails()
+    for session_id, writes, records, last_seq, last_stored, delivered, size in db.execute(TAILS):
+        tails.by_session[session_id] = Tail(writes, records, last_seq, last_stored, delivered)
+        tails.writes += writes
+        tails.bytes += size
+    for session_id, state in db.execute(NEWEST.format("state")):
+        tails.by_session[session_id].state = state
+    for session_id, spec in db.execute(NEWEST.format("spec")):
+        tails.by_session[session_id].spec = spec
+    for session_id, marks in db.execute("SELECT session_id, marks FROM spool WHERE marks IS NOT NULL ORDER BY no"):
+        tails.by_session[session_id].marks.update(json.loads(marks))
+    return tails, _oldest(db)
+
+
+def _oldest(db: sqlite3.Connection) -> float | None:
+    row = db.execute("SELECT spooled_at FROM spool ORDER BY no LIMIT 1").fetchone()
+    return row[0] if row else None
+
+
+def _forget_checkpoints(db: sqlite3.Connection, session_id: str, no: int) -> int:
+    values = (session_id, no)
+    (freed,) = db.execute(
+        f"SELECT coalesce(sum(length(checkpoint)), 0) FROM spool WHERE {POINTLESS}", values
+    ).fetchone()
+    db.execute(f"UPDATE spool SET size = size - length(checkpoint), checkpoint = NULL WHERE {POINTLESS}", values)
+    return int(freed)
 
 
 def _first(db: sqlite3.Connection, writes: int, size: int, up_to: int, without: Collection[str]) -> list[Row]:

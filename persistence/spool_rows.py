@@ -11,7 +11,7 @@ from persistence.record import Record, Write
 
 COLUMNS = """no, session_id, fence, seq, cid, role, type, created_at, status, marks, delivered, size, spooled_at,
     state, spec, payload, checkpoint"""
-SIZE, SPOOLED_AT = 11, 12
+SIZE = 11
 
 
 def columns_of(row: Row, now: float) -> tuple[Any, ...]:

@@ -2,7 +2,8 @@
 
 `offer` -> `_on_outcome` -> the conversation's `pump`. Where the store follows later (`Spooled`), the first durable
 stage is enough to deliver, and `settled` brings the last word. But for one case: a session too old to know all its cids
-cannot know that a message is new before the store has looked. There it is delivered when it is stored: never twice.
+cannot know that a message is new before the store, or its index here, has looked. There it is delivered when it is
+stored: never twice.
 
 What the store will never take is *dead*: a marker stands at its seq, its sender is told, its cid may be used again, and
 the session goes on. Bounds: the window (pending.py) and the persistence queue; whatever does not fit is refused with a
@@ -154,20 +155,20 @@ class Incoming:
                 self._died(record.seq, record.cid, answers)
             case _:
                 self._host.metrics.message_seconds.observe(self._host.now() - began)
-                self._durable(record, answers, replies, stored=not isinstance(outcome, Spooled))
+                self._durable(record, answers, replies, outcome)
         self._go_on()
         self._catch_up()
 
-    def _durable(self, record: Record, answers: Record | None, replies: list[Reply], *, stored: bool) -> None:
-        if stored:
+    def _durable(self, record: Record, answers: Record | None, replies: list[Reply], outcome: Stored | Spooled) -> None:
+        if isinstance(outcome, Stored):
             for reply in replies:
                 reply(Accepted(record.seq, record.status))
         else:
             self._stages.accept(record, replies, answers=answers)
         self._talk.record_told(record)
-        if stored:
+        if isinstance(outcome, Stored):
             self._talk.window.stored(record.seq)
-        elif self._talk.ledger.complete:
+        elif outcome.unique or self._talk.ledger.complete:
             self._talk.window.accepted(record.seq)
 
     def _go_on(self) -> None:

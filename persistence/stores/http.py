@@ -146,7 +146,7 @@ class HttpStore(SinkIndex):
             if record is None or not isinstance(outcome, Stored):
                 continue
             if self._courier.grew(record.session_id, record.seq, record.created_at):
-                told[place] = Spooled(record.seq)
+                told[place] = Spooled(record.seq, unique=True)
         self._wake.set()
         return told
 

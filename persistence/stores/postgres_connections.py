@@ -23,6 +23,8 @@ log = structlog.stdlib.get_logger()
 CONNECT_SECONDS = 5.0
 COMMIT_LOCK_SECONDS = 0.25  # who holds a session's row longer has its session set aside
 MIGRATION_LOCK = 0x686F6C64_66617374  # "holdfast"
+MIGRATION_WAIT_SECONDS = 60.0  # for another who migrates; then the store is away, and is tried again
+MAY_WRITE = "SELECT has_table_privilege('messages', 'INSERT')"
 
 # Whatever is the default here: what is stored must not wait for the next flush. A stricter setting stays.
 DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
@@ -98,7 +100,7 @@ class Connections:
                         plan_cache_mode="force_generic_plan",
                         enable_seqscan="off",
                     )
-                    await connection.execute(DURABLE)
+                    await _make_durable(connection)
             with translated("commit"):
                 try:
                     yield connection
@@ -138,7 +140,7 @@ class Connections:
                     connection = await self._connect(command_timeout=None, statement_timeout="0")
                     try:
                         await migrate(connection)
-                        if not await connection.fetchval("SELECT has_table_privilege('messages', 'INSERT')"):
+                        if not await connection.fetchval(MAY_WRITE, timeout=CONNECT_SECONDS):
                             raise CannotOpen(f"this user may not write to {self.where}: see deploy/postgres-roles.sql")
                     finally:
                         connection.terminate()  # which also gives the lock back
@@ -153,7 +155,7 @@ class Connections:
 
     async def _make_pool(self) -> "asyncpg.Pool[Any]":
         arguments = self._arguments(lock_timeout=_milliseconds(CONNECT_SECONDS))
-        return await asyncpg.create_pool(min_size=0, max_size=self._maximum - 2, **arguments)
+        return await asyncpg.create_pool(min_size=0, max_size=self._maximum - 2, init=_make_durable, **arguments)
 
     def _arguments(self, **settings: Any) -> dict[str, Any]:
         limit = _milliseconds(self._statement_seconds)
@@ -202,7 +204,7 @@ async def migrate(connection: Connection) -> None:
     migrations = shipped("postgres")
     if not missing(migrations, await _version(connection)):
         return
-    await connection.execute("SELECT pg_advisory_lock($1)", MIGRATION_LOCK)
+    await connection.execute("SELECT pg_advisory_lock($1)", MIGRATION_LOCK, timeout=MIGRATION_WAIT_SECONDS)
     for migration in missing(migrations, await _version(connection)):
         async with transaction(connection):
             await connection.execute(migration.sql)
@@ -223,6 +225,10 @@ def _check_files(url: str) -> None:
     for name, path in parse_qsl(urlsplit(url).query):
         if name in ("sslrootcert", "sslcert", "sslkey") and not os.path.exists(path):
             raise CannotOpen(f"there is no file {path}. Check {name} in HOLDFAST_STORE")
+
+
+async def _make_durable(connection: Connection) -> None:
+    await connection.execute(DURABLE)
 
 
 def _milliseconds(seconds: float) -> str:

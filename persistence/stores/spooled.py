@@ -168,8 +168,10 @@ class SpooledStore:
             self._drainer.withhold(session_id)
         try:
             await self._until(self._drainer.end_of_this(), f"purge {session_id}")
-            await self._remote.purge(session_id)
+            await self._remote.find(session_id)  # if it cannot be asked, nothing is forgotten here either
+            # The spool first: rows of a session that is gone would be read by whoever uses its id next.
             await self._spool.forget(session_id)
+            await self._remote.purge(session_id)
             self._following.forget(session_id)
         finally:
             self._drainer.release(session_id)
@@ -253,6 +255,8 @@ class SpooledStore:
     async def trim(
         self, session_id: str, *, older_than: float | None, keep: int | None, below: int, limit: int = 1000
     ) -> int:
+        if session_id in self._spool.tails.by_session:
+            return 0  # the store may have what is still spooled, and must know it when it is asked again
         return await self._remote.trim(session_id, older_than=older_than, keep=keep, below=below, limit=limit)
 
     # -- dead letters: the remote store's, and those that are kept here -----------------------------------------------

@@ -2,14 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 
 from gateway.errors import ApiError
 from gateway.session import ledger
-from persistence.record import Dead, Session, Stored
+from persistence.record import Dead, Outcome, Session, Spooled, Stored, Write
 from sandbox.providers.scripted import OnLine, ScriptedProcess, silent
 from tests.support.faults import Fault
 from tests.support.sessions import Tab, World
@@ -221,6 +221,30 @@ async def test_a_session_too_old_to_know_all_its_cids_delivers_what_is_stored_an
         (1, "stored", "delivered"),
     ]
     assert (await spooled.history())[8]["type"] == "duplicate"
+
+
+async def test_where_the_cid_is_certain_to_be_new_an_old_session_does_not_wait(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with the HTTP sink, whose index knows every cid there ever was."""
+    monkeypatch.setattr(ledger, "REMEMBERED", 4)
+    commit = world.store.inner.commit
+
+    async def accept(writes: Sequence[Write]) -> list[Outcome]:
+        outcomes = await commit(writes)
+        appended = [write.append is not None for write in writes]
+        return [
+            Spooled(each.seq, unique=True) if isinstance(each, Stored) and new else each
+            for each, new in zip(outcomes, appended, strict=True)
+        ]
+
+    monkeypatch.setattr(world.store.inner, "commit", accept)
+    tab = await connected(world)
+    for number in range(6):
+        tab.say(f"m{number}", f"c{number}")
+    await tab.until("done", count=6)
+    assert handed(world) == [f"m{number}" for number in range(6)]
+    assert tab.seen("ack", stage="stored") == []
 
 
 # -- what the store will never take -----------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ async def test_a_record_is_accepted_then_posted_then_settled(sink: SinkProcess, 
     async with opened(sink, path) as store:
         await begin(store)
         outcomes = await store.commit([said("s", 1), Write("s", state=b"x"), said("s", 2, "c1"), said("s", 3)])
-        assert outcomes == [Spooled(1), Stored(0), Duplicate(1), Spooled(3)]
+        assert outcomes == [Spooled(1, unique=True), Stored(0), Duplicate(1), Spooled(3, unique=True)]
         assert store.behind("s")
         assert told(store) == []
         await caught_up(store)
@@ -173,7 +173,7 @@ async def test_a_service_that_is_not_there_is_waited_for(tmp_path: Path, path: P
             await store.commit([said("s", 1)])
             await caught_up(store)
             await sink.kill()
-            assert await store.commit([said("s", 2)]) == [Spooled(2)]
+            assert await store.commit([said("s", 2)]) == [Spooled(2, unique=True)]
             await until(lambda: store.failing is not None)
             assert store.failing is not None
             assert "Connect" in store.failing
@@ -370,7 +370,7 @@ async def test_a_full_disk_says_so_and_what_was_accepted_goes_on(sink: SinkProce
         await caught_up(store)
         assert [type(outcome) for _, outcome in told(store)] == [Dead, Stored]
         await leave_pages(store, 1_000)
-        assert await store.commit([said("s", 3, content="x" * 50_000)]) == [Spooled(3)]
+        assert await store.commit([said("s", 3, content="x" * 50_000)]) == [Spooled(3, unique=True)]
         await caught_up(store)
     assert await sink.seqs("s") == [2, 3]
 

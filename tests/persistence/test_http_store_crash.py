@@ -38,7 +38,7 @@ async def main(url, token, path, life):
         def send(session_id, seq):
             cid = f"{life}.{seq}"
             def accepted(outcome):
-                assert outcome == Spooled(seq), outcome
+                assert outcome == Spooled(seq, unique=True), outcome
                 os.write(1, f"accepted {session_id} {seq} {cid}\\n".encode())
                 send(session_id, seq + 1)
             record = Record(session_id, seq, cid, "user", "message", b'{"content":"x"}', 1.0, Status.STORED)

@@ -173,6 +173,24 @@ async def test_a_spool_at_its_bound_is_full_until_rows_leave(path: Path) -> None
         await stage.append([said("s", 2)])
 
 
+async def test_an_answer_that_streams_into_an_outage_keeps_one_checkpoint(path: Path) -> None:
+    """It once kept all of them: an answer of a few MiB filled the spool for everybody."""
+    async with Spool(path) as spool:
+        for grown in range(1, 51):
+            await spool.append([Write("a", state=b"%d" % grown, checkpoint=b"x" * grown * 1000), said("b", grown)])
+        assert spool.tails.bytes < 100_000
+        rows = await spool.first(1000, 10**9, up_to=10**9, without=())
+        kept = [row.write.checkpoint for row in rows if row.write.session_id == "a"]
+        assert kept == [None] * 49 + [b"x" * 50_000]
+        counted = spool.tails.bytes
+    async with Spool(path) as spool:
+        assert spool.tails.bytes == counted
+        await spool.append([Write("a", checkpoint=b"")])  # the answer is whole
+        assert spool.tails.bytes < 50_000
+        await spool.remove([row.no for row in await spool.first(1000, 10**9, up_to=10**9, without=())])
+        assert (spool.tails.writes, spool.tails.bytes) == (0, 0)
+
+
 async def test_a_caller_that_is_cancelled_leaves_the_counts_true(path: Path) -> None:
     async with Spool(path) as stage:
         asking = asyncio.create_task(stage.append([said("s", 1)]))
@@ -262,7 +280,7 @@ async def test_a_spool_that_filled_the_disk_can_be_emptied(small_disk: Path, mon
                 await fill()
             assert stage.tails.writes == len(kept) > 50
             drainer = Drainer(MemoryStore(), stage, Following(), Impatient())
-            await drainer._let_go([row.no for row in kept], ())
+            await drainer._let_go([row.no for row in kept], {})
             assert stage.tails.writes == 0
             kept.clear()
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from persistence.backlog import QueueLimits
 from persistence.errors import StoreBroken, StoreBusy, StoreFull, StoreUnavailable
 from persistence.first_stage import Row
+from persistence.following import patience
 from persistence.heard import NobodyListens
 from persistence.queue import PersistenceQueue
 from persistence.record import Duplicate, Fenced, Outcome, Rejected, Session, Spooled, Stored, Write
@@ -225,6 +227,66 @@ async def test_a_purged_session_does_not_come_back_out_of_the_spool(house: House
     house.remote.outage = None
     await house.drained()
     assert await seqs(house, "a") == [1]  # nothing was forgotten
+
+
+async def test_a_purge_that_fails_halfway_leaves_nobody_anything_to_read(house: House) -> None:
+    """It once removed the session first: whoever made the id anew could read what was still in the spool."""
+    house.remote.outage = Fault.AWAY
+    await house.store.commit([said("a", 1, content="for ann alone")])
+    with pytest.raises(StoreUnavailable):  # nothing is forgotten for a store that cannot be asked
+        await house.store.purge("a")
+    assert house.store.behind("a")
+    house.remote.outage = None
+    house.disk.full = True
+    with pytest.raises(StoreUnavailable):
+        await house.store.purge("a")
+    assert (await house.store.create(Session("a", "bob", 1.0))).user_id == "ann"
+    house.disk.full = False
+    await house.store.purge("a")
+    assert (await house.store.create(Session("a", "bob", 1.0))).user_id == "bob"
+    assert await house.store.messages("a") == []
+
+
+async def test_records_whose_fate_is_unknown_are_not_trimmed_before_it_is_known(house: House) -> None:
+    """They once were, and the store that had them no longer knew them when it was asked again."""
+    house.remote.faults = {house.remote.calls + 1: Fault.LOST_REPLY}
+    assert await house.store.commit([said("a", seq) for seq in (1, 2, 3)]) == [Spooled(seq) for seq in (1, 2, 3)]
+    await house.remote.inner.commit([Write("a", delivered=3)])
+    assert await house.store.trim("a", older_than=None, keep=0, below=9) == 0
+    await house.drained()
+    assert [outcome for *_, outcome in house.ear.told] == [Stored(1), Stored(2), Stored(3)]
+    assert await house.store.trim("a", older_than=None, keep=0, below=9) == 3
+
+
+async def test_accepted_is_heard_before_stored_also_while_earlier_senders_are_told() -> None:
+    """The queue tells a batch while the store has the next, which may be accepted late and stored at the same time."""
+
+    class SlowSpool(MemorySpool):
+        async def append(self, writes: Sequence[Write]) -> list[Row]:
+            await asyncio.sleep(0.01)
+            return await super().append(writes)
+
+    heard: list[tuple[int, str]] = []
+
+    class Listener(NobodyListens):
+        def settled(self, session_id: str, seq: int, outcome: Outcome) -> None:
+            heard.append((seq, "settled"))
+
+    def hear(seq: int, outcome: Outcome) -> None:
+        heard.append((seq, "accepted" if isinstance(outcome, Spooled) else "stored"))
+
+    remote = Remote()
+    await remote.inner.create(Session("a", "ann", 1.0))
+    async with SpooledStore(remote, SlowSpool(Disk()), Random(1)) as store:
+        store.heard = Listener()
+        async with PersistenceQueue(store, QueueLimits(batch_writes=1), Random(1)) as queue:
+            remote.seconds = 0.05
+            queue.put(said("a", 1), partial(hear, 1))
+            await asyncio.sleep(0.01)
+            queue.put(said("a", 2), partial(hear, 2))
+            remote.seconds = patience(1) + 0.005  # it answers while its batch is being spooled
+        await asyncio.sleep(1)
+    assert heard == [(1, "stored"), (2, "accepted"), (2, "settled")]
 
 
 async def test_readers_see_what_is_accepted(house: House) -> None:

@@ -92,6 +92,8 @@ class MemorySpool:
 
     async def forget(self, session_id: str) -> None:
         await self._turn()
+        if self.disk.full:
+            raise StoreFull("injected")
         self.disk.lost = {n: kept for n, kept in self.disk.lost.items() if kept.record.session_id != session_id}
         self._take_away([no for no, write in self.disk.rows.items() if write.session_id == session_id])
         await self._turn()

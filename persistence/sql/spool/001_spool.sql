@@ -21,6 +21,7 @@ CREATE TABLE spool (
 ) STRICT;
 
 CREATE INDEX spool_records ON spool (session_id, seq) WHERE seq IS NOT NULL;
+CREATE INDEX spool_checkpoints ON spool (session_id, no) WHERE checkpoint IS NOT NULL;
 
 -- Records that were accepted here and that the store refused, because the conversation had moved on without them.
 CREATE TABLE lost (
