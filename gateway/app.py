@@ -147,7 +147,11 @@ class House:
         self.store.heard = self.hearing
         self.provider = provider or make_provider(settings)
         self.queue = PersistenceQueue(
-            self.store, QueueLimits(), random.Random(), on_death=self.door.fatal, on_commit=self.metrics.committed
+            self.store,
+            QueueLimits(flush_seconds=2.0),
+            random.Random(),
+            on_death=self.door.fatal,
+            on_commit=self.metrics.committed,
         )
         self.registry = SessionRegistry(
             self.store,

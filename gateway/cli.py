@@ -64,7 +64,9 @@ def parser() -> argparse.ArgumentParser:
         description="Talk to a session's agent. Without SESSION a new one is created and its id printed. When input or "
         "output is no terminal, lines are read one by one and answers printed to stdout, for scripts.",
     )
-    chat.add_argument("session", nargs="?", metavar="SESSION", help="id of the session to come back to")
+    chat.add_argument(
+        "session", nargs="?", metavar="SESSION", type=_session_id, help="id of the session to come back to"
+    )
     chat.add_argument("--user", help="who you are (default: your login name)")
     chat.add_argument("--email", help="your address (default: USER@localhost)")
     chat.add_argument("--token", help="a JWT to use instead; needed for a gateway elsewhere")
@@ -76,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
         help="print a session's stored conversation",
         description="Print a session's stored conversation, through the running gateway.",
     )
-    messages.add_argument("session", metavar="SESSION", help="id of the session")
+    messages.add_argument("session", metavar="SESSION", type=_session_id, help="id of the session")
     messages.add_argument("--follow", action="store_true", help="go on with what is stored from now on")
     messages.add_argument("--json", action="store_true", help="one JSON object per line")
     _add_url(messages)
@@ -88,7 +90,9 @@ def parser() -> argparse.ArgumentParser:
         "as it was, and what came is in FILE.part.",
     )
     whose = export.add_mutually_exclusive_group()
-    whose.add_argument("session", nargs="?", metavar="SESSION", help="id of the session (default: all sessions)")
+    whose.add_argument(
+        "session", nargs="?", metavar="SESSION", type=_session_id, help="id of the session (default: all sessions)"
+    )
     whose.add_argument("--user", help="all sessions of this user")
     export.add_argument("-o", "--output", metavar="FILE", help="where to write it (default: stdout)")
     _add_url(export)
@@ -115,11 +119,21 @@ def _add_dead_letters(commands: "argparse._SubParsersAction[argparse.ArgumentPar
         which.add_argument("--all", action="store_true", help="every dead letter (of --session, if that is given)")
     drop.add_argument("--yes", action="store_true", help="do not ask")
     for action in (listing, retry, drop):
-        action.add_argument("--session", metavar="S", help="only those of this session")
+        action.add_argument("--session", metavar="S", type=_session_id, help="only those of this session")
     for action in (listing, show):
         action.add_argument("--json", action="store_true", help="one JSON object per line")
     for action in (listing, show, retry, drop):
         _add_url(action)
+
+
+def _session_id(text: str) -> str:
+    """An id becomes part of a path: `..` would be another one."""
+    from gateway.auth.policy import valid_session_id
+
+    if not valid_session_id(text):
+        shown = ascii(text[:40]) + ("..." if len(text) > 40 else "")
+        raise argparse.ArgumentTypeError(f"{shown} is no session id: 1 to 128 of A-Z a-z 0-9 _ -, no _ or - first")
+    return text
 
 
 def _letter_number(text: str) -> int:

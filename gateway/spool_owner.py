@@ -14,7 +14,7 @@ from gateway.store_url import StoreUrl
 from persistence.errors import CannotOpen
 
 BUSY_SECONDS = 5.0
-_SPOOLED = "SELECT (SELECT count(*) FROM spool) + (SELECT count(*) FROM lost)"
+_SPOOLED = "SELECT (SELECT count(*) FROM spool), (SELECT count(*) FROM lost)"
 _UNPOSTED = """SELECT coalesce(sum(max(s.last_seq - coalesce(f.seq, 0), 0)), 0)
     FROM sessions s LEFT JOIN forwarded f ON f.session_no = s.no"""
 
@@ -26,6 +26,7 @@ class SpoolFile:
     kind: str | None
     owner: str | None
     waiting: int  # writes or records that the owner does not have yet
+    lost: int = 0  # dead letters that are kept nowhere else: nothing but a person's decision takes them away
 
 
 def look(path: Path) -> SpoolFile | None:
@@ -37,7 +38,7 @@ def look(path: Path) -> SpoolFile | None:
         owner = db.execute("SELECT store FROM belongs_to").fetchone() if "belongs_to" in tables else None
         place = owner[0] if owner else None
         if "spool" in tables:
-            return SpoolFile("postgresql", place, db.execute(_SPOOLED).fetchone()[0])
+            return SpoolFile("postgresql", place, *db.execute(_SPOOLED).fetchone())
         if "forwarded" in tables:
             return SpoolFile("http", place, db.execute(_UNPOSTED).fetchone()[0])
         return SpoolFile(None, place, 0)
@@ -54,6 +55,12 @@ def check(path: Path, store: StoreUrl) -> None:
             f"{path} holds {found.waiting} accepted messages and changes for {found.owner or 'another store'}, and "
             f"HOLDFAST_STORE is {store.place}. Start with the old HOLDFAST_STORE until they are stored, or move the "
             "file away to give them up"
+        )
+    if found.lost and not ours:
+        raise CannotOpen(
+            f"{path} holds {found.lost} dead letters of {found.owner or 'another store'}, kept nowhere else, and "
+            f"HOLDFAST_STORE is {store.place}. Start with the old HOLDFAST_STORE, look at them with `holdfast "
+            "dead-letters list` and `show N`, and `drop` them; or move the file away to give them up"
         )
     if store.kind != "sqlite" and found.kind != store.kind:
         raise CannotOpen(

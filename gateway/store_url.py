@@ -8,7 +8,7 @@ from gateway.setting_values import is_loopback
 
 _PASSWORDS = ("password", "sslpassword")
 _STORES = "wants sqlite:///path, postgresql://user:password@host/database or https://service"
-_HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.%]{2,60}\])?(?::\d{1,5})?", re.ASCII)
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.%]{2,60}\])?(?::(\d{1,20}))?", re.ASCII)
 
 
 class StoreUrl:
@@ -112,6 +112,7 @@ def _check_postgres(parts: SplitResult) -> None:
     user, _, hosts = parts.netloc.rpartition("@")
     if parts.fragment or "@" in user + parts.path + parts.query or not all(map(_HOST.fullmatch, hosts.split(","))):
         raise ValueError("cannot be read: write @ : / ? # in a user or password as %40 %3A %2F %3F %23")
+    _check_ports([*hosts.split(","), *(f":{each}" for each in _values(parts, "port"))])
     if not re.fullmatch(r"/[^/]+", parts.path):
         raise ValueError("must name one database: postgresql://user:password@host/database")
 
@@ -123,8 +124,21 @@ def _check_service(parts: SplitResult) -> None:
         )
     if "@" in parts.netloc or not _HOST.fullmatch(parts.netloc) or not parts.hostname:
         raise ValueError("wants https://host/path without a user: the service knows us by HOLDFAST_INTERNAL_TOKEN")
+    _check_ports([parts.netloc])
     if parts.query or parts.fragment:
         raise ValueError("wants https://host/path without a query: /internal/sessions/... is put after it")
+
+
+def _values(parts: SplitResult, option: str) -> list[str]:
+    """Of an option that may name several, with commas."""
+    return [each for name, value in parse_qsl(parts.query) if name == option for each in value.split(",")]
+
+
+def _check_ports(hosts: list[str]) -> None:
+    for host in hosts:
+        found = _HOST.fullmatch(host)
+        if found is None or (found[1] is not None and not 1 <= int(found[1]) <= 65535):
+            raise ValueError("wants a port from 1 to 65535")
 
 
 def _bare_host(netloc: str) -> str:

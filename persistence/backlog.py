@@ -2,7 +2,8 @@
 
 Writes wait in one line. The front of it is *in flight*: the batch the store has been given. A batch in flight is never
 changed, because the store may have kept it although its answer was lost; the retry must be the same batch. It leaves
-the line when its outcomes are known. The next batch is what has arrived meanwhile: group commit without a timer.
+the line when its outcomes are known. Only one for which there was no room is made smaller: of that nothing was kept, or
+the store knows it again. The next batch is what has arrived meanwhile: group commit without a timer.
 
 A write that appends nothing joins the session's last waiting write, if there is one: newest state and checkpoint win,
 `delivered` only grows, the newest mark per record wins. Nothing is reordered, because it joins the last. So a session
@@ -122,6 +123,15 @@ class Backlog:
                 shared = _shared(outcome)
                 owed.extend((then, shared) for then in entry.joined)
         return owed
+
+    def halve(self) -> list[Write]:
+        """The store had no room for the batch: its second half waits again, in front. Return what is in flight."""
+        keep = (len(self._in_flight) + 1) // 2
+        back, self._in_flight = self._in_flight[keep:], self._in_flight[:keep]
+        self._waiting.extendleft(reversed(back))
+        for session_id, entry in {entry.write.session_id: entry for entry in back}.items():
+            self._last.setdefault(session_id, entry)
+        return [entry.write for entry in self._in_flight]
 
     def by_session(self) -> dict[str, int]:
         """How many writes of each session are not settled."""

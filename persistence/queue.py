@@ -198,6 +198,9 @@ class PersistenceQueue:
                 break
             except StoreUnavailable as error:
                 self.failing = FULL if isinstance(error, StoreFull) else UNAVAILABLE
+                if self.failing == FULL and len(batch) > 1:  # there may be room for some of it
+                    batch = self._backlog.halve()
+                    continue
                 pause = backoff.delay(attempt, self._rng)
                 now = self._loop.time()
                 if attempt == 0 or now - said >= REMIND_SECONDS:
@@ -206,8 +209,8 @@ class PersistenceQueue:
             attempt += 1
             self.retries += 1
             await asyncio.sleep(pause)
+        self.failing = None
         if attempt:
-            self.failing = None
             log.info("queue.store_recovered", attempts=attempt, seconds=self._loop.time() - began)
         self.commits += 1
         self.committed_writes += len(batch)

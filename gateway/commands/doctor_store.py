@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 State = Literal["ok", "warn", "fail"]
 REACH_SECONDS = 5.0
 SLOW_SYNC_SECONDS = 0.05
+MIGRATE = "run `holdfast migrate` as the owner of the tables: `holdfast serve` does not start before"
+# To create tables, and to change those that are there.
+MAY_MIGRATE = """SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false) AND coalesce(
+    (SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass('schema_version')), true)"""
+WILL_NOT_START = "`holdfast serve` does not start until that is mended"
 TABLES = ("sessions", "messages", "checkpoints", "dead_letters")
 
 
@@ -69,19 +74,33 @@ def _sqlite(settings: Settings) -> Finding:
 async def _postgres(settings: Settings) -> list[Finding]:
     import asyncpg
 
+    from persistence.stores.postgres_connections import check_files
+    from persistence.stores.postgres_errors import DRIVER_ERRORS
+
     shown = str(settings.store)
     try:
+        check_files(settings.store.get_secret_value())
         db = await asyncpg.connect(settings.store.get_secret_value(), timeout=REACH_SECONDS, command_timeout=10)
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
-        told = f"{shown} cannot be used: {str(error) or type(error).__name__}"
-        advice = "the gateway starts without it and spools, if the spool can be written; check address, user and rights"
-        return [Finding("store", "fail", _without(settings, told), advice)]
-    try:
-        return [await _schema(db, shown), await _rights(db), await _tls(db, settings), await _durability(db)]
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        return [Finding("store", "fail", _without(settings, f"{shown}: {error}"), "see the reason")]
-    finally:
-        db.terminate()
+        try:
+            return [await _schema(db, shown), await _rights(db), await _tls(db, settings), await _durability(db)]
+        finally:
+            db.terminate()
+    except CannotOpen as error:
+        return [Finding("store", "fail", _without(settings, str(error)), WILL_NOT_START)]
+    except DRIVER_ERRORS as error:
+        return [_cannot_use(settings, error)]
+
+
+def _cannot_use(settings: Settings, error: Exception) -> Finding:
+    """As a start would take it: an outage is spooled over, anything else ends it."""
+    from persistence.stores.postgres_errors import cannot_open, reason
+
+    shown = str(settings.store)
+    if (hopeless := cannot_open(shown, error)) is not None:
+        return Finding("store", "fail", _without(settings, str(hopeless)), WILL_NOT_START)
+    told = f"{shown} cannot be used: {reason(error)}"
+    advice = "the gateway starts without it and spools, if the spool can be written; check the address and the server"
+    return Finding("store", "fail", _without(settings, told), advice)
 
 
 def _without(settings: Settings, text: str) -> str:
@@ -94,16 +113,20 @@ def _without(settings: Settings, text: str) -> str:
 async def _schema(db: "asyncpg.Connection", shown: str) -> Finding:
     server = f"PostgreSQL {db.get_server_version().major}"
     if await db.fetchval("SELECT has_table_privilege(to_regclass('schema_version'), 'SELECT')") is False:
-        return Finding("store", "fail", f"{shown} ({server}): this role may not read the schema's number")
+        return Finding("store", "fail", f"{shown} ({server}): this role may not read the schema's number", MIGRATE)
     found = await db.fetchval("SELECT to_regclass('schema_version') IS NOT NULL")
     version = await db.fetchval("SELECT coalesce(max(number), 0) FROM schema_version") if found else 0
     try:
         due = missing(shipped("postgres"), version)
     except CannotOpen as error:
         return Finding("store", "fail", str(error))
+    told = f"{shown} ({server}) has schema {version}"
+    if due and not await db.fetchval(MAY_MIGRATE):
+        return Finding(
+            "store", "fail", f"{told}, this version needs {due[-1].number}; this role may not migrate", MIGRATE
+        )
     if due:
-        advice = "run `holdfast migrate` as a role that may create tables, or let the next start do it"
-        return Finding("store", "warn", f"{shown} ({server}) has schema {version}", advice)
+        return Finding("store", "warn", told, "run `holdfast migrate`, or let the next start do it")
     return Finding("store", "ok", f"{shown} ({server}), schema {version}")
 
 
@@ -185,6 +208,9 @@ def _spool(settings: Settings) -> Finding:
     seconds = _fsync_seconds(nearest)
     waiting = f", {found.waiting} wait for the store" if found is not None and found.waiting else ""
     told = f"{path}, a write reaches the disk in {seconds * 1000:.1f} ms{waiting}"
+    if found is not None and found.lost:
+        advice = "`holdfast dead-letters list` tells of them: read them with `show N`, then `drop N`"
+        return Finding("spool", "warn", f"{told}; {found.lost} dead letters lie in it alone", advice)
     if seconds > SLOW_SYNC_SECONDS:
         return Finding("spool", "warn", told, "put HOLDFAST_DATA_DIR on a faster local disk")
     return Finding("spool", "ok", told)

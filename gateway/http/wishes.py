@@ -13,7 +13,7 @@ import orjson
 
 from gateway.errors import ApiError
 from gateway.session.state import Wish
-from gateway.wire import is_content
+from gateway.wire import RESERVED_CIDS, is_content
 
 CREATE_MEMBERS = frozenset({"userId", "envVars", "agent", "network", "repoUrl", "repoBranch", "title", "metadata"})
 RESUME_MEMBERS = frozenset({"envVars"})
@@ -24,7 +24,8 @@ KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
 ROLES = ("user", "assistant", "system", "tool")
 NETWORKS = ("none", "outbound")
 # Written by the gateway about what an agent asked and was answered: an agent that read one would take it for an answer.
-EXCHANGES = ("permission_request", "permission_response", "question", "question_answer", "duplicate")
+EXCHANGES = ("permission_request", "permission_response", "question", "question_answer")
+MARKERS = ("duplicate", "rejected")  # types of what stands where a record does not
 
 ENV_COUNT = 256
 ENV_BYTES = 256 * 1024
@@ -99,7 +100,12 @@ def read_post(body: Mapping[str, Any]) -> Post:
         raise _bad("deliver", "true or false")
     if deliver:
         _check_deliverable(kind, body["content"])
-    return Post(body["role"], kind, body["content"], _metadata(body), _text(body, "cid", 128), deliver)
+    cid = _text(body, "cid", 128)
+    if cid is not None and cid.startswith(RESERVED_CIDS):
+        raise _bad("cid", f"of your own: it may not begin with {', '.join(RESERVED_CIDS)}")
+    if kind in MARKERS:
+        raise _bad("type", f"of your own: {' and '.join(MARKERS)} mark what is not there")
+    return Post(body["role"], kind, body["content"], _metadata(body), cid, deliver)
 
 
 def _check_deliverable(kind: str, content: Any) -> None:

@@ -10,7 +10,7 @@ ADVICE = {
     "buffer_full": "the sandbox is away and its pending window is full: try again when it is back",
     "busy": "the agent is behind: try again later",
     "storage_unavailable": "the store does not answer: try again later",
-    "storage_full": "the disk is full: make room, then try again",
+    "storage_full": "there is no more room to keep it: try again later",
     "rejected": "the store does not take this record",
     "archived": "the session is archived: create it again to revive its conversation",
     "owner_moved": "another gateway has the session: connect again and send it again, with the same cid",

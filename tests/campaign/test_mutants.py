@@ -12,7 +12,7 @@ from tests.campaign.size import report, seeded
 from tests.support.launcher import Launcher
 from tests.support.postgres import PostgresServer
 
-TRIES = 3  # some mistakes need luck to be seen
+TRIES = 8  # some mistakes need luck to be seen
 AT_ONCE = 3  # most of a play is waiting
 HASTE, PATIENCE = 4.0, 60.0  # seconds for the last word on everything: a mutant may never say it
 

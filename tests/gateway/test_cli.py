@@ -11,7 +11,7 @@ from typing import Any
 import jwt
 import pytest
 
-from gateway.cli import parser
+from gateway.cli import main, parser
 from gateway.commands.serve import reachable
 from tests.support.gateway import PASSED_ON, REPOSITORY, Gateway
 
@@ -157,6 +157,32 @@ def test_without_a_gateway_the_next_step_is_told(tmp_path: Path, words: tuple[st
     assert shown.stdout == ""
     assert "gateway serve" in shown.stderr
     assert "Traceback" not in shown.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("export", ".."),
+        ("export", ""),
+        ("messages", "../sessions/s1"),
+        ("messages", "s1?x"),
+        ("messages", "s" * 129),
+        ("chat", "--plain", "a/b"),
+        ("dead-letters", "list", "--session", ".."),
+        ("dead-letters", "drop", "--all", "--yes", "--session", "\x1b[31m"),
+    ],
+    ids=lambda words: f"{words[0]} {ascii(words[-1][:9])}",
+)
+def test_what_is_no_session_id_becomes_no_path(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_PORT", "no setting is read before")
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    out, err = capsys.readouterr()
+    assert (left.value.code, out) == (2, "")
+    assert "is no session id" in err
+    assert "\x1b" not in err
 
 
 async def test_serve_says_where_it_is_and_what_to_try(tmp_path: Path) -> None:

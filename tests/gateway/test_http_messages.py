@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.hearing import Hearing
 from gateway.http.messages import MessageRoutes, Question, wanted_range
+from gateway.wire import RESERVED_CIDS
 from persistence.record import Record, Session, Write
 from tests.support.asgi import ask
 from tests.support.faults import Fault
@@ -154,6 +155,8 @@ async def test_a_delivered_post_reaches_the_agent_and_is_answered(gateway: Gatew
         {"role": "user", "content": "two\nlines", "type": "raw", "deliver": True},
         {"role": "user", "content": {"a": 1}, "type": "raw", "deliver": True},
         {"role": "user", "content": {"requestId": "r"}, "type": "permission_response", "deliver": True},
+        *({"role": "user", "content": "x", "cid": f"{prefix}1"} for prefix in RESERVED_CIDS),
+        {"role": "user", "content": "x", "type": "rejected"}, {"role": "user", "content": "x", "type": "duplicate"},
     ],
 )  # fmt: skip
 async def test_a_post_that_makes_no_sense_is_refused(service: httpx.AsyncClient, body: dict[str, Any]) -> None:

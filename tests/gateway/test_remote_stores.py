@@ -211,6 +211,79 @@ async def test_doctor_misses_rights(tmp_path: Path, postgres_url: str) -> None:
     assert "deploy/postgres-roles.sql" in found["rights"]["advice"]
 
 
+@pytest.mark.parametrize(
+    ("options", "login", "advice"),
+    [
+        ("", {"password": "wrong-horse-battery"}, "Check the user and the password"),
+        ("", {"user": "nobody"}, "Check the user and the password"),
+        ("nowhere", {}, "Create the database, or check its name"),
+        ("?sslmode=require", {}, "Switch TLS on in the server, or check sslmode"),
+        ("?sslmode=perhaps", {}, "Check HOLDFAST_STORE"),
+        ("?sslmode=verify-full&sslrootcert=/nowhere.crt", {}, "Check sslrootcert"),
+        ("?no_such_option=1", {}, "Check the options after the ? in HOLDFAST_STORE"),
+        ("?work_mem=plenty", {}, "Check the options after the ? in HOLDFAST_STORE"),
+    ],
+    ids=["password", "user", "database", "no TLS", "no such mode", "no root certificate", "no option", "no value"],
+)
+async def test_doctor_and_serve_agree_on_what_no_start_survives(
+    tmp_path: Path, postgres_server: PostgresServer, options: str, login: dict[str, str], advice: str
+) -> None:
+    store = postgres_server.url(f"postgres{options}", **login)
+    found = (await findings(tmp_path / "data", STORE=store))["store"]
+    code, out, errors = await holdfast(tmp_path / "data", "serve", PORT=0, STORE=store)
+    assert (code, out) == (1, "")
+    assert advice in errors.splitlines()[-1]
+    assert (found["state"], found["advice"]) == ("fail", "`holdfast serve` does not start until that is mended")
+    assert advice in found["told"]
+    assert "wrong-horse" not in json.dumps(found) + errors
+
+
+async def test_doctor_takes_an_outage_as_serve_does(tmp_path: Path, postgres_url: str) -> None:
+    for store in ("postgresql://u:p@127.0.0.1:9/db", f"{postgres_url}?target_session_attrs=read-only"):
+        found = (await findings(tmp_path / "data", STORE=store))["store"]
+        assert found["state"] == "fail"
+        assert "starts without it and spools" in found["advice"]
+        async with Gateway(tmp_path / "data", STORE=store) as gateway:
+            assert "store.away" in gateway.log
+
+
+async def test_doctor_fails_where_a_migration_is_due_that_the_role_may_not_do(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    name = f"weak_{urlsplit(postgres_url).path[1:][-12:]}"
+    await run_sql(postgres_url, f"CREATE ROLE {name} LOGIN PASSWORD '{PASSWORD}'")
+    weak = postgres_url.replace("//postgres:", f"//{name}:")
+    try:
+        empty = (await findings(tmp_path / "data", STORE=weak))["store"]
+        serving, _, _ = await holdfast(tmp_path / "data", "serve", PORT=0, STORE=weak)
+        assert (await holdfast(tmp_path / "data", "migrate", STORE=postgres_url))[0] == 0
+        await run_sql(postgres_url, f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {name}")
+        await run_sql(postgres_url, f"GRANT ALL ON SCHEMA public TO {name}")
+        current = (await findings(tmp_path / "data", STORE=weak))["store"]
+        await run_sql(postgres_url, "DELETE FROM schema_version WHERE number > 1")
+        of_another = (await findings(tmp_path / "data", STORE=weak))["store"]
+    finally:
+        await run_sql(postgres_url, f"DROP OWNED BY {name}")
+        await run_sql(postgres_url, f"DROP ROLE {name}")
+    assert (empty["state"], serving, current["state"], of_another["state"]) == ("fail", 1, "ok", "fail")
+    for found in (empty, of_another):
+        assert "run `holdfast migrate` as the owner" in found["advice"]
+
+
+async def test_a_server_that_hangs_is_said_to_hang(tmp_path: Path, own_server: PostgresServer) -> None:
+    store = own_server.create_database()
+    own_server.pause()
+    try:
+        code, out, errors = await holdfast(tmp_path / "data", "migrate", STORE=store)
+        found = (await findings(tmp_path / "data", STORE=store))["store"]
+    finally:
+        own_server.resume()
+    assert (code, out) == (1, "")
+    assert "the server does not answer" in errors
+    assert "the server does not answer" in found["told"]
+    assert "TimeoutError" not in errors + found["told"]
+
+
 async def test_a_message_is_answered_on_a_service_and_arrives_there(tmp_path: Path) -> None:
     async with (
         SinkProcess() as sink,
@@ -279,6 +352,31 @@ async def test_a_spool_belongs_to_the_store_it_was_filled_for(tmp_path: Path) ->
             spool_owner.check(path, other)
         assert "postgresql://h/db" in str(refused.value)
         assert "secret" not in str(refused.value)
+
+
+async def test_letters_without_a_place_wait_for_a_person_and_not_for_the_store(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    path = data / "spool.db"
+    old = store_url("postgresql://u:p@127.0.0.1:9/db")
+    async with Spool(path) as spool:
+        await spool.append([said("s", 1)])
+        (row,) = await spool.head(1)
+        record = row.write.append
+        assert record is not None
+        await spool.remove([row.no], [(record, "another gateway has the session")])
+    spool_owner.note(path, old)
+    assert spool_owner.look(path) == spool_owner.SpoolFile("postgresql", old.place, waiting=0, lost=1)
+    spool_owner.check(path, old)
+    for other in (THERE, store_url("sqlite:///x.db"), store_url("https://h/db")):
+        with pytest.raises(CannotOpen, match="holds 1 dead letters of postgresql://127.0.0.1:9/db") as refused:
+            spool_owner.check(path, other)
+        assert "dead-letters list" in str(refused.value)
+        assert "until they are stored" not in str(refused.value)
+    found = (await findings(data, STORE=old.get_secret_value()))["spool"]
+    assert found["state"] == "warn"
+    assert "1 dead letters" in found["told"]
+    assert "wait for the store" not in found["told"]
 
 
 async def test_an_empty_spool_goes_with_any_store_of_its_kind(tmp_path: Path) -> None:

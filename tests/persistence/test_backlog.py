@@ -114,6 +114,14 @@ class BacklogMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.in_flight)
     @rule()
+    def find_no_room(self) -> None:
+        before = self.in_flight + self.waiting()
+        self.in_flight = self.backlog.halve()
+        assert self.in_flight
+        assert self.in_flight + self.waiting() == before
+
+    @precondition(lambda self: self.in_flight)
+    @rule()
     def take_too_early(self) -> None:
         with pytest.raises(RuntimeError):
             self.backlog.take()

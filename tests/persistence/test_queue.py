@@ -9,7 +9,7 @@ import pytest
 
 from persistence import crash_points
 from persistence.backlog import QueueLimits
-from persistence.errors import StoreBroken
+from persistence.errors import StoreBroken, StoreFull
 from persistence.queue import PersistenceQueue
 from persistence.record import Outcome, Record, Session, Spooled, Stored, Write
 from persistence.stores.memory import MemoryStore
@@ -179,6 +179,31 @@ async def test_a_full_disk_refuses_appends_until_there_is_room(queue: Persistenc
     assert told == [Stored(1)]
     assert queue.put(said("a", 2))
     assert queue.stats()["failing"] == 0
+
+
+async def test_what_there_is_room_for_is_stored_although_not_all_of_it_fits() -> None:
+    """A batch too large for the room that is left once kept all its senders waiting, also those who would have fit."""
+
+    class Small(MemoryStore):
+        room = 3
+
+        async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
+            if len(writes) > self.room:
+                raise StoreFull("no room for all")
+            self.room -= len(writes)
+            return await super().commit(writes)
+
+    store, told = Small(), list[Outcome]()
+    await store.create(Session("a", "ann", 1.0))
+    async with PersistenceQueue(store, QueueLimits(), Random(1)) as queue:
+        for seq in range(1, 9):
+            queue.put(said("a", seq), told.append)
+        await asyncio.sleep(60)
+        assert told == [Stored(1), Stored(2), Stored(3)]
+        assert (queue.failing, queue.room(1)) == ("storage_full", "storage_full")
+        store.room = 100
+        assert await queue.flush(60) == 0
+        assert (queue.failing, told) == (None, [Stored(seq) for seq in range(1, 9)])
 
 
 async def test_an_answer_that_streams_into_an_outage_holds_one_checkpoint(
