@@ -106,7 +106,7 @@ def _decide(write: Write, head: Head, known: Mapping[tuple[str, str], int], pois
         return _misfit(write, head.last_seq) or Stored(seq)
     if first is not None and known.get((write.session_id, f"{DUPLICATE}{seq}")) == seq:
         return _misfit(write, head.last_seq) or Duplicate(first)
-    if known.get((write.session_id, f"{REJECTED}{seq}")) == seq:
+    if seq <= head.last_seq and known.get((write.session_id, f"{REJECTED}{seq}")) == seq:
         return _misfit(write, head.last_seq) or Dead("the store refused it")
     if seq != head.last_seq + 1:
         return Rejected(f"seq {seq} does not follow {head.last_seq}")
