@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
+from hashlib import sha256
 from urllib.parse import quote
 
 import orjson
@@ -124,11 +125,11 @@ def path_of(session_id: str) -> str:
     return f"/internal/sessions/{quote(session_id, safe='')}/messages"
 
 
-def key_of(record: Record, purged: int) -> str:
-    """The record's idempotency key, the same in every life of this process. An id that was `purged` so many times and
-    is used again has other records at the same seqs, which the sink must not take for the old ones."""
-    key = f"{quote(record.session_id, safe='')}.{record.seq}"
-    return f"{key}.{purged}" if purged else key
+def key_of(record: Record) -> str:
+    """The record's idempotency key, the same whenever it is posted. An id that was purged, or a data directory that was
+    lost or set back, has other records at the same seqs, which the sink must not take for the old ones."""
+    which = sha256(f"{record.created_at!r} {record.cid}".encode()).hexdigest()[:16]
+    return f"{quote(record.session_id, safe='')}.{record.seq}.{which}"
 
 
 def is_marker(record: Record) -> bool:

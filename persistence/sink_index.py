@@ -2,10 +2,9 @@
 
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from persistence.batch import buried, is_text, rejected_marker
+from persistence.batch import buried, rejected_marker
 from persistence.record import DeadLetter, Outcome, Record
 from persistence.sqlite_file import transaction
 from persistence.stores.sqlite import (
@@ -16,7 +15,6 @@ from persistence.stores.sqlite import (
     bury,
     letters,
     prospect,
-    purge_session,
     replace_record,
 )
 
@@ -29,8 +27,6 @@ BEHIND = """SELECT s.id, coalesce(f.seq, 0), s.last_seq, coalesce((SELECT m.crea
     WHERE s.last_seq > coalesce(f.seq, 0) ORDER BY s.no"""
 KEEP = """INSERT INTO forwarded SELECT no, min(?, last_seq) FROM sessions WHERE id = ?
     ON CONFLICT (session_no) DO UPDATE SET seq = max(seq, excluded.seq)"""
-PURGED = """INSERT INTO purged SELECT id, 1 FROM sessions WHERE id = ? AND last_seq > 0
-    ON CONFLICT (session_id) DO UPDATE SET times = times + 1"""
 
 
 class Behind(NamedTuple):
@@ -40,14 +36,6 @@ class Behind(NamedTuple):
     done: int
     last: int
     since: float  # when the first of them was created
-
-
-@dataclass(slots=True)
-class Page:
-    """Some records in a row, and how often their session's id was purged before."""
-
-    records: list[Record] = field(default_factory=list)
-    purged: int = 0
 
 
 class SinkIndex(SqliteStore):
@@ -65,7 +53,7 @@ class SinkIndex(SqliteStore):
         sql = "INSERT INTO sink VALUES (1, ?) ON CONFLICT (no) DO UPDATE SET address = excluded.address"
         await self._file.write("address", lambda db: db.execute(sql, (address,)))
 
-    async def page(self, session_id: str, *, after: int, upto: int) -> Page:
+    async def page(self, session_id: str, *, after: int, upto: int) -> list[Record]:
         """The first records with after < seq <= upto: at most 32, and none more once they are 256 KiB."""
         return await self._file.read("page", lambda db: _page(db, session_id, after, upto))
 
@@ -79,30 +67,22 @@ class SinkIndex(SqliteStore):
         size = 2 * (len(record.payload) + WRITE_LOG_BYTES)
         return await self._file.commit(size, lambda db: transaction(db, lambda db: _reject(db, record, reason)))
 
-    async def letter(self, number: int) -> tuple[DeadLetter, Outcome, int] | None:
-        """A dead letter, what the index would make of it now, and how often its session's id was purged before."""
+    async def letter(self, number: int) -> tuple[DeadLetter, Outcome] | None:
+        """A dead letter, and what the index would make of it now."""
         return await self._file.read("letter", lambda db: _letter(db, number))
 
-    async def purge(self, session_id: str) -> None:
-        await self._file.write("purge", lambda db: transaction(db, lambda db: _purge_and_count(db, session_id)))
 
-
-def _page(db: sqlite3.Connection, session_id: str, after: int, upto: int) -> Page:
-    page = Page(purged=_times_purged(db, session_id))
+def _page(db: sqlite3.Connection, session_id: str, after: int, upto: int) -> list[Record]:
+    page: list[Record] = []
     size = 0
     window = f"{RECORDS} AND m.seq > ? AND m.seq <= ? ORDER BY m.seq LIMIT ?"
     for row in db.execute(window, (session_id, after, upto, PAGE_RECORDS)):
         record = Record(*row)
-        page.records.append(record)
+        page.append(record)
         size += len(record.payload)
         if size >= PAGE_BYTES:
             break
     return page
-
-
-def _times_purged(db: sqlite3.Connection, session_id: str) -> int:
-    row = db.execute("SELECT times FROM purged WHERE session_id = ?", (session_id,)).fetchone()
-    return row[0] if row else 0
 
 
 def _reject(db: sqlite3.Connection, record: Record, reason: str) -> bool:
@@ -118,15 +98,6 @@ def _reject(db: sqlite3.Connection, record: Record, reason: str) -> bool:
     return True
 
 
-def _letter(db: sqlite3.Connection, number: int) -> tuple[DeadLetter, Outcome, int] | None:
+def _letter(db: sqlite3.Connection, number: int) -> tuple[DeadLetter, Outcome] | None:
     found = letters(db, f"{LETTERS} WHERE d.no = ?", (number,))
-    if not found:
-        return None
-    record = found[0].record
-    return found[0], prospect(db, record), _times_purged(db, record.session_id)
-
-
-def _purge_and_count(db: sqlite3.Connection, session_id: str) -> None:
-    if is_text(session_id):
-        db.execute(PURGED, (session_id,))
-        purge_session(db, session_id)
+    return (found[0], prospect(db, found[0].record)) if found else None

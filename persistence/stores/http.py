@@ -172,9 +172,9 @@ class HttpStore(SinkIndex):
         found = await self.letter(number)
         if found is None:
             return None
-        letter, prospect, purged = found
+        letter, prospect = found
         if isinstance(prospect, Stored):
-            verdict = await self._post(letter.record, purged)
+            verdict = await self._post(letter.record)
             if isinstance(verdict, Refused):
                 return Dead(verdict.reason)
             if isinstance(verdict, Again):
@@ -219,26 +219,26 @@ class HttpStore(SinkIndex):
         """Post a page of the lane's records; return why it stopped before its end, if a post failed."""
         upto = lane.last
         page = await self.page(lane.session_id, after=lane.done, upto=upto)
-        if not page.records:  # trimmed after they were posted, before that was written down
+        if not page:  # trimmed after they were posted, before that was written down
             self._courier.passed(lane, upto, lane.since)
-        for record in page.records:
+        for record in page:
             if lane.gone or self._leaving:
                 break
             if is_marker(record):
                 self._passed(lane, record)
                 continue
-            verdict = await self._post(record, page.purged)
+            verdict = await self._post(record)
             if isinstance(verdict, Again):
                 return verdict
             await self._settle(lane, record, verdict)
         return None
 
-    async def _post(self, record: Record, purged: int) -> Verdict:
+    async def _post(self, record: Record) -> Verdict:
         body = body_of(record)
         if isinstance(body, Refused):
             return body
         self.posts += 1
-        return await self._client.post(path_of(record.session_id), key_of(record, purged), body)
+        return await self._client.post(path_of(record.session_id), key_of(record), body)
 
     async def _settle(self, lane: Lane, record: Record, verdict: Taken | Refused) -> None:
         outcome: Outcome = Stored(record.seq)

@@ -26,7 +26,7 @@ from persistence.record import (
 )
 from persistence.stores import postgres_batch
 from persistence.stores.postgres_batch import Heads, Remembered
-from persistence.stores.postgres_connections import Connection, Connections, attempt, transaction
+from persistence.stores.postgres_connections import READ_SECONDS, Connection, Connections, attempt, transaction
 from persistence.stores.postgres_errors import reason, refuses
 from persistence.stores.postgres_listener import Listener
 
@@ -95,7 +95,7 @@ class PostgresStore:
         return kept
 
     async def find(self, session_id: str) -> Session | None:
-        async with self._connections.pooled("find") as connection:
+        async with self._connections.pooled("find", seconds=READ_SECONDS) as connection:
             return await _find(connection, session_id)
 
     async def load(self, session_id: str) -> Loaded | None:
@@ -124,7 +124,7 @@ class PostgresStore:
         if not is_text(*values):
             return []
         values.append(None if limit is None else _bounded(limit))
-        async with self._connections.pooled("sessions") as connection:
+        async with self._connections.pooled("sessions", seconds=READ_SECONDS) as connection:
             found = await connection.fetch(f"{sql} ORDER BY no DESC LIMIT ${len(values)}::bigint", *values)
         return [Session(*row) for row in found]
 
@@ -165,14 +165,14 @@ class PostgresStore:
                 sql = f"{sql} AND {clause} ${len(values)}"
         newest = before is not None and after <= 0
         sql = f"{sql} ORDER BY m.seq {'DESC' if newest else 'ASC'} LIMIT $3"
-        async with self._connections.pooled("messages") as connection:
+        async with self._connections.pooled("messages", seconds=READ_SECONDS) as connection:
             found = await _records(connection, sql, *values)
         return found[::-1] if newest else found
 
     async def by_cid(self, session_id: str, cid: str) -> Record | None:
         if not is_text(session_id, cid):
             return None
-        async with self._connections.pooled("by_cid") as connection:
+        async with self._connections.pooled("by_cid", seconds=READ_SECONDS) as connection:
             found = await _records(connection, f"{RECORDS} AND m.cid = $2", session_id, cid)
         return found[0] if found else None
 
@@ -215,7 +215,7 @@ class PostgresStore:
         if not is_text(*values):
             return []
         sql = f"{LETTERS} WHERE d.no > $1 {where} ORDER BY d.no LIMIT $2"
-        async with self._connections.pooled("dead letters") as connection:
+        async with self._connections.pooled("dead letters", seconds=READ_SECONDS) as connection:
             return [_letter(row) for row in await connection.fetch(sql, _bounded(after), _bounded(limit), *values)]
 
     async def retry_dead_letter(self, number: int) -> Outcome | None:

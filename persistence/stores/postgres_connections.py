@@ -21,6 +21,7 @@ from persistence.stores.postgres_errors import DRIVER_ERRORS, cannot_open, reaso
 log = structlog.stdlib.get_logger()
 
 CONNECT_SECONDS = 5.0
+READ_SECONDS = 5.0  # a person waits for it
 COMMIT_LOCK_SECONDS = 0.25  # who holds a session's row longer has its session set aside
 MIGRATION_LOCK = 0x686F6C64_66617374  # "holdfast"
 MIGRATION_WAIT_SECONDS = 60.0  # for another who migrates; then the store is away, and is tried again
@@ -67,23 +68,29 @@ class Connections:
             pool.terminate()  # whoever still waits for an answer is told that the store is gone
 
     @asynccontextmanager
-    async def pooled(self, what: str) -> AsyncIterator[Connection]:
-        """Any connection, for a while. What the driver raises becomes StoreUnavailable, named after `what`."""
+    async def pooled(self, what: str, *, seconds: float | None = None) -> AsyncIterator[Connection]:
+        """Any connection, for a while: at most `seconds`, if the database is reached at all. What the driver raises
+        becomes StoreUnavailable, named after `what`."""
         await self._reach_or_be_away()
         with translated(what):
-            if self._pool is None:
-                self._pool = await self._make_pool()
-            pool = self._pool
-            connection = await pool.acquire(timeout=self._statement_seconds)
-            try:
+            async with asyncio.timeout(seconds), self._borrowed() as connection:
                 yield connection
-            except SOUND:
-                raise
-            except BaseException:
-                connection.terminate()
-                raise
-            finally:
-                await pool.release(connection)
+
+    @asynccontextmanager
+    async def _borrowed(self) -> AsyncIterator[Connection]:
+        if self._pool is None:
+            self._pool = await self._make_pool()
+        pool = self._pool
+        connection = await pool.acquire(timeout=self._statement_seconds)
+        try:
+            yield connection
+        except SOUND:
+            raise
+        except BaseException:
+            connection.terminate()
+            raise
+        finally:
+            await pool.release(connection)
 
     @asynccontextmanager
     async def committing(self) -> AsyncIterator[Connection]:
@@ -135,7 +142,7 @@ class Connections:
             return
         async with self._one_migration:
             if not self._reached:
-                _check_files(self._url)
+                check_files(self._url)
                 try:
                     connection = await self._connect(command_timeout=None, statement_timeout="0")
                     try:
@@ -219,7 +226,7 @@ async def _version(connection: Connection) -> int:
     return int(await connection.fetchval(newest, timeout=CONNECT_SECONDS))
 
 
-def _check_files(url: str) -> None:
+def check_files(url: str) -> None:
     """Raises CannotOpen if one that the URL names is not there: the driver's error looks like that of a missing socket,
     which only means that the server is away."""
     for name, path in parse_qsl(urlsplit(url).query):

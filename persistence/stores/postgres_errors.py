@@ -26,6 +26,8 @@ CANNOT_OPEN = {
     "28": "Check the user and the password in HOLDFAST_STORE, and the server's pg_hba.conf",
     "3D": "Create the database, or check its name in HOLDFAST_STORE",
     "42": "Run `holdfast migrate` as the owner of the tables; deploy/postgres-roles.sql has the gateway's rights",
+    "42704": "Check the options after the ? in HOLDFAST_STORE",  # no such option
+    "22023": "Check the options after the ? in HOLDFAST_STORE",  # not with this value
 }
 
 
@@ -41,7 +43,8 @@ def refuses(error: BaseException) -> bool:
 
 def reason(error: BaseException) -> str:
     """The error in one line. PostgreSQL's own never holds a password; its detail may hold a row, and is left out."""
-    return f"{error}".partition("\n")[0] or type(error).__name__
+    silent = "the server does not answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+    return f"{error}".partition("\n")[0] or silent
 
 
 @contextmanager
@@ -57,7 +60,8 @@ def translated(what: str) -> Iterator[None]:
 def cannot_open(where: str, error: BaseException) -> CannotOpen | None:
     """What to tell an operator whose database cannot be used until somebody changes something; None if the error may
     heal by itself."""
-    advice = CANNOT_OPEN.get(sqlstate(error)[:2])
+    state = sqlstate(error)
+    advice = CANNOT_OPEN.get(state) or CANNOT_OPEN.get(state[:2])
     match error:
         case ssl.SSLCertVerificationError():
             advice = "Check sslrootcert in HOLDFAST_STORE, and that the certificate names the host"

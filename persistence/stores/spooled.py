@@ -5,12 +5,12 @@ Readers see what is accepted together with what is stored. What goes which way i
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import structlog
 
@@ -40,6 +40,9 @@ UNAVAILABLE = "storage_unavailable"
 LOST_FROM = 2**52  # numbers of letters that are kept in the spool begin here, above any store's own
 CLEAR_SECONDS = 10.0  # how long `load` and `purge` wait for the drainer
 LEAVE_SECONDS = 5.0  # how long leaving waits for it
+FAILING_SECONDS = 1.0  # how long readers wait for a store that fails: it may be back
+
+T = TypeVar("T")
 
 
 class SpooledStore:
@@ -191,13 +194,22 @@ class SpooledStore:
         return self._newer(await self._remote.create(session))
 
     async def find(self, session_id: str) -> Session | None:
-        found = await self._remote.find(session_id)
+        found = await self._asked(self._remote.find(session_id))
         return None if found is None else self._newer(found)
 
     async def sessions(
         self, user_id: str | None = None, *, after: str | None = None, limit: int | None = None
     ) -> list[Session]:
-        return [self._newer(session) for session in await self._remote.sessions(user_id, after=after, limit=limit)]
+        found = await self._asked(self._remote.sessions(user_id, after=after, limit=limit))
+        return [self._newer(session) for session in found]
+
+    async def _asked(self, answer: Awaitable[T]) -> T:
+        """What the remote store answers. Raises StoreUnavailable soon while it fails."""
+        try:
+            async with asyncio.timeout(None if self.failing is None else FAILING_SECONDS):
+                return await answer
+        except TimeoutError:
+            raise StoreUnavailable("the store fails, and does not answer") from None
 
     def _newer(self, session: Session) -> Session:
         tail = self._spool.tails.by_session.get(session.id)
@@ -221,8 +233,8 @@ class SpooledStore:
         type: str | None = None,
     ) -> list[Record]:
         if session_id not in self._spool.tails.by_session or limit <= 0:
-            return await self._remote.messages(
-                session_id, after=after, before=before, limit=limit, role=role, type=type
+            return await self._asked(
+                self._remote.messages(session_id, after=after, before=before, limit=limit, role=role, type=type)
             )
         newest = before is not None and after <= 0
         # The spool is asked first: what leaves it meanwhile is in the store by the time that is asked.
@@ -233,8 +245,8 @@ class SpooledStore:
         alone = low is not None and (low <= max(after, 0) + 1 or (newest and len(spooled) == limit))
         stored: list[Record] = []
         if not alone:
-            stored = await self._remote.messages(
-                session_id, after=after, before=before, limit=limit, role=role, type=type
+            stored = await self._asked(
+                self._remote.messages(session_id, after=after, before=before, limit=limit, role=role, type=type)
             )
         return merge(stored, spooled, self._spool.tails.by_session.get(session_id), limit, newest=newest)
 
@@ -244,7 +256,7 @@ class SpooledStore:
             if found is not None:
                 tail = self._spool.tails.by_session.get(session_id)
                 return found if tail is None else tail.seen(found)
-        kept = await self._remote.by_cid(session_id, cid)
+        kept = await self._asked(self._remote.by_cid(session_id, cid))
         tail = self._spool.tails.by_session.get(session_id)
         return kept if kept is None or tail is None else tail.seen(kept)
 

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -138,11 +139,17 @@ def test_what_cannot_be_said_is_refused_before_it_is_posted(payload: bytes, crea
     assert isinstance(body_of(Record("s", 1, "c", "user", "message", payload, created_at)), Refused)
 
 
-def test_the_key_is_the_records_id_and_another_one_after_a_purge() -> None:
-    assert key_of(RECORD, 0) == "s.3"
-    assert key_of(RECORD, 2) == "s.3.2"
+def test_the_key_is_the_records_and_no_other_records() -> None:
+    assert key_of(RECORD) == "s.3.fccd6bc4f2dc234a"
+    assert key_of(replace(RECORD, status="delivered")) == key_of(RECORD)
+    others = [replace(RECORD, session_id="s.3"), replace(RECORD, seq=4), replace(RECORD, cid="d")]
+    others += [replace(RECORD, created_at=1.5000001), replace(RECORD, cid="5 c", created_at=1.0)]
+    assert len({key_of(record) for record in [RECORD, *others]}) == 6
+
+
+def test_the_key_and_the_path_hold_any_session_id() -> None:
     odd = Record("a/../ü\n", 1, "c", "user", "message", b"{}", 1.0)
-    assert key_of(odd, 0) == "a%2F..%2F%C3%BC%0A.1"
+    assert key_of(odd).startswith("a%2F..%2F%C3%BC%0A.1.")
     assert path_of(odd.session_id) == "/internal/sessions/a%2F..%2F%C3%BC%0A/messages"
 
 

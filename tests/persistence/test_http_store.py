@@ -5,6 +5,7 @@ import sqlite3
 import time
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -58,6 +59,12 @@ def opened(sink: SinkProcess, path: Path, *, post_seconds: float = 10.0, rng: Ra
     return store
 
 
+def said_at(created_at: float, seq: int, content: str) -> Write:
+    write = said("s", seq, content=content)
+    assert write.append is not None
+    return replace(write, append=replace(write.append, created_at=created_at))
+
+
 async def begin(store: HttpStore, *session_ids: str) -> None:
     for session_id in session_ids or ("s",):
         await store.create(Session(session_id, "ann", 1.0))
@@ -92,7 +99,7 @@ async def test_a_record_is_accepted_then_posted_then_settled(sink: SinkProcess, 
         assert not store.behind("s")
         assert told(store) == [(1, Stored(1)), (3, Stored(3))]
     first, third = await sink.kept()
-    assert (first["key"], first["session"], first["type"]) == ("s.1", "s", "application/json")
+    assert (first["key"], first["session"], first["type"]) == ("s.1.d8c2f56213ded87f", "s", "application/json")
     assert first["message"] == {
         "role": "user",
         "type": "message",
@@ -102,7 +109,7 @@ async def test_a_record_is_accepted_then_posted_then_settled(sink: SinkProcess, 
         "seq": 1,
         "createdAt": "1970-01-01T00:00:01.000Z",
     }
-    assert third["key"] == "s.3"
+    assert third["key"].startswith("s.3.")
 
 
 async def test_sessions_are_posted_side_by_side_and_each_in_order(sink: SinkProcess, path: Path) -> None:
@@ -324,9 +331,9 @@ async def test_cursors_are_kept_now_and_then(sink: SinkProcess, path: Path, monk
 async def test_a_purged_session_is_forgotten_and_its_id_begins_anew(sink: SinkProcess, path: Path) -> None:
     """Its next life has the same seqs: with the old keys or the old cursor the service would never get them."""
     async with opened(sink, path, post_seconds=2.0) as store:
-        for content in ("first", "second", "third"):
+        for life, content in enumerate(("first", "second", "third")):
             await begin(store)
-            await store.commit([said("s", seq, content=content) for seq in (1, 2, 3)])
+            await store.commit([said_at(life, seq, content) for seq in (1, 2, 3)])
             await caught_up(store)
             if content == "second":
                 await sink.misbehave(Rule(seq=4, hang=True, times=1))
@@ -336,10 +343,35 @@ async def test_a_purged_session_is_forgotten_and_its_id_begins_anew(sink: SinkPr
             assert not store.behind("s")
             assert store.stats()["waiting"] == 0
         await caught_up(store)
-    assert [(entry["key"], entry["message"]["content"]) for entry in await sink.kept()] == [
-        (f"s.{seq}{life}", content)
-        for life, content in (("", "first"), (".1", "second"), (".2", "third"))
-        for seq in (1, 2, 3)
+    assert [(entry["message"]["seq"], entry["message"]["content"]) for entry in await sink.kept()] == [
+        (seq, content) for content in ("first", "second", "third") for seq in (1, 2, 3)
+    ]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2], ids=["lost", "old", "a little old"])
+async def test_a_data_directory_that_is_lost_or_set_back_gets_no_new_record_lost(
+    sink: SinkProcess, path: Path, kept: int
+) -> None:
+    """Its seqs begin again where it was, with other records than the service has for them."""
+    async with opened(sink, path) as store:
+        await begin(store)
+        await store.commit([said_at(1, seq, "before") for seq in range(1, kept + 1)])
+        await caught_up(store)
+    backup = path.read_bytes()
+    async with opened(sink, path) as store:
+        await store.commit([said_at(1, seq, "before") for seq in range(kept + 1, 4)])
+        await caught_up(store)
+    restored = path.with_name("restored.db")
+    if kept:
+        restored.write_bytes(backup)
+    async with opened(sink, restored) as store:
+        await begin(store)
+        await store.commit([said_at(2, seq, "after") for seq in range(kept + 1, 4)])
+        await caught_up(store)
+        assert [outcome for _, outcome in told(store)] == [Stored(seq) for seq in range(kept + 1, 4)]
+    assert [(entry["message"]["seq"], entry["message"]["content"]) for entry in await sink.kept()] == [
+        *((seq, "before") for seq in (1, 2, 3)),
+        *((seq, "after") for seq in range(kept + 1, 4)),
     ]
 
 
@@ -351,11 +383,11 @@ async def test_a_cursor_of_a_purged_session_is_not_one_of_its_next_life(sink: Si
         await store.purge("s")
         await sink.misbehave(Rule(status=503))
         await begin(store)
-        await store.commit([said("s", seq) for seq in (1, 2, 3)])
+        await store.commit([said_at(2, seq, "again") for seq in (1, 2, 3)])
     await sink.misbehave()
     async with opened(sink, path) as store:
         await caught_up(store)
-    assert [entry["key"] for entry in await sink.kept()] == ["s.1", "s.2", "s.3", "s.1.1", "s.2.1", "s.3.1"]
+    assert await sink.seqs("s") == [1, 2, 3, 1, 2, 3]
 
 
 async def test_a_full_disk_says_so_and_what_was_accepted_goes_on(sink: SinkProcess, path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from persistence.errors import StoreUnavailable
 from persistence.heard import NobodyListens
 from persistence.record import Duplicate, Session, Stored, Write
+from persistence.stores import postgres
 from persistence.stores.postgres import PostgresStore
 from persistence.stores.postgres_listener import NOTIFY_BYTES, named, notification
 from tests.support.postgres import PostgresServer
@@ -228,6 +229,28 @@ async def test_a_server_that_hangs_is_unavailable_and_forgiven(
     finally:
         postgres_server.resume()
     assert await try_again(store, [said("s", 2), said("s", 3)]) == [Stored(2), Stored(3)]
+
+
+async def test_who_reads_waits_less_for_a_server_that_hangs_than_who_writes(
+    url: str, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with PostgresStore(url) as store:
+        await store.create(Session("s", "ann", 1.0))
+        assert await store.commit([said("s", 1)]) == [Stored(1)]
+        assert len(await store.messages("s")) == 1
+        monkeypatch.setattr(postgres, "READ_SECONDS", 0.2)
+        postgres_server.pause()
+        try:
+            writing = asyncio.create_task(store.commit([said("s", 2)]))
+            for ask in (store.messages("s"), store.find("s"), store.by_cid("s", "c1"), store.sessions("ann")):
+                with pytest.raises(StoreUnavailable):
+                    await ask
+            assert not writing.done()
+        finally:
+            postgres_server.resume()
+        assert await writing == [Stored(2)]
+        monkeypatch.undo()
+        assert [record.seq for record in await store.messages("s")] == [1, 2]
 
 
 async def test_a_cancelled_call_leaves_the_store_usable(store: PostgresStore) -> None:

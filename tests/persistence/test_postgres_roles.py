@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from persistence.errors import CannotOpen
-from persistence.record import Dead, Session, Stored, Write
+from persistence.record import Dead, Record, Session, Status, Stored, Write
 from persistence.stores.postgres import PostgresStore
 from tests.support.postgres import execute
 from tests.support.records import said
@@ -107,6 +107,47 @@ async def test_a_reader_sees_the_conversations_of_its_user_and_of_nobody_else(
         await _cannot_write(connection, reader)
         execute(as_role(url, "holdfast_owner"), "DELETE FROM readers")
         assert await connection.fetch("SELECT * FROM conversation") == []
+    finally:
+        await connection.close()
+
+
+# What a browser may send, or a mistake may store; and its content and metadata as SQL readers see them.
+PAYLOADS: list[tuple[bytes, str | None, str | None]] = [
+    (rb'{"content":"a\u0000b","metadata":{"k":"\u0000"}}', r'"a\ufffdb"', r'{"k":"\ufffd"}'),
+    (rb'{"content":"a\\u0000b"}', r'"a\\u0000b"', None),
+    (rb'{"content":"\\\u0000\u0000\\\\u0000"}', r'"\\\ufffd\ufffd\\\\u0000"', None),
+    (rb'{"\u0000":1,"content":{"\u0000":[ "\u0001\\" ]}}', r'{"\ufffd":[ "\u0001\\" ]}', None),
+    (b'{"content":"\xc3\xbc \\u00fc \\" 1.50"}', r'"ü \u00fc \" 1.50"', None),
+    (b'{"content":null,"metadata":1.50}', "null", "1.50"),
+    (b'{"other":1}', None, None),
+    (b'["content"]', None, None),
+    (b'"content"', None, None),
+    (b"7", None, None),
+    (b"", None, None),
+    (b"hello", None, None),
+    (b'{"content":"\x01 \\u0000"}', None, None),
+    (b'{"content":"\x00"}', None, None),
+    (b'{"content":"\xff"}', None, None),
+    (rb'{"content":"\ud800"}', None, None),
+    (b'{"content":' + b"[" * 100_000 + b"]" * 100_000 + b"}", None, None),
+]
+
+
+async def test_no_payload_takes_the_view_away_from_its_readers(gateway: PostgresStore, url: str, reader: str) -> None:
+    await gateway.create(Session("a", "ann", 1.0))
+    await gateway.commit(
+        [
+            Write("a", Record("a", seq, f"c{seq}", "user", "message", payload, 1.0, Status.STORED))
+            for seq, (payload, _, _) in enumerate(PAYLOADS, 1)
+        ]
+    )
+    execute(as_role(url, "holdfast_owner"), f"INSERT INTO readers VALUES ('{reader}', 'ann')")
+    connection = await asyncpg.connect(as_role(url, reader))
+    try:
+        rows = await connection.fetch("SELECT content, metadata FROM conversation ORDER BY seq")
+        assert [tuple(row) for row in rows] == [(content, metadata) for _, content, metadata in PAYLOADS]
+        assert await connection.fetchval("SELECT content #>> '{}' FROM conversation WHERE seq = 1") == "a\ufffdb"
+        assert [record.payload for record in await gateway.messages("a")] == [payload for payload, _, _ in PAYLOADS]
     finally:
         await connection.close()
 

@@ -1,17 +1,20 @@
 """The spool before a real server that is stopped, and one that is frozen."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from persistence.backlog import QueueLimits
+from persistence.errors import StoreUnavailable
 from persistence.heard import NobodyListens
 from persistence.queue import PersistenceQueue
 from persistence.record import Outcome, Session, Spooled, Stored
 from persistence.spool import Spool
+from persistence.stores import postgres
 from persistence.stores.postgres import PostgresStore
 from persistence.stores.spooled import SpooledStore
 from tests.support.postgres import PostgresServer
@@ -81,3 +84,37 @@ async def test_people_go_on_while_the_server_is_gone_and_everything_is_stored(
         assert set(range(8, 30)) <= set(spooled)
         assert ear.told[name] == spooled
         assert told[-1] in (Stored(39), Spooled(39))
+
+
+async def test_readers_are_not_held_up_by_a_server_that_is_known_to_hang(
+    store: SpooledStore, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "READ_SECONDS", 600.0)
+    await store.commit([said("s0", 1), said("s0", 2), said("s1", 1)])
+    await until(lambda: not store.stats()["rows"])
+    try:
+        postgres_server.pause()
+        assert await store.commit([said("s0", 3)]) == [Spooled(3)]
+        await until(lambda: store.failing)
+        assert [record.seq for record in await store.messages("s0", after=2)] == [3]
+        assert [record.seq for record in await store.messages("s0", before=4, limit=1)] == [3]
+        assert await store.by_cid("s0", "c3") is not None
+        asked: list[Coroutine[Any, Any, object]] = [
+            store.messages("s0"),
+            store.messages("s1"),
+            store.by_cid("s0", "c1"),
+            store.find("s0"),
+            store.sessions("ann"),
+        ]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [StoreUnavailable] * len(asked)
+        assert [record.seq for record in await store.messages("s0", after=2)] == [3]
+        assert not store.stats()["retries"]  # the commit itself still waits for its answer
+    finally:
+        postgres_server.resume()
+    await until(lambda: store.failing is None and not store.stats()["rows"])
+    assert [record.seq for record in await store.messages("s0")] == [1, 2, 3]
+    assert [record.seq for record in await store.messages("s1")] == [1]
+    found = await store.find("s0")
+    assert found is not None
+    assert found.last_seq == 3

@@ -5,6 +5,23 @@ CREATE TABLE readers (
     PRIMARY KEY (role_name, user_id)
 );
 
+-- A payload's `part`; null where it has none, or is no JSON. PostgreSQL has no word for the character U+0000, and fails at
+-- the sight of its escape: such a one is read as U+FFFD. The pairs of backslashes, after which a u0000 is just text, step
+-- aside meanwhile for a character that cannot stand in JSON. Nobody's message may spoil what others read.
+CREATE FUNCTION part_of(payload bytea, part text) RETURNS json LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+DECLARE
+    body text;
+BEGIN
+    body := convert_from(payload, 'UTF8')::json::text;
+    IF position('\u0000' IN body) > 0 THEN
+        body := replace(replace(replace(body, '\\', chr(1)), '\u0000', '\ufffd'), chr(1), '\\');
+    END IF;
+    RETURN body::json -> part;
+EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+    RETURN NULL;
+END
+$$;
+
 CREATE VIEW conversation WITH (security_invoker = true) AS
 SELECT
     s.id AS session_id,
@@ -13,8 +30,8 @@ SELECT
     m.cid,
     m.role,
     m.type,
-    convert_from(m.payload, 'UTF8')::json -> 'content' AS content,
-    convert_from(m.payload, 'UTF8')::json -> 'metadata' AS metadata,
+    part_of(m.payload, 'content') AS content,
+    part_of(m.payload, 'metadata') AS metadata,
     CASE WHEN m.status = 'stored' AND m.seq <= s.delivered THEN 'delivered' ELSE m.status END AS status,
     CASE WHEN m.created_at BETWEEN 0 AND 253402300799 THEN to_timestamp(m.created_at) END AS created_at
 FROM sessions s

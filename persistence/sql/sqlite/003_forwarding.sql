@@ -5,12 +5,6 @@ CREATE TABLE forwarded (
     seq INTEGER NOT NULL
 ) STRICT;
 
--- How often an id was purged. Whoever uses it again begins at seq 1, and must not get the idempotency keys of before.
-CREATE TABLE purged (
-    session_id TEXT PRIMARY KEY,
-    times INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-
 -- Whom the records that wait were accepted for: one row.
 CREATE TABLE sink (
     no INTEGER PRIMARY KEY CHECK (no = 1),
