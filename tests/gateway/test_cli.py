@@ -171,7 +171,7 @@ def test_without_a_gateway_the_next_step_is_told(tmp_path: Path, words: tuple[st
         ("dead-letters", "list", "--session", ".."),
         ("dead-letters", "drop", "--all", "--yes", "--session", "\x1b[31m"),
     ],
-    ids=lambda words: f"{words[0]} {ascii(words[-1][:9])}",
+    ids=lambda words: f"{words[0]} {words[-1][:9]!a}",
 )
 def test_what_is_no_session_id_becomes_no_path(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
+from websockets.exceptions import InvalidStatus
 
 from gateway import spool_owner
 from gateway.settings import load_settings
@@ -22,7 +23,7 @@ from persistence.errors import CannotOpen
 from persistence.spool import Spool
 from tests.support.chat import hear, say
 from tests.support.gateway import PASSED_ON, REPOSITORY, Gateway
-from tests.support.postgres import PASSWORD, PostgresServer
+from tests.support.postgres import PASSWORD, PostgresServer, _program
 from tests.support.records import said
 from tests.support.sink import TOKEN, Rule, SinkProcess
 
@@ -122,6 +123,29 @@ async def test_an_outage_is_shown_and_does_not_stop_a_conversation(tmp_path: Pat
                 pass
         assert await ready(gateway) == (200, {"status": "ready"})
         assert [each["seq"] for each in await gateway.messages("s1")] == [1, 2, 3, 4]
+
+
+async def test_a_restart_without_the_database_loads_no_session_until_it_is_back(
+    tmp_path: Path, own_server: PostgresServer
+) -> None:
+    async with Gateway(tmp_path / "data", STORE=own_server.create_database()) as gateway:
+        await gateway.create("s1")
+        async with gateway.chat("s1") as socket:
+            own_server.stop()
+            await say(socket, "message", cid="c1", content="hello")
+            ack = await hear(socket, "ack")
+            assert ack["stage"] == "accepted"
+        await gateway.restart(kill=True)
+        with pytest.raises(InvalidStatus) as refused:
+            await gateway.chat("s1").__aenter__()
+        assert refused.value.response.status_code == 503
+        async with gateway.http(gateway.internal) as service:
+            assert (await service.get("/internal/sessions/s1/messages")).status_code == 503
+            own_server.start()
+            async with asyncio.timeout(30):
+                while (await service.get("/internal/sessions/s1/messages")).status_code != 200:
+                    pass
+        assert (await gateway.messages("s1"))[0]["content"] == "hello"
 
 
 async def test_what_the_database_refuses_can_be_mended_and_retried(tmp_path: Path, postgres_url: str) -> None:
@@ -270,6 +294,32 @@ async def test_doctor_fails_where_a_migration_is_due_that_the_role_may_not_do(
         assert "run `holdfast migrate` as the owner" in found["advice"]
 
 
+async def test_the_documented_steps_lead_from_an_empty_server_to_a_gateway(
+    tmp_path: Path, own_server: PostgresServer
+) -> None:
+    text = (REPOSITORY / "docs/operations.md").read_text().partition("## Conversations in Postgres\n\n")[2]
+    steps = text[: text.index("\n`deploy/")].replace("?sslmode=verify-full&sslrootcert=/path/ca.pem", "")
+    steps = steps.replace("db.example", f"127.0.0.1:{own_server.port}")
+    script, serve = steps.rstrip().rsplit("\n", 1)
+    assert serve.strip() == "holdfast serve"
+    (tmp_path / "holdfast").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gateway "$@"\n')
+    (tmp_path / "holdfast").chmod(0o755)
+    programs = f"{tmp_path}:{Path(_program('psql')).parent}:{os.environ['PATH']}"
+    process = await asyncio.create_subprocess_exec(
+        "sh", "-e", "-c", f'{script}\necho "$HOLDFAST_STORE"', cwd=REPOSITORY,
+        env={"PATH": programs, "PGPASSWORD": PASSWORD, "HOLDFAST_DATA_DIR": str(tmp_path / "data"),
+             "HOLDFAST_LOCAL_LEVEL": "trusted", "HOLDFAST_PORT": "0"},
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    async with asyncio.timeout(60):
+        out, _ = await process.communicate()
+    shown = out.decode()
+    assert process.returncode == 0, shown
+    assert "role holdfast_gateway may read and write, and create nothing" in shown
+    async with Gateway(tmp_path / "data", STORE=shown.splitlines()[-1]) as gateway:
+        await gateway.create("s1")
+
+
 async def test_a_server_that_hangs_is_said_to_hang(tmp_path: Path, own_server: PostgresServer) -> None:
     store = own_server.create_database()
     own_server.pause()
@@ -360,8 +410,7 @@ async def test_letters_without_a_place_wait_for_a_person_and_not_for_the_store(t
     path = data / "spool.db"
     old = store_url("postgresql://u:p@127.0.0.1:9/db")
     async with Spool(path) as spool:
-        await spool.append([said("s", 1)])
-        (row,) = await spool.head(1)
+        (row,) = await spool.append([said("s", 1)])
         record = row.write.append
         assert record is not None
         await spool.remove([row.no], [(record, "another gateway has the session")])
@@ -369,7 +418,7 @@ async def test_letters_without_a_place_wait_for_a_person_and_not_for_the_store(t
     assert spool_owner.look(path) == spool_owner.SpoolFile("postgresql", old.place, waiting=0, lost=1)
     spool_owner.check(path, old)
     for other in (THERE, store_url("sqlite:///x.db"), store_url("https://h/db")):
-        with pytest.raises(CannotOpen, match="holds 1 dead letters of postgresql://127.0.0.1:9/db") as refused:
+        with pytest.raises(CannotOpen, match=r"holds 1 dead letters of postgresql://127\.0\.0\.1:9/db") as refused:
             spool_owner.check(path, other)
         assert "dead-letters list" in str(refused.value)
         assert "until they are stored" not in str(refused.value)
