@@ -161,6 +161,7 @@ class House:
             self.metrics,
             agent=settings.agent or DEMO_AGENT,
             on_death=self.door.fatal,
+            store_fails=self._store_fails,
         )
         self.hearing.on_settled = self.registry.settled
         self.chores = self._chores(settings)
@@ -215,8 +216,10 @@ class House:
 
     def degraded(self) -> list[str]:
         """What is wrong although messages are taken."""
-        behind = isinstance(self.store, Follows) and self.store.failing is not None
-        return ["store_behind"] if behind else []
+        return ["store_behind"] if self._store_fails() else []
+
+    def _store_fails(self) -> bool:
+        return isinstance(self.store, Follows) and self.store.failing is not None
 
     def _chores(self, settings: Settings) -> list[Chore]:
         chores = [Chore("dead_letters", self._count_letters, LETTERS_FIRST, LETTERS_EVERY)]

@@ -61,6 +61,7 @@ class SessionRegistry:
         *,
         agent: tuple[str, ...],
         on_death: Callable[[BaseException], None],
+        store_fails: Callable[[], bool] = lambda: False,
         rng: Random | None = None,
         utcnow: Callable[[], float] = time.time,
     ) -> None:
@@ -71,6 +72,7 @@ class SessionRegistry:
         self._metrics = metrics
         self._agent = agent
         self._on_death = on_death
+        self._store_fails = store_fails
         self._rng = rng or Random()
         self._utcnow = utcnow
         self._actors: dict[str, SessionActor] = {}
@@ -306,8 +308,8 @@ class SessionRegistry:
                     self._forget(actor)
 
     def _needed(self, actor: SessionActor) -> bool:
-        """Whether somebody watches it, or it could not be loaded again before the store has caught up."""
-        return actor.watched or self._store.behind(actor.id)
+        """Whether somebody watches it, or it could not be loaded again before the store is back and has caught up."""
+        return actor.watched or self._store_fails() or self._store.behind(actor.id)
 
     def _tired(self, actor: SessionActor) -> bool:
         idle = actor.idle_seconds() > self._limits.sleep_after

@@ -247,3 +247,16 @@ async def test_all_sessions_are_described_loaded_or_not(world: World) -> None:
     assert [(each["id"], each["title"]) for each in described] == [("a", "first")]
     assert {each["id"] for each in await world.registry.describe_all(None)} == {"a", "b"}
     assert set(world.registry.stats()) >= {"sessions_loaded", "viewers", "pending_records", "pending_bytes"}
+
+
+async def test_while_the_store_is_away_no_session_is_let_go_that_could_not_be_loaded_again() -> None:
+    """One that was put to sleep in an outage once was: its user was refused until the store was back."""
+    async with World(spooled=True) as world:
+        actor = await world.create()
+        world.store.outage = Fault.AWAY
+        await actor.sleep()
+        await asyncio.sleep(2000)
+        assert await world.actor() is actor
+        world.store.outage = None
+        await asyncio.sleep(2000)
+        assert await world.actor() is not actor

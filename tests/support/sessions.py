@@ -237,8 +237,9 @@ class World:
         remote = FlakyStore(self.kept)
         remote.poison = self.poison
         store: MessageStore = remote
+        spooled: SpooledStore | None = None
         if self.spooled:
-            store = SpooledStore(remote, MemorySpool(self.disk), self.rng, on_death=self.deaths.append)
+            store = spooled = SpooledStore(remote, MemorySpool(self.disk), self.rng, on_death=self.deaths.append)
         store.heard = hearing = Hearing()
         # A queue that does not wait when it is left: `leave` has flushed it, `kill` must not.
         queue = PersistenceQueue(store, QueueLimits(flush_seconds=0.0), self.rng, on_death=self.deaths.append)
@@ -250,6 +251,7 @@ class World:
             Metrics(),
             agent=("agent",),
             on_death=self.deaths.append,
+            store_fails=lambda: spooled is not None and spooled.failing is not None,
             rng=self.rng,
             utcnow=self.utcnow,
         )
