@@ -32,7 +32,6 @@ class Lane:
     done: int
     last: int
     since: float  # when the oldest that waits was created, or a little earlier
-    quiet_to: int = 0  # its records up to here were accepted before a restart: nobody waits to be told of them
     failures: int = 0  # posts in a row
     suspect: bool = False  # how its present turn is counted
     gone: bool = False  # the session was purged: what its turn still finds out is of no interest
@@ -57,7 +56,7 @@ class Courier:
 
     def found(self, session_id: str, *, done: int, last: int, since: float) -> None:
         """The index holds records of the session from before it was opened. To be told before anything grows."""
-        self._open(Lane(session_id, done, last, since, quiet_to=last))
+        self._open(Lane(session_id, done, last, since))
 
     def grew(self, session_id: str, seq: int, created_at: float) -> bool:
         """The record at `seq` is in the index; return whether it will be posted (or has been posted before)."""

@@ -15,7 +15,8 @@ class Heard(Protocol):
 
     def settled(self, session_id: str, seq: int, outcome: Outcome) -> None:
         """What became of the record at `seq` that was Spooled: Stored, Duplicate, Dead, Fenced or Rejected. In seq
-        order per session; not told of what was spooled before a restart."""
+        order per session, perhaps twice; told of what was spooled before a restart, too, and perhaps of a marker, which
+        is Stored."""
         ...
 
 

@@ -89,17 +89,17 @@ class Incoming:
         self._host.post(self._tell_present_status, cid, reply, seq, record, gone)
 
     def _tell_present_status(self, cid: str, reply: Reply, seq: int, record: Record | None, gone: bool) -> None:
-        """`gone`: its status is, with the record or for now; that it was stored is certain."""
+        """`gone`: its status is, with the record or for now; that it was stored is certain, unless it is in doubt."""
         self.asking -= 1
-        if record is None and self._talk.ledger.seq_of(cid) is None:  # it died while the store was asked
+        at, status = (seq, Status.STORED) if record is None else (record.seq, record.status)
+        died = record is None and self._talk.ledger.seq_of(cid) is None  # while the store was asked
+        if died or status == Status.REJECTED:
             reply(Refused("rejected"))
+        elif self._host.store.behind(self._talk.id) and self._stages.ask_doubted(at, cid, status, reply):
+            pass  # they were told what is certain, and hear the rest when it is
         elif record is None:
             reply(Accepted(seq, status=None) if gone else Refused("storage_unavailable"))
-        elif record.status == Status.REJECTED:
-            reply(Refused("rejected"))
-        elif not (
-            self._host.store.behind(self._talk.id) and self._stages.ask_doubted(record.seq, cid, record.status, reply)
-        ):
+        else:
             reply(Accepted(record.seq, record.status))
 
     # -- on the way to be durable -------------------------------------------------------------------------------------

@@ -6,13 +6,14 @@ later one more word: `stored`, or why it never will be. Until then the record is
 
 The store decides in seq order, so its word about one record settles all before it. A session that was loaded while the
 store was behind does not know which of its records are settled: those up to `doubtful` may not be, until the store
-says something.
+says something. Nor does one whose store is behind by more than is kept here.
 
-Never: `stored` before the store has said so, a second last word, `accepted` after it. Bounds: what is unsettled here is
-in the window, or was delivered by a session that knew all of its at most 10,000 cids; `LISTENERS` hear of each.
+Never: `stored` before the store has said so, a second last word, `accepted` after it. Bounds: `UNSETTLED` records, and
+as many again that were asked about in doubt; `LISTENERS` hear of each. Whoever waits for the oldest when there are more
+hears no last word, and is told where it stands when they send it again. Answers to the agent's requests are not let go:
+each is needed to open its request again.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -20,6 +21,7 @@ from enum import StrEnum
 from persistence.record import Record, Status
 
 LISTENERS = 32
+UNSETTLED = 10_000
 REASON_LENGTH = 300
 
 
@@ -52,7 +54,7 @@ class Unsettled:
     cid: str
     status: str = Status.STORED
     answers: Record | None = None  # the request it answers, if it is an answer
-    replies: deque[Reply] = field(default_factory=lambda: deque(maxlen=LISTENERS))
+    replies: list[Reply] = field(default_factory=list)  # the newest
 
     def tell(self, word: Accepted | Refused) -> None:
         for reply in self.replies:
@@ -64,7 +66,7 @@ class Stages:
         self._doubtful = doubtful
         self._settled = 0
         self._waiting: dict[int, Unsettled] = {}  # in seq order
-        self._doubted: dict[int, Unsettled] = {}  # from before the session was loaded, asked about since
+        self._doubted: dict[int, Unsettled] = {}  # not known to wait, asked about since
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._doubted)
@@ -74,23 +76,35 @@ class Stages:
         unsettled = self._waiting[record.seq] = Unsettled(record.seq, record.cid, record.status, answers)
         for reply in replies:
             self._promise(unsettled, reply)
+        if len(self._waiting) > UNSETTLED:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        oldest = next((record.seq for record in self._waiting.values() if record.answers is None), None)
+        if oldest is not None:
+            del self._waiting[oldest]
+            self._doubtful = max(self._doubtful, oldest)
 
     def ask(self, seq: int, reply: Reply) -> bool:
         """Somebody sends a record again: if it is known to be unsettled, say so, and owe them the last word too."""
-        record = self._waiting.get(seq) or self._doubted.get(seq)
+        record = self._waiting.get(seq)
         if record is not None:
             self._promise(record, reply)
         return record is not None
 
     def ask_doubted(self, seq: int, cid: str, status: str, reply: Reply) -> bool:
-        """The same for a record from before the session was loaded, of which only the store knew."""
+        """The same where the store was asked and is behind: also for a record that only may be unsettled."""
+        if self.ask(seq, reply):
+            return True
         doubted = self._settled < seq <= self._doubtful
         if doubted:
             self._promise(self._doubted.setdefault(seq, Unsettled(seq, cid, status)), reply)
+            if len(self._doubted) > UNSETTLED:
+                del self._doubted[next(iter(self._doubted))]
         return doubted
 
     def _promise(self, record: Unsettled, reply: Reply) -> None:
-        record.replies.append(reply)
+        record.replies = [*record.replies[-LISTENERS + 1 :], reply]
         reply(Accepted(record.seq, record.status, Stage.ACCEPTED))
 
     def note(self, seq: int, status: str) -> None:

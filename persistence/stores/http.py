@@ -221,11 +221,13 @@ class HttpStore(SinkIndex):
         page = await self.page(lane.session_id, after=lane.done, upto=upto)
         if not page:  # trimmed after they were posted, before that was written down
             self._courier.passed(lane, upto, lane.since)
+            self._tell(lane, upto, Stored(upto))
         for record in page:
             if lane.gone or self._leaving:
                 break
             if is_marker(record):
                 self._passed(lane, record)
+                self._tell(lane, record.seq, Stored(record.seq))  # who asked about earlier ones may wait for it
                 continue
             verdict = await self._post(record)
             if isinstance(verdict, Again):
@@ -251,8 +253,11 @@ class HttpStore(SinkIndex):
             outcome = Dead(verdict.reason)
         crash_points.reached("sink.posted")
         self._passed(lane, record)
-        if record.seq > lane.quiet_to and not lane.gone:
-            self.heard.settled(record.session_id, record.seq, outcome)
+        self._tell(lane, record.seq, outcome)
+
+    def _tell(self, lane: Lane, seq: int, outcome: Outcome) -> None:
+        if not lane.gone:
+            self.heard.settled(lane.session_id, seq, outcome)
 
     def _passed(self, lane: Lane, record: Record) -> None:
         if lane.gone:

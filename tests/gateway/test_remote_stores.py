@@ -372,6 +372,31 @@ async def test_a_message_is_answered_on_a_service_and_arrives_there(tmp_path: Pa
         assert TOKEN not in gateway.log
 
 
+@pytest.mark.parametrize(("status", "last"), [(201, "stored"), (422, "rejected")])
+async def test_what_a_service_makes_of_a_message_from_before_a_restart_is_told(
+    tmp_path: Path, status: int, last: str
+) -> None:
+    async with (
+        SinkProcess() as sink,
+        Gateway(tmp_path / "data", STORE=sink.url, INTERNAL_TOKEN=TOKEN) as gateway,
+    ):
+        await sink.misbehave(Rule(status=503))
+        await gateway.create("s1")
+        async with gateway.chat("s1") as socket:
+            await say(socket, "message", cid="c1", content="hello")
+            await hear(socket, "done")
+        await gateway.restart()
+        async with gateway.chat("s1") as socket:
+            await say(socket, "message", cid="c1", content="hello")
+            assert (await hear(socket, "ack"))["stage"] == "accepted"
+            await sink.misbehave(Rule(seq=1, status=status, keep=status == 201))
+            word = await hear(socket, lambda frame: frame["type"] in ("ack", "nack"))
+            assert (word["cid"], word.get("stage") or word["reason"]) == ("c1", last)
+            await say(socket, "message", cid="c1", content="hello")
+            again = await hear(socket, "ack")
+            assert (again["seq"] == 1) == (status == 201)
+
+
 async def test_doctor_says_that_a_service_cannot_be_reached(tmp_path: Path) -> None:
     found = await findings(tmp_path / "data", STORE="http://127.0.0.1:9/api")
     assert found["store"]["state"] == "fail"

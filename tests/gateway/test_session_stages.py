@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import ApiError
-from gateway.session import ledger
+from gateway.session import ledger, stages
 from persistence.record import Dead, Outcome, Session, Spooled, Stored, Write
 from sandbox.providers.scripted import OnLine, ScriptedProcess, silent
 from tests.support.faults import Fault
@@ -156,6 +156,54 @@ async def test_what_was_accepted_before_the_session_was_loaded_is_not_called_sto
     back.say("a", "c1")
     await back.until("ack", cid="c1", count=5)
     assert words(back, "c1")[-1] == "stored"
+
+
+async def test_what_is_in_doubt_is_not_called_stored_because_the_store_cannot_be_asked(
+    spooled: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tab = await connected(spooled)
+    tab.say("a", "c1")
+    await tab.until("ack", stage="stored")
+    behind = True
+    monkeypatch.setattr(spooled.gateway.store, "behind", lambda session_id: behind)
+    tab.actor.post(boom)
+    await tab.until_closed()
+    back = await spooled.welcomed()
+    spooled.store.outage = Fault.AWAY
+    back.say("a", "c1")
+    await back.until("ack")
+    assert words(back, "c1") == ["accepted"]
+    spooled.store.outage, behind = None, False
+    back.say("a", "c1")
+    await back.until("ack", count=2)
+    assert words(back, "c1") == ["accepted", "stored"]
+    spooled.registry.settled("s", 2, Stored(2))
+    await back.until("ack", count=3)
+    assert words(back, "c1") == ["accepted", "stored", "stored"]
+
+
+@pytest.mark.parametrize("outage", [None, Fault.AWAY])
+async def test_a_resend_of_what_is_too_old_to_be_waited_for_hears_its_stage_all_the_same(
+    spooled: World, monkeypatch: pytest.MonkeyPatch, outage: Fault | None
+) -> None:
+    monkeypatch.setattr(stages, "UNSETTLED", 2)
+    tab = await connected(spooled)
+    spooled.store.held = True
+    for number in range(5):
+        tab.say(f"m{number}", f"c{number}")
+    await tab.until("done", count=5)
+    spooled.store.outage = outage
+    tab.say("m0", "c0")
+    await tab.until("ack", cid="c0", count=2)
+    assert words(tab, "c0") == ["accepted", "accepted"]
+    spooled.store.held, spooled.store.outage = False, None
+    await tab.until("ack", cid="c4", stage="stored")
+    assert words(tab, "c0") == ["accepted", "accepted", "stored"]
+    assert words(tab, "c1") == ["accepted"]
+    tab.say("m1", "c1")
+    await tab.until("ack", cid="c1", count=2)
+    assert words(tab, "c1") == ["accepted", "stored"]
+    assert handed(spooled) == [f"m{number}" for number in range(5)]
 
 
 async def test_a_session_whose_records_are_not_all_stored_is_not_let_go(spooled: World) -> None:

@@ -1,9 +1,11 @@
 """Stages against a list: every sender hears `accepted`, then one last word, and the store's word settles all before."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from gateway.session import stages as stages_module
 from gateway.session.stages import LISTENERS, REASON_LENGTH, Accepted, Refused, Stage, Stages, one_line
 from persistence.record import Record, Status
 
@@ -106,6 +108,46 @@ def test_who_sends_one_record_again_and_again_is_heard_of_a_bounded_number_of_ti
     words.clear()
     itself.tell(Refused("rejected"))
     assert len(words) == LISTENERS
+
+
+def test_a_store_that_is_far_behind_leaves_the_oldest_in_doubt_and_nothing_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stages_module, "UNSETTLED", 3)
+    stages, words = Stages(0), list[Accepted | Refused]()
+    stages.accept(record(1), [], answers=record(9, Status.OPEN))
+    for seq in range(2, 7):
+        stages.accept(record(seq), [])
+    assert len(stages) == 3
+    assert [stages.ask(seq, words.append) for seq in range(1, 7)] == [True, False, False, False, True, True]
+    words.clear()
+    for seq in range(1, 6):  # whether it waits, was let go, or is asked about once more
+        assert stages.ask_doubted(seq, f"c{seq}", Status.DELIVERED, words.append)
+    assert [word.stage for word in words if isinstance(word, Accepted)] == [Stage.ACCEPTED] * 5
+    before, itself = stages.settle(4)
+    assert sorted(each.seq for each in before) == [1, 2, 3]
+    assert itself is not None
+    assert (itself.seq, itself.status) == (4, Status.DELIVERED)
+    assert not stages.ask_doubted(4, "c4", Status.DELIVERED, words.append)
+    assert stages.ask(5, words.append)
+
+
+def test_what_is_asked_about_in_doubt_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages_module, "UNSETTLED", 3)
+    stages, words = Stages(100), list[Accepted | Refused]()
+    for seq in (*range(1, 101), 1):
+        assert stages.ask_doubted(seq, f"c{seq}", Status.STORED, words.append)
+    assert len(stages) == 3
+    assert words == [Accepted(seq, Status.STORED, Stage.ACCEPTED) for seq in (*range(1, 101), 1)]
+    assert [each.seq for each in stages.settle(101)[0]] == [1, 99, 100]
+
+
+def test_answers_are_never_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages_module, "UNSETTLED", 1)
+    stages = Stages(0)
+    for seq in (1, 2, 3):
+        stages.accept(record(seq), [], answers=record(9, Status.OPEN))
+    assert [each.seq for each in stages.settle(4)[0]] == [1, 2, 3]
 
 
 def test_an_answer_remembers_what_it_answers() -> None:

@@ -212,13 +212,14 @@ def test_a_busy_session_goes_to_the_end_of_the_line_after_its_page() -> None:
     assert (first.session_id, second.session_id) == ("busy", "quiet")
 
 
-def test_nobody_is_told_of_what_was_accepted_before_a_restart() -> None:
+def test_what_was_accepted_before_a_restart_and_what_comes_after_it_are_one_lane() -> None:
     courier = Courier(Random(1))
     courier.found("s", done=2, last=5, since=1.0)
     courier.grew("s", 6, 2.0)
     lane = courier.next(0.0)
     assert lane
-    assert (lane.quiet_to, lane.last, courier.oldest_since()) == (5, 6, 1.0)
+    assert (lane.done, lane.last, courier.oldest_since(), courier.waiting) == (2, 6, 1.0, 4)
+    assert courier.next(0.0) is None
 
 
 def test_a_turn_that_fails_after_its_session_was_purged_is_only_given_back() -> None:
