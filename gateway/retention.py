@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import orjson
 import structlog
 
 from gateway.session.state import SessionState
+from gateway.walking import sessions_after
 from persistence.ports import MessageStore
 from persistence.record import Record, Session, Status
 
@@ -49,8 +51,15 @@ class Trimmed(NamedTuple):
 
 
 def first_owed(records: Sequence[Record]) -> int | None:
-    """The seq of the first message that waits for its answer, of messages after the last answered one."""
-    return next((record.seq for record in records if record.status in OWED), None)
+    """The seq of the first message that waits for its answer, of records after the last answered one."""
+    return next((record.seq for record in records if record.status in OWED and _is_message(record)), None)
+
+
+def _is_message(record: Record) -> bool:
+    """Also one that the store refused: if it had reached the agent by then, its marker waits for the answer."""
+    if record.type != Status.REJECTED:
+        return record.type == "message"
+    return bool(orjson.loads(record.payload)["metadata"]["type"] == "message")
 
 
 class Retention:
@@ -72,15 +81,15 @@ class Retention:
         """Walk all sessions once. Raises StoreUnavailable: what is left is for the next time."""
         now = self._utcnow()
         looked, sessions, records = 0, 0, 0
-        after: str | None = None
         try:
-            while page := await self._store.sessions(after=after, limit=SESSIONS_AT_ONCE):
+            page = await self._store.sessions(limit=SESSIONS_AT_ONCE)
+            while page:
                 for session in page:
                     looked += 1
                     if self._policy.concerns(session, now) and (gone := await self._trim(session, now)):
                         sessions, records = sessions + 1, records + gone
-                after = page[-1].id
                 await asyncio.sleep(PAUSE_SECONDS)
+                page = await sessions_after(self._store, page, limit=SESSIONS_AT_ONCE)
         finally:
             log.info("retention.ran", looked_at=looked, sessions=sessions, records=records)
 
@@ -100,8 +109,11 @@ class Retention:
 
     async def _first_needed(self, session: Session) -> int:
         """What is stored after the look is beyond the session's last seq, and so is not in question."""
+        return min([await self._first_owed(session, type) for type in ("message", Status.REJECTED)])
+
+    async def _first_owed(self, session: Session, type: str) -> int:
         after = SessionState.from_json(session.state).answered
-        while page := await self._store.messages(session.id, after=after, limit=LOOKED_AT_ONCE, type="message"):
+        while page := await self._store.messages(session.id, after=after, limit=LOOKED_AT_ONCE, type=type):
             if (owed := first_owed(page)) is not None:
                 return owed
             after = page[-1].seq

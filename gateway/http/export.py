@@ -4,8 +4,9 @@ A line is a record with its `sessionId` and `userId`; there is nothing else in a
 cannot be finished must not look like one that was: its last line is `{"error","code"}`, and the connection is closed
 without the end that HTTP asks for, so that every client reports it too.
 
-Each session is exported up to the last record it had when its turn came. What retention or a purge takes away in the
-meantime is not exported; sessions created in the meantime are not, either.
+Each session is exported up to the last record it had when its turn came. What retention takes away in the meantime is
+not exported, nor a session that is purged before its turn; sessions created in the meantime are not, either. A purge of
+the session whose turn it is ends the export as a failure does: half a conversation is none.
 """
 
 from collections.abc import AsyncIterator
@@ -17,9 +18,10 @@ from starlette.routing import BaseRoute, Route
 
 from gateway.hearing import Hearing
 from gateway.http.ownership import looked_at
-from gateway.http.reading import pages, unbroken
+from gateway.http.reading import SessionGone, pages, unbroken
 from gateway.http.replies import UNCACHED, Stream, query_user
 from gateway.registry import SessionRegistry
+from gateway.walking import seen_again, sessions_after
 from gateway.wire import record_json
 from persistence.errors import StoreUnavailable
 from persistence.ports import MessageStore
@@ -66,35 +68,24 @@ class ExportRoutes:
     async def _all(self, user_id: str | None, page: list[Session]) -> AsyncIterator[bytes]:
         while page:
             for listed in page:
-                if (session := await self._registry.look(listed.id)) is not None:
+                if (session := await seen_again(self._registry.look, listed)) is not None:
                     async for some in self._one(session):
                         yield some
-            page = await self._next(user_id, page)
-
-    async def _next(self, user_id: str | None, page: list[Session]) -> list[Session]:
-        """The sessions after `page`. A place in the list is gone when its session is purged, and another one when it is
-        created again: then the list goes on after the session before it.
-        """
-        for session in reversed(page):
-            found = await self._store.sessions(user_id, after=session.id, limit=SESSIONS_AT_ONCE)
-            kept = await self._store.find(session.id)
-            if kept is not None and kept.created_at == session.created_at:
-                return found
-        raise StoreUnavailable("all sessions of a page were removed while they were exported")
+            page = await sessions_after(self._store, page, limit=SESSIONS_AT_ONCE, user_id=user_id)
 
     async def _one(self, session: Session) -> AsyncIterator[bytes]:
         """Every record that the session has now, in order."""
         end, after = session.last_seq + 1, session.first_seq - 1
         while after + 1 < end:
-            found = pages(self._store, session.id, after=after, before=end)
+            found = pages(self._store, self._registry.look, session, after=after, before=end)
             async for page in unbroken(found, after):
                 if page:
                     after = page[-1].seq
                     yield b"".join(_line(session, record) for record in page)
             if after + 1 < end:
-                now = await self._registry.look(session.id)
+                now = await seen_again(self._registry.look, session)
                 if now is None:
-                    return
+                    raise SessionGone(f"session {session.id} was removed while it was exported")
                 if now.first_seq <= after + 1:
                     raise StoreUnavailable(f"record {session.id}.{after + 1} cannot be read")
                 after = now.first_seq - 1

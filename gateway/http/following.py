@@ -8,12 +8,13 @@ A store that is away is waited for. The stream ends when the session is gone, or
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import structlog
 
 from gateway.hearing import Hearing
-from gateway.http.reading import Only, pages, record_bytes, unbroken
+from gateway.http.reading import Only, SessionGone, pages, record_bytes, unbroken
+from gateway.walking import Look, seen_again
 from persistence.errors import StoreUnavailable
 from persistence.ports import MessageStore
 from persistence.record import Session
@@ -22,8 +23,6 @@ log = structlog.get_logger()
 
 KEEP_ALIVE_SECONDS = 15.0
 POLL_SECONDS = 2.0
-
-Look = Callable[[str], Awaitable[Session | None]]
 
 
 class Following:
@@ -73,6 +72,8 @@ class Following:
             async for event in self._news():
                 yield event
             self._away = False
+        except SessionGone:
+            self._wanted = 0
         except StoreUnavailable as error:
             if not self._away:  # once for each time, however long that lasts
                 log.info("reader.store_unavailable", session_id=self._session.id, cause=repr(error))
@@ -80,15 +81,15 @@ class Following:
         yield b""
 
     async def _news(self) -> AsyncIterator[bytes]:
-        session = await self._look(self._session.id)
-        if session is None or session.created_at != self._session.created_at:  # another one by the same name
-            self._wanted = 0
-            return
+        session = await seen_again(self._look, self._session)
+        if session is None:
+            raise SessionGone(f"session {self._session.id} was removed")
         if self._after + 1 < session.first_seq:
             self._after = session.first_seq - 1
             yield b'event: trimmed\ndata: {"firstSeq":%d}\n\n' % session.first_seq
         end = session.last_seq + 1
-        found = pages(self._store, session.id, after=self._after, before=end, wanted=self._wanted, only=self._only)
+        wanted, only = self._wanted, self._only
+        found = pages(self._store, self._look, session, after=self._after, before=end, wanted=wanted, only=only)
         # A record that is missing was trimmed meanwhile: the next look tells, and then the reader is told.
         async for page in found if self._only else unbroken(found, self._after):
             for record in page:

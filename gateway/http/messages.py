@@ -13,8 +13,8 @@ from starlette.routing import BaseRoute, Route
 from gateway.errors import ApiError
 from gateway.hearing import Hearing
 from gateway.http.following import Following
-from gateway.http.ownership import looked_at, owned
-from gateway.http.reading import AT_ONCE, EVERYTHING, Only, first_of_newest, pages, record_bytes
+from gateway.http.ownership import looked_at, owned, unknown_session
+from gateway.http.reading import AT_ONCE, EVERYTHING, Only, SessionGone, first_of_newest, pages, record_bytes
 from gateway.http.replies import UNCACHED, Stream, answer, query_flag, query_integer, query_word, read_object
 from gateway.http.wishes import POST_MEMBERS, read_post
 from gateway.registry import SessionRegistry
@@ -51,20 +51,22 @@ class MessageRoutes:
             ending["stale"] = True
         found = self._find(session, asked)
         opening: list[bytes] = []
-        async for page in found:  # a store that does not answer is still a 503 here, not half an answer
-            opening += map(record_bytes, page)
-            if len(opening) > AT_ONCE:
-                body = _page(opening, found, orjson.dumps(ending))
-                return Stream(body, headers=UNCACHED, media_type="application/json")
+        try:
+            async for page in found:  # a store that does not answer is still a 503 here, not half an answer
+                opening += map(record_bytes, page)
+                if len(opening) > AT_ONCE:
+                    body = _page(opening, found, orjson.dumps(ending))
+                    return Stream(body, headers=UNCACHED, media_type="application/json")
+        except SessionGone:
+            raise unknown_session() from None
         return answer({"messages": [orjson.Fragment(each) for each in opening], **ending})
 
     async def _find(self, session: Session, asked: "Question") -> AsyncIterator[list[Record]]:
         first, end = wanted_range(asked, session.first_seq, session.last_seq)
         if asked.only and asked.newest:
             first = await first_of_newest(self._store, session.id, before=end, wanted=asked.limit, only=asked.only)
-        async for page in pages(
-            self._store, session.id, after=first - 1, before=end, wanted=asked.limit, only=asked.only
-        ):
+        look, wanted, only = self._registry.look, asked.limit, asked.only
+        async for page in pages(self._store, look, session, after=first - 1, before=end, wanted=wanted, only=only):
             yield page
 
     async def read_or_follow(self, request: Request) -> Response:

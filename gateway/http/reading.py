@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import orjson
 
+from gateway.walking import Look, seen_again
 from gateway.wire import record_json
+from persistence.errors import StoreUnavailable
 from persistence.ports import MessageStore
-from persistence.record import Record
+from persistence.record import Record, Session
 
 # A record may have 1 MiB. Reading this many at a time bounds what one request holds, whatever `limit` it asked for.
 AT_ONCE = 16
@@ -31,9 +33,14 @@ class Only:
 EVERYTHING = Only()
 
 
+class SessionGone(StoreUnavailable):
+    """The session was removed while it was read: what can be read under its id now may be somebody else's."""
+
+
 async def pages(
     store: MessageStore,
-    session_id: str,
+    look: Look,
+    session: Session,
     *,
     after: int,
     before: int,
@@ -41,13 +48,17 @@ async def pages(
     only: Only = EVERYTHING,
     span: int = SPAN,
 ) -> AsyncIterator[list[Record]]:
-    """The first `wanted` records with after < seq < before, in order. A page may be empty. Raises StoreUnavailable."""
+    """The first `wanted` records with after < seq < before, in order, and of this very session. A page may be empty.
+    Raises StoreUnavailable, or SessionGone.
+    """
     while after + 1 < before and wanted != 0:
         step = AT_ONCE if wanted is None else min(AT_ONCE, wanted)
         # To a store, `before` without an `after` asks for the newest; of the very first numbers only `step` are asked
         # for, so that it makes no difference.
         end = min(before, after + 1 + (span if after > 0 else step))
-        found = await store.messages(session_id, after=after, before=end, limit=step, role=only.role, type=only.type)
+        found = await store.messages(session.id, after=after, before=end, limit=step, role=only.role, type=only.type)
+        if await seen_again(look, session) is None:  # asked after the page was read: it was there all the time
+            raise SessionGone(f"session {session.id} was removed while it was read")
         after = found[-1].seq if len(found) == step else end - 1
         if wanted is not None:
             wanted -= len(found)

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.hearing import Hearing
 from gateway.http.following import KEEP_ALIVE_SECONDS, POLL_SECONDS, Following
-from gateway.http.reading import EVERYTHING, Only
+from gateway.http.reading import AT_ONCE, EVERYTHING, Only
 from persistence.heard import NobodyListens
 from persistence.record import Record, Session, Write
 from persistence.stores.memory import MemoryStore
@@ -107,7 +107,7 @@ async def test_a_quiet_stream_gives_a_sign_of_life(scene: Scene) -> None:
         assert await anext(events) == b": holdfast\n\n"
         for number in (1, 2, 3):
             assert await anext(events) == b": still here\n\n"
-            assert loop.time() <= number * (KEEP_ALIVE_SECONDS + POLL_SECONDS)
+            assert number * KEEP_ALIVE_SECONDS <= loop.time() <= number * (KEEP_ALIVE_SECONDS + POLL_SECONDS)
 
 
 async def test_a_reader_of_one_kind_gets_those_and_is_not_led_through_the_rest_again(scene: Scene) -> None:
@@ -123,13 +123,15 @@ async def test_a_reader_of_one_kind_gets_those_and_is_not_led_through_the_rest_a
 
 
 async def test_the_stream_stays_while_the_store_is_away_and_goes_on_where_it_was(scene: Scene) -> None:
+    loop = asyncio.get_running_loop()
     await scene.say("message", "message")
     async with aclosing(scene.follow()) as events:
         assert await read(events, 2) == [1, 2]
         scene.store.outage = Fault.AWAY
         await scene.say("message", "message")
-        for _ in range(5):
+        for number in range(1, 6):
             assert await anext(events) == b": still here\n\n"
+            assert loop.time() >= number * KEEP_ALIVE_SECONDS
         scene.store.outage = None
         assert await read(events, 2) == [3, 4]
 
@@ -183,6 +185,19 @@ async def test_a_session_made_again_by_the_same_name_is_another(scene: Scene) ->
         await scene.store.create(Session("s", "eve", 1.0))
         with pytest.raises(StopAsyncIteration):
             await read(events, 1)
+
+
+async def test_a_stream_does_not_go_on_with_another_session_between_two_pages(scene: Scene) -> None:
+    await scene.say(*["message"] * 60)
+    async with aclosing(scene.follow()) as events:
+        assert await read(events, 5) == [1, 2, 3, 4, 5]
+        await scene.store.purge("s")
+        await scene.store.create(Session("s", "eve", 1.0))
+        others = [Record("s", seq, f"e{seq}", "user", "message", b"{}", 1.0) for seq in range(1, 61)]
+        await scene.store.commit([Write("s", record) for record in others])
+        rest = [event async for event in events]
+    assert len(rest) == AT_ONCE - 5
+    assert not any(b'"e' in event for event in rest)
 
 
 async def test_a_reader_that_goes_leaves_nothing_behind(scene: Scene) -> None:

@@ -20,6 +20,7 @@ from persistence.stores.sqlite import SqliteStore
 from tests.support.asgi import ask
 from tests.support.faults import Fault
 from tests.support.gateway import PASSED_ON, REPOSITORY, Gateway
+from tests.support.replaced import ReplacedStore
 from tests.support.sessions import World
 
 LONG, BODY = 20_000, "x" * 4096
@@ -136,9 +137,9 @@ async def _read_slowly(gateway: Gateway, got: bytearray) -> None:
             await asyncio.sleep(0.02)
 
 
-async def exported(world: World, path: str = "/internal/export") -> tuple[list[dict[str, Any]], bool]:
+async def exported(world: World, path: str = "/internal/export", query: str = "") -> tuple[list[dict[str, Any]], bool]:
     """The lines of an export from a store in memory, and whether it was ended as HTTP asks for."""
-    answer = await ask(ExportRoutes(world.registry, world.store, Hearing()).routes(), path)
+    answer = await ask(ExportRoutes(world.registry, world.store, Hearing()).routes(), path, query)
     return read(answer.body), answer.ended
 
 
@@ -190,6 +191,23 @@ async def test_sessions_that_are_purged_or_made_again_meanwhile_harm_no_other(wo
             await world.kept.purge(last_of_page)
             await world.kept.create(Session(last_of_page, "ada", 2.0))
     assert seen == newest_first
+
+
+@pytest.mark.parametrize("path", ["/internal/sessions/s/export", "/internal/export"])
+@pytest.mark.parametrize("then", [None, Session("s", "eve", 2.0)])
+async def test_an_export_does_not_go_on_with_another_session(world: World, path: str, then: Session | None) -> None:
+    for step in range(2, 10):  # the first read is the look by which its turn comes
+        world.store.inner = store = ReplacedStore(step, then)
+        await store.fill(Session("s", "ada", 1.0), 60)
+        (*lines, last), ended = await exported(world, path)
+        assert (last["code"], ended) == ("storage_unavailable", False)
+        assert all(line["cid"].startswith("ada") for line in lines)
+
+
+async def test_a_users_export_has_no_session_that_is_anothers_by_now(world: World) -> None:
+    world.store.inner = store = ReplacedStore(1, Session("s", "eve", 2.0))
+    await store.fill(Session("s", "ada", 1.0), 60)
+    assert await exported(world, query="userId=ada") == ([], True)
 
 
 # -- the command ------------------------------------------------------------------------------------------------------

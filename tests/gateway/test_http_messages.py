@@ -20,6 +20,7 @@ from persistence.record import Record, Session, Write
 from tests.support.asgi import ask
 from tests.support.faults import Fault
 from tests.support.gateway import Gateway
+from tests.support.replaced import ReplacedStore
 from tests.support.sessions import World
 
 INTERNAL = "/internal/sessions/{}/messages"
@@ -325,11 +326,24 @@ async def test_a_page_that_the_store_does_not_finish_is_not_ended(world: World) 
     whole = await ask(routes, INTERNAL.format("s"))
     assert whole.ended
     assert len(json.loads(whole.body)["messages"]) == 60
-    world.store.faults = {world.store.calls + 4: Fault.AWAY}
+    world.store.faults = {world.store.calls + 6: Fault.AWAY}
     cut = await ask(routes, INTERNAL.format("s"))
     assert (cut.status, cut.ended) == (200, False)
     with pytest.raises(json.JSONDecodeError):
         json.loads(cut.body)
+
+
+@pytest.mark.parametrize("then", [None, Session("s", "eve", 1.0)])
+async def test_a_page_does_not_go_on_with_another_session(world: World, then: Session | None) -> None:
+    """Purged, and made again by somebody else: before the head is sent that is a 404, afterwards half an answer."""
+    answers = []
+    for step in range(2, 10):  # the first read is the look by which the reader is let in
+        world.store.inner = store = ReplacedStore(step, then)
+        await store.fill(Session("s", "ada", 0.0), 60)
+        cut = await ask(MessageRoutes(world.registry, world.store, Hearing()).routes(), INTERNAL.format("s"))
+        assert b'"eve' not in cut.body
+        answers.append((cut.status, cut.ended))
+    assert answers == [(404, True)] * 4 + [(200, False)] * 4
 
 
 async def test_an_unknown_session_is_404_for_services_too(service: httpx.AsyncClient) -> None:

@@ -3,12 +3,16 @@
 import asyncio
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http.reading import AT_ONCE, Only, first_of_newest, pages, unbroken
+from gateway.http.reading import AT_ONCE, Only, SessionGone, first_of_newest, pages, unbroken
 from persistence.record import Record, Session, Write
 from persistence.stores.memory import MemoryStore
+from tests.support.replaced import ReplacedStore
+
+SESSION = Session("s", "ada", 0.0)
 
 
 class Watched(MemoryStore):
@@ -29,7 +33,7 @@ def record(seq: int, role: str = "user", type: str = "message") -> Record:
 
 async def filled(kinds: list[tuple[str, str]], trimmed: int = 0) -> Watched:
     store = Watched()
-    await store.create(Session("s", "ada", 0.0))
+    await store.create(SESSION)
     await store.commit([Write("s", record(seq, *kind)) for seq, kind in enumerate(kinds, 1)])
     await store.trim("s", older_than=None, keep=0, below=trimmed + 1)
     return store
@@ -53,7 +57,7 @@ def test_pages_hold_what_was_asked_for_in_order(
 ) -> None:
     async def read() -> tuple[list[int], int]:
         store = await filled(kinds, trimmed)
-        found = pages(store, "s", after=after, before=before, wanted=wanted, only=only, span=span)
+        found = pages(store, store.find, SESSION, after=after, before=before, wanted=wanted, only=only, span=span)
         return [record.seq async for page in found for record in page], store.largest
 
     found, largest = asyncio.run(read())
@@ -87,3 +91,20 @@ def test_reading_stops_before_a_record_that_is_missing(seqs: set[int], size: int
     whole = asyncio.run(read())
     assert whole == list(range(4, 4 + len(whole)))
     assert 4 + len(whole) not in seqs
+
+
+@pytest.mark.parametrize("then", [None, Session("s", "eve", 1.0), Session("s", "eve", 0.0), Session("s", "ada", 1.0)])
+async def test_no_page_is_of_another_session_by_the_same_id(then: Session | None) -> None:
+    """Whichever read the purge comes before: every record that comes out is of the session that was asked for."""
+    count = 3 * AT_ONCE
+
+    async def read(store: ReplacedStore, seen: list[Record]) -> None:
+        async for page in pages(store, store.find, SESSION, after=0, before=count + 1):
+            seen += page
+
+    for step in range(1, 7):
+        store, seen = ReplacedStore(step, then), list[Record]()
+        await store.fill(SESSION, count)
+        with pytest.raises(SessionGone):
+            await read(store, seen)
+        assert [each.seq for each in seen] == list(range(1, (step - 1) // 2 * AT_ONCE + 1))

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.app import build_house
 from gateway.housekeeping import Chore, Housekeeping
-from gateway.retention import Policy, Retention, first_owed
+from gateway.retention import SESSIONS_AT_ONCE, Policy, Retention, first_owed
 from gateway.session.state import SessionState
 from gateway.settings import load_settings, resolve_secrets
 from persistence.errors import StoreUnavailable
@@ -27,6 +28,11 @@ OLD, NEW = NEW_YEAR - 10 * DAY, NEW_YEAR - 1
 
 def record(seq: int, *, at: float = OLD, status: str = Status.COMPLETE, type: str = "message") -> Record:
     return Record("s", seq, f"c{seq}", "user", type, b'{"content":"x"}', at, status)
+
+
+def refused(seq: int, type: str) -> Record:
+    """One that no store takes: a marker stands in its place."""
+    return replace(record(seq, type=type, status=Status.STORED), role="user\0")
 
 
 async def filled(records: list[Record], *, answered: int, delivered: int | None = None) -> MemoryStore:
@@ -72,6 +78,26 @@ async def test_a_message_without_its_answer_keeps_itself_and_all_that_follows(st
     assert await kept(store) == [5, 6, 7, 8]
 
 
+@pytest.mark.parametrize(("type", "first"), [("message", 3), ("note", 7)])
+async def test_a_message_that_was_refused_when_the_agent_had_it_already_waits_for_its_answer(
+    type: str, first: int
+) -> None:
+    """Its marker says that the agent has it: a restarted gateway would take the answer for the next message's."""
+    records = [record(1), record(2), refused(3, type), *(record(seq, type="note") for seq in range(4, 7))]
+    store = await filled(records, answered=1, delivered=3)
+    await store.commit([Write("s", marks=((3, Status.DELIVERED),))])
+    assert await kept(store) == [1, 2, 3, 4, 5, 6]
+    await retention(store, age=DAY).run()
+    assert await kept(store) == list(range(first, 7))
+
+
+async def test_a_message_that_was_refused_and_never_reached_the_agent_needs_no_answer() -> None:
+    store = await filled([record(1), refused(2, "message"), record(3)], answered=0)
+    assert len(await store.dead_letters()) == 1
+    await retention(store, age=DAY).run()
+    assert await kept(store) == []
+
+
 async def test_what_was_never_a_message_needs_no_answer() -> None:
     """A session that services write notes into has no answers at all: it would have been kept for ever."""
     store = await filled([record(seq, type="note") for seq in range(1, 9)], answered=0)
@@ -99,6 +125,46 @@ async def test_thousands_go_in_steps_and_every_session_is_looked_at() -> None:
     assert max(steps) == 1000
     for n in range(250):
         assert await store.messages(f"s{n}") == []
+
+
+class Purged(MemoryStore):
+    """When the session `when` is trimmed, `gone` are purged; the first of them is made again at once."""
+
+    when = ""
+    gone: tuple[str, ...] = ()
+
+    async def trim(self, session_id: str, **asked: Any) -> int:
+        if session_id == self.when:
+            for each in self.gone:
+                await self.purge(each)
+            await self.create(Session(self.gone[0], "eve", NEW_YEAR))
+        return await super().trim(session_id, **asked)
+
+
+async def test_a_session_that_is_purged_meanwhile_does_not_end_the_walk() -> None:
+    store = Purged()
+    count = 2 * SESSIONS_AT_ONCE + 10
+    for n in range(count):
+        await store.create(Session(f"s{n}", "ann", OLD))
+        await store.commit([Write(f"s{n}", append=replace(record(1, type="note"), session_id=f"s{n}"))])
+    last_of_page = count - SESSIONS_AT_ONCE  # the newest come first
+    store.when, store.gone = f"s{count - 5}", (f"s{last_of_page + 1}", f"s{last_of_page}")
+    await retention(store, age=DAY).run()
+    for n in range(count):
+        assert await store.messages(f"s{n}") == []
+
+
+async def test_a_page_that_is_purged_as_a_whole_is_for_the_next_time() -> None:
+    store = Purged()
+    for n in range(SESSIONS_AT_ONCE + 1):
+        await store.create(Session(f"s{n}", "ann", OLD))
+        await store.commit([Write(f"s{n}", append=replace(record(1, type="note"), session_id=f"s{n}"))])
+    store.when, store.gone = f"s{SESSIONS_AT_ONCE}", tuple(f"s{n}" for n in range(1, SESSIONS_AT_ONCE + 1))
+    with pytest.raises(StoreUnavailable):
+        await retention(store, age=DAY).run()
+    store.when = ""
+    await retention(store, age=DAY).run()
+    assert await store.messages("s0") == []
 
 
 async def test_a_store_that_is_away_is_asked_again_next_time() -> None:

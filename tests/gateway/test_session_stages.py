@@ -532,11 +532,21 @@ async def test_a_loaded_session_can_be_looked_at_while_the_store_is_away(spooled
     assert (looked.user_id, looked.last_seq) == ("ann", 2)
 
 
-async def test_a_purged_session_is_not_there_to_be_looked_at() -> None:
+async def test_a_purged_session_is_not_there_to_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     async with World(silent) as world:
         actor = await world.create()
-        world.store.gate.clear()
+        purge, begun, go_on = world.store.purge, asyncio.Event(), asyncio.Event()
+
+        async def slowly(session_id: str) -> None:
+            begun.set()
+            await go_on.wait()
+            await purge(session_id)
+
+        monkeypatch.setattr(world.store, "purge", slowly)
         purging = asyncio.create_task(actor.destroy(purge=True))
-        world.store.gate.set()
+        await begun.wait()
+        assert await world.store.find("s") is not None
+        assert await world.registry.look("s") is None
+        go_on.set()
         await purging
         assert await world.registry.look("s") is None
