@@ -27,9 +27,9 @@ lint: setup  ## ruff and mypy
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-test: setup lint  ## every test; ends in one line of counts
+test: setup lint  ## every test; ends in a line of counts, and one for the campaign
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest
+	@$(BIN)/python -m tests.support.side_by_side
 	@$(BIN)/python -m tests.support.coverage_floor
 
 bench: setup  ## every benchmark; each prints a ratio against a named peer

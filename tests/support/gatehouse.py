@@ -23,7 +23,7 @@ SECRETS = Secrets(
     internal_token=SecretStr(INTERNAL),
     relay_secret=SecretStr(RELAY),
 )
-TOKEN = mint(JWT_SECRET, "ada", "ada@example.com", 600)
+TOKEN = mint(JWT_SECRET, "ada", "ada@example.com", 86_400)  # for as long as a run may take
 OWN = "https://holdfast.example"
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 COOKIE = {"cookie": f"theme=dark; session={TOKEN}"}
