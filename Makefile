@@ -27,9 +27,10 @@ lint: setup  ## ruff and mypy
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-test: setup lint  ## every test; ends in a line of counts, and one for the campaign
+test: setup lint  ## every test, in three processes side by side; each ends in a line of counts
 	@$(BIN)/coverage erase
 	@$(BIN)/python -m tests.support.side_by_side
+	@$(BIN)/coverage combine --quiet
 	@$(BIN)/python -m tests.support.coverage_floor
 
 bench: setup  ## every benchmark; each prints a ratio against a named peer

@@ -1,26 +1,36 @@
-"""Runs the campaign beside all other tests, because both wait more than they work; `make test` does. The campaign's
-output comes when it has ended, so that the two do not mix."""
+"""Runs the tests in a few processes side by side, because they wait more than they work; `make test` does. What each
+says comes when it has ended, so that they do not mix. Coverage is of those that run our own code in their process."""
 
 import subprocess
 import sys
 from tempfile import TemporaryFile
+from typing import IO
 
-CAMPAIGN = "tests/campaign"
+CAMPAIGN, OUTER, COVERED = "tests/campaign", ("tests/gateway", "tests/e2e"), "-m coverage run --parallel-mode"
+GROUPS = {
+    "the campaign": ["-m", "pytest", CAMPAIGN],
+    "the gateway": [*COVERED.split(), "-m", "pytest", *OUTER],
+    "all else": [*COVERED.split(), "-m", "pytest", *(f"--ignore={path}" for path in (CAMPAIGN, *OUTER))],
+}
 
 
 def main() -> int:
-    python = sys.executable
-    with TemporaryFile() as kept:
-        campaign = subprocess.Popen([python, "-m", "pytest", CAMPAIGN], stdout=kept, stderr=subprocess.STDOUT)
-        try:
-            rest = subprocess.run([python, "-m", "coverage", "run", "-m", "pytest", f"--ignore={CAMPAIGN}"])
-            campaign.wait()
-        finally:
-            campaign.kill()
-            kept.seek(0)
-            sys.stdout.buffer.write(b"the campaign:\n" + kept.read())
+    started: list[tuple[str, subprocess.Popen[bytes], IO[bytes]]] = []
+    try:
+        for name, arguments in GROUPS.items():
+            said: IO[bytes] = TemporaryFile()  # noqa: SIM115 - it lives as long as its process
+            process = subprocess.Popen([sys.executable, *arguments], stdout=said, stderr=subprocess.STDOUT)
+            started.append((name, process, said))
+        for name, process, said in reversed(started):  # the longest at last
+            process.wait()
+            said.seek(0)
+            sys.stdout.write(f"{name}:\n{said.read().decode(errors='replace')}")
             sys.stdout.flush()
-    return rest.returncode or campaign.returncode
+    finally:
+        for _, process, said in started:
+            process.kill()
+            said.close()
+    return int(any(process.returncode != 0 for _, process, _ in started))
 
 
 if __name__ == "__main__":
