@@ -12,6 +12,11 @@ def sized(small: int, full: int) -> int:
     return full if SOAK else small
 
 
+def when_large(*states: str) -> tuple[str, ...]:
+    """States that a run at full size must reach; a small one may be over before it comes to them."""
+    return states if SOAK else ()
+
+
 def seeded() -> tuple[int, Random]:
     """The seed given by HOLDFAST_TEST_SEED, or a new one, and its random source."""
     seed = int(os.environ.get("HOLDFAST_TEST_SEED") or secrets.randbits(32))

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from tests.campaign.size import seeded, sized
+from tests.campaign.size import seeded, sized, when_large
 from tests.campaign.stage import staged
 from tests.support.gateway import Gateway, GatewayFailed
 
@@ -51,7 +51,7 @@ async def _campaign(tmp_path: Path, level: str, *, sessions: int, messages: int,
         runs = {session_id: len(stage.evidence(session_id).said) for session_id in stage.participants}
         assert set(runs.values()) == {1}, f"seed={seed}: an agent was started again: {runs}"
         assert (verdict.interrupted, verdict.expired) == (0, 0), f"seed={seed}"
-        (await stage.check(name)).acquit(*(("resent",) if kills > 3 else ()))  # three may all come between two messages
+        (await stage.check(name)).acquit(*when_large("resent"))
 
 
 @pytest.mark.soak
