@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from sandbox.tree.ports import Tree
+
 
 class SandboxFailed(Exception):
     """The sandbox could not be started. The text is for the user: what went wrong and what to do."""
@@ -24,6 +26,7 @@ class SandboxSpec:
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     repo_url: str | None = None
     repo_branch: str | None = None
+    hold: bool = False  # the agent may not start before `Tree.release`
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +173,10 @@ class SandboxProvider(Protocol):
         ...
 
     async def has_workspace(self, session_id: str) -> bool: ...
+
+    def tree(self, session_id: str) -> Tree:
+        """The two roots of a running sandbox. Looks nothing up: if none runs, its methods raise TreeFailed."""
+        ...
 
     async def logs(self, session_id: str, *, limit: int = 65536) -> bytes:
         """The last `limit` bytes of what the agent and the bridge wrote to their logs; b"" if there are none."""

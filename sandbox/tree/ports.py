@@ -1,0 +1,73 @@
+"""How the tree of a running sandbox is read and put back, as whoever keeps trees sees it."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from sandbox.tree.entry import Entry, Frame
+from sandbox.tree.wire import Batch, ScanAsk, ScanDone, Survey
+
+
+class TreeFailed(Exception):
+    """An operation on a sandbox's tree did not come to its end. `code` as in `Trouble` of sandbox/tree/wire.py."""
+
+    def __init__(self, code: str, error: str) -> None:
+        super().__init__(error)
+        self.code, self.error = code, error
+
+
+class TreeScan(Protocol):
+    """A scan under way. Every method may raise TreeFailed; after that, or after leaving it, the scan is over."""
+
+    async def next(self) -> Batch | ScanDone:
+        """The next batch, once `fetch` has been called for the last one; ScanDone at the end."""
+        ...
+
+    def fetch(self, wanted: Sequence[int]) -> AsyncIterator[Frame]:
+        """The content of these offers of the last batch, in frames whose content nobody has checked. To be read to
+        its end, also when nothing is wanted."""
+        ...
+
+    async def remember(self, token: str) -> None:
+        """After ScanDone: call this tree `token`."""
+        ...
+
+
+class TreeRestore(Protocol):
+    """A restore under way. Every method may raise TreeFailed."""
+
+    async def plan(self, entries: Sequence[Entry]) -> set[bytes]:
+        """Send the whole tree; the ids of the chunks that are lacking."""
+        ...
+
+    async def put(self, frame: Frame) -> None:
+        """Content, checked by whoever writes it: TreeFailed("bad_chunk") if it is not what its ids say."""
+        ...
+
+    def progress(self) -> tuple[int, int]:
+        """Files and bytes written so far."""
+        ...
+
+    async def finish(self) -> None:
+        """Put the new tree in the old one's place; returns when it is there, whole and durable."""
+        ...
+
+
+class Tree(Protocol):
+    """The kept roots of one running sandbox. One operation at a time; a second one waits for the first."""
+
+    def scan(self, asked: ScanAsk) -> AbstractAsyncContextManager[TreeScan]: ...
+
+    def restore(self, token: str, *, aside: bool) -> AbstractAsyncContextManager[TreeRestore]:
+        """Leaving it before `finish` returned leaves the old tree as it was; what came so far is used next time."""
+        ...
+
+    async def survey(self, agent_skip: Sequence[str]) -> Survey: ...
+
+    async def quiet(self) -> None:
+        """End every program in the sandbox but the bridge."""
+        ...
+
+    async def release(self) -> None:
+        """The tree is what it should be: the agent may start."""
+        ...
