@@ -1,12 +1,14 @@
 """Runs what makes a claim and prints each figure beside its peer's. Nothing is asserted: read the ratios.
 
-python -m bench [relay] [persistence] [--quick] [--json]
+python -m bench [relay] [persistence] [objects] [sync] [--quick] [--json]
 """
 
 import argparse
 import asyncio
+import contextlib
 import importlib
 import json
+import sys
 import time
 
 import uvloop
@@ -14,7 +16,7 @@ import uvloop
 from bench.figures import Figure, machine, show
 from bench.processes import LOAD, pin
 
-CLAIMS = ("relay", "persistence")
+CLAIMS = ("relay", "persistence", "objects", "sync")
 
 
 async def run(names: list[str], *, quick: bool, as_json: bool) -> None:
@@ -22,10 +24,13 @@ async def run(names: list[str], *, quick: bool, as_json: bool) -> None:
     for name in names:
         module = importlib.import_module(f"bench.{name}")
         began = time.monotonic()
-        found[name] = await module.run(quick=quick)
         if not as_json:
             headline = (module.__doc__ or "").partition("\n\n")[0]
-            print(f"{name}: {' '.join(headline.split())}\n")
+            print(f"{name}: {' '.join(headline.split())}\n", flush=True)
+        # What a module says beside its figures must not get between the JSON.
+        with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
+            found[name] = await module.run(quick=quick)
+        if not as_json:
             show(found[name], print)
             print(f"({time.monotonic() - began:.0f} s; {machine()})\n", flush=True)
     if as_json:

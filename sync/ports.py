@@ -36,8 +36,9 @@ class Got:
 
 class ObjectStore(Protocol):
     """Objects by key. Reads see every write that was answered before they began. Keys are `/`-separated components of
-    `[A-Za-z0-9._-]`, none of them `.` or `..`; any other raises ObjectsRefused. A write is whole or absent, also when
-    the process or the store is killed in the middle of it. Every method may raise ObjectsUnavailable and
+    `[A-Za-z0-9._-]`, none of them `.` or `..`; any other raises ObjectsRefused. Where `a` is an object, `a/b` is not to
+    be one: some stores are directories. A write is whole or absent, also when the process or the store is killed in the
+    middle of it. Every method may raise ObjectsUnavailable and
     ObjectsRefused. A write that raised ObjectsUnavailable may have happened all the same.
     """
 

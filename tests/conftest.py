@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.postgres import PostgresServer, create_database, drop_database
+from tests.support.s3 import S3Place, S3Server, fresh_place
 from tests.support.virtual_time import VirtualTimeLoop
 
 # On a busy machine, how long an example takes says nothing. The same examples each time: a run that fails, fails again.
@@ -40,3 +41,16 @@ def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
     url = create_database(server_url)
     yield url
     drop_database(server_url, url)
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """A server of the test run's own. Whoever stops it starts it again."""
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3_place(request: pytest.FixtureRequest) -> S3Place:
+    """An empty place: on the server HOLDFAST_TEST_S3_URL names, or on the test run's own."""
+    return fresh_place(os.environ, lambda: request.getfixturevalue("s3_server"))

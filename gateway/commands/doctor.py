@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from gateway.app import make_provider
+from gateway.commands.doctor_objects import check_objects
 from gateway.commands.doctor_store import Finding, check_store
 from gateway.commands.terminal import say
 from gateway.datadir import DataDirBusy, DataDirLock, read_note
@@ -46,7 +47,7 @@ def examine(settings: Settings) -> list[Finding]:
         ("data", _data),
         ("gateway", _gateway),
         ("store", check_store),
-        ("objects", _objects),
+        ("objects", check_objects),
         ("sandbox", _sandbox),
         ("port", _port),
         ("clock", _clock),
@@ -104,14 +105,6 @@ def _running(settings: Settings) -> dict[str, object] | None:
             return None
     except DataDirBusy:
         return read_note(settings.data_dir) or {}
-
-
-def _objects(settings: Settings) -> Finding:
-    place = Path(settings.objects.removeprefix("file://"))
-    nearest = next(each for each in (place.absolute(), *place.absolute().parents) if each.exists())
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        return Finding("objects", "fail", f"{nearest} cannot be written", "set HOLDFAST_OBJECTS, or chown it")
-    return Finding("objects", "ok", f"{place} (workspaces are kept in the data directory until sync is built)")
 
 
 def _sandbox(settings: Settings) -> Finding:

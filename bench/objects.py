@@ -1,0 +1,150 @@
+"""The claim: `obstore`, on which the S3 adapter is built, moves small and medium objects in less time and with less CPU
+than aioboto3.
+
+16 at once, the same server (SeaweedFS, on the other core), the same sizes, in turns. Both sign the payload's hash; ours
+sends it as a checksum, too. The peer has an environment of its own below `.venv-peers`, made at the first run: aioboto3
+pins what it needs so hard that it could not live beside anything else.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from statistics import median
+from types import TracebackType
+from typing import Self
+
+from bench.figures import Figure
+from bench.processes import END_SECONDS, LOAD, REPOSITORY, UNDER_TEST, pin
+from tests.support.s3 import S3Place, S3Server
+
+PEER = "aioboto3"
+AT_ONCE = 16
+ENVIRONMENT = REPOSITORY / ".venv-peers" / PEER
+REQUIREMENTS = (PEER, "uvloop")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    name: str
+    size: int
+    count: int
+
+
+SMALL, MEDIUM = Load("4 KiB", 4 << 10, 400), Load("4 MiB", 4 << 20, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one object, wall and CPU, in milliseconds."""
+
+    wall: float
+    cpu: float
+
+
+async def run(*, quick: bool) -> list[Figure]:
+    python = await asyncio.to_thread(peer_environment)
+    pin(0, UNDER_TEST)  # where its children stay
+    with S3Server() as server:
+        pin(0, LOAD)
+        place = server.make_bucket()
+        with Peer(python, place) as peer:
+            return await compare(place, peer, rounds=1 if quick else 3)
+
+
+async def compare(place: S3Place, peer: "Peer", *, rounds: int) -> list[Figure]:
+    ours: dict[tuple[str, str], list[Cost]] = {}
+    theirs: dict[tuple[str, str], list[Cost]] = {}
+    async with place.objects() as store:
+        await asyncio.gather(*(store.put(f"warm/{number}", b"x") for number in range(AT_ONCE)))
+        await asyncio.to_thread(peer.do, "put", Load("warm", 1, AT_ONCE))
+        for _ in range(rounds):
+            for load in (SMALL, MEDIUM):
+                content = os.urandom(load.size)
+                for doing, do in (
+                    ("put", lambda key, content=content: store.put(key, content)),
+                    ("get", lambda key: store.get(key)),
+                ):
+                    ours.setdefault((load.name, doing), []).append(await timed(load, do))
+                    theirs.setdefault((load.name, doing), []).append(await asyncio.to_thread(peer.do, doing, load))
+    return [figure for key in ours for figure in _figures(key, ours[key], theirs[key])]
+
+
+async def timed(load: Load, do: Callable[[str], Awaitable[object]]) -> Cost:
+    """`count` of them, `AT_ONCE` at a time."""
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def one(number: int) -> None:
+        async with slots:
+            await do(f"ours/{load.size}/{number}")
+
+    began, cpu_began = time.perf_counter(), time.process_time()
+    await asyncio.gather(*map(one, range(load.count)))
+    wall, cpu = time.perf_counter() - began, time.process_time() - cpu_began
+    return Cost(wall / load.count * 1000, cpu / load.count * 1000)
+
+
+def _figures(key: tuple[str, str], ours: Sequence[Cost], theirs: Sequence[Cost]) -> list[Figure]:
+    name, doing = key
+    found = []
+    for what, pick in (("time", attrgetter("wall")), ("CPU", attrgetter("cpu"))):
+        rounds = tuple((pick(mine), pick(other)) for mine, other in zip(ours, theirs, strict=True))
+        claim = f"{doing} of {name}, {AT_ONCE} at once: {what} per object"
+        mine, other = (median(pair[side] for pair in rounds) for side in (0, 1))
+        found.append(Figure(claim, PEER, "ms", mine, other, less_is_better=True, rounds=rounds))
+    return found
+
+
+class Peer:
+    """The same work by `bench/objects_peer.py` in its own environment, asked for over a pipe."""
+
+    def __init__(self, python: Path, place: S3Place) -> None:
+        self._process = subprocess.Popen(
+            [str(python), "-m", "bench.objects_peer", place.endpoint, place.bucket, str(AT_ONCE)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=REPOSITORY,
+            env={"PATH": os.environ.get("PATH", ""), **place.environ},
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    def do(self, doing: str, load: Load) -> Cost:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([doing, load.size, load.count]).encode() + b"\n")
+        self._process.stdin.flush()
+        wall, cpu = json.loads(self._process.stdout.readline())
+        return Cost(wall / load.count * 1000, cpu / load.count * 1000)
+
+
+def peer_environment() -> Path:
+    """Its interpreter; the environment is made if it is not there."""
+    python = ENVIRONMENT / "bin" / "python"
+    made = ENVIRONMENT / "made"
+    if not made.exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(ENVIRONMENT)], check=True)
+        install = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check", *REQUIREMENTS]
+        subprocess.run(install, check=True)
+        made.touch()
+    return python

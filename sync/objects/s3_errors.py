@@ -1,0 +1,66 @@
+"""What a failed request to an S3 server means for whoever made it. Pure: the driver tells status and code in its text.
+
+Three reactions. Conflict: the server has looked, and the condition did not hold. ObjectsRefused: it will say the same
+the next time, so that somebody has to change something. ObjectsUnavailable: all else; a write may have happened.
+"""
+
+import re
+
+from sync.ports import Conflict, ObjectsRefused, ObjectsUnavailable
+
+_STATUS = re.compile(r"status code: (\d{3})\b")
+_CODE = re.compile(r"<Code>(\w{1,64})</Code>")
+# 400s that are about this one transfer, not about what was asked.
+_TRANSIENT = {"RequestTimeout", "BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody", "NoSuchUpload"}
+_WORDS = {
+    "NoSuchBucket": "create it, or mend HOLDFAST_OBJECTS",
+    "InvalidAccessKeyId": "check AWS_ACCESS_KEY_ID",
+    "SignatureDoesNotMatch": "check AWS_SECRET_ACCESS_KEY, and the region in HOLDFAST_OBJECTS",
+    "NotImplemented": "if it knows no checksums, add checksum=none to HOLDFAST_OBJECTS",
+    "RequestTimeTooSkewed": "set this machine's clock",
+    "ExpiredToken": "renew the credentials",
+    "AccessDenied": "the key needs to read, write, delete and list objects in the bucket",
+}
+_CAUSES = {
+    "certificate": "its certificate is not trusted",
+    "dns error": "its name is not found",
+    "TimedOut": "it did not answer in time",
+    "ConnectionRefused": "nobody listens there",
+    "kind: Connect": "it cannot be reached",
+}
+
+
+def reaction(error: Exception, bucket: str, doing: str) -> Exception:
+    """What to raise instead of the driver's error."""
+    text = str(error)
+    status, code = _answer(text)
+    if status is None:
+        if "Received redirect" in text:
+            return ObjectsRefused(f"bucket {bucket} is elsewhere: check region and endpoint in HOLDFAST_OBJECTS")
+        if "non-partial response" in text:
+            return ObjectsRefused(f"the server of bucket {bucket} does not know ranges: use another")
+        cause = next((words for sign, words in _CAUSES.items() if sign in text), "the connection was lost")
+        return ObjectsUnavailable(f"{doing}: the server of bucket {bucket}: {cause}")
+    told = f"{doing}: the server of bucket {bucket} answered {status}{f' {code}' if code else ''}"
+    if status in (304, 412) and code != "NoSuchBucket":
+        return Conflict(told)
+    if status in (408, 409, 429) or (status >= 500 and status != 501) or code in _TRANSIENT:
+        return ObjectsUnavailable(told)
+    return ObjectsRefused(f"{told}; {_WORDS.get(code, 'check HOLDFAST_OBJECTS and the server')}")
+
+
+def raise_unless_absent(error: Exception, bucket: str, key: str) -> None:
+    """Pass over a 404 of a server that knows the bucket and has no such object. One that does not say so may come from
+    anybody: to take it for an empty store would start somebody afresh whose work is there."""
+    _, code = _answer(str(error))
+    if code != "NoSuchKey":
+        raise reaction(error, bucket, f"get {key}") from error
+
+
+def is_past_the_end(error: Exception) -> bool:
+    return _answer(str(error))[0] == 416
+
+
+def _answer(text: str) -> tuple[int | None, str]:
+    status, code = _STATUS.search(text), _CODE.search(text)
+    return int(status[1]) if status else None, code[1] if code else ""
