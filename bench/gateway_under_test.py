@@ -18,6 +18,7 @@ from gateway.server import serve
 from gateway.settings import Settings, load_settings, resolve_secrets
 from sandbox import link
 from sandbox.ports import LinkEvents, Position, SandboxSpec
+from sandbox.providers.memory_tree import MemoryRoots, MemoryTree
 
 
 class StandInProvider:
@@ -54,8 +55,9 @@ class StandInProvider:
     async def destroy(self, session_id: str) -> None:
         self._running.discard(session_id)
 
-    async def has_workspace(self, session_id: str) -> bool:
-        return False
+    def tree(self, session_id: str) -> MemoryTree:
+        roots = MemoryRoots()  # empty, and nothing is ever in it
+        return MemoryTree(lambda: roots)
 
     async def logs(self, session_id: str, *, limit: int = 65536) -> bytes:
         return b""

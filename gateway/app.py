@@ -31,6 +31,7 @@ from gateway.hearing import Hearing
 from gateway.housekeeping import Chore, Housekeeping
 from gateway.http.dead_letters import DeadLetterRoutes, letters_kept
 from gateway.http.export import ExportRoutes
+from gateway.http.files import FileRoutes
 from gateway.http.health import HealthRoutes
 from gateway.http.home import HomeRoutes
 from gateway.http.logs import LogRoutes
@@ -39,11 +40,14 @@ from gateway.http.openapi import OpenApiRoutes
 from gateway.http.replies import EXCEPTION_HANDLERS
 from gateway.http.sandboxes import SandboxRoutes
 from gateway.http.sessions import SessionRoutes
+from gateway.http.snapshots import SnapshotRoutes
 from gateway.http.tickets import TicketRoutes
+from gateway.objects import check_objects, make_objects
 from gateway.registry import SessionRegistry
 from gateway.retention import Policy, Retention
 from gateway.session.pending import WindowLimits
 from gateway.session.ports import SessionLimits
+from gateway.session.workspace import Keeping, WorkspaceLimits
 from gateway.settings import Secrets, Settings, read_sandbox_env
 from gateway.sockets.chat import ChatSocket
 from gateway.sockets.entry import Doorway
@@ -55,11 +59,16 @@ from persistence.errors import CannotOpen
 from persistence.ports import MessageStore
 from persistence.queue import PersistenceQueue
 from sandbox.ports import SandboxFailed, SandboxProvider
+from sandbox.tree.wire import ScanAsk, TreeLimits
+from sync.ports import ObjectsRefused, ObjectsUnavailable
+from sync.state import SyncLimits
+from sync.vault import Vault, VaultLimits
 
 log = structlog.get_logger()
 
 RETENTION_FIRST, RETENTION_EVERY = 10.0, 3600.0
 LETTERS_FIRST, LETTERS_EVERY = 1.0, 60.0
+COLLECT_FIRST, COLLECT_EVERY = 600.0, 6 * 3600.0
 DEMO_AGENT = (sys.executable, "-m", "sandbox.demo_agent")
 
 
@@ -146,6 +155,8 @@ class House:
         self.hearing = Hearing()
         self.store.heard = self.hearing
         self.provider = provider or make_provider(settings)
+        self.objects = make_objects(settings)
+        self.vault = Vault(self.objects, VaultLimits(settings.snapshot_keep, settings.snapshot_grace))
         self.queue = PersistenceQueue(
             self.store,
             QueueLimits(flush_seconds=2.0),
@@ -157,6 +168,7 @@ class House:
             self.store,
             self.queue,
             self.provider,
+            Keeping(self.vault, _workspace_limits(settings)),
             _session_limits(settings),
             self.metrics,
             agent=settings.agent or DEMO_AGENT,
@@ -192,6 +204,8 @@ class House:
             *HomeRoutes(version(), lambda: self.address).routes(),
             *HealthRoutes(version(), self.unready, self.degraded, self.metrics.render).routes(),
             *SandboxRoutes(self.registry).routes(),
+            *SnapshotRoutes(self.registry, self.vault).routes(),
+            *FileRoutes(self.registry, self.vault, self.provider).routes(),
             *MessageRoutes(self.registry, self.store, self.hearing).routes(),
             *SessionRoutes(self.registry, self.store).routes(),
             *ExportRoutes(self.registry, self.store, self.hearing).routes(),
@@ -222,11 +236,22 @@ class House:
         return isinstance(self.store, Follows) and self.store.failing is not None
 
     def _chores(self, settings: Settings) -> list[Chore]:
-        chores = [Chore("dead_letters", self._count_letters, LETTERS_FIRST, LETTERS_EVERY)]
+        chores = [
+            Chore("dead_letters", self._count_letters, LETTERS_FIRST, LETTERS_EVERY),
+            Chore("snapshots", self._collect, COLLECT_FIRST, COLLECT_EVERY),
+        ]
         if policy := Policy(settings.retention_age, settings.retention_count):
             retention = Retention(self.store, policy, told=self.metrics.trimmed_records.inc)
             chores.append(Chore("retention", retention.run, RETENTION_FIRST, RETENTION_EVERY))
         return chores
+
+    async def _collect(self) -> None:
+        try:
+            found = await self.vault.collect()
+        except (ObjectsUnavailable, ObjectsRefused) as error:
+            log.warning("snapshots.not_collected", cause=str(error))
+        else:
+            log.info("snapshots.collected", marked=found.marked, removed=found.removed, bytes=found.removed_bytes)
 
     async def _count_letters(self) -> None:
         before, self._letters = self._letters, await letters_kept(self.store)
@@ -243,9 +268,11 @@ class House:
         async with AsyncExitStack() as open_parts:
             try:
                 await self._open_store(open_parts)
+                await open_parts.enter_async_context(self.objects)
+                await self._check_objects()
                 await open_parts.enter_async_context(self.queue)
                 await open_parts.enter_async_context(self.registry)
-            except (CannotOpen, SandboxFailed) as error:
+            except (CannotOpen, SandboxFailed, ObjectsRefused) as error:
                 self.problem = str(error)
                 logging.getLogger("uvicorn.error").disabled = True  # the operator gets words, not a traceback
                 raise
@@ -255,10 +282,18 @@ class House:
                 "house.open",
                 version=version(),
                 store=str(self._settings.store),
+                objects=str(self._settings.objects),
                 provider=self.provider.name,
                 isolation=self.provider.level,
             )
             yield
+
+    async def _check_objects(self) -> None:
+        """A store that breaks its promises is refused; one that does not answer yet is no reason not to open."""
+        try:
+            await check_objects(self.objects, self._settings, lambda text: log.warning("objects.unchecked", text=text))
+        except ObjectsUnavailable as error:
+            log.warning("objects.unavailable", cause=str(error))
 
     async def _open_store(self, open_parts: AsyncExitStack) -> None:
         spool, store = self._settings.spool_path, self._settings.store
@@ -293,8 +328,21 @@ def build_house(settings: Settings, secrets: Secrets, *, provider: SandboxProvid
     that can go wrong goes wrong in the lifespan.
     """
     REDACTOR.add(secrets.jwt_secret, secrets.api_token, secrets.internal_token, secrets.relay_secret)
-    REDACTOR.add(*settings.store.passwords)
+    REDACTOR.add(*settings.store.passwords, *settings.objects.secrets)
     return House(settings, secrets, provider)
+
+
+def _workspace_limits(settings: Settings) -> WorkspaceLimits:
+    return WorkspaceLimits(
+        sync=SyncLimits(
+            debounce=settings.sync_debounce, max_wait=settings.sync_max_wait, attempts=settings.sync_attempts
+        ),
+        rules=ScanAsk(
+            agent_skip=settings.sync_agent_skip,
+            limits=TreeLimits(files=settings.sync_max_files, total_bytes=settings.sync_max_bytes),
+        ),
+        restore_seconds=settings.restore_timeout,
+    )
 
 
 def _session_limits(settings: Settings) -> SessionLimits:

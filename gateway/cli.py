@@ -6,12 +6,12 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gateway import cli_snapshots
+from gateway.cli_words import EXIT_FAILED, EXIT_OK, EXIT_USAGE, add_url, session_id
 from gateway.commands.terminal import complain
 
 if TYPE_CHECKING:
     from gateway.settings import Settings
-
-EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 _EPILOG = """\
 first steps:
@@ -65,23 +65,23 @@ def parser() -> argparse.ArgumentParser:
         "output is no terminal, lines are read one by one and answers printed to stdout, for scripts.",
     )
     chat.add_argument(
-        "session", nargs="?", metavar="SESSION", type=_session_id, help="id of the session to come back to"
+        "session", nargs="?", metavar="SESSION", type=session_id, help="id of the session to come back to"
     )
     chat.add_argument("--user", help="who you are (default: your login name)")
     chat.add_argument("--email", help="your address (default: USER@localhost)")
     chat.add_argument("--token", help="a JWT to use instead; needed for a gateway elsewhere")
     chat.add_argument("--plain", action="store_true", help="line by line even on a terminal")
-    _add_url(chat)
+    add_url(chat)
 
     messages = commands.add_parser(
         "messages",
         help="print a session's stored conversation",
         description="Print a session's stored conversation, through the running gateway.",
     )
-    messages.add_argument("session", metavar="SESSION", type=_session_id, help="id of the session")
+    messages.add_argument("session", metavar="SESSION", type=session_id, help="id of the session")
     messages.add_argument("--follow", action="store_true", help="go on with what is stored from now on")
     messages.add_argument("--json", action="store_true", help="one JSON object per line")
-    _add_url(messages)
+    add_url(messages)
     export = commands.add_parser(
         "export",
         help="take stored conversations away, as lines of JSON",
@@ -91,12 +91,13 @@ def parser() -> argparse.ArgumentParser:
     )
     whose = export.add_mutually_exclusive_group()
     whose.add_argument(
-        "session", nargs="?", metavar="SESSION", type=_session_id, help="id of the session (default: all sessions)"
+        "session", nargs="?", metavar="SESSION", type=session_id, help="id of the session (default: all sessions)"
     )
     whose.add_argument("--user", help="all sessions of this user")
     export.add_argument("-o", "--output", metavar="FILE", help="where to write it (default: stdout)")
-    _add_url(export)
+    add_url(export)
     _add_dead_letters(commands)
+    cli_snapshots.add_to(commands)
     return top
 
 
@@ -119,31 +120,17 @@ def _add_dead_letters(commands: "argparse._SubParsersAction[argparse.ArgumentPar
         which.add_argument("--all", action="store_true", help="every dead letter (of --session, if that is given)")
     drop.add_argument("--yes", action="store_true", help="do not ask")
     for action in (listing, retry, drop):
-        action.add_argument("--session", metavar="S", type=_session_id, help="only those of this session")
+        action.add_argument("--session", metavar="S", type=session_id, help="only those of this session")
     for action in (listing, show):
         action.add_argument("--json", action="store_true", help="one JSON object per line")
     for action in (listing, show, retry, drop):
-        _add_url(action)
-
-
-def _session_id(text: str) -> str:
-    """An id becomes part of a path: `..` would be another one."""
-    from gateway.auth.policy import valid_session_id
-
-    if not valid_session_id(text):
-        shown = ascii(text[:40]) + ("..." if len(text) > 40 else "")
-        raise argparse.ArgumentTypeError(f"{shown} is no session id: 1 to 128 of A-Z a-z 0-9 _ -, no _ or - first")
-    return text
+        add_url(action)
 
 
 def _letter_number(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 16 and int(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of a dead letter")
     return int(text)
-
-
-def _add_url(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--url", help="where the gateway is (default: the one on this data directory)")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -209,6 +196,8 @@ def _talk(words: argparse.Namespace, settings: "Settings") -> int:
             return asyncio.run(chat(settings, options))
         if words.command == "dead-letters":
             return asyncio.run(_decide(words, settings))
+        if words.command == "snapshots":
+            return asyncio.run(cli_snapshots.run(words, settings))
         if words.command == "export":
             from gateway.commands.export import export
 

@@ -9,7 +9,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, MutableMapping
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
 import structlog
@@ -17,6 +17,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from gateway.settings import SecretStr
 from gateway.visible import UNSEEN
+
+if TYPE_CHECKING:
+    from sync.snapshot import Pushed
 
 SHORTEST_SECRET = 8  # a shorter value would black out ordinary words
 _REDACTED = "[redacted]"
@@ -182,6 +185,17 @@ class Metrics:
         self.commit_seconds = Histogram(
             "holdfast_queue_commit_seconds", "One commit, retries included", buckets=_LATENCIES, registry=registry
         )
+        self.sync_seconds = Histogram(
+            "holdfast_sync_seconds", "One successful attempt to keep a workspace", buckets=_WAKES, registry=registry
+        )
+        self.restore_seconds = Histogram(
+            "holdfast_restore_seconds", "One successful restore", buckets=_WAKES, registry=registry
+        )
+        self.sync_failures = Counter("holdfast_sync_failures", "Attempts that kept nothing", registry=registry)
+        self.sync_generations = Counter("holdfast_sync_generations", "New generations", registry=registry)
+        self.sync_read_bytes = Counter("holdfast_sync_read_bytes", "Read and hashed by scans", registry=registry)
+        self.sync_sent_bytes = Counter("holdfast_sync_sent_bytes", "Sent to the object store", registry=registry)
+        self.sync_chunks = Counter("holdfast_sync_chunks", "Chunks named by syncs", ["how"], registry=registry)
         self.trimmed_records = Counter("holdfast_trimmed_records", "Removed by retention", registry=registry)
         self.frames_relayed = Counter("holdfast_frames_relayed", "Agent frames heard and passed on", registry=registry)
         self.refusals = Counter("holdfast_refusals", "Refused, by reason", ["reason"], registry=registry)
@@ -193,6 +207,15 @@ class Metrics:
     def committed(self, writes: int, seconds: float) -> None:
         self.batch_writes.observe(writes)
         self.commit_seconds.observe(seconds)
+
+    def synced(self, seconds: float, pushed: "Pushed") -> None:
+        """One attempt to keep a workspace has succeeded."""
+        self.sync_seconds.observe(seconds)
+        self.sync_generations.inc(pushed.new)
+        self.sync_read_bytes.inc(pushed.read_bytes)
+        self.sync_sent_bytes.inc(pushed.sent_bytes)
+        self.sync_chunks.labels("sent").inc(pushed.chunks_sent)
+        self.sync_chunks.labels("reused").inc(pushed.chunks_reused)
 
     def watch(self, name: str, help: str, read: Callable[[], float]) -> None:
         """Show `read()` at each scrape as the gauge `holdfast_<name>`."""

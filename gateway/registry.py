@@ -21,9 +21,10 @@ from gateway.close_codes import CloseCode
 from gateway.errors import ApiError
 from gateway.session.actor import SessionActor
 from gateway.session.description import Place, describe
-from gateway.session.life import ASLEEP
+from gateway.session.life import ASLEEP, FAILED
 from gateway.session.ports import SessionLimits, SessionMetrics
 from gateway.session.state import SessionSpec, SessionState, SessionStatus, Wish, sandbox_spec, spec_members
+from gateway.session.workspace import Keeping
 from persistence import crash_points
 from persistence.backoff import delay
 from persistence.errors import StoreUnavailable
@@ -31,15 +32,18 @@ from persistence.ports import MessageStore
 from persistence.queue import PersistenceQueue
 from persistence.record import Outcome, Record, Session, Status, Write
 from sandbox.ports import SandboxFailed, SandboxProvider
+from sync.vault import short_id
 
 log = structlog.get_logger()
 T = TypeVar("T")
 
 REATTACH_AT_ONCE = 8
+MAX_ID = 128
 UNLOAD_SECONDS = 300.0
 UNANSWERED_LOADED = 1000
 LARGEST_RETRY_SECONDS = 5.0
-LET_GO = (*ASLEEP, SessionStatus.ERROR)
+LET_GO = (*ASLEEP, *FAILED)
+DRAIN_SYNC_SECONDS = 10.0
 
 
 def _as_sent(record: Record) -> Record:
@@ -56,6 +60,7 @@ class SessionRegistry:
         store: MessageStore,
         queue: PersistenceQueue,
         provider: SandboxProvider,
+        keeping: Keeping,
         limits: SessionLimits,
         metrics: SessionMetrics,
         *,
@@ -68,6 +73,7 @@ class SessionRegistry:
         self._store = store
         self._queue = queue
         self._provider = provider
+        self._keeping = keeping
         self._limits = limits
         self._metrics = metrics
         self._agent = agent
@@ -163,6 +169,36 @@ class SessionRegistry:
         actor.life.want_agent()
         return actor
 
+    async def branch(self, origin: Session, number: int | None, word: str) -> SessionActor:
+        """A new session of the same user that begins with a generation of `origin`, which stays as it is. Raises what
+        the vault raises."""
+        if self.draining:
+            raise ApiError(503, "draining", "the gateway is shutting down: try again in a few seconds")
+        # The id says where it came from; a long one is cut, so that what is added fits.
+        session_id = f"{origin.id[: MAX_ID - len(word) - 10]}-{word}-{short_id()}"
+        spec = SessionSpec.from_json(origin.spec)
+        generation = await self._keeping.vault.branch(origin.user_id, origin.id, number, session_id)
+        metadata = {**spec.metadata, "origin": generation.note}
+        begun = replace(spec, started=False, pending=[], metadata=metadata)
+        state = SessionState(
+            last_active=self._utcnow(),
+            generation=generation.number,
+            tree=generation.manifest,
+            files=generation.files,
+            synced_at=generation.at,
+            has_workspace=True,
+            clean=True,
+        )
+        session = Session(session_id, origin.user_id, self._utcnow(), begun.to_json(), state.to_json())
+        try:
+            await self._store.create(session)
+        except StoreUnavailable:
+            await self._keeping.vault.forget(origin.user_id, session_id)
+            raise
+        if (env := self._envs.get(origin.id)) is not None:
+            self._envs[session_id] = env
+        return await self._find_created(session_id)
+
     async def attach_or_create(self, session_id: str, user_id: str) -> SessionActor:
         """For HOLDFAST_CREATE_ON_ATTACH: an unknown id becomes the user's own, asleep until somebody speaks."""
         state = SessionState(last_active=self._utcnow())
@@ -201,6 +237,7 @@ class SessionRegistry:
             provider=self._provider,
             agent=self._agent,
             envs=self._envs,
+            keeping=self._keeping,
             limits=self._limits,
             metrics=self._metrics,
             spawn=self._spawn,
@@ -312,6 +349,8 @@ class SessionRegistry:
         return actor.watched or self._store_fails() or self._store.behind(actor.id)
 
     def _tired(self, actor: SessionActor) -> bool:
+        if (view := actor.workspace.view) is not None and view.failing:
+            return False  # what cannot be kept is not stopped
         idle = actor.idle_seconds() > self._limits.sleep_after
         return idle and actor.conversation.state.status in (SessionStatus.RUNNING, SessionStatus.ERROR)
 
@@ -321,10 +360,14 @@ class SessionRegistry:
         state = actor.conversation.state
         failed = state.status is SessionStatus.ERROR
         to, reason = (SessionStatus.ERROR, state.reason) if failed else (SessionStatus.SLEEPING, "idle")
-        await actor.life.stop(to, reason, if_still=lambda: self._tired(actor))
+        try:
+            await actor.rest.stop(to, reason, if_still=lambda: self._tired(actor))
+        except ApiError as error:
+            log.warning("session.stays_awake", session_id=actor.id, cause=error.message)
 
     async def _find_old_sandboxes(self) -> None:
-        """Load what has business of its own: a sandbox that runs, an answer under way, a message that waits."""
+        """Load what has business of its own: a sandbox that runs, an answer under way, a message that waits, files
+        that could not be kept."""
         running = set(await self._provider.running())
         kept = {session.id: session for session in await self._patiently(self._store.sessions)}
         waiting = set(await self._patiently(self._store.waiting))
@@ -334,10 +377,11 @@ class SessionRegistry:
                 log.warning("sandbox.orphan", session_id=session_id)
                 await self._provider.stop(session_id)
                 running = running - {session_id}
+        states = {session_id: SessionState.from_json(session.state) for session_id, session in kept.items()}
         busy = [
             session_id
-            for session_id, session in kept.items()
-            if session_id in running or session_id in waiting or not SessionState.from_json(session.state).ended
+            for session_id, state in states.items()
+            if session_id in running or session_id in waiting or not state.ended or state.sync_error
         ]
         gate = asyncio.Semaphore(REATTACH_AT_ONCE)
 
@@ -348,7 +392,11 @@ class SessionRegistry:
                 except Exception:  # one that cannot be loaded is no reason to keep all others from being served
                     log.exception("session.load_failed", session_id=session_id)
                     return
-                if actor is None or session_id not in running:
+                if actor is None:
+                    return
+                if session_id not in running:
+                    if states[session_id].sync_error:
+                        actor.rest.rescue()
                     return
                 if actor.conversation.state.status is SessionStatus.ERROR:
                     actor.life.recover()
@@ -391,6 +439,22 @@ class SessionRegistry:
         await self._settle(actors)
         for actor in actors:
             actor.close_viewers(CloseCode.COMING_BACK)
+        await self._keep_workspaces(actors)
+        await self._queue.flush(60.0)
+
+    async def _keep_workspaces(self, actors: list[SessionActor]) -> None:
+        """Keep what is not kept yet, for a while: the sandboxes stay, so the next gateway can do it as well."""
+        dirty = [actor for actor in actors if (view := actor.workspace.view) is not None and view.dirty]
+        if not dirty:
+            return
+        flushing = [asyncio.create_task(actor.workspace.flush(), name=f"drain {actor.id}") for actor in dirty]
+        await asyncio.wait(flushing, timeout=DRAIN_SYNC_SECONDS)
+        left = [actor.id for actor, task in zip(dirty, flushing, strict=True) if not task.done() or task.exception()]
+        for task in flushing:
+            task.cancel()
+        if left:
+            log.warning("registry.not_synced", sessions=left[:20], count=len(left))
+        await self._settle(actors)
 
     async def _settle(self, actors: list[SessionActor]) -> None:
         # A queue that has died will never tell anybody anything; otherwise every turn of the loop empties inboxes.
@@ -399,9 +463,16 @@ class SessionRegistry:
 
     def stats(self) -> dict[str, float]:
         windows = [actor.conversation.window for actor in self._actors.values()]
+        views = [view for actor in self._actors.values() if (view := actor.workspace.view) is not None]
+        now = self._utcnow()
         return {
             "sessions_loaded": len(self._actors),
             "viewers": sum(len(actor.audience) for actor in self._actors.values()),
             "pending_records": sum(len(window) for window in windows),
             "pending_bytes": sum(window.queued_bytes for window in windows),
+            "sync_dirty_sessions": sum(view.dirty for view in views),
+            "sync_failed_sessions": sum(view.failing for view in views),
+            "sync_oldest_dirty_seconds": max(
+                (now - (view.last_success or now) for view in views if view.dirty), default=0.0
+            ),
         }

@@ -97,6 +97,16 @@ def choice(*words: str) -> Callable[[str], str]:
     return read
 
 
+def patterns(text: str) -> tuple[str, ...]:
+    """Patterns as in a .gitignore file, separated by commas; `-` alone is none."""
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    if found == ("-",):
+        return ()
+    if len(found) > 100 or any(len(part) > 200 or not part.isprintable() for part in found):
+        raise ValueError("wants at most 100 patterns, separated by commas, each of at most 200 printable characters")
+    return found
+
+
 def command(text: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway import setting_values as values
+from gateway.objects_url import ObjectsUrl, completed, objects_url
 from gateway.setting_values import SecretStr as SecretStr
 from gateway.store_url import StoreUrl as StoreUrl
 from gateway.store_url import store_url
@@ -22,6 +23,8 @@ from gateway.store_url import store_url
 PREFIX = "HOLDFAST_"
 _TEST_PREFIX = "HOLDFAST_TEST_"  # for the test suite alone; the gateway never reads them
 _MIB = 1 << 20
+# What an agent's home has and nobody misses: it is fetched or made again.
+AGENT_CACHES = (".cache/", ".npm/", ".bun/install/cache/", ".cargo/registry/", ".local/share/Trash/", "__pycache__/")
 
 
 class SettingsError(Exception):
@@ -48,7 +51,8 @@ class Settings:
     spool_bytes: int = field(default=1 << 30, metadata=by(values.size(_MIB, 1 << 46)))
     retention_age: float | None = field(default=None, metadata=by(values.duration_from(3600, "1h")))  # None: for ever
     retention_count: int | None = field(default=None, metadata=by(values.whole(100, 10**12)))  # None: all
-    objects: str = field(default="", metadata=by(str))
+    objects: ObjectsUrl = field(default=ObjectsUrl(""), metadata=by(objects_url))  # "": in the data directory
+    objects_unchecked: bool = field(default=False, metadata=by(values.switch))
     redis: str = field(default="", metadata=by(str))
     sandbox: str = field(default="local", metadata=by(str))
     agent: tuple[str, ...] = field(default=(), metadata=by(values.command))  # (): the built-in demo agent
@@ -72,6 +76,11 @@ class Settings:
     sync_debounce: float = field(default=2.0, metadata=by(values.duration))
     sync_max_wait: float = field(default=10.0, metadata=by(values.positive_duration))
     sync_attempts: int = field(default=3, metadata=by(values.whole(1, 100)))
+    sync_max_files: int = field(default=250_000, metadata=by(values.whole(1, 10_000_000)))
+    sync_max_bytes: int = field(default=32 << 30, metadata=by(values.size(_MIB, 1 << 46)))
+    sync_agent_skip: tuple[str, ...] = field(default=AGENT_CACHES, metadata=by(values.patterns))
+    snapshot_keep: int = field(default=10, metadata=by(values.whole(1, 10_000)))
+    snapshot_grace: float = field(default=86_400.0, metadata=by(values.duration_from(60, "1m")))
     sleep_after: float = field(default=600.0, metadata=by(values.positive_duration))
     start_timeout: float = field(default=30.0, metadata=by(values.positive_duration))
     exec_timeout: float = field(default=600.0, metadata=by(values.positive_duration))
@@ -94,8 +103,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.store == StoreUrl(""):
             object.__setattr__(self, "store", StoreUrl(f"sqlite:///{self.data_dir}/holdfast.db"))
-        if not self.objects:
-            object.__setattr__(self, "objects", f"file://{self.data_dir}/objects")
+        if self.objects == ObjectsUrl(""):
+            object.__setattr__(self, "objects", ObjectsUrl("file", self.data_dir / "objects"))
 
     @property
     def spool_path(self) -> Path:
@@ -135,6 +144,11 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
             chosen[known.name] = known.metadata["read"](text)
         except ValueError as exc:
             problems.append(f"{name} {exc}")
+    try:
+        if "objects" in chosen:
+            chosen["objects"] = completed(chosen["objects"], environ)
+    except ValueError as exc:
+        problems.append(f"HOLDFAST_OBJECTS {exc}")
     settings = Settings(**chosen)
     problems += _contradictions(settings)
     if problems:
@@ -166,11 +180,6 @@ def _contradictions(settings: Settings) -> list[str]:
 def _not_built(settings: Settings) -> list[str]:
     """Each line names the scheme only: the rest of an address may carry a password."""
     problems = []
-    scheme = settings.objects.partition(":")[0]
-    if scheme == "s3":
-        problems.append("HOLDFAST_OBJECTS: s3:// is not built yet; use file://path")
-    elif scheme != "file":
-        problems.append("HOLDFAST_OBJECTS wants file://path")
     if settings.redis:
         problems.append("HOLDFAST_REDIS: running on many nodes is not built yet; unset it")
     if settings.sandbox in ("docker", "cloudflare"):

@@ -323,6 +323,9 @@ class BridgeLink(asyncio.Protocol):
             case wire.Problem(reason):
                 self._count_aside()
                 self._events.on_problem(reason)
+            case wire.Changed():
+                self._count_aside()
+                self._events.on_changed()
             case wire.Pong(n):
                 if n != self._ping or not self._asked:
                     raise wire.WireError("a pong that nobody asked for")

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from sandbox.tree.ports import Tree
+if TYPE_CHECKING:  # a bridge starts without what trees are made of
+    from sandbox.tree.ports import SandboxTree
 
 
 class SandboxFailed(Exception):
@@ -27,6 +28,7 @@ class SandboxSpec:
     repo_url: str | None = None
     repo_branch: str | None = None
     hold: bool = False  # the agent may not start before `Tree.release`
+    empty: bool = False  # begin with empty roots; what was there stays beside them
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +45,14 @@ class Hello:
 
     `taker` names the memory in which the bridge notes what it took; a new name means that the old notes are gone.
     `taken` is the highest seq in it. `epoch` is the newest agent process, None before the first; `alive` is whether
-    it runs.
+    it runs. `held`: it may not start before `Tree.release`.
     """
 
     taker: str
     taken: int
     epoch: str | None
     alive: bool
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,11 @@ class LinkEvents(Protocol):
         """Something the user should read: the agent could not be started, a line was too long."""
         ...
 
+    def on_changed(self) -> None:
+        """Something in the two roots may have changed: a hint, at most about one a second. Without it nothing is
+        known either way."""
+        ...
+
     def on_lost(self, reason: str) -> None: ...
 
 
@@ -99,7 +107,7 @@ class Link(Protocol):
 
     def start(self, line: bytes | None) -> None:
         """Run the agent if it does not run; `line` (the kept `start` frame) is the first it reads. Answered by
-        on_epoch.
+        on_epoch; while the agent is held, by on_problem.
         """
         ...
 
@@ -152,7 +160,8 @@ class SandboxProvider(Protocol):
 
     async def start(self, spec: SandboxSpec) -> None:
         """Run the sandbox until its bridge answers. If one runs for this session, it is that one's end first: a new
-        start is a new incarnation. Clones `repo_url` into an empty workspace. Raises SandboxFailed."""
+        start is a new incarnation. Clones `repo_url` into an empty workspace. The roots are as the last stop, or a
+        killed sandbox, left them, unless `empty`. Raises SandboxFailed."""
         ...
 
     async def connect(self, session_id: str, events: LinkEvents, after: Position | None) -> Link:
@@ -172,9 +181,7 @@ class SandboxProvider(Protocol):
         """Stop, and remove everything it kept."""
         ...
 
-    async def has_workspace(self, session_id: str) -> bool: ...
-
-    def tree(self, session_id: str) -> Tree:
+    def tree(self, session_id: str) -> "SandboxTree":
         """The two roots of a running sandbox. Looks nothing up: if none runs, its methods raise TreeFailed."""
         ...
 

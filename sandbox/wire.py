@@ -97,8 +97,13 @@ class Pong:
     n: int
 
 
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Something in the kept roots may have changed. A hint: coalesced, and none may come."""
+
+
 Down = Attach | Start | Inject | Interrupt | Stop | Seen | Ready | Ping
-Up = Hello | Epoch | AgentExit | Taken | Problem | Pong
+Up = Hello | Epoch | AgentExit | Taken | Problem | Pong | Changed
 
 
 def encode(message: Down | Up) -> bytes:
@@ -128,6 +133,7 @@ def encode(message: Down | Up) -> bytes:
                 "taken": message.taken,
                 "epoch": message.epoch,
                 "alive": message.alive,
+                "held": message.held,
             }
         case Epoch(epoch, base):
             fields = {"type": "epoch", "epoch": epoch, "base": base}
@@ -139,18 +145,20 @@ def encode(message: Down | Up) -> bytes:
                 "taken": message.taken,
                 "code": message.code,
                 "signal": message.signal,
-                "reason": _clip(message.reason),
+                "reason": clip(message.reason),
             }
         case Taken(seq):
             fields = {"type": "taken", "seq": seq}
         case Problem(reason):
-            fields = {"type": "problem", "reason": _clip(reason)}
+            fields = {"type": "problem", "reason": clip(reason)}
+        case Changed():
+            fields = {"type": "changed"}
         case _:  # Pong
             fields = {"type": "pong", "n": message.n}
     return orjson.dumps(fields)
 
 
-def _clip(reason: str) -> str:
+def clip(reason: str) -> str:
     """One line that fits, whatever is in it."""
     clean = reason.encode(errors="replace").decode()  # a lone surrogate (an odd file name) cannot be sent
     return _CONTROL_CHARACTERS.sub(" ", clean)[:MAX_REASON]
@@ -169,6 +177,7 @@ def decode_up(text: bytes | str) -> Up:
                 taken=_number(fields, "taken"),
                 epoch=None if epoch is None else _epoch(fields, "epoch"),
                 alive=_flag(fields, "alive") and epoch is not None,
+                held=_flag(fields, "held"),
             )
         case "epoch":
             return Epoch(_epoch(fields, "epoch"), _number(fields, "base"))
@@ -187,6 +196,8 @@ def decode_up(text: bytes | str) -> Up:
             return Problem(_reason(fields))
         case "pong":
             return Pong(_number(fields, "n"))
+        case "changed":
+            return Changed()
     raise WireError("unknown control message")
 
 
@@ -267,7 +278,7 @@ def _reason(fields: dict[str, Any]) -> str:
     value = fields.get("reason")
     if not isinstance(value, str) or len(value) > MAX_REASON:
         raise WireError("bad reason")
-    return _clip(value)
+    return clip(value)
 
 
 def join_lines(lines: Sequence[bytes]) -> bytes:

@@ -68,7 +68,7 @@ class GatewayApi:
         """Events after `after` as they come, by name: `message` is a record. Until the gateway ends the stream."""
         event = "message"
         try:
-            async with self._streaming(path, follow=1, after=after) as answer:
+            async with self._streaming("GET", path, follow=1, after=after) as answer:
                 async for line in lines_of(answer):
                     if line.startswith(b"event: "):
                         event = line.removeprefix(b"event: ").decode()
@@ -81,24 +81,39 @@ class GatewayApi:
 
     async def export(self, path: str, **params: str) -> AsyncIterator[bytes]:
         """Lines of JSON, each a record. Raises CommandFailed if it turns out that they are not all."""
+        async with self._whole("GET", path, "the export", **params) as answer:
+            async for line in _good_lines(answer):
+                yield line
+
+    async def download(self, path: str) -> AsyncIterator[bytes]:
+        """What is there, as it comes. Raises CommandFailed if it turns out that this was not all."""
+        async with self._whole("GET", path, "it") as answer:
+            async for piece in answer.aiter_bytes():
+                yield piece
+
+    async def narrate(self, path: str, **params: str) -> AsyncIterator[dict[str, Any]]:
+        """Have work done: objects that tell how far it is, the last of them with its `result`."""
+        async with self._whole("POST", path, "it", **params) as answer:
+            async for line in _good_lines(answer):
+                yield json.loads(line)
+
+    @asynccontextmanager
+    async def _whole(self, method: str, path: str, what: str, **params: str) -> AsyncIterator[httpx.Response]:
         begun = False
         try:
-            async with self._streaming(path, **params) as answer:
+            async with self._streaming(method, path, **params) as answer:
                 begun = True
-                async for line in lines_of(answer):
-                    if line.startswith(b'{"error":'):
-                        raise CommandFailed(f"the gateway says: {visible_line(str(json.loads(line)['error']))}")
-                    yield line
+                yield answer
         except httpx.TransportError as error:
             if begun:
-                told = f"the export ended early ({type(error).__name__}) and is not complete: begin again"
+                told = f"{what} ended early ({type(error).__name__}) and is not complete: begin again"
                 raise CommandFailed(told) from error
             raise self._unreachable(error) from error
 
     @asynccontextmanager
-    async def _streaming(self, path: str, **params: str | int) -> AsyncIterator[httpx.Response]:
+    async def _streaming(self, method: str, path: str, **params: str | int) -> AsyncIterator[httpx.Response]:
         async with self._client.stream(
-            "GET", path, params=params, headers=self._credentials(), timeout=httpx.Timeout(30, read=60)
+            method, path, params=params, headers=self._credentials(), timeout=httpx.Timeout(30, read=60)
         ) as answer:
             if answer.status_code >= 400:
                 await answer.aread()
@@ -132,6 +147,14 @@ async def lines_of(answer: httpx.Response) -> AsyncIterator[bytes]:
             yield line
     if rest:
         yield rest
+
+
+async def _good_lines(answer: httpx.Response) -> AsyncIterator[bytes]:
+    """Raises CommandFailed at a line that says that there will be no end."""
+    async for line in lines_of(answer):
+        if line.startswith(b'{"error":'):
+            raise CommandFailed(f"the gateway says: {visible_line(str(json.loads(line)['error']))}")
+        yield line
 
 
 def _refused(answer: httpx.Response) -> CommandFailed:

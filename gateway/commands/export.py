@@ -25,7 +25,7 @@ async def export(
     params = {} if user is None else {"userId": user}
     progress = Progress()
     async with GatewayApi(find_gateway(settings, url), lambda: {"X-Service-Token": token}) as api:
-        with _target(output) as file:
+        with target_file(output) as file:
             async for line in api.export(path, **params):
                 file.write(line + b"\n")
                 progress.add(len(line) + 1)
@@ -62,7 +62,7 @@ class Progress:
 
 
 @contextmanager
-def _target(output: str | None) -> Iterator[BinaryIO]:
+def target_file(output: str | None) -> Iterator[BinaryIO]:
     """Where to write: FILE.part, which becomes FILE once everything is in it and on the disk."""
     if output is None:
         yield sys.stdout.buffer

@@ -13,10 +13,11 @@ from starlette.routing import BaseRoute, Route
 
 from gateway.auth.identity import Accept
 from gateway.auth.policy import POLICY
-from gateway.http.openapi_schemas import FLAG, INTEGER, SCHEMAS, SESSION_ID, Schema, ref, text
+from gateway.http.openapi_schemas import FLAG, INTEGER, SCHEMAS, SESSION_ID, Schema, ref, text, words
 
 JSON = "application/json"
 TEXT = "text/plain"
+NDJSON = "application/x-ndjson"
 
 SECURITY: dict[Accept, tuple[str, Schema]] = {
     Accept.USER: ("user", {"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "a user's JWT"}),
@@ -31,9 +32,12 @@ REFUSALS = {
     404: "there is no such thing, or it is somebody else's",
     409: "not in the state that it is in",
     413: "the body is too large",
+    416: "the file has no such range",
     422: "the store will never take this record",
     429: "too much at once: try again later",
-    503: "the store does not answer, or the gateway restarts: try again",
+    500: "what is stored is damaged; the words say what",
+    502: "the sandbox or the object store did not do it",
+    503: "a store does not answer, or the gateway restarts: try again",
 }
 
 
@@ -75,11 +79,17 @@ FOLLOW = (
     asked("Last-Event-ID", INTEGER, "with `follow`: the last id that was seen; counts instead of `after`", "header"),
 )
 EVENTS = "each event is a Record, its id the record's seq; `event: trimmed` with `{firstSeq}`: what was before is gone"
+NARRATED = "lines of JSON: progress now and then, at least each 10 s, and a result at last"
+GENERATION = text("its number, or `newest`", pattern="^(newest|[1-9][0-9]{0,15})$")
 LINES = "a record per line (ExportLine); if the last line is an Error, the export is not complete"
 
 ONE = "/api/sandboxes/{id}"
 CONVERSATION = "/internal/sessions/{id}/messages"
 LETTER = "/internal/dead-letters/{number}"
+SNAPSHOT = f"{ONE}/snapshots/{{generation}}"
+
+
+STORED = (500, 502, 503)  # what reading snapshots may come to
 
 
 def _session(name: str, summary: str, body: str | None = "Nothing", *refusals: int) -> Operation:
@@ -110,8 +120,57 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", f"{ONE}/resume"): _session("resume", "Out of paused, needs_env or error", "Resume"),
     ("POST", f"{ONE}/sleep"): _session("sleep", "Stop it until the next message"),
     ("POST", f"{ONE}/wake"): _session("wake", "Start its sandbox"),
-    ("POST", f"{ONE}/sync"): _session("sync", "Keep its workspace"),
+    ("POST", f"{ONE}/sync"): Operation(
+        "sync", "Keep its workspace, as it is now", {200: ref("Session")},
+        (asked("wait", {**FLAG, "default": "1"}, "0: do not wait until it is kept"),), "Nothing", (400, 404, 409, 503),
+    ),
     ("POST", f"{ONE}/abort"): _session("abort", "Stop the running turn"),
+    ("GET", f"{ONE}/snapshots"): Operation(
+        "listSnapshots", "The generations that are kept, the newest first", {200: ref("Snapshots")},
+        refusals=(400, 404, *STORED),
+    ),
+    ("POST", f"{ONE}/snapshots/verify"): Operation(
+        "verifySnapshots", "Read all that they name, and compare it with its hashes", body="Nothing",
+        refusals=(400, 404, 429, *STORED), media={NDJSON: text(f"{NARRATED} (VerifyLine)")},
+    ),
+    ("GET", SNAPSHOT): Operation(
+        "getSnapshot", "One, with what in it is not as it should be", {200: ref("SnapshotShown")},
+        refusals=(400, 404, *STORED),
+    ),
+    ("GET", f"{SNAPSHOT}/diff"): Operation(
+        "diffSnapshots", "What changed from this one to another", {200: ref("SnapshotDiff")},
+        (asked("to", {**GENERATION, "default": "newest"}),), refusals=(400, 404, *STORED),
+    ),
+    ("GET", f"{SNAPSHOT}/export"): Operation(
+        "exportSnapshot", "Its tree as a tar", refusals=(400, 404, *STORED),
+        media={"application/x-tar": text("`workspace/` and `agent/`", contentMediaType="application/x-tar")},
+    ),
+    ("POST", f"{SNAPSHOT}/branch"): Operation(
+        "branch", "A new session that begins with its tree", {201: ref("Session")}, body="Nothing",
+        refusals=(400, 404, 409, *STORED),
+    ),
+    ("POST", f"{SNAPSHOT}/restore"): Operation(
+        "restore", "Its tree in a new session; or in place, in this one", {200: ref("Session"), 201: ref("Session")},
+        body="Restore", refusals=(400, 404, 409, *STORED),
+    ),
+    ("POST", f"{SNAPSHOT}/release"): Operation(
+        "release", "Let a pinned one go when its turn comes", {200: ref("Released")}, body="Nothing",
+        refusals=(400, 404, 409, *STORED),
+    ),
+    ("POST", "/internal/snapshots/gc"): Operation(
+        "collectSnapshots", "Remove what nobody names any more", query=(asked("dryRun", FLAG, "1: only look"),),
+        body="Nothing", refusals=(400, *STORED), media={NDJSON: text(f"{NARRATED} (CollectLine)")},
+    ),
+    ("GET", "/files/{id}/{path:path}"): Operation(
+        "readFile", "A directory's entries, or a file's bytes", {200: ref("Directory")},
+        (
+            asked("root", {**words("workspace", "agent"), "default": "workspace"}),
+            asked("source", {**words("auto", "live", "synced"), "default": "auto"}, "live: what its sandbox has now"),
+            number("generation", 1, SEQ, "of what is synced; the newest unless it is given"),
+            asked("Range", text(), "one range of bytes", "header"),
+        ),
+        refusals=(400, 404, 409, 416, *STORED), media={"application/octet-stream": text(format="binary")},
+    ),
     ("GET", "/api/sessions/{id}/messages"): Operation(
         "readOwnMessages", "The stored conversation, for its owner", {200: ref("Page")}, PAGE, refusals=(400, 404, 503),
     ),
@@ -130,11 +189,11 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ),
     ("GET", "/internal/sessions/{id}/export"): Operation(
         "exportSession", "All that is stored of a session", refusals=(400, 404, 503),
-        media={"application/x-ndjson": text(LINES)},
+        media={NDJSON: text(LINES)},
     ),
     ("GET", "/internal/export"): Operation(
         "exportAll", "All that is stored, session after session", query=(USER,), refusals=(400, 503),
-        media={"application/x-ndjson": text(LINES)},
+        media={NDJSON: text(LINES)},
     ),
     ("GET", "/internal/dead-letters"): Operation(
         "listDeadLetters", "Records that the store would not take", {200: ref("DeadLetters")},
@@ -170,7 +229,8 @@ def document(version: str) -> dict[str, Any]:
     """The whole of it, as OpenAPI 3.1."""
     paths: dict[str, dict[str, Any]] = {}
     for (method, path), operation in OPERATIONS.items():
-        paths.setdefault(path, {})[method.lower()] = _operation(method, path, operation)
+        written = path.replace(":path}", "}")  # the slashes in it are the route's business
+        paths.setdefault(written, {})[method.lower()] = _operation(method, path, operation)
     sockets = {
         path: {"description": told, "security": _security(POLICY["WS", path].accept)}
         for path, told in WEBSOCKETS.items()
@@ -217,7 +277,12 @@ def _answer(description: str, media: dict[str, Schema]) -> dict[str, Any]:
 
 
 def _in_path(path: str) -> list[Schema]:
-    known = {"{id}": ("id", SESSION_ID), "{number}": ("number", INTEGER)}
+    known = {
+        "{id}": ("id", SESSION_ID),
+        "{number}": ("number", INTEGER),
+        "{generation}": ("generation", GENERATION),
+        "{path:path}": ("path", text("components percent-encoded, with `/` between them")),
+    }
     return [asked(name, schema, where="path") for mark, (name, schema) in known.items() if mark in path]
 
 

@@ -43,8 +43,10 @@ FLAG = words("0", "1", "true", "false")
 ANYTHING: Schema = {}
 OBJECT: Schema = {"type": "object"}
 TIME = text(format="date-time")
+BASE64 = text("given where the name is not UTF-8", contentEncoding="base64")
 SESSION_ID = text(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$")
 SESSION_STATUS = words(*SessionStatus)
+SYNC_STATE = words("unrestored", "idle", "pending", "syncing", "flushing", "failed")
 SANDBOX_STATUS = words("connecting", "connected", "disconnected", "sleeping")
 
 RECORD = {
@@ -74,6 +76,17 @@ LETTER = {
     "buriedAt": maybe(TIME),
 }
 
+SNAPSHOT = {
+    "generation": {"type": "integer", "minimum": 1},
+    "at": TIME,
+    "files": {**INTEGER, "description": "regular files and symlinks"},
+    "bytes": INTEGER,
+    "pinned": maybe(text("why it stays until it is released")),
+    "note": maybe(text("where it came from, if not from a sync")),
+    "manifest": text(pattern="^[0-9a-f]{64}$"),
+}
+PATH_ENTRY = {"path": text("with its root"), "type": words("file", "directory", "symlink"), "size": INTEGER}
+
 SCHEMAS: dict[str, Schema] = {
     "Error": made_of(
         {"error": text("for people"), "code": text("for programs")},
@@ -91,8 +104,15 @@ SCHEMAS: dict[str, Schema] = {
         "viewers": INTEGER, "pending": INTEGER, "lastSeq": INTEGER, "createdAt": TIME, "lastActiveAt": TIME,
         "hasWorkspace": BOOLEAN, "title": maybe(text()), "metadata": OBJECT, "network": words(*NETWORKS),
         "agent": maybe(array(text())), "repoUrl": maybe(text()), "repoBranch": maybe(text()),
-        "sync": made_of({"state": text()}),
+        "sync": ref("Sync"),
     }),
+    "Sync": made_of(
+        {"state": SYNC_STATE, "generation": {**INTEGER, "description": "the newest one that is kept; 0 for none"},
+         "lastSuccess": maybe(TIME), "lastError": maybe(text()),
+         "dirty": {**BOOLEAN, "description": "something may not be kept yet"},
+         "degraded": maybe(text("why the workspace is an older one than it should be"))},
+        {"attempt": INTEGER, "restore": {**OBJECT, "description": "how far a restore has come"}},
+    ),
     "Sessions": made_of({"sandboxes": array(ref("Session"))}),
     "Listed": made_of({
         "id": SESSION_ID, "userId": text(), "status": SESSION_STATUS, "sandboxStatus": SANDBOX_STATUS,
@@ -107,7 +127,10 @@ SCHEMAS: dict[str, Schema] = {
         "network": maybe(words(*NETWORKS)), "repoUrl": maybe(text(maxLength=2048)),
         "repoBranch": maybe(text(maxLength=255)), "title": maybe(text(maxLength=256)), "metadata": maybe(OBJECT),
     }),
-    "Resume": made_of({}, {"envVars": {"type": "object", "additionalProperties": {"type": "string"}}}),
+    "Resume": made_of({}, {
+        "envVars": {"type": "object", "additionalProperties": {"type": "string"}},
+        "empty": {"type": "boolean", "default": False, "description": "begin anew where nothing can be restored"},
+    }),
     "Nothing": {"type": "object", "maxProperties": 0},
     "Record": made_of(RECORD),
     "Page": made_of(
@@ -139,4 +162,58 @@ SCHEMAS: dict[str, Schema] = {
         {"seq": INTEGER, "first": INTEGER, "reason": text()},
     ),
     "Dropped": made_of({"number": INTEGER, "dropped": TRUE}),
+    "Directory": made_of({
+        "path": text("relative to its root"), "root": words("workspace", "agent"), "source": words("live", "synced"),
+        "generation": maybe(INTEGER), "entries": array(ref("FileEntry")), "truncated": BOOLEAN,
+    }, {"pathBase64": BASE64}),
+    "FileEntry": made_of(
+        {"name": text(), "type": words("file", "directory", "symlink", "other"), "size": INTEGER,
+         "mode": text("octal", pattern="^[0-7]{4}$"), "mtime": maybe(TIME)},
+        {"nameBase64": BASE64, "target": text("of a symlink, as it is"), "targetBase64": BASE64,
+         "unsettled": {**TRUE, "description": "it changed while it was read, each time it was tried"}},
+    ),
+    "Snapshot": made_of(SNAPSHOT),
+    "Snapshots": made_of({
+        "snapshots": array(ref("Snapshot")), "newest": maybe(INTEGER),
+        "origin": maybe(text("of a branch: `<session id>@<generation>`")),
+    }),
+    "SnapshotShown": made_of({
+        **SNAPSHOT,
+        "counts": made_of({
+            "files": INTEGER, "directories": INTEGER, "symlinks": INTEGER, "skipped": INTEGER, "unsettled": INTEGER,
+        }),
+        "skipped": array(made_of({"path": text()}, {"pathBase64": BASE64}, "a socket, FIFO or device: not kept")),
+        "unsettled": array(ref("PathEntry")),
+    }),
+    "PathEntry": made_of(PATH_ENTRY, {"pathBase64": BASE64}),
+    "SnapshotDiff": made_of({
+        "from": INTEGER, "to": INTEGER, "added": array(ref("PathEntry")),
+        "changed": array(made_of(
+            {**PATH_ENTRY, "content": {**BOOLEAN, "description": "false: only its mode or time"}},
+            {"pathBase64": BASE64},
+        )),
+        "removed": array(ref("PathEntry")),
+        "counts": made_of({"added": INTEGER, "changed": INTEGER, "removed": INTEGER}), "truncated": BOOLEAN,
+    }),
+    "Restore": made_of({}, {
+        "inPlace": {"type": "boolean", "default": False, "description": "this session, which must be paused"},
+    }),
+    "Released": made_of({"generation": INTEGER, "wasPinned": BOOLEAN, "kept": BOOLEAN}),
+    "VerifyLine": {"anyOf": [
+        made_of({"progress": made_of({}, {"done": INTEGER, "of": INTEGER, "what": text()})}),
+        made_of({"result": made_of({
+            "whole": BOOLEAN,
+            "generations": array(made_of({"generation": INTEGER, "at": TIME, "problems": array(text())})),
+        })}),
+        ref("Error"),
+    ]},
+    "CollectLine": {"anyOf": [
+        made_of({"progress": made_of({}, {"removed": INTEGER})}),
+        made_of({"result": made_of({
+            "sessions": INTEGER, "generations": INTEGER, "packs": INTEGER, "packBytes": INTEGER, "marked": INTEGER,
+            "removed": INTEGER, "removedBytes": INTEGER, "problem": maybe(text("why nothing was removed")),
+            "dryRun": BOOLEAN,
+        })}),
+        ref("Error"),
+    ]},
 }  # fmt: skip

@@ -15,10 +15,16 @@ from starlette.types import Receive, Scope, Send
 from gateway.errors import ApiError
 from gateway.strict_json import BadJson, load_object
 from persistence.errors import StoreUnavailable
+from sandbox.tree.ports import TreeFailed
+from sync.errors import Damaged, NoSuchSnapshot
+from sync.ports import Conflict, ObjectsRefused, ObjectsUnavailable
 
 BODY_BYTES = 1 << 20
 WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
 UNCACHED = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+SNAPSHOTS_FAIL = (NoSuchSnapshot, Conflict, Damaged, ObjectsUnavailable, ObjectsRefused, TreeFailed)
+# What may go wrong in the middle of a long answer: whatever it is read from goes away, or is not what it was.
+CUT_SHORT = (StoreUnavailable, *SNAPSHOTS_FAIL)
 
 log = structlog.get_logger()
 Default = TypeVar("Default", int, None)
@@ -30,8 +36,8 @@ def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = No
 
 
 class Stream(StreamingResponse):
-    """A long answer. If the store goes away in the middle, it ends without its end: the connection is closed, so that
-    half an answer never passes for a whole one. Whoever asks for the head alone causes no reading."""
+    """A long answer. If what it is read from goes away in the middle, it ends without its end: the connection is
+    closed, so that half an answer never passes for a whole one. Whoever asks for the head alone causes no reading."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "HEAD":
@@ -43,7 +49,7 @@ class Stream(StreamingResponse):
     async def stream_response(self, send: Send) -> None:
         try:
             await super().stream_response(send)
-        except StoreUnavailable as error:
+        except CUT_SHORT as error:
             log.warning("http.cut_short", cause=repr(error))
         finally:
             if isinstance(self.body_iterator, AsyncGenerator):  # what it holds is let go now, not some time later
@@ -112,8 +118,8 @@ def query_user(request: Request) -> str | None:
     return given[0]
 
 
-def query_flag(request: Request, name: str) -> bool:
-    given = request.query_params.get(name, "0")
+def query_flag(request: Request, name: str, *, default: bool = False) -> bool:
+    given = request.query_params.get(name, "1" if default else "0")
     if given not in ("0", "1", "true", "false"):
         raise ApiError(400, "bad_parameter", f"{name} must be 0 or 1")
     return given in ("1", "true")
@@ -138,6 +144,31 @@ async def _on_store_away(_: Request, error: Exception) -> Response:
     return answer(told, 503, {"Retry-After": "2"})
 
 
+async def _on_snapshots(request: Request, error: Exception) -> Response:
+    status, code, message = snapshot_refusal(error, operator=request.state.principal.kind != "user")
+    if status >= 500:
+        log.warning("http.snapshots_failed", code=code, cause=repr(error))
+    return refusal(status, code, message, {"Retry-After": "5"} if status == 503 else None)
+
+
+def snapshot_refusal(error: Exception, *, operator: bool) -> tuple[int, str, str]:
+    """Status, code and words for each of SNAPSHOTS_FAIL. What the object store said is for operators."""
+    match error:
+        case NoSuchSnapshot():
+            return 404, "no_snapshot", str(error)
+        case Conflict():
+            return 409, "conflict", "somebody else changed these snapshots at the same time: try again"
+        case Damaged():
+            return 500, "damaged", f"a snapshot is damaged: {error}"
+        case ObjectsUnavailable():
+            told = f" ({error})" if operator else ""
+            return 503, "objects_unavailable", f"the object store does not answer; try again{told}"
+        case ObjectsRefused():
+            told = str(error) if operator else "the gateway's log says why"
+            return 502, "objects_refused", f"the object store refuses: {told}"
+    return 502, "sandbox_failed", f"the sandbox did not do it: {error}"
+
+
 async def _on_client_gone(_: Request, __: Exception) -> Response:
     return refusal(400, "disconnected", "the request ended before its body did")
 
@@ -151,6 +182,7 @@ EXCEPTION_HANDLERS: dict[Any, Callable[[Request, Exception], Awaitable[Response]
     ApiError: _on_api_error,
     HTTPException: _on_http_exception,
     StoreUnavailable: _on_store_away,
+    **dict.fromkeys(SNAPSHOTS_FAIL, _on_snapshots),
     ClientDisconnect: _on_client_gone,
     Exception: _on_crash,
 }

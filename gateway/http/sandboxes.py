@@ -78,13 +78,17 @@ class SandboxRoutes:
         actor = await owned(request, self._registry)
         body = await read_object(request, known=RESUME_MEMBERS)
         env = read_env(body) if body.get("envVars") is not None else None
-        return answer(await actor.resume(env))
+        empty = body.get("empty", False)
+        if not isinstance(empty, bool):
+            raise ApiError(400, "bad_member", "empty must be true or false")
+        return answer(await actor.resume(env, empty=empty))
 
     async def sync(self, request: Request) -> Response:
-        """The kept directories stand in for snapshots: what the program wrote is where it will be found again."""
+        """Answers when everything written before it was asked is kept; with `wait=0` at once."""
+        wait = query_flag(request, "wait", default=True)
         actor = await owned(request, self._registry)
         await read_object(request, known=frozenset())
-        return answer({**actor.describe(), "sync": {"state": "idle"}})
+        return answer(await actor.sync(wait=wait))
 
     async def delete(self, request: Request) -> Response:
         """Ends the session and its workspace; the conversation stays, archived, unless `purge=1`."""

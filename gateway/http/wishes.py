@@ -16,7 +16,7 @@ from gateway.session.state import Wish
 from gateway.wire import RESERVED_CIDS, is_content
 
 CREATE_MEMBERS = frozenset({"userId", "envVars", "agent", "network", "repoUrl", "repoBranch", "title", "metadata"})
-RESUME_MEMBERS = frozenset({"envVars"})
+RESUME_MEMBERS = frozenset({"envVars", "empty"})
 POST_MEMBERS = frozenset({"role", "type", "content", "metadata", "cid", "deliver"})
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")

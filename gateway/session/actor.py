@@ -33,13 +33,16 @@ from gateway.session.life import Life
 from gateway.session.output import AgentOutput
 from gateway.session.ports import SessionLimits, SessionMetrics
 from gateway.session.replies import acknowledge, refusal, session_failed
+from gateway.session.rest import Rest
 from gateway.session.stages import Accepted, Refused, Stage
 from gateway.session.state import SessionStatus, Wish, spec_members
+from gateway.session.workspace import Keeping, NotRestored, Workspace
 from gateway.sockets.viewers import Viewer
 from persistence.ports import MessageStore
 from persistence.queue import PersistenceQueue
 from persistence.record import Loaded, Record
-from sandbox.ports import Position, SandboxProvider
+from sandbox.ports import Position, SandboxFailed, SandboxProvider
+from sync.errors import SyncFailed, SyncRefused
 
 log = structlog.get_logger()
 
@@ -60,6 +63,7 @@ class SessionActor:
         provider: SandboxProvider,
         agent: tuple[str, ...],
         envs: dict[str, Mapping[str, str]],
+        keeping: Keeping,
         limits: SessionLimits,
         metrics: SessionMetrics,
         spawn: Callable[["SessionActor", Coroutine[Any, Any, None], str], None],
@@ -91,7 +95,11 @@ class SessionActor:
         self.incoming = Incoming(self, self.conversation)
         self.output = AgentOutput(self, self.conversation, loaded.checkpoint)
         self._envs = envs
-        self.life = Life(self, self.conversation, self.output, provider, agent, lambda: envs.get(self.id))
+        self.workspace = Workspace(self, self.conversation, self.user_id, provider, keeping)
+        self.life = Life(
+            self, self.conversation, self.output, self.workspace, provider, agent, lambda: envs.get(self.id)
+        )
+        self.rest = Rest(self, self.life, self.workspace, provider)
 
     # -- the inbox ----------------------------------------------------------------------------------------------------
 
@@ -167,6 +175,9 @@ class SessionActor:
     def agent_ready(self) -> None:
         self.life.agent_ready()
 
+    def answer_finished(self) -> None:
+        self.workspace.request()
+
     # -- viewers ------------------------------------------------------------------------------------------------------
 
     def attach(self, viewer: Viewer, asked: Position | None) -> None:
@@ -184,6 +195,8 @@ class SessionActor:
     def detach(self, viewer: Viewer) -> None:
         self._joining.pop(viewer, None)
         self.audience.leave(viewer)
+        if not self.watched:  # whoever it was may be gone for good
+            self.workspace.force()
 
     def close_viewers(self, code: CloseCode) -> None:
         self.audience.close_all(code)
@@ -305,7 +318,8 @@ class SessionActor:
 
     def describe(self) -> dict[str, Any]:
         talk = self.conversation
-        live = Live(self.life.connection, len(self.audience), len(talk.window), talk.last_active)
+        sync = self.workspace.describe()
+        live = Live(self.life.connection, len(self.audience), len(talk.window), talk.last_active, sync)
         place = Place(self._provider.name, self._provider.level)
         state = replace(talk.state, status=self.life.status)
         return describe(self.id, self.user_id, self.created_at, talk.last_durable, talk.spec, state, place, live)
@@ -328,13 +342,13 @@ class SessionActor:
         self.conversation.touch()
         if self.conversation.state.status is SessionStatus.PAUSED:
             raise ApiError(409, "paused", "the session is paused: its sandbox does not run")
-        await self.life.stop(SessionStatus.SLEEPING)
+        await self.rest.stop(SessionStatus.SLEEPING)
         return self.describe()
 
     async def pause(self) -> dict[str, Any]:
         self._refuse_archived()
         self.conversation.touch()
-        await self.life.stop(SessionStatus.PAUSED)
+        await self.rest.stop(SessionStatus.PAUSED)
         return self.describe()
 
     def give_env(self, env: Mapping[str, str]) -> None:
@@ -345,12 +359,39 @@ class SessionActor:
         if self.conversation.spec.has_env != bool(env):
             self.conversation.save_spec(has_env=bool(env))
 
-    async def resume(self, env: Mapping[str, str] | None) -> dict[str, Any]:
+    async def resume(self, env: Mapping[str, str] | None, *, empty: bool = False) -> dict[str, Any]:
         self._refuse_archived()
         self.conversation.touch()
         if env is not None:
             self.give_env(env)
-        await self.life.resume()
+        await self.life.resume(empty=empty)
+        return self.describe()
+
+    async def sync(self, *, wait: bool) -> dict[str, Any]:
+        """Keep the workspace as it is now. With `wait`, the answer comes when that is done."""
+        self._refuse_archived()
+        self.conversation.touch()
+        if self.conversation.state.status is SessionStatus.UNRESTORED:
+            raise ApiError(409, "unrestored", "the workspace is not restored: nothing of it may be synced; wake it")
+        if not wait:
+            self.workspace.force()
+            return self.describe()
+        try:
+            await self.rest.keep()
+        except SyncRefused as error:
+            raise ApiError(409, "not_synced", str(error)) from error
+        except (SyncFailed, NotRestored, SandboxFailed) as error:
+            raise ApiError(503, "sync_failed", f"the workspace is not kept: {error}") from error
+        return self.describe()
+
+    async def put_back(self, number: int) -> dict[str, Any]:
+        """Make an earlier generation the workspace that the next resume finds. What is there now is kept first."""
+        self._refuse_archived()
+        self.conversation.touch()
+        if self.conversation.state.status is not SessionStatus.PAUSED:
+            raise ApiError(409, "not_paused", "a workspace is replaced in place only while its session is paused")
+        await self.sync(wait=True)
+        await self.rest.put_back(number)
         return self.describe()
 
     async def abort(self) -> dict[str, Any]:
@@ -364,7 +405,7 @@ class SessionActor:
         self.conversation.touch()
         state = self.conversation.state
         if state.status is not SessionStatus.ARCHIVED or state.has_workspace:  # the last DELETE may have failed halfway
-            await self.life.destroy()
+            await self.rest.destroy()
         REDACTOR.remove(*self._envs.pop(self.id, {}).values())
         self.close_viewers(CloseCode.FINISHED)
         described = self.describe()

@@ -100,6 +100,10 @@ class Conversation:
         """Change the state and keep it."""
         self.put(Write(self.id, state=self.next_state(**changes)))
 
+    def save_and_then(self, then: Callable[[], Any], **changes: Any) -> None:
+        """Change the state, keep it, and call `then` once that is durable."""
+        self.put(Write(self.id, state=self.next_state(**changes)), then)
+
     def save_spec(self, **changes: Any) -> None:
         self.spec = replace(self.spec, **changes)
         self.put(Write(self.id, spec=self.spec.to_json()))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.session.state import SessionSpec, SessionState
+from gateway.session.state import SessionSpec, SessionState, SessionStatus
 from persistence.reading import iso
 
 
@@ -15,6 +15,7 @@ class Live:
     viewers: int
     pending: int
     last_active: float
+    sync: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ def describe(
     place: Place,
     live: Live | None = None,
 ) -> dict[str, Any]:
-    live = live or Live("sleeping", 0, 0, state.last_active or created_at)
+    live = live or Live("sleeping", 0, 0, state.last_active or created_at, {})
     return {
         "id": session_id,
         "userId": user_id,
@@ -55,5 +56,18 @@ def describe(
         "agent": list(spec.agent) if spec.agent else None,
         "repoUrl": spec.repo_url,
         "repoBranch": spec.repo_branch,
-        "sync": {"state": "idle"},
+        "sync": {**describe_sync(state), **live.sync},
+    }
+
+
+def describe_sync(state: SessionState) -> dict[str, Any]:
+    """What a session's state alone says of its workspace."""
+    unrestored = state.status is SessionStatus.UNRESTORED
+    return {
+        "state": "unrestored" if unrestored else "failed" if state.sync_error else "idle",
+        "generation": state.generation,
+        "lastSuccess": iso(state.synced_at) if state.synced_at is not None else None,
+        "lastError": state.sync_error or None,
+        "dirty": bool(state.sync_error) or (state.incarnation > 0 and not state.clean),
+        "degraded": state.degraded or None,
     }

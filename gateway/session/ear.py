@@ -19,6 +19,7 @@ class Listener(Protocol):
     def agent_exited(self, exit: AgentExit) -> None: ...
     def had_problem(self, reason: str) -> None: ...
     def lost(self, reason: str) -> None: ...
+    def files_changed(self) -> None: ...
 
 
 class Ear:
@@ -61,6 +62,9 @@ class Ear:
 
     def on_problem(self, reason: str) -> None:
         self._pass_on(self._life.had_problem, reason)
+
+    def on_changed(self) -> None:
+        self._pass_on(self._life.files_changed)
 
     def on_lost(self, reason: str) -> None:
         self._pass_on(self._life.lost, reason)

@@ -1,14 +1,18 @@
 """A session's sandbox: woken by intent, kept while it is used, found again after a cut, put to sleep when nobody
-needs it.
+needs it (rest.py).
 
 One thing at a time happens to a sandbox: everything here that waits does so under one lock. What the link tells goes
 through the session's inbox like everything else. Whoever ends five times in five minutes, agent or sandbox, is left
 alone until somebody asks for it by name (`wake`, `resume`) or the five minutes are over: the session is `error` and
 says why.
+
+A sandbox starts with its agent held. Only when its workspace is proven to be what it should be (workspace.py) is the
+agent let go; if that cannot be proven, the sandbox ends and the session is `unrestored`.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import structlog
@@ -21,15 +25,17 @@ from gateway.session.output import AgentOutput
 from gateway.session.patience import Patience
 from gateway.session.ports import Host
 from gateway.session.state import SessionStatus, sandbox_spec
+from gateway.session.workspace import NotRestored, Workspace
 from persistence.backoff import delay
 from sandbox.ports import AgentExit, Hello, LinkRefused, SandboxFailed, SandboxProvider
+from sync.recovery import Newest
 
 log = structlog.get_logger()
 
 STEADY_SECONDS = 10.0  # a link that was lost sooner is found again with more and more patience
 
 ASLEEP = (SessionStatus.SLEEPING, SessionStatus.PAUSED, SessionStatus.ARCHIVED, SessionStatus.NEEDS_ENV)
-HELD = (SessionStatus.PAUSED, SessionStatus.ARCHIVED)  # by request: nothing less undoes the later of them
+FAILED = (SessionStatus.ERROR, SessionStatus.UNRESTORED)  # what is wanted may be tried again
 
 
 class Life:
@@ -38,6 +44,7 @@ class Life:
         host: Host,
         conversation: Conversation,
         output: AgentOutput,
+        workspace: Workspace,
         provider: SandboxProvider,
         agent: tuple[str, ...],
         env: Callable[[], Mapping[str, str] | None],
@@ -45,10 +52,11 @@ class Life:
         self._host = host
         self.talk = conversation
         self.output = output
+        self.workspace = workspace
         self._provider = provider
         self._agent = agent
         self._env = env
-        self._lock = asyncio.Lock()
+        self.lock = asyncio.Lock()
         self._ear: Ear | None = None
         self._patience = Patience(host.limits.crashes, host.limits.crash_window)
         self._restart: Any = None
@@ -58,7 +66,7 @@ class Life:
         self._linked_at = 0.0
         self._flaps = 0  # links in a row that did not last
         self._lost_again = False  # a link was lost before the task that brought it had ended
-        self._stopping = False
+        self.stopping = False
         self._closing = False
         self._ended = asyncio.Event()
         self._told = ""
@@ -87,7 +95,7 @@ class Life:
             self._told = word
             self.talk.audience.tell(wire.dump("connection_status", sandboxStatus=word))
 
-    def _become(self, status: SessionStatus, reason: str = "", **changes: Any) -> None:
+    def become(self, status: SessionStatus, reason: str = "", **changes: Any) -> None:
         if self.talk.state.status is not status or changes:
             self.talk.save(status=status, reason=reason, **changes)
             self.talk.audience.tell(wire.dump("session_status", status=status, reason=reason or None))
@@ -98,9 +106,9 @@ class Life:
     def want_agent(self) -> None:
         """Somebody has something for the agent: see to it that one runs. Returns at once."""
         talk = self.talk
-        if self.output.agent_alive or self._stopping or self._restart is not None or self._crash_looping():
+        if self.output.agent_alive or self.stopping or self._restart is not None or self._crash_looping():
             return
-        if talk.state.status in (SessionStatus.SLEEPING, SessionStatus.ERROR):
+        if talk.state.status in (SessionStatus.SLEEPING, *FAILED):
             self._rise(self.wake)
         elif talk.link is not None:
             self._start_agent()
@@ -113,36 +121,42 @@ class Life:
                 self._rising = False
                 self.tell_connection()
             if self._lost_again:
-                self._rise(self._recover)
+                self.rise_again()
 
         if not self._rising:
             self._rising, self._lost_again = True, False
             self.tell_connection()
             self._host.spawn(bring_up(), f"rise {self.talk.id}")
 
-    async def wake(self) -> None:
-        """Start the sandbox if it is not there; returns when its bridge answers, or the session says why not."""
+    async def wake(self, *, empty: bool = False) -> None:
+        """Start the sandbox if it is not there; returns when its bridge answers, or the session says why not. `empty`
+        begins with an empty workspace; what was kept stays kept.
+        """
         talk = self.talk
-        async with self._lock:
+        async with self.lock:
             if talk.state.status in (SessionStatus.PAUSED, SessionStatus.ARCHIVED):
                 return
             if talk.link is not None:
-                self._become(SessionStatus.RUNNING)
+                self.become(SessionStatus.RUNNING)
                 self._start_agent()
                 return
             env = self._env()
             if talk.spec.has_env and env is None:
-                self._become(
+                self.become(
                     SessionStatus.NEEDS_ENV, "its envVars are gone with the last gateway: resume with {envVars}"
                 )
                 return
             began = self._host.now()
-            incarnation = talk.state.incarnation + 1
-            self._become(SessionStatus.STARTING, incarnation=incarnation)
-            spec = sandbox_spec(talk.id, incarnation, talk.spec, self._agent, env or {})
             try:
-                await self._provider.start(spec)
+                self.become(SessionStatus.STARTING, incarnation=talk.state.incarnation + 1)
+                newest = None if empty else await self.workspace.look()
+                await self.start_held(newest, env or {}, empty=empty)
+                await self.workspace.release()
                 await self._attach(start_agent=True)
+            except NotRestored as error:
+                await self._provider.stop(talk.id)
+                self._failed(str(error), SessionStatus.UNRESTORED)
+                return
             except (SandboxFailed, LinkRefused) as error:
                 await self._provider.stop(talk.id)  # what is declared dead must be
                 self._failed(str(error))
@@ -152,18 +166,31 @@ class Life:
                 raise
             self._host.metrics.sandboxes_created.inc()
             self._host.metrics.wake_seconds.observe(self._host.now() - began)
-            self._become(SessionStatus.RUNNING, has_workspace=True)
+            self.become(SessionStatus.RUNNING, has_workspace=True)
 
-    def _failed(self, reason: str) -> None:
+    async def start_held(self, newest: Newest | None, env: Mapping[str, str], *, empty: bool = False) -> None:
+        """A sandbox with its agent held, and the workspace in it that it should have."""
+        talk = self.talk
+        kept = newest is not None
+        spec = sandbox_spec(
+            talk.id, talk.state.incarnation, talk.spec, self._agent, env, has_snapshot=kept, empty=empty
+        )
+        self.workspace.lost()
+        await self._provider.start(spec)
+        await self.workspace.prepare(newest, empty=empty)
+
+    def _failed(self, reason: str, status: SessionStatus = SessionStatus.ERROR) -> None:
         log.warning("sandbox.failed", session_id=self.talk.id, cause=reason)
+        self.workspace.lost()
         self._patience.failed(self._host.now())
-        self.output.in_order(lambda: self._forget(reason))
-        self._become(SessionStatus.ERROR, reason)
-        self.talk.audience.tell(wire.dump("error", code="sandbox_failed", error=reason))
+        self.output.in_order(lambda: self.forget(reason))
+        self.become(status, reason)
+        code = "unrestored" if status is SessionStatus.UNRESTORED else "sandbox_failed"
+        self.talk.audience.tell(wire.dump("error", code=code, error=reason))
         if len(self.talk.window):
             self._again_later()
 
-    def _forget(self, reason: str) -> None:
+    def forget(self, reason: str) -> None:
         """The sandbox is gone for good: whatever it had and did not finish, or may have had, is told. Done in the
         link's order: an answer that waits for the store was given all the same.
         """
@@ -175,7 +202,7 @@ class Life:
         """Loaded while its sandbox should run: find it again. If it is gone, sleep, but for what still waits."""
 
         async def reattach() -> None:
-            async with self._lock:
+            async with self.lock:
                 if self.talk.link is None and not await self._reach():
                     await self._provider.stop(self.talk.id)  # it may run and not answer: what is declared dead must be
                     self._gone("its sandbox ended")
@@ -194,16 +221,17 @@ class Life:
                 log.info("link.refused", session_id=self.talk.id, attempt=attempt, cause=str(error))
                 await asyncio.sleep(delay(attempt, base=0.1, cap=2.0, rng=self._host.rng))
             else:
-                self._become(SessionStatus.RUNNING)
+                self.become(SessionStatus.RUNNING)
                 return True
         return False
 
     def _gone(self, reason: str) -> None:
         talk = self.talk
+        self.workspace.lost()
         if not talk.state.ended and not len(talk.window.unsure()):
             self.output.in_order(lambda: self.output.end_epoch(None, reason))
         if talk.state.status not in ASLEEP:
-            self._become(SessionStatus.SLEEPING, reason)
+            self.become(SessionStatus.SLEEPING, reason)
 
     async def _attach(self, *, start_agent: bool) -> None:
         talk = self.talk
@@ -237,6 +265,11 @@ class Life:
             handler(*arguments)
 
     def said_hello(self, hello: Hello) -> None:
+        if hello.held:  # the gateway that was to restore it has died at it
+            self._host.spawn(self._begin_anew(), f"begin anew {self.talk.id}")
+            return
+        self.workspace.found()
+
         def go_on() -> None:
             self._greeted = True
             if hello.alive:
@@ -245,6 +278,21 @@ class Life:
                 self._start_agent()
 
         self.output.on_hello(hello, go_on)
+
+    async def _begin_anew(self) -> None:
+        """The sandbox waits for a workspace that nobody brings any more."""
+        async with self.lock:
+            if self.talk.link is None:
+                return
+            wanted = self._wanted  # by somebody who could not know yet
+            self.drop_link()
+            await self._provider.stop(self.talk.id)
+            self._gone("its gateway ended while it was restored")
+        if wanted or len(self.talk.window):
+            await self.wake()
+
+    def files_changed(self) -> None:
+        self.workspace.request()
 
     def agent_ready(self) -> None:
         """An agent process runs and can be given lines."""
@@ -260,9 +308,9 @@ class Life:
             wire.dump("session_status", status="agent_exited", code=exit.code, signal=exit.signal, reason=exit.reason)
         )
         self.tell_connection()
-        asked_for = self._closing or self._stopping
+        asked_for = self._closing or self.stopping
         self._closing = False
-        if self._stopping or not current:  # whoever finds the link again, or stopped the sandbox, sees to the rest
+        if self.stopping or not current:  # whoever finds the link again, or stopped the sandbox, sees to the rest
             return
         if not asked_for and exit.code != 0:
             self._patience.failed(self._host.now())
@@ -277,7 +325,7 @@ class Life:
         count, minutes = self._host.limits.crashes, self._host.limits.crash_window / 60
         text = f"ended {count} times in {minutes:g} minutes, last: {reason}; mend it, then wake the session"
         log.warning("session.crash_loop", session_id=self.talk.id, cause=reason)
-        self._become(SessionStatus.ERROR, text)
+        self.become(SessionStatus.ERROR, text)
         self.talk.audience.tell(wire.dump("error", code="crash_loop", error=text))
 
     def had_problem(self, reason: str) -> None:
@@ -295,28 +343,32 @@ class Life:
         log.info("link.lost", session_id=self.talk.id, cause=reason)
         lasted = self._host.now() - self._linked_at
         self._flaps = self._flaps + 1 if lasted < STEADY_SECONDS else 0
-        self._drop_link()
-        if not self._stopping:
+        self.drop_link()
+        if not self.stopping:
             self._lost_again = True
-            self._rise(self._recover)
+            self.rise_again()
+
+    def rise_again(self) -> None:
+        self._rise(self._recover)
 
     async def _recover(self) -> None:
         """The link is gone. Either only the link, or the whole sandbox: then it is started anew."""
         if self._flaps:  # a bridge that lets us in only to throw us out costs us next to nothing
             await asyncio.sleep(delay(self._flaps, base=0.05, cap=5.0, rng=self._host.rng))
-        async with self._lock:
+        async with self.lock:
             if self.talk.link is not None or self.talk.state.status in ASLEEP or await self._reach():
                 return
             await self._provider.stop(self.talk.id)
+            self.workspace.lost()
             self._patience.failed(self._host.now())
-            self._become(SessionStatus.SLEEPING, "its sandbox ended")
+            self.become(SessionStatus.SLEEPING, "its sandbox ended")
         if self._crash_looping():
-            self.output.in_order(lambda: self._forget("its sandbox ended"))
+            self.output.in_order(lambda: self.forget("its sandbox ended"))
             self._give_up("its sandbox ended")
         else:
             await self.wake()
 
-    def _drop_link(self) -> None:
+    def drop_link(self) -> None:
         self._ear, self._greeted = None, True
         if self.talk.link is not None:
             self.talk.link.close()
@@ -345,12 +397,43 @@ class Life:
         self._patience.renew()
         await self.wake()
 
-    async def resume(self) -> None:
-        """Out of `paused`, `needs_env` or `error`."""
+    async def resume(self, *, empty: bool = False) -> None:
+        """Out of `paused`, `needs_env`, `error` or `unrestored`; the last also with an `empty` workspace."""
+        if empty and self.talk.state.status is not SessionStatus.UNRESTORED:
+            raise ApiError(409, "not_unrestored", "only a session that could not be restored may begin empty")
         self._patience.renew()
         if self.talk.state.status in (SessionStatus.PAUSED, SessionStatus.NEEDS_ENV):
-            self._become(SessionStatus.SLEEPING)
-        await self.wake()
+            self.become(SessionStatus.SLEEPING)
+        await self.wake(empty=empty)
+
+    @contextlib.contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """While it is being stopped, nothing is started; what could not be stopped is found again."""
+        self.stopping = True
+        self._cancel_restart()
+        try:
+            yield
+        finally:
+            self.stopping = False
+            if self.talk.link is None and self.talk.state.status is SessionStatus.RUNNING:
+                self.rise_again()
+
+    def _cancel_restart(self) -> None:
+        if self._restart is not None:
+            self._restart.cancel()
+            self._restart = None
+
+    async def agent_ended(self) -> None:
+        """End the agent process and wait for its end, for a while."""
+        if self.talk.link is None or not self.output.agent_alive:
+            return
+        self._ended.clear()
+        self.talk.link.stop_agent()
+        try:
+            async with asyncio.timeout(self._host.limits.stop_seconds):
+                await self._ended.wait()
+        except TimeoutError:
+            log.warning("agent.stop_timeout", session_id=self.talk.id)
 
     def end_agent(self) -> None:
         """`close`: the agent process ends, the sandbox stays."""
@@ -358,64 +441,20 @@ class Life:
             self._closing = True
             self.talk.link.stop_agent()
 
-    async def stop(self, to: SessionStatus, reason: str = "", *, if_still: Callable[[], bool] | None = None) -> None:
-        """Stop the agent, then the sandbox; keep its roots. What waits keeps waiting. Whoever had to wait for its turn
-        finds out first whether the session is still to be stopped: what was paused or archived meanwhile stays so.
-        """
-        talk = self.talk
-        async with self._lock:
-            if self._overtaken(to) or (if_still is not None and not if_still()):
-                return
-            self._stopping = True
-            try:
-                if self._restart is not None:
-                    self._restart.cancel()
-                    self._restart = None
-                if talk.link is not None and self.output.agent_alive:
-                    self._ended.clear()
-                    talk.link.stop_agent()
-                    try:
-                        async with asyncio.timeout(self._host.limits.stop_seconds):
-                            await self._ended.wait()
-                    except TimeoutError:
-                        log.warning("agent.stop_timeout", session_id=talk.id)
-                self._drop_link()
-                await self._provider.stop(talk.id)
-                self.output.in_order(lambda: self._forget(reason or "the sandbox was stopped"))
-                self._become(to, reason)
-            finally:
-                self._stopping = False
-                if talk.link is None and talk.state.status is SessionStatus.RUNNING:  # it could not be stopped
-                    self._rise(self._recover)
-        if to is SessionStatus.SLEEPING and len(talk.window):
-            self.want_agent()
-
-    def _overtaken(self, to: SessionStatus) -> bool:
-        status = self.talk.state.status
-        return status in HELD and (to not in HELD or HELD.index(to) < HELD.index(status))
-
-    async def destroy(self) -> None:
-        await self.stop(SessionStatus.ARCHIVED)
-        async with self._lock:
-            await self._provider.destroy(self.talk.id)
-            self.talk.save(has_workspace=False)
-        self.output.in_order(self.talk.discard_window)
-
     def env_given(self) -> None:
         """What the session lacked is there: it may be woken again."""
         if self.talk.state.status is SessionStatus.NEEDS_ENV:
-            self._become(SessionStatus.SLEEPING)
+            self.become(SessionStatus.SLEEPING)
 
     def revive(self) -> None:
         self._patience.renew()
-        self._become(SessionStatus.SLEEPING)
+        self.become(SessionStatus.SLEEPING)
         self.want_agent()
 
     def let_go(self) -> None:
         """The gateway leaves; the sandbox stays."""
         self._ear = None
-        if self._restart is not None:
-            self._restart.cancel()
+        self._cancel_restart()
         if self.talk.link is not None:
             self.talk.link.close()
             self.talk.link = None

@@ -286,6 +286,7 @@ class AgentOutput:
             self._read_on()
             crash_points.reached("done.shown")
             self._confirm_up_to(offset)
+            self._host.answer_finished()
 
         self._talk.put(Write(self._talk.id, append=record, state=state, checkpoint=b""), stored)
         crash_points.reached("answer.put")

@@ -91,17 +91,27 @@ def spec_members(wish: Wish) -> dict[str, Any]:
 
 
 def sandbox_spec(
-    session_id: str, incarnation: int, spec: SessionSpec, agent: tuple[str, ...], env: Mapping[str, str]
+    session_id: str,
+    incarnation: int,
+    spec: SessionSpec,
+    agent: tuple[str, ...],
+    env: Mapping[str, str],
+    *,
+    has_snapshot: bool = False,
+    empty: bool = False,
 ) -> SandboxSpec:
-    """What the provider is asked for; `agent` is the command of sessions that named none."""
+    """What the provider is asked for; `agent` is the command of sessions that named none. A workspace that will be
+    restored, or begins empty, is not cloned."""
     return SandboxSpec(
         session_id=session_id,
         incarnation=incarnation,
         agent=spec.agent or agent,
         network=spec.network,
         env=env,
-        repo_url=spec.repo_url,
-        repo_branch=spec.repo_branch,
+        repo_url=None if has_snapshot or empty else spec.repo_url,
+        repo_branch=None if has_snapshot or empty else spec.repo_branch,
+        hold=True,
+        empty=empty,
     )
 
 
@@ -118,6 +128,13 @@ class SessionState:
     answer_from: int = 0  # the unfinished answer begins after this frame
     answered: int = 0  # every message up to this seq has had its `done`
     last_active: float = 0.0
+    generation: int = 0  # of the workspace, the newest one known to be stored; 0: none
+    tree: str = ""  # what that generation's tree is called
+    files: int = 0  # how many files it has
+    synced_at: float | None = None
+    sync_error: str = ""  # why what is on the disk is not stored; "" while syncs work
+    clean: bool = False  # the sandbox was stopped after its last generation, and has not run since
+    degraded: str = ""  # why an older generation than the newest was restored
 
     def to_json(self) -> bytes:
         return orjson.dumps(self)

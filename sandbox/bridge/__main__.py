@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 import logging
+import os
 import resource
 import signal
 import socket
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import uvicorn
 
@@ -17,7 +19,26 @@ from sandbox.bridge.log import JsonHandler, log
 from sandbox.bridge.notes import NotesInUse, TakenNotes
 from sandbox.bridge.process import guard_this_process, kill_descendants, reap_adopted
 from sandbox.bridge.server import Bridge
-from sandbox.wire import MAX_DOWN
+
+MAX_MESSAGE = 16 << 20  # of an operation on the tree; the link has its own, smaller bound
+ROOTS = ("workspace", "agent")
+
+
+def make_roots(kept: Path) -> None:
+    """Both roots are there, as directories that can be used, whatever a program inside has done to them. A restore that
+    was cut short is finished first."""
+    kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+    kept.chmod(0o700)
+    if any(name not in ROOTS and not name.startswith(".aside-") for name in os.listdir(kept)):
+        from sandbox.tree.staging import recover_swap  # rarely needed, and slow to load
+
+        recover_swap(kept)
+    for root in ROOTS:
+        path = kept / root
+        if path.is_symlink() or path.is_file():
+            path.unlink()
+        path.mkdir(mode=0o700, exist_ok=True)
+        path.chmod(path.stat().st_mode & 0o777 | 0o700)
 
 
 class _Server(uvicorn.Server):
@@ -30,7 +51,8 @@ async def run(config: Config, listener: socket.socket) -> None:
     """Serve until SIGTERM, or until no gateway has come for `orphan_seconds`; then end the agent, then everything."""
     loop = asyncio.get_running_loop()
     config.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    notes = TakenNotes(config.state)
+    notes = TakenNotes(config.state)  # first: from here on no other bridge is at the roots
+    make_roots(config.kept)
     agent = Agent(config, notes)
     bridge = Bridge(config, agent)
     server = _Server(
@@ -39,7 +61,7 @@ async def run(config: Config, listener: socket.socket) -> None:
             loop="none",
             http="httptools",
             ws="websockets-sansio",
-            ws_max_size=MAX_DOWN,
+            ws_max_size=MAX_MESSAGE,
             ws_ping_interval=None,
             ws_per_message_deflate=False,
             lifespan="off",
@@ -78,6 +100,7 @@ async def run(config: Config, listener: socket.socket) -> None:
     kill_descendants()
     server.should_exit = True
     await serving
+    bridge.close()
     notes.close()
     log("bridge.ended")
 
@@ -87,6 +110,7 @@ def main() -> int:
     guard_this_process()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
+        os.chdir("/")  # nothing of the bridge's may lie in a root: roots come and go
         config = read_config(int(sys.argv[1]))
         listener = socket.socket(fileno=int(sys.argv[2]))
         listener.setblocking(False)

@@ -1,7 +1,9 @@
 """One agent process at a time: lines in, numbered lines out.
 
 States: *absent* (never started, or exited), *running*, *ending* (asked to stop, or dead with output still to read). It
-is started only when somebody asks; a start that comes while the last process is ending waits for its exit.
+is started only when somebody asks; a start that comes while the last process is ending waits for its exit. It is never
+started while it is *held*: from the bridge's start, if it was told so, until it is released, and while its workspace is
+being put in place.
 
 Lines reach the agent in this order: the start line, then what was injected, then deliveries by seq. A delivery is noted
 as taken before its first byte is written, so it is handed over at most once, also across a killed bridge. Deliveries
@@ -12,10 +14,11 @@ Output is numbered into the backlog. While that is full the agent is not read; n
 """
 
 import asyncio
+import contextlib
 import secrets
 import signal
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from sandbox.bridge.config import Config
 from sandbox.bridge.lines import LineSplitter
@@ -31,6 +34,14 @@ MAX_INJECTED = 64
 
 class AgentFailed(Exception):
     """The agent could not be started. The text is for the user."""
+
+
+class AgentHeld(AgentFailed):
+    """It may not be started now: its workspace is not what it will be."""
+
+
+class AgentRuns(Exception):
+    """What was asked for cannot be done while an agent runs."""
 
 
 class Agent:
@@ -51,6 +62,8 @@ class Agent:
         self._room.set()
         self._gate_open = False
         self._process: _Process | None = None
+        self._kept_out = False
+        self.held = config.hold
         self._next_start: tuple[bytes | None] | None = None
 
     @property
@@ -69,10 +82,29 @@ class Agent:
         """A gateway came: forget what the one before had queued, and say where things stand."""
         self._drop_queue()
         self._gate_open = self._process is not None and not self._process.ending
-        return Hello(self._notes.taker, self._notes.taken, self.epoch, self.alive)
+        return Hello(self._notes.taker, self._notes.taken, self.epoch, self.alive, self.held)
+
+    def release(self) -> None:
+        """The workspace is what it should be: the agent may be started."""
+        if self.held:
+            self.held = False
+            log("agent.released")
+
+    @contextlib.contextmanager
+    def kept_out(self) -> Iterator[None]:
+        """No agent runs, and none is started, until this is left. Raises AgentRuns."""
+        if self._process is not None:
+            raise AgentRuns("the agent runs: stop it first")
+        self._kept_out = True
+        try:
+            yield
+        finally:
+            self._kept_out = False
 
     def start(self, line: bytes | None) -> bool:
         """Run the agent unless it runs; say whether one was started now. Its gate is closed. Raises AgentFailed."""
+        if self.held or self._kept_out:
+            raise AgentHeld("the agent waits for its workspace")
         if self._process is not None:
             if self._process.ending:
                 self._next_start = (line,)

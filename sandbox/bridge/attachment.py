@@ -1,12 +1,13 @@
 """The bridge's end of a link: one gateway at a time, the newest wins.
 
 What goes up needs no queue of its own: the backlog is the queue, and a cursor says how far this gateway has been told.
-Everything else that goes up is either cumulative (taken, pong: only the newest counts) or bounded (problems).
+Everything else that goes up is either cumulative (taken, pong, changed: only the newest counts) or bounded (problems).
 What comes down is read one message at a time, and not at all while the agent's queue is full.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -29,12 +30,20 @@ class Door:
         self._agent = agent
         self._limits = limits
         self._current: _Attachment | None = None
+        self._unheard = False  # a change that happened while nobody was there
+        self.on_attach: Callable[[], None] = lambda: None
         agent.on_change = self._wake
         agent.on_problem = self._tell_problem
 
     @property
     def attached(self) -> bool:
         return self._current is not None
+
+    def tell_changed(self) -> None:
+        """Something in the roots may have changed; whoever comes next is told too."""
+        self._unheard = self._current is None
+        if self._current is not None:
+            self._current.tell_changed()
 
     def _wake(self) -> None:
         if self._current is not None:
@@ -61,6 +70,9 @@ class Door:
         if self._current is not None:
             self._current.replaced.set()
         attachment = self._current = _Attachment(self._agent, self._limits, socket, attach)
+        if self._unheard:
+            self.tell_changed()
+        self.on_attach()
         try:
             code = await attachment.run()
         finally:
@@ -79,6 +91,7 @@ class _Attachment:
         self._cursor = agent.backlog.cursor(attach.after)
         self._taken_told = self._hello.taken
         self._pong: int | None = None
+        self._changed = False
         self._problems: deque[str] = deque(maxlen=PROBLEMS_KEPT)  # full: the oldest is only in the log
         self.wake = asyncio.Event()
         self.wake.set()
@@ -86,6 +99,10 @@ class _Attachment:
 
     def tell_problem(self, reason: str) -> None:
         self._problems.append(reason)
+        self.wake.set()
+
+    def tell_changed(self) -> None:
+        self._changed = True
         self.wake.set()
 
     async def run(self) -> int | None:
@@ -122,6 +139,9 @@ class _Attachment:
             if self._pong is not None:
                 n, self._pong = self._pong, None
                 await self._say(wire.Pong(n))
+            if self._changed:
+                self._changed = False
+                await self._say(wire.Changed())
             while self._problems:
                 await self._say(wire.Problem(self._problems.popleft()))
             match self._agent.backlog.step(self._cursor, PORTION_BYTES):
@@ -200,4 +220,6 @@ async def _receive(socket: WebSocket) -> str | bytes:
     if message["type"] != "websocket.receive":
         raise WebSocketDisconnect(message.get("code", 1006))
     text: str | None = message.get("text")
+    if text is None and len(message["bytes"]) > wire.MAX_DOWN:
+        raise wire.WireError("message too long")
     return text if text is not None else bytes(message["bytes"])

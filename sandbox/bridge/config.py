@@ -28,6 +28,11 @@ class Limits:
     silence_seconds: float = 60.0  # a gateway pings each 10 s; one that says nothing for this long is gone
     stop_input_seconds: float = 2.0  # from the end of input to SIGTERM
     stop_term_seconds: float = 5.0  # from SIGTERM to SIGKILL
+    watches: int = 16_384  # directories that are watched for changes
+    hint_seconds: float = 1.0  # between two hints that files changed
+    blind_hint_seconds: float = 30.0  # the same where changes cannot be watched, while an agent runs
+    heartbeat_seconds: float = 10.0  # between two signs of life while an operation on the tree takes its time
+    tree_silence_seconds: float = 600.0  # a gateway in the middle of an operation may wait for its object store
     drain_seconds: float = 1.0  # how long the output of a dead process may be held open by one that left its group
 
 
@@ -39,9 +44,11 @@ class Config:
     agent: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)
     base_env: Mapping[str, str] = field(repr=False)
-    workspace: Path
+    kept: Path  # the directory of the two roots, `workspace` and `agent`
+    workspace: Path  # where programs start: the same root, by the name they know
     state: Path
     agent_log: Path
+    hold: bool = False
     orphan_seconds: float = 600.0
     exec_timeout: float = 600.0
     limits: Limits = field(default_factory=Limits)
@@ -85,9 +92,11 @@ def parse_config(text: bytes) -> Config:
         agent=tuple(agent),
         env=_env(members, "env"),
         base_env=_env(members, "base_env"),
+        kept=Path(_text(members, "kept")),
         workspace=Path(_text(members, "workspace")),
         state=Path(_text(members, "state")),
         agent_log=Path(_text(members, "agent_log")),
+        hold=_flag(members, "hold"),
         orphan_seconds=_number(members, "orphan_seconds", 600.0),
         exec_timeout=_number(members, "exec_timeout", 600.0),
         limits=_limits(members.get("limits", {})),
@@ -114,6 +123,13 @@ def _number(members: dict[str, Any], name: str, default: float) -> Any:
     value = members.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
         raise ConfigError(f"{name}: a number")
+    return value
+
+
+def _flag(members: dict[str, Any], name: str) -> bool:
+    value = members.get(name, False)
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name}: true or false")
     return value
 
 

@@ -54,7 +54,7 @@ class Child:
             stderr=subprocess.PIPE,
             bufsize=0,
             start_new_session=True,
-            preexec_fn=_die_with_parent,  # safe: a bridge has one thread
+            preexec_fn=_die_with_parent,  # safe with other threads about: it is one system call
         )
         self.pid = self._popen.pid
         _started.add(self.pid)

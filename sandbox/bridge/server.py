@@ -1,11 +1,16 @@
-"""The bridge's HTTP surface. `/health` is open; everything else needs this sandbox's own token."""
+"""The bridge's HTTP surface. `/health` is open; everything else needs this sandbox's own token.
 
+What trees need is loaded when somebody asks for the tree: a bridge starts often, and most are small.
+"""
+
+import asyncio
 import contextlib
 import hmac
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -13,11 +18,15 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sandbox.bridge.agent import Agent, AgentFailed
+from sandbox.bridge.agent import Agent, AgentFailed, AgentHeld
 from sandbox.bridge.attachment import Door
 from sandbox.bridge.config import Config
 from sandbox.bridge.exec import BadCommand, parse_command, run_command
+from sandbox.bridge.watch import Watch
 from sandbox.wire import MAX_DELIVERY
+
+if TYPE_CHECKING:
+    from sandbox.bridge.transfers import Transfers
 
 MAX_BODY = 2 * 1024 * 1024
 
@@ -46,6 +55,16 @@ class TokenGuard:
         return scheme.lower() == b"bearer" and hmac.compare_digest(sha256(token).digest(), self._digest)
 
 
+class Answer:
+    """A route that sends its answer itself, in pieces."""
+
+    def __init__(self, serve: Callable[[Request, Send], Awaitable[None]]) -> None:
+        self._serve = serve
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._serve(Request(scope, receive), send)
+
+
 class Bridge:
     """Everything a sandbox offers. `busy` is whether a gateway is attached or waits for an answer."""
 
@@ -53,6 +72,10 @@ class Bridge:
         self._config = config
         self._agent = agent
         self._door = Door(agent, config.limits)
+        self._worker = ThreadPoolExecutor(1, "tree")
+        self._watch = Watch(config.kept, config.limits, self._worker, lambda: agent.alive, self._door.tell_changed)
+        self._door.on_attach = self._watch.begin
+        self._transfers: Transfers | None = None
         self._requests = 0
         self._commands = 0
         self.on_idle: Callable[[], None] = lambda: None
@@ -60,6 +83,16 @@ class Bridge:
     @property
     def busy(self) -> bool:
         return self._door.attached or self._requests > 0
+
+    def close(self) -> None:
+        self._watch.end()
+
+    async def _load(self) -> "Transfers":
+        if self._transfers is None:
+            kind = await asyncio.get_running_loop().run_in_executor(self._worker, _transfers)
+            if self._transfers is None:  # somebody may have come meanwhile
+                self._transfers = kind(self._config, self._agent, self._worker, self._watch.begin_anew)
+        return self._transfers
 
     @contextlib.asynccontextmanager
     async def _present(self) -> AsyncIterator[None]:
@@ -77,7 +110,11 @@ class Bridge:
             Route("/exec", self._exec, methods=["POST"]),
             Route("/start", self._start, methods=["POST"]),
             Route("/start-pi", self._start, methods=["POST"]),
+            Route("/backup", Answer(self._backup), methods=["POST"]),
+            Route("/restore", Answer(self._restore), methods=["POST"]),
+            Route("/files/{path:path}", Answer(self._files), methods=["GET"]),
             WebSocketRoute("/agent", self._attach),
+            WebSocketRoute("/tree", self._tree),
         ]
         app = Starlette(routes=routes, exception_handlers={Refused: _refuse, 404: _absent, 405: _absent})
         return TokenGuard(app, self._config.token)
@@ -89,6 +126,22 @@ class Bridge:
         async with self._present():
             await self._door.serve(socket)
 
+    async def _tree(self, socket: Any) -> None:
+        async with self._present():
+            await (await self._load()).trees.serve(socket)
+
+    async def _backup(self, request: Request, send: Send) -> None:
+        async with self._present():
+            await (await self._load()).backup(request, send)
+
+    async def _restore(self, request: Request, send: Send) -> None:
+        async with self._present():
+            await (await self._load()).restore(request, send)
+
+    async def _files(self, request: Request, send: Send) -> None:
+        async with self._present():
+            await (await self._load()).files(request, send)
+
     async def _start(self, request: Request) -> JSONResponse:
         async with self._present():
             members = await _json_body(request, {})
@@ -97,6 +150,8 @@ class Bridge:
                 raise Refused(400, "bad_request", "line must be a string without line breaks")
             try:
                 started = self._agent.start(None if line is None else line.encode(errors="replace"))
+            except AgentHeld as exc:
+                raise Refused(409, "held", str(exc)) from exc
             except AgentFailed as exc:
                 raise Refused(500, "agent_failed", str(exc)) from exc
             return JSONResponse({"epoch": self._agent.epoch, "started": started})
@@ -108,11 +163,17 @@ class Bridge:
             self._commands += 1
             try:
                 command = parse_command(await _json_body(request, None), self._config)
-                return JSONResponse(await run_command(command, self._config, _gone(request)))
+                return JSONResponse(await run_command(command, self._config, gone(request)))
             except BadCommand as exc:
                 raise Refused(400, "bad_request", str(exc)) from exc
             finally:
                 self._commands -= 1
+
+
+def _transfers() -> "type[Transfers]":
+    from sandbox.bridge.transfers import Transfers
+
+    return Transfers
 
 
 async def _json_body(request: Request, default: Any) -> Any:
@@ -129,7 +190,7 @@ async def _json_body(request: Request, default: Any) -> Any:
         raise Refused(400, "bad_request", "the body must be JSON") from None
 
 
-async def _gone(request: Request) -> None:
+async def gone(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

@@ -1,13 +1,14 @@
 """The level `contained`: which arguments make bubblewrap a sandbox. The boundary is exactly this list.
 
-Inside there are: the system's programs and libraries, our Python and the `sandbox` package, all read-only; `/workspace`
-and `/agent`, the two kept roots; `/holdfast`, the bridge's own notes; an empty `/tmp` of bounded size; a `/proc` and a
-`/dev` of its own. No other file of the host exists. The program has uid 1000 of its own user namespace, no capability,
-no way to a further namespace, and (`network` none) no interface but its own loopback.
+Inside there are: the system's programs and libraries, our Python and the `sandbox` package, all read-only; `/session`,
+which holds the two kept roots, also known as `/workspace` and `/agent`; `/holdfast`, the bridge's own notes; an empty
+`/tmp` of bounded size; a `/proc` and a `/dev` of its own. No other file of the host exists. The program has uid 1000 of
+its own user namespace, no capability, no way to a further namespace, and (`network` none) no interface but its own
+loopback.
 
 Not held back: with `network` outbound the host's network is shared, its loopback and abstract sockets included, because
 a private one needs a helper that most hosts lack. The bridge has the uid of the agent, so an agent can spoil
-`/holdfast`, to its own session's harm only. Disk space is not bounded; the size of one file is.
+`/holdfast` and `/session`, to its own session's harm only. Disk space is not bounded; the size of one file is.
 """
 
 import os
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import sandbox
 
-WORKSPACE, AGENT, STATE, CODE = "/workspace", "/agent", "/holdfast", "/opt/holdfast"
+KEPT, WORKSPACE, AGENT, STATE, CODE = "/session", "/workspace", "/agent", "/holdfast", "/opt/holdfast"
 PROBE_SECONDS = 10.0
 
 _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -56,10 +57,9 @@ class NotContained(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One container to be: the host's directories behind its roots, and the descriptors bwrap reads from."""
+    """One container to be: the host's directories behind its own, and the descriptors bwrap reads from."""
 
-    workspace: Path
-    agent: Path
+    kept: Path
     state: Path
     network: str
     hidden: Path  # the data directory: covered should it lie beneath something readable
@@ -95,9 +95,11 @@ def arguments(bwrap: str, box: Box, command: Sequence[str]) -> list[str]:
     if any(hidden.is_relative_to(root.resolve()) for root in [*roots, Path("/usr")]):
         argv += ["--size", "4096", "--tmpfs", str(hidden), "--remount-ro", str(hidden)]
     argv += ["--ro-bind", str(package()), f"{CODE}/sandbox"]
-    argv += ["--bind", str(box.workspace), WORKSPACE, "--bind", str(box.agent), AGENT, "--bind", str(box.state), STATE]
+    argv += ["--bind", str(box.kept), KEPT, "--bind", str(box.state), STATE]
+    for name in (WORKSPACE, AGENT):
+        argv += ["--symlink", f"{KEPT}{name}".lstrip("/"), name]
     # Last, when every mount point exists: what is left of the root is memory, and nobody shall fill it.
-    argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE]
+    argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
     return [*argv, "--", *command]
 
 

@@ -33,15 +33,21 @@ class Bridge:
 
 
 class SandboxHome:
-    """The directory of one session's sandbox. Makes nothing until asked."""
+    """The directory of one session's sandbox. Makes nothing until asked.
+
+    The two roots lie in `kept`, and `kept` is what a sandbox mounts: a mount point cannot be renamed, what is in it
+    can, so a restored tree takes the old one's place in one step. That also means that the sandbox may put anything
+    where the roots should be: from outside, nothing in `kept` is followed.
+    """
 
     def __init__(self, data_dir: Path, session_id: str) -> None:
         if not _SESSION_ID.fullmatch(session_id):
             raise ValueError(f"not a session id: {session_id!r}")
         self.session_id = session_id
         self.root = data_dir / "sandboxes" / session_id
-        self.workspace = self.root / "workspace"
-        self.agent = self.root / "agent"
+        self.kept = self.root / "kept"
+        self.workspace = self.kept / "workspace"
+        self.agent = self.kept / "agent"
         self.state = self.root / "state"
         self.note = self.root / "bridge.json"
         self.bridge_log = self.root / "bridge.log"
@@ -55,8 +61,25 @@ class SandboxHome:
         return hashlib.sha256(f"{self.root.absolute()}".encode()).hexdigest()[:32]
 
     def make(self) -> None:
-        for path in (self.root, self.workspace, self.agent, self.state):
+        """Make what is not there. The roots are the bridge's to make: only it knows whether a restore was cut short."""
+        for path in (self.root, self.kept, self.state):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in ("workspace", "agent"):  # where an earlier version kept them
+            if (self.root / name).is_dir() and not os.path.lexists(self.kept / name):
+                (self.root / name).rename(self.kept / name)
+
+    def workspace_is_empty(self) -> bool:
+        """Whether there is no workspace, or nothing in it."""
+        try:
+            fd = os.open(self.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        try:
+            return not os.listdir(fd)
+        finally:
+            os.close(fd)
 
     def read_note(self) -> Bridge | None:
         """The bridge noted last; None if there is none or the note cannot be read."""

@@ -44,6 +44,7 @@ class SandboxLimits:
 class Places:
     """Paths as the processes inside see them. `code` is where the `sandbox` package can be imported from."""
 
+    kept: str
     workspace: str
     agent: str
     state: str
@@ -88,9 +89,9 @@ class Level(Protocol):
         ...
 
     def one_shot(
-        self, home: SandboxHome, workspace: Path, network: str, command: Sequence[str]
+        self, home: SandboxHome, kept: Path, network: str, command: Sequence[str]
     ) -> contextlib.AbstractContextManager[OneShot]:
-        """A command that runs as the sandbox would, with another workspace."""
+        """A command that runs as the sandbox would, with other roots."""
         ...
 
 
@@ -100,7 +101,8 @@ class Trusted:
     name = "trusted"
 
     def places(self, home: SandboxHome) -> Places:
-        return Places(str(home.workspace), str(home.agent), str(home.state), str(bubblewrap.package().parent))
+        code = bubblewrap.package().parent
+        return Places(str(home.kept), str(home.workspace), str(home.agent), str(home.state), str(code))
 
     def start_bridge(
         self, home: SandboxHome, network: str, env: Mapping[str, str], config: int, listener: int, log: int
@@ -110,7 +112,7 @@ class Trusted:
         return Started(process, process)
 
     @contextlib.contextmanager
-    def one_shot(self, home: SandboxHome, workspace: Path, network: str, command: Sequence[str]) -> Iterator[OneShot]:
+    def one_shot(self, home: SandboxHome, kept: Path, network: str, command: Sequence[str]) -> Iterator[OneShot]:
         yield OneShot(list(command), ())
 
 
@@ -128,13 +130,14 @@ class Contained:
     def check(self, env: Mapping[str, str], scratch: Path) -> None:
         """Make one container and run our Python in it. Raises NotContained."""
         with _files() as files:
-            box = self._box(scratch, scratch, scratch, "none", files)
+            box = self._box(scratch, scratch, "none", files)
             command = [sys.executable, "-P", "-S", "-c", "import sandbox.ports"]
             argv = bubblewrap.arguments(self._bwrap, box, command)
             bubblewrap.probe(self._bwrap, argv, env, tuple(files.values()))
 
     def places(self, home: SandboxHome) -> Places:
-        return Places(bubblewrap.WORKSPACE, bubblewrap.AGENT, bubblewrap.STATE, bubblewrap.CODE)
+        inside = bubblewrap
+        return Places(inside.KEPT, inside.WORKSPACE, inside.AGENT, inside.STATE, inside.CODE)
 
     def start_bridge(
         self, home: SandboxHome, network: str, env: Mapping[str, str], config: int, listener: int, log: int
@@ -146,7 +149,7 @@ class Contained:
         with _files() as files, open(status, "rb") as told:
             try:
                 inside = {number: number for number in files}
-                box = self._box(home.workspace, home.agent, home.state, network, inside, status=_STATUS)
+                box = self._box(home.kept, home.state, network, inside, status=_STATUS)
                 argv = bubblewrap.arguments(self._bwrap, box, _bridge(self._limits.rlimits))
                 descriptors = {CONFIG: config, LISTEN: listener, LOG: log, _STATUS: status_end, **files}
                 process = spawn(argv, env, output=words_end, descriptors=descriptors)
@@ -159,15 +162,14 @@ class Contained:
             return Started(process, _first_inside(told.readline()) or process, words)
 
     @contextlib.contextmanager
-    def one_shot(self, home: SandboxHome, workspace: Path, network: str, command: Sequence[str]) -> Iterator[OneShot]:
+    def one_shot(self, home: SandboxHome, kept: Path, network: str, command: Sequence[str]) -> Iterator[OneShot]:
         with _files() as files:
-            box = self._box(workspace, home.agent, home.state, network, files, dies_with_us=True)
+            box = self._box(kept, home.state, network, files, dies_with_us=True)
             yield OneShot(bubblewrap.arguments(self._bwrap, box, command), tuple(files.values()))
 
     def _box(
         self,
-        workspace: Path,
-        agent: Path,
+        kept: Path,
         state: Path,
         network: str,
         files: Mapping[int, int],
@@ -176,8 +178,7 @@ class Contained:
         dies_with_us: bool = False,
     ) -> bubblewrap.Box:
         return bubblewrap.Box(
-            workspace=workspace,
-            agent=agent,
+            kept=kept,
             state=state,
             network=network,
             hidden=self._data,

@@ -25,6 +25,8 @@ from sandbox.providers.launch import listen, open_log
 from sandbox.providers.layout import Bridge, SandboxHome, tail
 from sandbox.providers.levels import Contained, Level, SandboxLimits, Started, Trusted
 from sandbox.providers.removal import remove_tree
+from sandbox.tree.client import BridgeTree
+from sandbox.tree.staging import begin_empty, recover_swap
 
 _SECRET_LENGTH = 8  # shorter values are too likely to be ordinary words
 _LOG_TAIL = 2000
@@ -110,22 +112,21 @@ class LocalProvider:
             await end(home, patience=self._stop_timeout)
             try:
                 await asyncio.to_thread(home.make)
-                if spec.repo_url is not None and not any(home.workspace.iterdir()):
+                if spec.empty:
+                    await asyncio.to_thread(_begin_empty, home.kept)
+                if spec.repo_url is not None and home.workspace_is_empty():
                     await self._clone(home, spec, spec.repo_url)
                 await self._launch(home, spec)
             except OSError as exc:
                 raise SandboxFailed(f"the sandbox could not be started: {exc}") from exc
 
     async def connect(self, session_id: str, events: LinkEvents, after: Position | None) -> Link:
-        bridge = SandboxHome(self.data_dir, session_id).read_note()
-        if bridge is None or not runs(bridge):
-            raise LinkRefused(f"no sandbox runs for {session_id}")
-        path = self.socket_path(bridge.socket)
+        path, token = self._find(session_id)
 
         async def dial(factory: Callable[[], Any]) -> tuple[Any, Any]:
             return await asyncio.get_running_loop().create_unix_connection(factory, path)
 
-        return await connect(dial, bridge.token, events, after)
+        return await connect(dial, token, events, after)
 
     async def running(self) -> list[str]:
         return await asyncio.to_thread(self._running)
@@ -147,8 +148,8 @@ class LocalProvider:
                     if attempt == _REMOVALS:
                         raise SandboxFailed(f"the files of {session_id} could not be removed: {exc}") from exc
 
-    async def has_workspace(self, session_id: str) -> bool:
-        return SandboxHome(self.data_dir, session_id).workspace.is_dir()
+    def tree(self, session_id: str) -> BridgeTree:
+        return BridgeTree(lambda: self._find(session_id))
 
     async def logs(self, session_id: str, *, limit: int = 65536) -> bytes:
         return await asyncio.to_thread(SandboxHome(self.data_dir, session_id).logs, limit)
@@ -157,6 +158,13 @@ class LocalProvider:
         if self._sockets >= 0:
             os.close(self._sockets)
             self._sockets = -1
+
+    def _find(self, session_id: str) -> tuple[str, str]:
+        """The socket and the token of the bridge that runs. Raises LinkRefused."""
+        bridge = SandboxHome(self.data_dir, session_id).read_note()
+        if bridge is None or not runs(bridge):
+            raise LinkRefused(f"no sandbox runs for {session_id}")
+        return self.socket_path(bridge.socket), bridge.token
 
     def _contained(self) -> Level:
         contained = Contained(self._bwrap or bubblewrap.find(), self.data_dir, self._limits, self._readable)
@@ -241,9 +249,11 @@ class LocalProvider:
                 "agent": list(spec.agent),
                 "env": dict(spec.env),
                 "base_env": base_env,
+                "kept": places.kept,
                 "workspace": places.workspace,
                 "state": places.state,
                 "agent_log": f"{places.state}/{home.agent_log.name}",
+                "hold": spec.hold,
                 "orphan_seconds": self._orphan_seconds,
                 "exec_timeout": self._exec_timeout,
             }
@@ -297,16 +307,17 @@ class LocalProvider:
         if staging.exists():
             await end(home, patience=0, thorough=True)  # a gateway died while it cloned; its git may still be at it
         await asyncio.to_thread(remove_tree, staging, trash)
-        staging.mkdir(mode=0o700)
+        workspace = staging / "workspace"
+        for directory in (staging, workspace):
+            directory.mkdir(mode=0o700)
         try:
-            inside = self._level.places(home).workspace if self._level.name == "contained" else str(staging)
+            inside = self._level.places(home).workspace if self._level.name == "contained" else str(workspace)
             command = clone.command(url, spec.repo_branch, f"{inside}/repository", pin)
             wanted = {n: v for n, v in self._base_env.items() if n.upper().startswith(_FOR_GIT)}
             env = clone.environment({**self._plain_env(home), **wanted, "HOME": f"{inside}"})
             with self._level.one_shot(home, staging, spec.network, command) as one_shot:
                 await git.run(one_shot, env, timeout=self._clone_timeout)
-            home.workspace.rmdir()
-            (staging / "repository").rename(home.workspace)
+            (workspace / "repository").rename(home.workspace)  # over an empty directory, or nothing
         except git.GitFailed as exc:
             raise SandboxFailed(f"git clone failed: {clone.reason(exc.output) or exc}") from exc
         finally:
@@ -321,6 +332,11 @@ class LocalProvider:
         if lock is None:
             lock = self._busy[session_id] = asyncio.Lock()
         return lock
+
+
+def _begin_empty(kept: Path) -> None:
+    recover_swap(kept)
+    begin_empty(kept)
 
 
 def _write_all(descriptor: int, content: bytes) -> None:

@@ -13,8 +13,10 @@ from collections.abc import Callable
 from typing import Literal, ParamSpec
 
 from sandbox.ports import AgentExit, Hello, Link, LinkEvents, LinkRefused, Position, SandboxFailed, SandboxSpec
+from sandbox.providers.memory_tree import MemoryRoots, MemoryTree
 from sandbox.providers.scripted import Script, ScriptedProcess, echo
 from sandbox.stream import Backlog, Begin, Cursor, Frames
+from sandbox.tree.ports import TreeFailed
 
 Action = Callable[[], None]
 P = ParamSpec("P")
@@ -122,7 +124,7 @@ class MemoryLink:
 
 
 class MemorySandbox:
-    """One session's sandbox: its bridge, its agent, and the handles tests pull.
+    """One session's sandbox: its bridge, its agent, its roots, and the handles tests pull.
 
     `handed` lists every (seq, line) given to any agent process, for the life of the sandbox. `cut_at` = (seq, what)
     makes the bridge note that seq as taken and then, before the agent gets the line, lose its `link`, its `agent`, or
@@ -140,6 +142,7 @@ class MemorySandbox:
         self.cut_at: tuple[int, Literal["link", "agent", "bridge"]] | None = None
         self.agent_problem: str | None = None  # the agent command cannot be run, and why
         self.log = bytearray()
+        self.roots = MemoryRoots()
         self._backlog = Backlog()
         self._cursor = Cursor()
         self._queue: deque[tuple[int, bytes]] = deque()
@@ -153,12 +156,31 @@ class MemorySandbox:
         return self.processes[-1] if self.processes and self.processes[-1].alive else None
 
     @property
+    def files(self) -> dict[bytes, bytes]:
+        """The files of both roots; whoever changes them himself tells nobody."""
+        return self.roots.files
+
+    def write(self, path: bytes, content: bytes) -> None:
+        """A program writes a file, and the watch sees it."""
+        self.files[path] = content
+        self.changed()
+
+    def changed(self) -> None:
+        """The watch sees something."""
+        if self._link:
+            self._tell(self._link.events.on_changed)
+
+    @property
     def linked(self) -> bool:
         return self._link is not None
 
     def boot(self, spec: SandboxSpec) -> None:
         self.spec = spec
         self.alive = True
+        self.roots.boots += 1
+        self.roots.held = spec.hold
+        if spec.empty:
+            self.roots.begin_empty()
         self._backlog = Backlog()
         self._next_start = None
 
@@ -191,7 +213,8 @@ class MemorySandbox:
         link = self._link = MemoryLink(self, events)
         newest = self._backlog.newest
         self._ready = newest.epoch if newest else None
-        self._tell(link.events.on_hello, Hello(self.taker, self.taken, self._ready, self.agent is not None))
+        hello = Hello(self.taker, self.taken, self._ready, self.agent is not None, self.roots.held)
+        self._tell(link.events.on_hello, hello)
         self._cursor = self._backlog.cursor(after)
         self._stream()
         return link
@@ -207,9 +230,10 @@ class MemorySandbox:
         if self.agent:
             self._next_start = (line,) if self.agent.stopping else None
             return
-        if self.agent_problem is not None:
+        problem = "the agent waits for its workspace" if self.roots.held else self.agent_problem
+        if problem is not None:
             if self._link:
-                self._tell(self._link.events.on_problem, self.agent_problem)
+                self._tell(self._link.events.on_problem, problem)
             return
         process = ScriptedProcess(secrets.token_urlsafe(9), self.spec, self.script, self)
         self.processes.append(process)
@@ -364,8 +388,14 @@ class MemoryProvider:
         await self.stop(session_id)
         self.sandboxes.pop(session_id, None)
 
-    async def has_workspace(self, session_id: str) -> bool:
-        return session_id in self.sandboxes
+    def tree(self, session_id: str) -> MemoryTree:
+        def running() -> MemorySandbox:
+            sandbox = self.sandboxes.get(session_id)
+            if sandbox is None or not sandbox.alive:
+                raise TreeFailed("absent", f"no sandbox runs for {session_id}")
+            return sandbox
+
+        return MemoryTree(lambda: running().roots, lambda: running().agent is not None, lambda: running().stop_agent())
 
     async def logs(self, session_id: str, *, limit: int = 65536) -> bytes:
         sandbox = self.sandboxes.get(session_id)

@@ -22,6 +22,7 @@ class Host(Protocol):
     def agent_wrote(self, process: "ScriptedProcess", line: bytes) -> None: ...
     def agent_exited(self, process: "ScriptedProcess", code: int | None, signal: str | None) -> None: ...
     def agent_reads(self) -> None: ...
+    def write(self, path: bytes, content: bytes) -> None: ...
     def lose_link(self, reason: str = "cut by the script") -> None: ...
 
 
@@ -53,6 +54,11 @@ class ScriptedProcess:
             line = frame if isinstance(frame, bytes) else json.dumps(frame, separators=(",", ":")).encode()
             assert b"\n" not in line, "one call is one line"
             self._host.agent_wrote(self, line)
+
+    def write_file(self, path: bytes, content: bytes) -> None:
+        """Write a file of the kept roots; `path` begins with `workspace/` or `agent/`."""
+        if self.alive:
+            self._host.write(path, content)
 
     def exit(self, code: int | None = 0, signal: str | None = None) -> None:
         if self.alive:

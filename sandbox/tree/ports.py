@@ -1,7 +1,8 @@
 """How the tree of a running sandbox is read and put back, as whoever keeps trees sees it."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 from sandbox.tree.entry import Entry, Frame
@@ -70,4 +71,53 @@ class Tree(Protocol):
 
     async def release(self) -> None:
         """The tree is what it should be: the agent may start."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LiveEntry:
+    """One name in a directory, as it is now. Nobody has checked it but for its shape."""
+
+    name: bytes
+    kind: str  # file, directory, symlink, other
+    mode: int
+    mtime_ns: int
+    size: int = 0
+    target: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveListing:
+    """What is in a directory; `cut` if not all of it is told."""
+
+    entries: tuple[LiveEntry, ...]
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A file of `size` bytes, of which `content` is `length` from `start`. It is to be read to its end, or `close`d; it
+    raises TreeFailed if it does not come whole."""
+
+    size: int
+    start: int
+    length: int
+    content: AsyncGenerator[bytes, None]
+    release: Callable[[], None] = lambda: None
+
+    async def close(self) -> None:
+        """Safe to repeat."""
+        await self.content.aclose()
+        self.release()
+
+
+class SandboxTree(Tree, Protocol):
+    """A tree as a running sandbox has it: also its files, as they are now, one at a time."""
+
+    async def files(
+        self, root: bytes, path: bytes, *, start: int = 0, length: int | None = None
+    ) -> LiveListing | LiveFile | None:
+        """What is at `path` below `root`, symlinks followed within the root; None if nothing is. Of a file, `length`
+        bytes from `start`, fewer at its end. Raises TreeFailed: `bad_path`, if the path leads out or names what cannot
+        be read."""
         ...

@@ -13,7 +13,9 @@ chunks it lacks (an interrupted restore of the same tree is gone on with); the g
 bridge tells of `Progress`; the gateway says `RestoreEnd`; the bridge checks that all is there, puts the new tree in the
 old one's place in one step, and answers `Restored`.
 
-`Trouble` ends any operation. A connection that ends before `ScanDone`, `Restored`, `Survey` or `Done` is a failure.
+While an operation takes its time, or waits for its turn, the bridge says `Progress` now and then, whatever it is: who
+says nothing is not alive. `Trouble` ends any operation. A connection that ends before `ScanDone`, `Restored`, `Survey`
+or `Done` is a failure.
 """
 
 from typing import TypeVar
@@ -76,7 +78,7 @@ class Chunks(_Message, frozen=True):
 
 class ScanDone(_Message, frozen=True):
     base: str | None  # what the batches are differences from; None: they were the whole tree
-    files: int  # entries of the whole tree
+    files: int  # regular files and symlinks of the whole tree
     total_bytes: int
     read_bytes: int  # content that had to be read and hashed
     skipped: tuple[bytes, ...] = ()  # sockets, FIFOs, devices: at most MAX_SKIPPED are named

@@ -1,33 +1,115 @@
 """The SandboxProvider contract, once per adapter and level."""
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from sandbox.ports import SandboxProvider
-from sandbox.providers.memory import MemoryProvider
+from sandbox.providers.layout import SandboxHome
+from sandbox.providers.memory import MemoryProvider, MemorySandbox
 from tests.contract.sandbox_provider import SandboxProviderContract, parrot
+from tests.contract.sandbox_tree import Hands, SandboxTreeContract
 from tests.sandbox.local import opened
 
 
-class TestMemoryProvider(SandboxProviderContract):
+class MemoryHands:
+    def __init__(self, provider: MemoryProvider) -> None:
+        self._provider = provider
+
+    @property
+    def _sandbox(self) -> MemorySandbox:
+        return self._provider.sandboxes["s1"]
+
+    def write(self, path: bytes, content: bytes) -> None:
+        self._sandbox.write(path, content)
+
+    def link(self, path: bytes, target: bytes) -> None:
+        self._sandbox.roots.symlinks[path] = target
+
+    def make_directory(self, path: bytes) -> None:
+        self._sandbox.roots.directories.add(path)
+
+    def remove(self, path: bytes) -> None:
+        del self._sandbox.files[path]
+
+    def files(self) -> dict[bytes, bytes]:
+        return dict(self._sandbox.files)
+
+    def aside(self) -> list[dict[bytes, bytes]]:
+        return self._sandbox.roots.asides
+
+
+class LocalHands:
+    """From outside, as the gateway's user."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._kept = os.fsencode(SandboxHome(data_dir, "s1").kept)
+
+    def write(self, path: bytes, content: bytes) -> None:
+        whole = os.path.join(self._kept, path)
+        os.makedirs(os.path.dirname(whole), exist_ok=True)
+        with open(whole, "wb") as file:
+            file.write(content)
+
+    def link(self, path: bytes, target: bytes) -> None:
+        os.symlink(target, os.path.join(self._kept, path))
+
+    def make_directory(self, path: bytes) -> None:
+        os.mkdir(os.path.join(self._kept, path))
+
+    def remove(self, path: bytes) -> None:
+        os.unlink(os.path.join(self._kept, path))
+
+    def files(self) -> dict[bytes, bytes]:
+        return _files(self._kept, (b"workspace", b"agent"))
+
+    def aside(self) -> list[dict[bytes, bytes]]:
+        names = sorted(name for name in os.listdir(self._kept) if name.startswith(b".aside-"))
+        return [_files(os.path.join(self._kept, name), (b"workspace", b"agent")) for name in names]
+
+
+def _files(top: bytes, roots: tuple[bytes, ...]) -> dict[bytes, bytes]:
+    found = {}
+    for root in roots:
+        for directory, _, names in os.walk(os.path.join(top, root)):
+            for name in names:
+                path = os.path.join(directory, name)
+                if not os.path.islink(path):
+                    found[os.path.relpath(path, top)] = Path(os.fsdecode(path)).read_bytes()
+    return found
+
+
+class TestMemoryProvider(SandboxProviderContract, SandboxTreeContract):
     @pytest.fixture
-    async def provider(self) -> SandboxProvider:
+    async def provider(self) -> MemoryProvider:
         return MemoryProvider(parrot)
 
+    @pytest.fixture
+    def hands(self, provider: MemoryProvider) -> Hands:
+        return MemoryHands(provider)
 
-class TestLocalProviderTrusted(SandboxProviderContract):
+
+class TestLocalProviderTrusted(SandboxProviderContract, SandboxTreeContract):
     @pytest.fixture
     async def provider(self, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
         async with opened(tmp_path, "trusted") as provider:
             assert (provider.name, provider.level) == ("local", "trusted")
             yield provider
 
+    @pytest.fixture
+    def hands(self, tmp_path: Path) -> Hands:
+        return LocalHands(tmp_path)
 
-class TestLocalProviderContained(SandboxProviderContract):
+
+class TestLocalProviderContained(SandboxProviderContract, SandboxTreeContract):
     @pytest.fixture
     async def provider(self, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
         async with opened(tmp_path, "contained") as provider:
             assert (provider.name, provider.level) == ("local", "contained")
             yield provider
+
+    @pytest.fixture
+    def hands(self, tmp_path: Path) -> Hands:
+        return LocalHands(tmp_path)

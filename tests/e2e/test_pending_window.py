@@ -17,7 +17,7 @@ HELD = 100
 
 
 def _evidence(gateway: Gateway, session_id: str) -> Evidence:
-    return Evidence.of(gateway.data_dir / "sandboxes" / session_id / "workspace")
+    return Evidence.of(gateway.data_dir / "sandboxes" / session_id / "kept" / "workspace")
 
 
 async def _send_all(gateway: Gateway, session_id: str, count: int) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
 
 SESSION = "adas"
-NOT_BUILT = frozenset({"/terminal/{sessionId}", "/files/{id}/{path:path}"})
+NOT_BUILT = frozenset({"/terminal/{sessionId}"})
 ROUTES = [(method, path, policy) for (method, path), policy in POLICY.items() if path not in NOT_BUILT]
 SERVICES = {"admin": Accept.ADMIN, "relay": Accept.RELAY, "internal": Accept.INTERNAL}
 # What the owner may do without changing the session for the tests that follow.
@@ -31,6 +31,8 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
             await hear(socket, "welcome")
             await say(socket, "message", cid="private", content="a private thought")
             await hear(socket, "done")
+        async with running.http() as ada:
+            assert (await ada.post(f"/api/sandboxes/{SESSION}/sync")).status_code == 200
         yield running
 
 
@@ -43,6 +45,7 @@ class Reply:
 async def ask(gateway: Gateway, method: str, path: str, policy: Policy, headers: dict[str, str]) -> Reply:
     """Use the route on ada's session; an upgrade that succeeds is 101."""
     target = path.replace("{id}", SESSION).replace("{number}", "1")
+    target = target.replace("{generation}", "newest").replace("{path:path}", "")
     if method == "WS":
         query = f"?sessionId={SESSION}" if policy.session_in == "sessionId" else ""
         url = gateway.url.replace("http", "ws", 1) + target + query

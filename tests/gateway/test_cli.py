@@ -15,6 +15,8 @@ from gateway.cli import main, parser
 from gateway.commands.serve import reachable
 from tests.support.gateway import PASSED_ON, REPOSITORY, Gateway
 
+COMMANDS = ("serve", "token", "migrate", "doctor", "chat", "messages", "export", "dead-letters", "snapshots")
+
 
 def run(
     *words: str, data: Path, text: str = "", settings: dict[str, str] | None = None, timeout: float = 60
@@ -28,14 +30,12 @@ def run(
 def test_help_names_every_command_and_the_first_steps(tmp_path: Path) -> None:
     shown = run("--help", data=tmp_path)
     assert shown.returncode == 0
-    for word in ("serve", "token", "migrate", "doctor", "chat", "messages", "export", "dead-letters", "first steps"):
+    for word in (*COMMANDS, "first steps"):
         assert word in shown.stdout
     assert list(tmp_path.iterdir()) == [], "help touches nothing"
 
 
-@pytest.mark.parametrize(
-    "command", ["serve", "token", "migrate", "doctor", "chat", "messages", "export", "dead-letters"]
-)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         parser().parse_args([command, "--help"])

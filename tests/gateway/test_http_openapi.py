@@ -43,7 +43,7 @@ class Checked:
         self._tried = tried
 
     async def __call__(self, method: str, path: str, expected: int, **request: Any) -> httpx.Response:
-        """`path` as in the document; {id} and {number} come from `at`."""
+        """`path` as in the document; what stands in braces comes from `at`."""
         at = request.pop("at", {})
         answer = await self._client.request(method, path.format(**at), **request)
         assert answer.status_code == expected, answer.text
@@ -135,11 +135,12 @@ async def test_what_each_route_answers_is_what_is_written_down(gateway: Gateway)
         await _life(ada, nobody)
         await _conversation(ada, service)
         await _dead_letters(service)
+        await _snapshots(ada, admin)
         one = "/api/sandboxes/{id}"
         await ada("DELETE", one, 200, at={"id": "s"}, params={"purge": "1"})
         await ada("DELETE", one, 404, at={"id": "s"})
     succeeded = {(method, path) for method, path, status in tried if status < 300}
-    assert succeeded == set(OPERATIONS)
+    assert succeeded == {(method, path.replace(":path}", "}")) for method, path in OPERATIONS}
 
 
 async def _life(ada: Checked, nobody: Checked) -> None:
@@ -188,6 +189,33 @@ async def _conversation(ada: Checked, service: Checked) -> None:
     for line in exported.text.splitlines():
         check(json.loads(line), {"$ref": "#/components/schemas/ExportLine"})
     await service("GET", "/internal/sessions/{id}/export", 404, at={"id": "nobody"})
+
+
+async def _snapshots(ada: Checked, admin: Checked) -> None:
+    every, at = "/api/sandboxes/{id}/snapshots", {"id": "s", "generation": "newest"}
+    one = f"{every}/{{generation}}"
+    await ada("POST", "/api/sandboxes/{id}/sync", 200, at=at)
+    assert (await ada("GET", every, 200, at=at)).json()["newest"]
+    await ada("GET", every, 404, at={"id": "nobody"})
+    for path in (one, f"{one}/diff", f"{one}/export"):
+        await ada("GET", path, 200, at=at)
+        await ada("GET", path, 404, at={**at, "generation": 99})
+    await ada("POST", f"{one}/branch", 201, at=at)
+    await ada("POST", f"{one}/restore", 201, at=at)
+    await ada("POST", f"{one}/restore", 409, at=at, json={"inPlace": True})
+    await ada("POST", f"{one}/restore", 400, at=at, json={"inPlace": 1})
+    await ada("POST", f"{one}/release", 200, at=at)
+    verified = await ada("POST", f"{every}/verify", 200, at=at)
+    collected = await admin("POST", "/internal/snapshots/gc", 200, params={"dryRun": "1"})
+    for lines, name in ((verified, "VerifyLine"), (collected, "CollectLine")):
+        for line in lines.text.splitlines():
+            check(json.loads(line), {"$ref": f"#/components/schemas/{name}"})
+    await ada("POST", "/internal/snapshots/gc", 401)
+    files = "/files/{id}/{path}"
+    for query in ({"root": "agent"}, {"root": "workspace"}, {"source": "synced"}):
+        assert (await ada("GET", files, 200, at={"id": "s", "path": ""}, params=query)).json()["entries"] is not None
+    await ada("GET", files, 404, at={"id": "s", "path": "nothing"})
+    await ada("GET", files, 400, at={"id": "s", "path": ""}, params={"root": "x"})
 
 
 async def _dead_letters(service: Checked) -> None:

@@ -131,6 +131,7 @@ async def test_a_posted_record_is_stored_once_and_delivered_if_asked(world: Worl
 async def test_a_session_that_is_not_loaded_cannot_be_had_while_the_store_is_away(world: World) -> None:
     await world.create("a")
     await world.create("b")
+    await (await world.welcomed("a")).until("connection_status", sandboxStatus="connected")
     await world.restart()
     tab = await world.welcomed("a")
     await tab.until("connection_status", sandboxStatus="connected")

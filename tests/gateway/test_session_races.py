@@ -196,6 +196,7 @@ async def test_a_process_after_one_that_ended_unheard_is_told_what_was_open(worl
 async def test_a_failed_session_is_let_go_and_its_sandbox_stops(world: World) -> None:
     actor = await world.create()
     tab = await world.welcomed()
+    await tab.until("connection_status", sandboxStatus="connected")
     for _ in range(5):
         await world.until(lambda: world.sandbox().agent is not None, "an agent")
         world.sandbox().processes[-1].exit(1)

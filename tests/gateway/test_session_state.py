@@ -42,6 +42,13 @@ STATES = st.builds(
     answer_from=st.integers(0, 2**53),
     answered=st.integers(0, 2**53),
     last_active=st.floats(0, 1e10),
+    generation=st.integers(0, 2**53),
+    tree=TEXT,
+    files=st.integers(0, 2**53),
+    synced_at=st.none() | st.floats(0, 1e10),
+    sync_error=TEXT,
+    clean=st.booleans(),
+    degraded=TEXT,
 )
 
 

@@ -34,7 +34,7 @@ def test_nothing_set_gives_the_documented_defaults() -> None:
     assert settings.spool_path == Path(".holdfast/spool.db")
     assert (settings.store_pool, settings.spool_bytes) == (8, 1 << 30)
     assert (settings.retention_age, settings.retention_count) == (None, None)
-    assert settings.objects == "file://.holdfast/objects"
+    assert (str(settings.objects), settings.objects_unchecked) == ("file://.holdfast/objects", False)
     assert (settings.pending_limit, settings.pending_ttl, settings.sleep_after) == (100, 300, 600)
     assert (settings.max_connections, settings.max_connections_per_user) == (9000, 100)
     assert (settings.max_connections_per_address, settings.max_frame_bytes) == (200, 1 << 20)
@@ -56,6 +56,7 @@ def test_every_setting_can_be_given() -> None:
         "RETENTION_AGE": "30d",
         "RETENTION_COUNT": "5000",
         "OBJECTS": "file:///var/o",
+        "OBJECTS_UNCHECKED": "true",
         "AGENT": "my-agent --flag 'two words'",
         "SLEEP_AFTER": "10m",
         "PENDING_TTL": "500ms",
@@ -72,6 +73,8 @@ def test_every_setting_can_be_given() -> None:
     assert (settings.sleep_after, settings.pending_ttl, settings.pending_bytes) == (600, 0.5, 4 << 20)
     assert settings.allowed_origins == ("https://a.example", "http://localhost:3000")
     assert settings.store.path == Path("/var/lib/x.db")
+    assert (settings.objects.kind, settings.objects.path) == ("file", Path("/var/o"))
+    assert settings.objects_unchecked
     assert (settings.retention_age, settings.retention_count) == (30 * 86400, 5000)
     assert (settings.store_pool, settings.spool_bytes) == (20, 64 << 20)
     assert settings.api_token is not None
@@ -137,8 +140,10 @@ def test_all_problems_are_told_at_once_and_no_secret_with_them() -> None:
         ("SPOOL_BYTES", "5", "wants bytes"),
         ("RETENTION_AGE", "59m", "at least 1h"),
         ("RETENTION_COUNT", "99", "from 100"),
-        ("OBJECTS", "s3://bucket/prefix", "not built yet"),
+        ("OBJECTS", "s3://bucket/prefix", "needs ?region="),
+        ("OBJECTS", "s3://bucket/prefix?region=eu-central-1", "needs AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
         ("OBJECTS", "ftp://x", "wants file"),
+        ("OBJECTS_UNCHECKED", "perhaps", "true or false"),
         ("REDIS", "redis://h", "not built yet"),
         ("SANDBOX", "docker", "not built yet"),
         ("SANDBOX", "cloudflare", "not built yet"),

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sandbox.ports import SandboxSpec
+from sandbox.ports import Link, LinkEvents, Position, SandboxSpec
 from sandbox.providers.calls import call
 from sandbox.providers.ending import end
 from sandbox.providers.layout import SandboxHome
@@ -15,14 +15,28 @@ from sandbox.providers.local import LocalProvider
 LEVELS = ("trusted", "contained")
 
 
+class Provider(LocalProvider):
+    """One that closes its links at the end: a loop may not be closed before they are."""
+
+    def __init__(self, data_dir: Path, **settings: Any) -> None:
+        super().__init__(data_dir, **settings)
+        self.links: list[Link] = []
+
+    async def connect(self, session_id: str, events: LinkEvents, after: Position | None) -> Link:
+        self.links.append(await super().connect(session_id, events, after))
+        return self.links[-1]
+
+
 @contextlib.asynccontextmanager
 async def opened(data_dir: Path, level: str, **settings: Any) -> AsyncIterator[LocalProvider]:
     """A provider on `data_dir`; whatever runs there at the end is ended."""
-    provider = LocalProvider(data_dir, level=level, **settings)
+    provider = Provider(data_dir, level=level, **settings)
     await provider.open()
     try:
         yield provider
     finally:
+        for link in provider.links:
+            link.close()
         await let_go(provider)
 
 

@@ -106,7 +106,7 @@ BAD: list[Any] = [
 
 def config(**members: Any) -> Config:
     base = {"session_id": "s", "incarnation": 1, "token": "t" * 20, "agent": ["cat"]}
-    paths = {"workspace": "/w", "state": "/s", "agent_log": "/l"}
+    paths = {"kept": "/k", "workspace": "/w", "state": "/s", "agent_log": "/l"}
     return parse_config(json.dumps({**base, **paths, **members}).encode())
 
 

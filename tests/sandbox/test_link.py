@@ -159,8 +159,9 @@ async def test_a_whole_conversation_is_passed_on_in_order(stage: Stage) -> None:
     link.deliver(1, b"x")
     await until(lambda: b"1 x" in stage.heard)
     exit = AgentExit("e", 5, 1, None, "SIGKILL", "killed")
-    stage.say(HELLO, wire.Epoch("e", 2), b"a\nb", b"", wire.Taken(1), wire.Problem("hm"), exit)
+    stage.say(HELLO, wire.Epoch("e", 2), b"a\nb", b"", wire.Changed(), wire.Taken(1), wire.Problem("hm"), exit)
     await until(lambda: owner.exits)
+    assert owner.changes == 1
     assert owner.order == ["hello", "epoch", "frames", "frames", "taken", "problem", "exit"]
     assert owner.output == {"e": {3: b"a", 4: b"b", 5: b""}}
     assert (owner.exits, owner.problems, owner.lost) == ([exit], ["hm"], [])
@@ -225,6 +226,7 @@ HOSTILE: dict[str, Callable[[Stage], None]] = {
     "a flood of pings": flood(Opcode.PING, b"x" * 100),
     "a flood of pongs": flood(Opcode.PONG, b"x"),
     "a flood of problems": flood(Opcode.TEXT, wire.encode(wire.Problem("x"))),
+    "a flood of hints": flood(Opcode.TEXT, wire.encode(wire.Changed())),
     "a flood of epochs": lambda stage: stage.say(*(wire.Epoch("e", n) for n in range(3000))),
     "a close": lambda stage: stage.frame(Opcode.CLOSE, b"\x03\xe8bye"),
     "a cut": lambda stage: stage.writer.transport.abort(),  # type: ignore[union-attr]
@@ -244,7 +246,7 @@ async def test_a_hostile_bridge_loses_its_link_once_and_harms_nothing(stage: Sta
     await until(lambda: stage.writer is not None and stage.writer.is_closing())
     assert len(owner.lost) == 1
     assert owner.order[-1] == "lost"
-    assert len(owner.problems) <= link_module.MAX_ASIDES
+    assert len(owner.problems) + owner.changes <= link_module.MAX_ASIDES
     before = list(owner.order)
     link.deliver(1, b"x")
     link.start(b"x")

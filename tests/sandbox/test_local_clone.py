@@ -293,19 +293,15 @@ async def test_a_repository_is_cloned_into_an_empty_workspace_and_only_there(
     wish = spec(network="outbound", repo_url=f"{address}/r.git", repo_branch="feature/x")
     async with opened(tmp_path, level, **settings(certificates)) as provider:
         await provider.start(wish)
-        workspace = tmp_path / "sandboxes/s1/workspace"
+        workspace = tmp_path / "sandboxes/s1/kept/workspace"
         assert (workspace / "hello.txt").read_text() == "hello from the branch\n"
         assert not (workspace / ".git/hooks").exists(), "no templates, so no hooks"
         (workspace / "hello.txt").write_text("changed")
         await provider.start(wish)
         assert (workspace / "hello.txt").read_text() == "changed"
-        assert sorted(path.name for path in workspace.parent.iterdir()) == [
-            "agent",
-            "bridge.json",
-            "bridge.log",
-            "state",
-            "workspace",
-        ]
+        assert sorted(path.name for path in workspace.parent.iterdir()) == ["agent", "workspace"]
+        inside = sorted(path.name for path in (tmp_path / "sandboxes/s1").iterdir())
+        assert inside == ["bridge.json", "bridge.log", "kept", "state"]
 
 
 @pytest.mark.parametrize(
@@ -323,7 +319,7 @@ async def test_a_clone_that_fails_says_why_and_leaves_no_half_workspace(
     async with opened(tmp_path, "contained", **settings(certificates)) as provider:
         with pytest.raises(SandboxFailed, match=f"(?i)git clone failed: .*({reason})"):
             await provider.start(spec(network="outbound", repo_url=address + path, repo_branch=branch))
-        assert list((tmp_path / "sandboxes/s1/workspace").iterdir()) == []
+        assert not (tmp_path / "sandboxes/s1/kept/workspace").exists()
         assert not (tmp_path / "sandboxes/s1/clone").exists()
         assert await provider.running() == []
 
@@ -371,4 +367,4 @@ async def test_a_clone_that_takes_too_long_is_ended(tmp_path: Path, repositories
     async with opened(tmp_path, "trusted", clone_timeout=0.001, **settings(certificates)) as provider:
         with pytest.raises(SandboxFailed, match="not done after"):
             await provider.start(spec(network="outbound", repo_url=f"{address}/r.git"))
-        assert list((tmp_path / "sandboxes/s1/workspace").iterdir()) == []
+        assert not (tmp_path / "sandboxes/s1/kept/workspace").exists()

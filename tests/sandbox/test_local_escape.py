@@ -28,7 +28,7 @@ TRUSTED_CAN = {
     "read another session's workspace",
     "write into another session's workspace",
     "list the data directory",
-    "see the sandbox's directory above the workspace",
+    "see the sandbox's directory above the kept one",
     "put another socket in the bridge's place",
     "read a secret through a symbolic link in the workspace",
     "read a secret through a hard link in the workspace",
@@ -102,19 +102,19 @@ async def escapes(level: str, targets: dict[str, Any]) -> dict[str, str]:
     try:
         for session_id in ("victim", "attacker"):
             await provider.start(SandboxSpec(session_id, 1, ("true",)))
-        (data / "sandboxes/victim/workspace/private").write_text(CANARY)
-        (data / "sandboxes/attacker/workspace/attempts.py").write_text(Path(attempts.__file__).read_text())
+        (data / "sandboxes/victim/kept/workspace/private").write_text(CANARY)
+        (data / "sandboxes/attacker/kept/workspace/attempts.py").write_text(Path(attempts.__file__).read_text())
         notes = {
             name: json.loads((data / f"sandboxes/{name}/bridge.json").read_bytes()) for name in ("victim", "attacker")
         }
         told = {
             **targets,
             "note": str(data / "sandboxes/attacker/bridge.json"),
-            "other_file": str(data / "sandboxes/victim/workspace/private"),
+            "other_file": str(data / "sandboxes/victim/kept/workspace/private"),
             "socket": str(data / "run" / notes["attacker"]["socket"]),
             # Its own path would be too long for a socket address; every process with a look at the host has a root.
             "other_socket": os.path.relpath(
-                data / "run" / notes["victim"]["socket"], data / "sandboxes/attacker/workspace"
+                data / "run" / notes["victim"]["socket"], data / "sandboxes/attacker/kept/workspace"
             ),
             "code": "/opt/holdfast/sandbox" if level == "contained" else os.path.dirname(sandbox.__file__ or ""),
         }

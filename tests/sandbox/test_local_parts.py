@@ -146,6 +146,34 @@ def test_only_a_session_id_names_a_directory(session_id: str, tmp_path: Path) ->
         SandboxHome(tmp_path, session_id)
 
 
+def test_roots_of_an_earlier_version_are_moved_to_their_new_place_once(tmp_path: Path) -> None:
+    home = SandboxHome(tmp_path, "s1")
+    for root in ("workspace", "agent"):
+        (home.root / root).mkdir(parents=True)
+        (home.root / root / "file").write_text(root)
+    home.make()
+    home.make()
+    assert [(root / "file").read_text() for root in (home.workspace, home.agent)] == ["workspace", "agent"]
+    assert sorted(path.name for path in home.root.iterdir()) == ["kept", "state"]
+    (home.root / "workspace").mkdir()  # nobody of ours made it: what is in its place already is not touched
+    home.make()
+    assert (home.workspace / "file").read_text() == "workspace"
+
+
+def test_what_a_sandbox_put_in_the_place_of_its_workspace_is_not_followed(tmp_path: Path) -> None:
+    home = SandboxHome(tmp_path / "data", "s1")
+    home.make()
+    assert home.workspace_is_empty(), "there is none yet"
+    home.workspace.mkdir()
+    assert home.workspace_is_empty()
+    (home.workspace / "file").touch()
+    assert not home.workspace_is_empty()
+    (tmp_path / "empty").mkdir()
+    home.workspace.rename(home.kept / "elsewhere")
+    home.workspace.symlink_to(tmp_path / "empty")
+    assert not home.workspace_is_empty(), "a link to an empty directory is no empty workspace"
+
+
 def test_a_note_replaces_the_one_before_in_one_step(tmp_path: Path) -> None:
     home = SandboxHome(tmp_path, "s1")
     home.make()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,10 @@ from sandbox.providers import processes
 from sandbox.providers.layout import SandboxHome
 from sandbox.providers.levels import SandboxLimits
 from sandbox.providers.local import LocalProvider
+from sandbox.tree.ports import TreeFailed
+from sandbox.tree.wire import Batch, ScanAsk
 from tests.contract.sandbox_provider import PARROT, attach, run_agent
+from tests.contract.sandbox_tree import frames, restore, scan
 from tests.sandbox.local import LEVELS, command, opened, python, spec
 from tests.support.bridge import Owner, until
 
@@ -107,7 +111,8 @@ async def test_directories_and_notes_are_for_the_gateway_alone(tmp_path: Path) -
     async with opened(tmp_path / "data", "contained") as provider:
         await provider.start(spec())
         root = tmp_path / "data/sandboxes/s1"
-        for path in (root, root / "workspace", root / "agent", root / "state", tmp_path / "data/run"):
+        kept = root / "kept"
+        for path in (root, kept, kept / "workspace", kept / "agent", root / "state", tmp_path / "data/run"):
             assert path.stat().st_mode & 0o777 == 0o700
         for path in (root / "bridge.json", root / "bridge.log", next((tmp_path / "data/run").iterdir())):
             assert path.stat().st_mode & 0o777 == 0o600
@@ -122,7 +127,7 @@ async def test_the_environment_is_the_sandbox_s_own(
         await provider.start(spec(env={"FROM_USER": "too", "FROM_FILE": "overridden"}))
         told = await command(provider, "s1", ["env", "-0"])
         env = dict(pair.split("=", 1) for pair in told["stdout"].split("\0") if pair)
-        agent = "/agent" if level == "contained" else str(tmp_path / "sandboxes/s1/agent")
+        agent = "/agent" if level == "contained" else str(tmp_path / "sandboxes/s1/kept/agent")
         assert (env["HOME"], env["FROM_USER"], env["FROM_FILE"]) == (agent, "too", "overridden")
         assert env["CLAUDE_CONFIG_DIR"] == f"{agent}/.claude"
         assert env["PI_CODING_AGENT_DIR"] == f"{agent}/.pi"
@@ -361,10 +366,94 @@ async def test_the_two_roots_are_kept_and_the_parrot_still_talks(tmp_path: Path)
         await command(provider, "s1", ["sh", "-c", "echo kept > file; echo kept > $HOME/file"])
         await provider.stop("s1")
         for root in ("workspace", "agent"):
-            assert (tmp_path / "sandboxes/s1" / root / "file").read_text() == "kept\n"
+            assert (tmp_path / "sandboxes/s1/kept" / root / "file").read_text() == "kept\n"
         await provider.start(spec(agent=python(PARROT)))
         owner = Owner()
         await run_agent(await attach(provider, owner), owner)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_programs_know_the_roots_by_both_names_and_start_in_the_workspace(level: str, tmp_path: Path) -> None:
+    async with opened(tmp_path, level) as provider:
+        await provider.start(spec())
+        kept = SandboxHome(tmp_path, "s1").kept
+        (kept / "workspace" / "here").touch()
+        assert (await command(provider, "s1", ["ls"]))["stdout"] == "here\n"
+        if level == "contained":
+            shell = "echo 1 > /workspace/a; echo 2 > /agent/b; cat /session/*/a /session/*/b; readlink -f $HOME"
+            assert (await command(provider, "s1", ["sh", "-c", shell]))["stdout"] == "1\n2\n/session/agent\n"
+        bridge = SandboxHome(tmp_path, "s1").read_note()
+        assert bridge is not None
+        inside = processes.children(bridge.init_pid)[0].pid if level == "contained" else bridge.init_pid
+        with contextlib.suppress(PermissionError):  # a bridge lets nobody look, but root
+            assert os.readlink(f"/proc/{inside}/cwd") == "/", "whoever is in a root would keep an old one"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("wish", [{}, {"empty": True}], ids=["as it is", "empty"])
+async def test_a_sandbox_that_spoilt_its_roots_starts_again_and_reaches_nothing(
+    level: str, wish: dict[str, Any], tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text(CANARY)
+    async with opened(tmp_path / "data", level) as provider:
+        await provider.start(spec())
+        kept = SandboxHome(tmp_path / "data", "s1").kept
+        shell = f"cd {kept if level == 'trusted' else '/session'}; mv workspace moved; ln -s {outside} workspace; "
+        shell += f"rm -r agent; echo > agent; ln -s {outside} .aside-1; ln -s {outside} .trash; ln -s {outside} .swap; "
+        shell += f"mkdir -p .staging-{'0' * 32}; ln -s {outside} .staging-{'0' * 32}/new; chmod 0 ."
+        assert (await command(provider, "s1", ["sh", "-c", shell]))["exitCode"] == 0
+        await provider.start(spec(**wish))
+        survey = await provider.tree("s1").survey(())
+        assert (survey.files, survey.known) == (0, None)
+        for root in (kept / "workspace", kept / "agent"):
+            assert root.is_dir()
+            assert not root.is_symlink()
+        assert (await command(provider, "s1", ["sh", "-c", "echo > $HOME/file"]))["exitCode"] == 0
+    assert [path.name for path in outside.iterdir()] == ["precious"]
+    assert (outside / "precious").read_text() == CANARY
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("moment", ["scan", "restore"])
+async def test_a_bridge_killed_in_the_middle_of_an_operation_is_a_failure_and_the_old_tree_stays(
+    moment: str, level: str, tmp_path: Path
+) -> None:
+    async with opened(tmp_path, level) as provider:
+        await provider.start(spec())
+        home, tree = SandboxHome(tmp_path, "s1"), provider.tree("s1")
+        for n in range(200):
+            (home.workspace / f"file{n}").write_bytes(os.urandom(40_000))
+        told = await scan(tree)
+        bridge = home.read_note()
+        assert bridge is not None
+        pids = [bridge.pid] if level == "trusted" else [p.pid for p in processes.children(bridge.init_pid)]
+        if moment == "scan":
+            async with tree.scan(ScanAsk()) as begun:
+                assert isinstance(await begun.next(), Batch)
+                kill_all(pids)
+                with pytest.raises(TreeFailed):
+                    await anext(begun.fetch((0,)))
+        else:
+            async with tree.restore("generation", aside=False) as restoring:
+                lacking = sorted(await restoring.plan(list(told.entries.values())))
+                for frame in frames(told.content, lacking[:150]):
+                    await restoring.put(frame)
+                kill_all(pids)
+                with pytest.raises(TreeFailed):
+                    await restoring.finish()
+        with pytest.raises(TreeFailed):
+            await tree.survey(())
+        await provider.start(spec())
+        assert (await scan(tree)).files() == told.files()
+        await restore(tree, told, "generation")
+        assert (await scan(tree)).entries == told.entries
+
+
+def kill_all(pids: list[int]) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
 
 
 async def test_limits_are_those_that_were_asked_for(tmp_path: Path) -> None:
@@ -376,7 +465,7 @@ async def test_limits_are_those_that_were_asked_for(tmp_path: Path) -> None:
         )
         told = await command(provider, "s1", ["sh", "-c", shell])
         assert told["stdout"].split() == ["123", "0", str(2**20)]
-        assert (tmp_path / "sandboxes/s1/workspace/y").stat().st_size == 2**20
+        assert (tmp_path / "sandboxes/s1/kept/workspace/y").stat().st_size == 2**20
         assert "77" in (await command(provider, "s1", ["cat", "/proc/self/limits"]))["stdout"]
 
 

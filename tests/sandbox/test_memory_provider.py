@@ -9,6 +9,9 @@ import pytest
 from sandbox.ports import LinkRefused, SandboxFailed, SandboxSpec
 from sandbox.providers.memory import MemoryProvider
 from sandbox.providers.scripted import OnLine, ScriptedProcess, silent
+from sandbox.tree.ports import TreeFailed
+from sandbox.tree.wire import ScanAsk, TreeLimits
+from tests.contract.sandbox_tree import Told, restore, scan
 from tests.support.bridge import Owner
 
 SPEC = SandboxSpec("s1", 1, ("agent",))
@@ -198,3 +201,82 @@ async def test_an_agent_that_cannot_be_run_is_a_problem_and_notes_can_be_lost() 
     taker = sandbox.taker
     sandbox.forget_taken()
     assert sandbox.taker != taker
+
+
+async def test_what_a_script_writes_is_in_the_roots_and_is_noticed() -> None:
+    def writing(process: ScriptedProcess) -> OnLine:
+        return lambda line: process.write_file(b"workspace/" + line, b"written")
+
+    provider, owner = MemoryProvider(writing), Owner()
+    await provider.start(SPEC)
+    link = await provider.connect("s1", owner, None)
+    link.start(b"a")
+    link.inject(b"b")
+    await settle()
+    sandbox = provider.sandboxes["s1"]
+    assert sandbox.files == {b"workspace/a": b"written", b"workspace/b": b"written"}
+    assert owner.changes == 2
+    sandbox.files[b"workspace/c"] = b"unnoticed"
+    await settle()
+    assert owner.changes == 2
+    sandbox.crash()
+    await provider.start(SPEC)
+    assert sandbox.files.keys() == {b"workspace/a", b"workspace/b", b"workspace/c"}
+
+
+async def test_each_step_of_an_operation_takes_its_time_and_fails_when_told_to() -> None:
+    provider = MemoryProvider(silent)
+    await provider.start(SPEC)
+    roots, tree = provider.sandboxes["s1"].roots, provider.tree("s1")
+    roots.files[b"workspace/a"] = b"x"
+    roots.step_seconds = 10.0
+    told = await scan(tree, remember="first")
+    assert asyncio.get_running_loop().time() >= 50
+    assert roots.steps == ["scan", "next", "fetch", "next", "remember"]
+    roots.step_seconds = 0.0
+    operations = (
+        ("scan next fetch remember", lambda: scan(tree, remember="second")),
+        ("restore plan put finish", lambda: restore(tree, told, "third")),
+        ("survey", lambda: tree.survey(())),
+        ("quiet", lambda: tree.quiet()),
+        ("release", lambda: tree.release()),
+        ("files", lambda: tree.files(b"workspace", b"a")),
+    )
+    for steps, operation in operations:
+        for step in steps.split():
+            roots.failures[step] = [TreeFailed("failed", f"no {step}")]
+            with pytest.raises(TreeFailed, match=f"no {step}"):
+                await operation()
+            assert roots.files == {b"workspace/a": b"x"}
+            assert roots.known is not None
+            assert roots.known[0] == "first"
+    await restore(tree, Told(), "third")
+    assert (roots.files, roots.known) == ({}, ("third", {}))
+
+
+@pytest.mark.parametrize("end", ["crash", "stop", "start"])
+async def test_an_operation_ends_with_its_sandbox(end: str) -> None:
+    provider = MemoryProvider(silent)
+    await provider.start(SPEC)
+    sandbox, tree = provider.sandboxes["s1"], provider.tree("s1")
+    sandbox.files[b"workspace/a"] = b"x"
+    async with tree.scan(ScanAsk()) as begun:
+        await begun.next()
+        if end == "crash":
+            sandbox.crash()
+        else:
+            await (provider.stop("s1") if end == "stop" else provider.start(SPEC))
+        with pytest.raises(TreeFailed):
+            await anext(begun.fetch((0,)))
+    assert sandbox.files == {b"workspace/a": b"x"}
+
+
+async def test_limits_hold_for_a_tree_in_memory_too() -> None:
+    provider = MemoryProvider(silent)
+    await provider.start(SPEC)
+    provider.sandboxes["s1"].files.update({b"workspace/%d" % n: b"xy" for n in range(5)})
+    for limits, code in ((TreeLimits(files=4), "too_many"), (TreeLimits(total_bytes=9), "too_large")):
+        with pytest.raises(TreeFailed) as failed:
+            async with provider.tree("s1").scan(ScanAsk(limits=limits)) as begun:
+                await begun.next()
+        assert failed.value.code == code

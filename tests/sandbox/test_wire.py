@@ -18,8 +18,8 @@ LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"
 POSITIONS = st.builds(Position, EPOCHS, NUMBERS)
 
 UP = st.one_of(
-    st.builds(Hello, EPOCHS, NUMBERS, EPOCHS, st.booleans()),
-    st.builds(Hello, EPOCHS, NUMBERS, st.none(), st.just(False)),
+    st.builds(Hello, EPOCHS, NUMBERS, EPOCHS, st.booleans(), st.booleans()),
+    st.builds(Hello, EPOCHS, NUMBERS, st.none(), st.just(False), st.booleans()),
     st.builds(wire.Epoch, EPOCHS, NUMBERS),
     st.builds(
         AgentExit,
@@ -33,6 +33,7 @@ UP = st.one_of(
     st.builds(wire.Taken, NUMBERS),
     st.builds(wire.Problem, TEXTS),
     st.builds(wire.Pong, NUMBERS),
+    st.just(wire.Changed()),
 )
 DOWN = st.one_of(
     st.builds(wire.Attach, st.none() | POSITIONS),
@@ -63,9 +64,9 @@ JSON = st.recursive(
     lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=5), children, max_size=3),
     max_leaves=5,
 )
-UP_KINDS = ["hello", "epoch", "exit", "taken", "problem", "pong"]
+UP_KINDS = ["hello", "epoch", "exit", "taken", "problem", "pong", "changed"]
 DOWN_KINDS = ["attach", "start", "inject", "interrupt", "stop", "seen", "ready", "ping"]
-MEMBERS = ["taker", "taken", "epoch", "alive", "base", "offset", "code", "signal", "reason", "seq", "n", "line"]
+MEMBERS = ["taker", "taken", "epoch", "alive", "base", "offset", "code", "signal", "reason", "seq", "n", "line", "held"]
 
 
 @settings(max_examples=150, deadline=None)
@@ -90,7 +91,7 @@ def test_wrong_members_are_an_error_or_a_message_never_anything_else(kind: str, 
 
 
 GOOD_EXIT = {"type": "exit", "epoch": "e", "offset": 1, "taken": 0, "code": 0, "signal": None, "reason": ""}
-GOOD_HELLO = {"type": "hello", "taker": "t", "taken": 0, "epoch": None, "alive": False}
+GOOD_HELLO = {"type": "hello", "taker": "t", "taken": 0, "epoch": None, "alive": False, "held": False}
 
 
 @pytest.mark.parametrize(
@@ -100,6 +101,7 @@ GOOD_HELLO = {"type": "hello", "taker": "t", "taken": 0, "epoch": None, "alive":
         (GOOD_HELLO, "taken", [None, -1, 1.0, "1", True, 2**53]),
         (GOOD_HELLO, "epoch", ["", "é", 1, ["e"]]),
         (GOOD_HELLO, "alive", [None, 1, "yes"]),
+        (GOOD_HELLO, "held", [None, 0, "no"]),
         (GOOD_EXIT, "epoch", [None, "", "../x"]),
         (GOOD_EXIT, "offset", [None, -1, 2**64]),
         (GOOD_EXIT, "taken", [None, 0.5]),

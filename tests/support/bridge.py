@@ -40,6 +40,7 @@ class Owner:
     exits: list[AgentExit] = field(default_factory=list)
     taken: int = 0
     problems: list[str] = field(default_factory=list)
+    changes: int = 0
     lost: list[str] = field(default_factory=list)
     order: list[str] = field(default_factory=list)
     received: int = 0  # frames, also repeated ones
@@ -72,6 +73,9 @@ class Owner:
         self.order.append("problem")
         self.problems.append(reason)
 
+    def on_changed(self) -> None:
+        self.changes += 1  # not in `order`: a hint may come at any time
+
     def on_lost(self, reason: str) -> None:
         self.order.append("lost")
         self.lost.append(reason)
@@ -97,8 +101,9 @@ class BridgeProcess:
 
     def __init__(self, home: Path, agent: Sequence[str], **settings: Any) -> None:
         self.home = home
-        self.workspace = home / "workspace"
-        self.workspace.mkdir(exist_ok=True)
+        self.kept = home / "kept"
+        self.workspace = self.kept / "workspace"
+        self.workspace.mkdir(parents=True, exist_ok=True)
         self.config: dict[str, Any] = {
             "session_id": "s1",
             "incarnation": 1,
@@ -106,6 +111,7 @@ class BridgeProcess:
             "agent": list(agent),
             "env": {},
             "base_env": {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT)},
+            "kept": str(self.kept),
             "workspace": str(self.workspace),
             "state": str(home / "state"),
             "agent_log": str(home / "agent.log"),

@@ -3,8 +3,8 @@
 A gateway that is killed a thousand times cannot spend a second importing each time. The launcher runs as
 `python -m tests.support.launcher FD`: it has no loop and no threads, so a fork of it is a clean process. It reads
 requests from a socket (a JSON object and two descriptors, for stdout and stderr), forks, and the child runs the real
-`holdfast serve` with the environment it was given. What a campaign wants of a child beyond that (die at a crash
-point, be a mutant) is named in the request and put in place before serving; the gateway itself reads none of it.
+`holdfast serve` with the environment it was given. What a campaign wants of a child beyond that (die or stop at a
+crash point, be a mutant) is named in the request and put in place before serving; the gateway itself reads none of it.
 
 When its socket is closed the launcher ends, and so does every gateway it started.
 """
@@ -19,9 +19,10 @@ import selectors
 import signal
 import socket
 import sys
+import threading
 import traceback
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -37,7 +38,8 @@ class Tampering:
     """What is done to one gateway before it serves."""
 
     crash_at: tuple[str, int] | None = None  # die when this point is reached for the n-th time
-    trace: Path | None = None  # where it writes the name of the point it died at
+    halt_at: tuple[str, int] | None = None  # stop there, as by SIGSTOP, until it is sent SIGCONT
+    trace: Path | None = None  # where it writes the name of the point it died or stopped at
     patches: tuple[str, ...] = ()  # names in tests.campaign.mutants
     file_bytes: int | None = None  # no file may grow beyond: the disk fails
 
@@ -106,6 +108,7 @@ class Launcher:
         request = {
             "environment": dict(environment),
             "crash_at": tampering.crash_at,
+            "halt_at": tampering.halt_at,
             "trace": str(tampering.trace or os.devnull),
             "patches": tampering.patches,
             "file_bytes": tampering.file_bytes,
@@ -185,9 +188,9 @@ def _warm_up() -> None:
     """Import what a gateway imports, also what it imports only when it needs it."""
     for name in ("gateway.commands.serve", "tests.campaign.mutants", "sandbox.providers.local"):
         importlib.import_module(name)
-    stores = (REPOSITORY / "persistence" / "stores").glob("*.py")
-    for store in stores:
-        importlib.import_module(f"persistence.stores.{store.stem}")
+    for package in ("persistence.stores", "sync.objects"):
+        for adapter in REPOSITORY.joinpath(*package.split(".")).glob("*.py"):
+            importlib.import_module(f"{package}.{adapter.stem}")
     gc.collect()
     gc.freeze()
 
@@ -227,34 +230,49 @@ def _tamper(request: dict[str, Any]) -> None:
     from tests.campaign import mutants
 
     if request["crash_at"] is not None:
-        _place_killer(*request["crash_at"], trace=request["trace"])
+        _at(*request["crash_at"], _die, request["trace"])
+    if request["halt_at"] is not None:
+        _at(*request["halt_at"], _halt, request["trace"])
     if request["file_bytes"] is not None:
         mutants.limit_files(request["file_bytes"])
     for name in request["patches"]:
         mutants.PATCHES[name]()
 
 
-def _place_killer(fatal: str, times: int, *, trace: str) -> None:
-    from persistence import crash_points
+def _at(fatal: str, times: int, fate: Callable[[str, str], None], trace: str) -> None:
+    """`fate` strikes when the point `fatal` is reached for the n-th time."""
+    from persistence import crash_points as of_records
+    from sync import crash_points as of_workspaces
 
-    left = times
+    left, struck = times, False
 
-    def killer(point: str) -> None:
-        nonlocal left
-        if point == fatal:
+    def reached(point: str) -> None:
+        nonlocal left, struck
+        if point == fatal and not struck:
             left -= 1
-            if left <= 0:
-                _die(point, trace)
+            struck = left <= 0
+            if struck:
+                fate(point, trace)
 
-    crash_points.reached = killer
+    of_records.reached = of_workspaces.reached = reached
 
 
 def _die(point: str, trace: str) -> NoReturn:
-    note = os.open(trace, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.write(note, f"{point}\n".encode())
+    _note(point, trace)
     os.kill(os.getpid(), signal.SIGKILL)
     signal.pause()  # another thread's signal: this one goes no further
     raise AssertionError("it is dead")
+
+
+def _halt(point: str, trace: str) -> None:
+    _note(point, trace)
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # this thread goes no further, and the others stop, too
+
+
+def _note(point: str, trace: str) -> None:
+    note = os.open(trace, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(note, f"{point}\n".encode())
+    os.close(note)
 
 
 if __name__ == "__main__":

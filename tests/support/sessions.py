@@ -19,6 +19,7 @@ from gateway.registry import SessionRegistry
 from gateway.session.actor import SessionActor
 from gateway.session.ports import SessionLimits
 from gateway.session.state import Wish
+from gateway.session.workspace import Keeping, WorkspaceLimits
 from gateway.sockets.viewers import Viewer
 from persistence.backlog import QueueLimits
 from persistence.ports import MessageStore
@@ -28,6 +29,8 @@ from persistence.stores.spooled import SpooledStore
 from sandbox.ports import Position
 from sandbox.providers.memory import MemoryProvider, MemorySandbox
 from sandbox.providers.scripted import Script, echo
+from sync.objects.memory import MemoryObjects
+from sync.vault import Vault
 from tests.support.faults import Fault, FlakyStore
 from tests.support.memory_spool import Disk, MemorySpool
 
@@ -191,6 +194,8 @@ class World:
         self.disk = Disk()  # the spool's
         self.poison: bytes | None = None  # see FlakyStore
         self.provider = MemoryProvider(script)
+        self.objects = MemoryObjects()
+        self.workspaces = WorkspaceLimits()
         self.limits = limits or SessionLimits()
         self.rng = Random(seed)
         self.deaths: list[BaseException] = []
@@ -247,6 +252,7 @@ class World:
             store,
             queue,
             self.provider,
+            Keeping(self.vault(), self.workspaces),
             self.limits,
             Metrics(),
             agent=("agent",),
@@ -260,6 +266,11 @@ class World:
         await queue.__aenter__()
         await registry.__aenter__()
         self._gateway = Gateway(remote, store, queue, registry)
+
+    def vault(self) -> Vault:
+        """The snapshots, as a gateway that has just started sees them."""
+        now = asyncio.get_running_loop().time
+        return Vault(self.objects, now=now, utcnow=self.utcnow)
 
     async def kill(self) -> None:
         """kill -9: nothing more reaches the store."""

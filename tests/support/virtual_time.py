@@ -1,10 +1,15 @@
 """An event loop whose clock jumps to the next timer: hours pass in milliseconds.
 
-Give it to anyio as `loop_factory`. For code without threads and sockets only: those need real time.
+Give it to anyio as `loop_factory`. For code without sockets only: those need real time. What would go to a thread is
+done at once.
 """
 
 import asyncio
 import selectors
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class EverybodyWaits(Exception):
@@ -29,6 +34,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
         super().__init__(self._jumping)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        done: asyncio.Future[T] = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except Exception as error:
+            done.set_exception(error)
+        return done
 
     def time(self) -> float:
         return self._jumping.now

@@ -116,7 +116,8 @@ attempt("read a secret through a process's root")(
 attempt("read a secret through a process's directory")(
     lambda: contains_canary(f"/proc/{TARGETS['pid']}/cwd/{os.path.basename(TARGETS['secret'])}")
 )
-attempt("see the sandbox's directory above the workspace")(lambda: "bridge.json" in os.listdir("..") or None)
+attempt("see the sandbox's directory above the kept one")(lambda: "bridge.json" in os.listdir("../..") or None)
+attempt("see the sandbox's directory beside the kept one")(lambda: "bridge.json" in os.listdir("..") or None)
 attempt("put another socket in the bridge's place")(lambda: can_create_in(os.path.dirname(TARGETS["socket"])))
 attempt("read the host's password hashes")(lambda: os.access("/etc/shadow", os.R_OK))
 attempt("see the host's logs")(lambda: os.listdir("/var/log"))

@@ -1,0 +1,126 @@
+"""How a session's sandbox comes to rest, and what becomes of its workspace then.
+
+It stops the other way round than it starts (life.py): first the programs, then what they left is kept, then the
+sandbox. While something cannot be kept, the sandbox stays. What a sandbox that has ended left on its disk can be kept
+afterwards: it is started once more, with its agent held, and stopped again.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from gateway import wire
+from gateway.errors import ApiError
+from gateway.session.life import Life
+from gateway.session.ports import Host
+from gateway.session.state import SessionStatus
+from gateway.session.workspace import NotRestored, Workspace
+from sandbox.ports import SandboxFailed, SandboxProvider
+from sync.errors import SyncFailed, SyncRefused
+
+log = structlog.get_logger()
+
+HELD = (SessionStatus.PAUSED, SessionStatus.ARCHIVED)  # by request: nothing less undoes the later of them
+NOTHING_KEPT = {"generation": 0, "tree": "", "files": 0, "synced_at": None, "clean": False, "degraded": ""}
+
+
+class Rest:
+    def __init__(self, host: Host, life: Life, workspace: Workspace, provider: SandboxProvider) -> None:
+        self._host = host
+        self._life = life
+        self._talk = life.talk
+        self._workspace = workspace
+        self._provider = provider
+
+    async def stop(self, to: SessionStatus, reason: str = "", *, if_still: Callable[[], bool] | None = None) -> None:
+        """Stop the agent, keep the workspace, stop the sandbox. What waits keeps waiting. Whoever had to wait for its
+        turn finds out first whether the session is still to be stopped: what was paused or archived meanwhile stays so.
+        Raises ApiError if the workspace cannot be kept: then the sandbox stays.
+        """
+        life, talk = self._life, self._talk
+        try:
+            async with life.lock:
+                if self._overtaken(to) or (if_still is not None and not if_still()):
+                    return
+                with life.at_rest():
+                    await life.agent_ended()
+                    kept = await self._keep_the_last(to)
+                    life.drop_link()
+                    await self._provider.stop(talk.id)
+                    self._workspace.lost()
+                    life.output.in_order(lambda: life.forget(reason or "the sandbox was stopped"))
+                    life.become(to, reason, **kept)
+        finally:
+            if len(talk.window) and talk.state.status in (SessionStatus.SLEEPING, SessionStatus.RUNNING):
+                life.want_agent()
+
+    async def _keep_the_last(self, to: SessionStatus) -> dict[str, Any]:
+        """The programs have ended: keep what they left. What the session's state is to say then."""
+        if to is SessionStatus.ARCHIVED or self._talk.link is None:
+            return {}
+        try:
+            await self._workspace.settle()
+        except (SyncFailed, SyncRefused) as error:
+            raise ApiError(503, "sync_failed", f"the sandbox stays, its workspace is not kept: {error}") from error
+        return {"clean": True, "sync_error": "", **self._workspace.kept}
+
+    def _overtaken(self, to: SessionStatus) -> bool:
+        status = self._talk.state.status
+        return status in HELD and (to not in HELD or HELD.index(to) < HELD.index(status))
+
+    async def destroy(self) -> None:
+        await self.stop(SessionStatus.ARCHIVED)
+        async with self._life.lock:
+            await self._provider.destroy(self._talk.id)
+            await self._workspace.forget()
+            self._talk.save(has_workspace=False, **NOTHING_KEPT)
+        self._life.output.in_order(self._talk.discard_window)
+
+    async def keep(self) -> None:
+        """Keep what is on the disk now, also of a session whose sandbox has ended and left something that is not
+        kept. Raises SyncFailed, SyncRefused, and NotRestored or SandboxFailed if it cannot be looked at."""
+        async with self._life.lock:
+            if self._talk.link is not None:
+                awake = True
+            elif self._talk.state.clean or not self._talk.state.incarnation:
+                return
+            else:
+                awake = False
+                await self._visit()
+        if awake:
+            await self._workspace.flush()
+
+    async def _visit(self) -> None:
+        """Start the sandbox with its agent held, keep what is there, stop it. The status stays what it was."""
+        talk = self._talk
+        talk.save(incarnation=talk.state.incarnation + 1)
+        try:
+            await self._life.start_held(await self._workspace.look(), {})
+            await self._workspace.flush()
+            self._workspace.lost()
+            talk.save(clean=True, sync_error="", **self._workspace.kept)
+        finally:
+            self._workspace.lost()
+            await self._provider.stop(talk.id)
+
+    async def put_back(self, number: int) -> None:
+        """Raises what the vault raises; ApiError if the session is not paused any more."""
+        async with self._life.lock:
+            if self._talk.state.status is not SessionStatus.PAUSED or not self._talk.state.clean:
+                raise ApiError(409, "not_paused", "the session is not paused any more: pause it and try again")
+            await self._workspace.put_back(number)
+
+    def rescue(self) -> None:
+        """Loaded with a sync that failed, and no sandbox runs: keep what it left."""
+
+        async def keep() -> None:
+            try:
+                await self.keep()
+            except (SyncFailed, SyncRefused, NotRestored, SandboxFailed) as error:
+                log.warning("sync.not_recovered", session_id=self._talk.id, cause=str(error))
+            else:
+                generation = self._talk.state.generation
+                self._talk.audience.tell(wire.dump("session_status", status="sync_recovered", generation=generation))
+
+        self._host.spawn(keep(), f"rescue {self._talk.id}")

@@ -1,0 +1,305 @@
+"""A session's workspace: proven restored before its agent may start, kept while it runs, quiet before it stops.
+
+What is on the disk is the sandbox's; what is kept is the vault's; when to go from one to the other is decided by the
+cores in `sync`. Here they meet, for one session. What of it must outlive the gateway goes into the session's state, by
+way of its inbox like everything else.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from gateway import wire
+from gateway.session.conversation import Conversation
+from gateway.session.ports import Host
+from persistence.reading import iso
+from sandbox.ports import SandboxProvider
+from sandbox.tree.ports import TreeFailed
+from sandbox.tree.wire import ScanAsk, Survey
+from sync.driver import SyncDriver, SyncView
+from sync.errors import Damaged, NoSuchSnapshot, RestoreFailed, SyncFailed, SyncRefused
+from sync.pointer import Generation
+from sync.ports import ObjectsRefused, ObjectsUnavailable
+from sync.recovery import Decision, Newest, decide
+from sync.restore import Progress
+from sync.state import State, SyncLimits
+from sync.vault import Vault
+
+log = structlog.get_logger()
+
+TELL_SECONDS = 0.5  # between two words about how far a restore has come
+
+
+class NotRestored(Exception):
+    """The workspace is not what it should be, so nothing may run in it. The text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceLimits:
+    sync: SyncLimits = field(default_factory=SyncLimits)
+    rules: ScanAsk = field(default_factory=ScanAsk)
+    restore_seconds: float = 60.0  # without progress
+    restores_at_once: int = 4
+    syncs_at_once: int = 8
+
+
+class Keeping:
+    """What the workspaces of all sessions share: the vault, and how much may happen at once."""
+
+    def __init__(self, vault: Vault, limits: WorkspaceLimits | None = None) -> None:
+        self.vault = vault
+        self.limits = limits or WorkspaceLimits()
+        self.restoring = asyncio.Semaphore(self.limits.restores_at_once)
+        self.syncing = asyncio.Semaphore(self.limits.syncs_at_once)
+
+
+class Workspace:
+    """`look`, then start the sandbox with `hold`, then `prepare`; from then on it may be synced, until `lost`."""
+
+    def __init__(
+        self, host: Host, conversation: Conversation, user_id: str, provider: SandboxProvider, keeping: Keeping
+    ) -> None:
+        self._host = host
+        self._talk = conversation
+        self._user_id = user_id
+        self._provider = provider
+        self._keeping = keeping
+        self._driver: SyncDriver | None = None
+        self._generation: Generation | None = None  # the newest one that this process has seen
+        self._progress: Progress | None = None
+        self._told_at = 0.0
+
+    # -- words for the outside ----------------------------------------------------------------------------------------
+
+    @property
+    def view(self) -> SyncView | None:
+        """None while nothing can be synced: the sandbox does not run."""
+        driver = self._driver
+        return None if driver is None or driver.view.state is State.UNRESTORED else driver.view
+
+    @property
+    def ready(self) -> bool:
+        """Whether the workspace is proven to be what it should be."""
+        return self.view is not None
+
+    def describe(self) -> dict[str, Any]:
+        """What only a loaded session knows of the member `sync` of its description."""
+        described: dict[str, Any] = {}
+        if (view := self.view) is not None:
+            described = {
+                "state": view.state,
+                "generation": view.generation,
+                "lastError": view.last_error,
+                "dirty": view.dirty,
+                "attempt": view.attempt,
+            }
+            if view.last_success is not None:
+                described["lastSuccess"] = iso(view.last_success)
+        if (progress := self._progress) is not None:
+            described["restore"] = _progress_members(progress)
+        return described
+
+    # -- before the agent may start -----------------------------------------------------------------------------------
+
+    async def look(self) -> Newest | None:
+        """The newest generation there is; None for none. Raises NotRestored if that cannot be known."""
+        state = self._talk.state
+        try:
+            self._generation = await self._keeping.vault.newest(self._user_id, self._talk.id)
+        except Damaged as error:
+            raise NotRestored(str(error)) from error
+        except (ObjectsUnavailable, ObjectsRefused) as error:
+            if state.generation:  # what is on the disk may do
+                return Newest(state.tree, state.files)
+            if not state.incarnation:
+                return None
+            raise NotRestored(f"the object store does not say whether there is a snapshot: {error}") from error
+        found = self._generation
+        if found is None and state.generation:
+            raise NotRestored(
+                f"generation {state.generation} was stored, and the object store has nothing of this session: check "
+                "HOLDFAST_OBJECTS, or resume with {empty:true} to begin anew"
+            )
+        return None if found is None else Newest(found.manifest, found.files)
+
+    async def prepare(self, newest: Newest | None, *, empty: bool = False) -> None:
+        """The sandbox runs and its agent is held: see to it that the roots hold what they should. Raises
+        NotRestored; then nothing was pushed, and nothing that was there is gone."""
+        try:
+            survey = await self._survey()
+            decision = Decision.KEEP_AND_SYNC if empty else decide(survey, newest, self._talk.state.clean)
+            if decision in (Decision.RESTORE, Decision.RESTORE_ASIDE):
+                await self._restore(aside=decision is Decision.RESTORE_ASIDE)
+            else:
+                self._tell("restore_skipped", reason="begun empty" if empty else None)
+        except (TreeFailed, RestoreFailed, Damaged, NoSuchSnapshot, ObjectsUnavailable, ObjectsRefused) as error:
+            self._progress = None
+            self._tell("restore_failed", reason=str(error))
+            raise NotRestored(str(error)) from error
+        except TimeoutError as error:
+            self._progress = None
+            seconds = self._keeping.limits.restore_seconds
+            reason = f"no progress for {seconds:g} s (HOLDFAST_RESTORE_TIMEOUT)"
+            self._tell("restore_failed", reason=reason)
+            raise NotRestored(f"the restore was given up: {reason}") from error
+        self._proven(request=decision is Decision.KEEP_AND_SYNC)
+
+    async def release(self) -> None:
+        """Let the agent start. From here on the disk is ahead of the store, and that is known before it is so.
+        Raises NotRestored."""
+        saved = asyncio.Event()
+        self._talk.save_and_then(saved.set, clean=False)
+        await saved.wait()
+        try:
+            await self._provider.tree(self._talk.id).release()
+        except TreeFailed as error:
+            raise NotRestored(str(error)) from error
+
+    async def _survey(self) -> Survey:
+        async with asyncio.timeout(self._keeping.limits.restore_seconds):
+            return await self._provider.tree(self._talk.id).survey(self._keeping.limits.rules.agent_skip)
+
+    async def _restore(self, *, aside: bool) -> None:
+        keeping, began = self._keeping, self._host.now()
+        tree = self._provider.tree(self._talk.id)
+        async with keeping.restoring, asyncio.timeout(keeping.limits.restore_seconds) as patience:
+            loop = asyncio.get_running_loop()
+
+            def told(progress: Progress) -> None:
+                if (old := self._progress) is None or (old.files, old.bytes) != (progress.files, progress.bytes):
+                    patience.reschedule(loop.time() + keeping.limits.restore_seconds)
+                self._show(progress)
+
+            restored = await keeping.vault.restore(self._user_id, self._talk.id, tree, aside=aside, told=told)
+        self._generation, self._progress = restored.generation, None
+        self._host.metrics.restore_seconds.observe(self._host.now() - began)
+        self._talk.save(degraded=restored.degraded or "")
+        self._tell(
+            "restored", generation=restored.generation.number, degraded=restored.degraded, aside=True if aside else None
+        )
+
+    def _show(self, progress: Progress) -> None:
+        first = self._progress is None
+        self._progress = progress
+        if first or self._host.now() >= self._told_at + TELL_SECONDS:
+            self._told_at = self._host.now()
+            self._tell("restore_started" if first else "restoring", **_progress_members(progress))
+
+    def _tell(self, status: str, **members: Any) -> None:
+        given = {name: value for name, value in members.items() if value is not None}
+        self._talk.audience.tell(wire.dump("session_status", status=status, **given))
+
+    def found(self) -> None:
+        """The sandbox was found running, its agent not held: an earlier gateway proved its workspace."""
+        if not self.ready:
+            self._proven(request=True)
+
+    def _proven(self, *, request: bool) -> None:
+        state = self._talk.state
+        if self._driver is None:
+            limits, host = self._keeping.limits.sync, self._host
+            self._driver = SyncDriver(self._push, limits, rng=host.rng, utcnow=host.utcnow, told=self._heard)
+            host.spawn(self._driver.run(), f"sync {self._talk.id}")
+        number = self._generation.number if self._generation is not None else state.generation
+        self._driver.restored(number, failed=state.sync_error or None, last_success=state.synced_at)
+        if request:
+            self._driver.request()
+
+    # -- while it runs ------------------------------------------------------------------------------------------------
+
+    def request(self) -> None:
+        """Something may have changed: keep it soon."""
+        if self._driver is not None and self.ready:
+            self._driver.request()
+
+    def force(self) -> None:
+        """Keep it now; nobody waits for it."""
+
+        async def flush() -> None:
+            try:
+                await self.flush()
+            except (SyncFailed, SyncRefused) as error:
+                log.info("sync.force_failed", session_id=self._talk.id, cause=str(error))
+
+        if (view := self.view) is not None and (view.dirty or view.state is not State.IDLE):
+            self._host.spawn(flush(), f"flush {self._talk.id}")
+
+    async def flush(self) -> int:
+        """Keep what is there now; the generation that holds it. Raises SyncFailed, SyncRefused."""
+        if self._driver is None:
+            raise SyncRefused("the sandbox does not run")
+        return await self._driver.flush()
+
+    async def settle(self) -> int:
+        """End every program, then keep what they left. Raises SyncFailed, SyncRefused."""
+        try:
+            await self._provider.tree(self._talk.id).quiet()
+        except TreeFailed as error:
+            raise SyncFailed(str(error)) from error
+        return await self.flush()
+
+    def lost(self) -> None:
+        """The sandbox has ended."""
+        if self._driver is not None and self.ready:
+            self._driver.lost()
+
+    async def forget(self) -> None:
+        """The session is no more. Raises ObjectsUnavailable, ObjectsRefused."""
+        await self._keeping.vault.forget(self._user_id, self._talk.id)
+        self._generation = None
+
+    async def put_back(self, number: int) -> None:
+        """Make an earlier generation the one to be restored next. Raises what the vault raises."""
+        pointer = await self._keeping.vault.put_back(self._user_id, self._talk.id, number)
+        self._generation = pointer.newest
+        self._talk.save(**self.kept)
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """What the session's state says of the newest generation."""
+        newest = self._generation
+        if newest is None:
+            return {}
+        return {"generation": newest.number, "tree": newest.manifest, "files": newest.files, "synced_at": newest.at}
+
+    async def _push(self, uploaded: Callable[[], None]) -> int:
+        keeping, metrics = self._keeping, self._host.metrics
+        async with keeping.syncing:
+            began = self._host.now()
+            tree = self._provider.tree(self._talk.id)
+            try:
+                pushed = await keeping.vault.push(self._user_id, self._talk.id, tree, keeping.limits.rules, uploaded)
+            except SyncFailed:
+                metrics.sync_failures.inc()
+                raise
+            metrics.synced(self._host.now() - began, pushed)
+        self._generation = pushed.generation
+        return pushed.generation.number
+
+    def _heard(self, view: SyncView) -> None:
+        self._host.post(self._note, view)
+
+    def _note(self, view: SyncView) -> None:
+        state = self._talk.state
+        error = (view.last_error or "it failed") if view.failing else ""
+        newest = self._generation
+        moved = newest is not None and view.generation == newest.number and newest.manifest != state.tree
+        if moved or error != state.sync_error:
+            self._talk.save(sync_error=error, **(self.kept if moved else {}))
+        if error and error != state.sync_error:
+            self._tell("sync_failed", reason=error, generation=view.generation)
+        if view.recovered:
+            self._tell("sync_recovered", generation=view.generation)
+
+
+def _progress_members(progress: Progress) -> dict[str, Any]:
+    return {
+        "generation": progress.generation,
+        "files": progress.files,
+        "ofFiles": progress.of_files,
+        "bytes": progress.bytes,
+        "ofBytes": progress.of_bytes,
+    }

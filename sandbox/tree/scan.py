@@ -1,0 +1,151 @@
+"""Reading the tree of a sandbox: scans and surveys of its two roots.
+
+    the walk finds      which entries have another stamp than the remembered tree has for them
+    they are read       and told in batches, see telling.py; each difference is noted
+    `remember`          makes the differences part of the remembered tree
+
+Nothing is remembered before the other end says so: it may have failed to keep what it was told, and then has to be told
+again. There is one exception. A scan that found nothing to tell has still found out that entries which were too young
+to be believed are what they were, and knows that at once.
+
+All of it waits for the disk: it belongs into a thread, one operation at a time.
+"""
+
+import contextlib
+import stat
+import sys
+import time
+from collections.abc import Callable, Generator, Iterable
+from pathlib import Path
+
+from sandbox.tree.batch import PendingBatch
+from sandbox.tree.chunks import Cutter
+from sandbox.tree.entry import Entry
+from sandbox.tree.kept import Directory, KeptTree, tree_of
+from sandbox.tree.memory import Memory
+from sandbox.tree.problem import TreeProblem
+from sandbox.tree.roots import NO_RULES, Roots
+from sandbox.tree.stamps import MODE, as_kept
+from sandbox.tree.telling import Telling
+from sandbox.tree.walk import Visit, Walk
+from sandbox.tree.wire import ScanAsk, ScanDone, SurveyAsk
+
+
+class TreeScanner:
+    """Of the roots below `home`, for as long as the bridge lives. `cache_path` is a file of the scanner's own. Every
+    method may raise TreeProblem."""
+
+    def __init__(self, home: Path, cache_path: Path, clock_ns: Callable[[], int] = time.time_ns) -> None:
+        self._roots = Roots(home)
+        self._memory = Memory(cache_path)
+        self._cutter = Cutter()
+        self._clock_ns = clock_ns
+
+    def scan(self, ask: ScanAsk) -> "Scan":
+        """Begin a scan. If `ask.base` is the tree remembered last, it tells the differences; if it is another, the
+        whole tree, of which only that is read which is not as remembered. Without a base nothing was ever kept: all is
+        read and offered."""
+        return Scan(self._roots, self._memory, self._cutter, ask, self._clock_ns())
+
+    def survey(self, ask: SurveyAsk) -> tuple[str | None, int, int]:
+        """The token of the tree remembered last, how many entries differ from it as far as a walk can tell (0 if there
+        is none), and how many files and symlinks there are. A root that is missing is empty, and an ignore file that
+        cannot be read leaves nothing out."""
+        try:
+            rules = self._roots.rules(ask.agent_skip)
+        except TreeProblem:
+            rules = NO_RULES
+        tree, walk = self._memory.tree, Walk(sys.maxsize)
+        changed = files = 0
+        for visit in self._roots.visits(walk, tree, rules, may_be_missing=True):
+            changed += _changed(visit)
+            files += _files(visit)
+        return tree.token, changed if tree.token is not None else 0, walk.files + files
+
+    def adopt(self, token: str, entries: Iterable[Entry]) -> None:
+        """The tree on disk is `entries`, because it was just put there, and is called `token`."""
+        now_ns = self._clock_ns()
+        try:
+            tree = tree_of(entries)
+        except KeyError:
+            raise TreeProblem("failed", "a tree with an entry that is in no directory") from None
+        for visit in self._roots.visits(Walk(sys.maxsize), KeptTree(), NO_RULES, may_be_missing=True):
+            tree.believe(visit.path, visit.found, now_ns)
+        tree.token = token
+        self._memory.replace(tree)
+
+
+class Scan:
+    """One scan. Read `batches` to its end; then there is `done`, and it may be remembered."""
+
+    def __init__(self, roots: Roots, memory: Memory, cutter: Cutter, ask: ScanAsk, now_ns: int) -> None:
+        self._roots = roots
+        self._memory = memory
+        self._ask = ask
+        self._edition = memory.edition
+        self._known = memory.tree if ask.base is not None else KeptTree()
+        is_whole = ask.base is None or ask.base != self._known.token
+        self._base = None if is_whole else ask.base
+        self._walk = Walk(ask.limits.files, every=is_whole)
+        most = ask.limits.total_bytes
+        self._telling = Telling(self._walk, cutter, whole=is_whole, most_bytes=most, began_ns=now_ns)
+        self._rules: dict[str, bytes] = {}
+        self._done: ScanDone | None = None
+
+    @property
+    def done(self) -> ScanDone:
+        if self._done is None:
+            raise RuntimeError("the scan is not done")
+        return self._done
+
+    def batches(self) -> Generator[PendingBatch, None, None]:
+        """To be read once. A batch is good for as long as somebody holds it. Raises TreeProblem; then the scan is over.
+        Closing it closes every file it has open."""
+        rules, telling = self._roots.rules(self._ask.agent_skip), self._telling
+        for visit in self._roots.visits(self._walk, self._known, rules):
+            yield from telling.visit(visit)
+        yield from telling.rest()
+        self._rules = {root: its.fingerprint for root, its in rules.items()}
+        if self._base is not None and not telling.differs:
+            with contextlib.suppress(TreeProblem):  # a file that is behind costs time, some day
+                self._memory.change(self._base, self._rules, telling.sections)
+            telling.sections.clear()
+            self._edition = self._memory.edition
+        walk = self._walk
+        self._done = ScanDone(
+            self._base, telling.files, telling.data_bytes, telling.read_bytes, tuple(walk.skipped), walk.skipped_count
+        )
+
+    def remember(self, token: str) -> None:
+        """What this scan told is kept, and called `token`. Not possible any more once something else was remembered."""
+        if self._done is None or self._edition != self._memory.edition:
+            raise RuntimeError("a scan that is not done, or not the last one")
+        if self._known is self._memory.tree:
+            self._memory.change(token, self._rules, self._telling.sections)
+        else:
+            self._known.apply(self._telling.sections)
+            self._known.token, self._known.rules = token, self._rules
+            self._memory.replace(self._known)
+        self._telling.sections.clear()
+        self._edition = self._memory.edition
+
+
+def _changed(visit: Visit) -> int:
+    """How many entries are not as they were kept."""
+    known, changed = visit.known, len(visit.gone)
+    for name, stamp in visit.found:
+        before = known.stamps.get(name)
+        changed += before is None or not as_kept(before, stamp)
+    no_directories = [name for name, stamp in visit.found if not stat.S_ISDIR(stamp[MODE])]
+    return changed + sum(_entries(known.dirs[name]) for name in (*visit.gone, *no_directories) if name in known.dirs)
+
+
+def _files(visit: Visit) -> int:
+    """How many files and symlinks there are now."""
+    known = visit.known.contents
+    found = sum((not stat.S_ISDIR(stamp[MODE])) - (name in known) for name, stamp in visit.found)
+    return len(known) + found - sum(name in known for name in visit.gone)
+
+
+def _entries(directory: Directory) -> int:
+    return sum(len(inner.stamps) for _, inner in directory.below(""))

@@ -1,0 +1,173 @@
+"""A walk through a root, held against what is known of it.
+
+Most walks find nothing new, in many thousands of entries, so this is a scan's inner loop: one `stat` and one comparison
+for each entry, and nothing at all for a directory in which all is as it was. A visit is made where something is
+different.
+
+The tree belongs to programs that change it meanwhile. Directories are opened by name in their parent's descriptor and
+symlinks are never followed, so whatever is moved or swapped, the walk stays below its root. What vanishes between two
+looks was not there.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from sandbox.tree.entry import MAX_DEPTH, MAX_PATH
+from sandbox.tree.ignore import Rules
+from sandbox.tree.kept import KINDS, Directory
+from sandbox.tree.problem import TreeProblem, printable, unreadable
+from sandbox.tree.stamps import MODE, Stamp, stamp_of
+from sandbox.tree.wire import MAX_SKIPPED
+
+OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_DIRECTORY: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+VANISHED: Final = -1
+
+
+@dataclass(slots=True)
+class Visit:
+    """A directory, open until the walk goes on. Whoever finds that a name in `found` has become a directory since puts
+    it into `entered`."""
+
+    path: str
+    fd: int
+    known: Directory
+    found: list[tuple[str, Stamp]] = field(default_factory=list)  # not as it is known
+    gone: list[str] = field(default_factory=list)  # known, and not there
+    entered: list[str] = field(default_factory=list)  # directories of `found`
+
+    def same(self) -> Iterator[str]:
+        """The names of what is as it is known. Right until `found` or `gone` are changed."""
+        different = {name for name, _ in self.found}.union(self.gone)
+        return (name for name in self.known.stamps if name not in different)
+
+    def _below(self) -> Iterator[tuple[str, Directory]]:
+        """The directories to go on with, and what is known of them."""
+        known = self.known.dirs
+        if not self.found and not self.gone:
+            yield from known.items()
+            return
+        different = {name for name, _ in self.found}.union(self.gone)
+        yield from ((name, directory) for name, directory in known.items() if name not in different)
+        yield from ((name, known.get(name) or Directory()) for name in self.entered)
+
+
+class Walk:
+    """One look at the roots. `most` is how many entries there may be. With `every`, each directory is visited."""
+
+    def __init__(self, most: int, *, every: bool = False) -> None:
+        self._most = most
+        self._every = every
+        self.entries = 0
+        self.files = 0  # and symlinks, in directories that were not visited
+        self.data_bytes = 0  # in directories that were not visited
+        self.skipped: list[bytes] = []  # the first MAX_SKIPPED of what is no file, directory or symlink
+        self.skipped_count = 0
+
+    def below(self, top: int, root: str, known: Directory, rules: Rules, *, recheck: bool) -> Iterator[Visit]:
+        """Visit the directories of `root`, open as `top`, parents first; `top` becomes the walk's to close. With
+        `recheck`, what is known was read by other rules. Raises TreeProblem."""
+        levels: list[tuple[int, str, Iterator[tuple[str, Directory]]]] = []
+        fd, path = top, root
+        try:
+            while True:
+                visit = Visit(path, fd, known)
+                if fd == VANISHED:
+                    visit.gone = list(known.stamps)
+                else:
+                    self._look(visit, rules, len(root) + 1, recheck=recheck, deepest=len(levels) + 1 >= MAX_DEPTH)
+                if self._every or visit.found or visit.gone:
+                    yield visit
+                else:
+                    self.files += len(known.contents)
+                    self.data_bytes += known.data_bytes
+                if fd != VANISHED:
+                    levels.append((fd, path, visit._below()))
+                    fd = VANISHED
+                while (inner := next(levels[-1][2], None)) is None:
+                    os.close(levels.pop()[0])
+                    if not levels:
+                        return
+                name, known = inner
+                path = f"{levels[-1][1]}/{name}"
+                fd = _enter(levels[-1][0], name, path)
+        finally:
+            for open_fd in (fd, *(level[0] for level in levels)):
+                if open_fd != VANISHED:
+                    os.close(open_fd)
+
+    def _look(self, visit: Visit, rules: Rules, start: int, *, recheck: bool, deepest: bool) -> None:
+        """List a directory; `start` is where the path relative to the root begins."""
+        stamps, found = visit.known.stamps, visit.found
+        nothing: dict[str, Stamp] = {}
+        known = (nothing if recheck else stamps).get
+        seen: list[str] = []
+        note_seen = seen.append
+        room = self._most - self.entries
+        try:
+            with os.scandir(visit.fd) as items:
+                for item in items:
+                    name = item.name
+                    try:
+                        stamp = stamp_of(item.stat(follow_symlinks=False))
+                    except FileNotFoundError:
+                        continue
+                    if known(name) == stamp:
+                        note_seen(name)
+                        continue
+                    path = f"{visit.path}/{name}"
+                    is_directory = stat.S_ISDIR(stamp[MODE])
+                    if rules.ignore(path[start:], is_directory=is_directory):
+                        continue
+                    if recheck and stamps.get(name) == stamp:
+                        note_seen(name)
+                    elif stat.S_IFMT(stamp[MODE]) in KINDS:
+                        if len(found) >= room or deepest:
+                            self._refuse(path, deepest=deepest)
+                        check_length(path)
+                        found.append((name, stamp))
+                        if is_directory:
+                            visit.entered.append(name)
+                    else:
+                        self.skip(path)
+        except OSError as error:
+            raise unreadable(visit.path, error) from error
+        self.entries += len(seen) + len(found)
+        if self.entries > self._most:
+            self._refuse(visit.path, deepest=False)
+        if len(seen) < len(stamps):
+            visit.gone = list(stamps.keys() - set(seen) - {name for name, _ in found})
+
+    def _refuse(self, path: str, *, deepest: bool) -> None:
+        if deepest:
+            raise too_deep(path, f"is more than {MAX_DEPTH} directories deep")
+        advice = "raise HOLDFAST_SYNC_MAX_FILES or name directories in .holdfastignore"
+        raise TreeProblem("too_many", f"the workspace has more than {self._most} files: {advice}")
+
+    def skip(self, path: str) -> None:
+        self.skipped_count += 1
+        if len(self.skipped) < MAX_SKIPPED:
+            self.skipped.append(os.fsencode(path))
+
+
+def check_length(path: str) -> None:
+    """Raises TreeProblem."""
+    if 4 * len(path) > MAX_PATH and len(os.fsencode(path)) > MAX_PATH:
+        raise too_deep(path, f"is a path of more than {MAX_PATH} bytes")
+
+
+def too_deep(path: str, what: str) -> TreeProblem:
+    return TreeProblem("too_deep", f"{printable(os.fsencode(path))} {what}: move it, or name it in .holdfastignore")
+
+
+def _enter(parent: int, name: str, path: str) -> int:
+    try:
+        return os.open(name, OPEN_DIRECTORY, dir_fd=parent)
+    except OSError as error:
+        if error.errno in _NO_DIRECTORY:
+            return VANISHED
+        raise unreadable(path, error) from error

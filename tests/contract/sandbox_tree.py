@@ -1,0 +1,372 @@
+"""What the tree of every SandboxProvider promises. An adapter's test class gives the fixtures `provider` and `hands`,
+by which a test does to a sandbox's roots what a program in it would do."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+import pytest
+
+from sandbox.ports import SandboxProvider
+from sandbox.tree.entry import Chunk, Entry, Frame, Kind
+from sandbox.tree.frames import groups, pack, unpack
+from sandbox.tree.ports import LiveFile, LiveListing, SandboxTree, TreeFailed
+from sandbox.tree.wire import Batch, ScanAsk, ScanDone, TreeLimits
+from tests.contract.sandbox_provider import attach, run_agent, spec
+from tests.support.bridge import Owner, until
+
+
+def _has_more(owner: Owner, changes: int) -> bool:
+    return owner.changes > changes
+
+
+class Hands(Protocol):
+    """Of a program in the sandbox of `s1`. Paths begin with a root."""
+
+    def write(self, path: bytes, content: bytes) -> None: ...
+    def link(self, path: bytes, target: bytes) -> None: ...
+    def make_directory(self, path: bytes) -> None: ...
+    def remove(self, path: bytes) -> None: ...
+    def files(self) -> dict[bytes, bytes]:
+        """Every file that is there now, also of a sandbox that does not run."""
+        ...
+
+    def aside(self) -> list[dict[bytes, bytes]]:
+        """The files of each tree that was kept beside the roots, the oldest first."""
+        ...
+
+
+@dataclass
+class Told:
+    """What a scan told."""
+
+    entries: dict[bytes, Entry] = field(default_factory=dict)
+    removed: set[bytes] = field(default_factory=set)
+    content: dict[bytes, bytes] = field(default_factory=dict)  # by chunk
+    done: ScanDone | None = None
+
+    def files(self) -> dict[bytes, bytes]:
+        return {
+            path: b"".join(self.content[chunk.id] for chunk in entry.chunks)
+            for path, entry in self.entries.items()
+            if entry.kind == Kind.FILE
+        }
+
+
+async def scan(
+    tree: SandboxTree, *, base: str | None = None, remember: str | None = None, limits: TreeLimits | None = None
+) -> Told:
+    """Scan, and fetch everything that is offered."""
+    told = Told()
+    async with tree.scan(ScanAsk(base=base, limits=limits or TreeLimits())) as scan:
+        while isinstance(batch := await scan.next(), Batch):
+            told.entries |= {entry.path: entry for entry in batch.entries}
+            told.removed |= set(batch.removed)
+            async for frame in scan.fetch(range(len(batch.offers))):
+                for chunk, piece in zip(frame.chunks, unpack(frame), strict=True):
+                    told.content[chunk.id] = bytes(piece)
+        told.done = batch
+        if remember is not None:
+            await scan.remember(remember)
+    return told
+
+
+def frames(content: Mapping[bytes, bytes], ids: Iterable[bytes]) -> Sequence[Frame]:
+    return [pack(group) for group in groups((Chunk(id, len(content[id])), content[id]) for id in sorted(ids))]
+
+
+async def restore(tree: SandboxTree, told: Told, token: str, *, aside: bool = False) -> int:
+    """Put back what a scan told; return how many chunks were lacking."""
+    async with tree.restore(token, aside=aside) as restore:
+        lacking = await restore.plan(list(told.entries.values()))
+        for frame in frames(told.content, lacking):
+            await restore.put(frame)
+        await restore.finish()
+    return len(lacking)
+
+
+async def _restore_with(tree: SandboxTree, told: Told, content: Sequence[Frame]) -> None:
+    """Restore, whatever is lacking, with this content."""
+    async with tree.restore("generation", aside=False) as restore:
+        await restore.plan(list(told.entries.values()))
+        for frame in content:
+            await restore.put(frame)
+        await restore.finish()
+
+
+BIG = b"".join(b"%07d\n" % n for n in range(60_000))  # cut into several chunks
+FILES = {
+    b"workspace/a.txt": b"one",
+    b"workspace/b.txt": b"two",
+    b"workspace/deep/er/c": b"",
+    b"workspace/big": BIG,
+    b"workspace/\xff odd \n": b"odd",
+    b"agent/.memory": b"kept too",
+}
+
+
+def write_all(hands: Hands) -> None:
+    for path, content in FILES.items():
+        hands.write(path, content)
+    hands.link(b"workspace/link", b"../nowhere")
+    hands.make_directory(b"workspace/empty")
+
+
+class SandboxTreeContract:
+    async def test_a_tree_of_a_sandbox_that_does_not_run_fails(self, provider: SandboxProvider) -> None:
+        tree = provider.tree("s1")
+        for attempt in (tree.survey(()), tree.quiet(), tree.release(), scan(tree), tree.files(b"workspace", b"")):
+            with pytest.raises(TreeFailed) as failed:
+                await attempt
+            assert failed.value.code == "absent"
+
+    async def test_a_scan_tells_the_whole_tree(self, provider: SandboxProvider, hands: Hands) -> None:
+        await provider.start(spec())
+        tree = provider.tree("s1")
+        empty = await scan(tree)
+        assert (empty.entries, empty.done) == ({}, ScanDone(None, 0, 0, 0))
+        write_all(hands)
+        told = await scan(tree)
+        assert told.files() == FILES
+        others = {path: (entry.kind, entry.target) for path, entry in told.entries.items() if path not in FILES}
+        assert others == {
+            b"workspace/link": (Kind.SYMLINK, b"../nowhere"),
+            b"workspace/empty": (Kind.DIRECTORY, b""),
+            b"workspace/deep": (Kind.DIRECTORY, b""),
+            b"workspace/deep/er": (Kind.DIRECTORY, b""),
+        }
+        assert told.done is not None
+        assert (told.done.base, told.done.files) == (None, len(FILES) + 1)
+        assert told.done.total_bytes == sum(map(len, FILES.values()))
+
+    async def test_after_remember_a_scan_tells_differences(self, provider: SandboxProvider, hands: Hands) -> None:
+        await provider.start(spec())
+        tree = provider.tree("s1")
+        write_all(hands)
+        await scan(tree, remember="first")
+        hands.write(b"workspace/a.txt", b"changed")
+        hands.write(b"agent/new", b"new")
+        hands.remove(b"workspace/b.txt")
+        differences = await scan(tree, base="first", remember="second")
+        assert differences.files() == {b"workspace/a.txt": b"changed", b"agent/new": b"new"}
+        assert (differences.removed, differences.entries.keys() - {b"workspace/a.txt", b"agent/new"}) == (
+            {b"workspace/b.txt"},
+            set(),
+        )
+        assert differences.done is not None
+        assert (differences.done.base, differences.done.files) == ("first", len(FILES) + 1)
+        nothing = await scan(tree, base="second")
+        assert (nothing.entries, nothing.removed) == ({}, set())
+        other = await scan(tree, base="somebody else's")
+        assert other.done is not None
+        assert other.done.base is None
+        assert other.entries.keys() == (await scan(tree)).entries.keys()
+
+    async def test_what_is_remembered_outlives_the_sandbox(self, provider: SandboxProvider, hands: Hands) -> None:
+        await provider.start(spec())
+        write_all(hands)
+        await scan(provider.tree("s1"), remember="kept")
+        await provider.stop("s1")
+        await provider.start(spec(incarnation=2))
+        tree = provider.tree("s1")
+        survey = await tree.survey(())
+        assert (survey.held, survey.known, survey.changed, survey.files) == (False, "kept", 0, len(FILES) + 1)
+        hands.write(b"workspace/a.txt", b"longer than before")
+        hands.remove(b"workspace/b.txt")
+        survey = await tree.survey(())
+        assert (survey.known, survey.changed, survey.files) == ("kept", 2, len(FILES))
+        assert (await scan(tree, base="kept")).removed == {b"workspace/b.txt"}
+
+    async def test_a_scan_that_is_left_in_the_middle_is_over(self, provider: SandboxProvider, hands: Hands) -> None:
+        await provider.start(spec())
+        write_all(hands)
+        tree = provider.tree("s1")
+        async with tree.scan(ScanAsk()) as left:
+            assert isinstance(await left.next(), Batch)
+        assert (await tree.survey(())).known is None
+        assert (await scan(tree)).files() == FILES
+
+    async def test_a_second_operation_waits_for_the_first(self, provider: SandboxProvider, hands: Hands) -> None:
+        await provider.start(spec())
+        write_all(hands)
+        tree = provider.tree("s1")
+        async with tree.scan(ScanAsk()) as first:
+            assert isinstance(await first.next(), Batch)
+            second = asyncio.create_task(scan(provider.tree("s1")))
+            await asyncio.wait({second}, timeout=0.1)
+            assert not second.done()
+        assert (await second).files() == FILES
+
+    async def test_what_is_restored_is_what_was_scanned(self, provider: SandboxProvider, hands: Hands) -> None:
+        await provider.start(spec())
+        write_all(hands)
+        tree = provider.tree("s1")
+        before = await scan(tree)
+        hands.write(b"workspace/a.txt", b"spoilt")
+        hands.write(b"workspace/unwanted", b"too much")
+        hands.remove(b"agent/.memory")
+        assert await restore(tree, before, "generation 1") > len(FILES) - 1
+        assert hands.files() == FILES
+        after = await scan(tree)
+        assert after.entries == before.entries
+        survey = await tree.survey(())
+        assert (survey.known, survey.changed) == ("generation 1", 0)
+        assert (await scan(tree, base="generation 1")).entries == {}
+        assert hands.aside() == []
+        assert await restore(tree, Told(), "generation 0") == 0
+        assert hands.files() == {}
+
+    async def test_an_interrupted_restore_changes_nothing_and_is_gone_on_with(
+        self, provider: SandboxProvider, hands: Hands
+    ) -> None:
+        await provider.start(spec())
+        write_all(hands)
+        tree = provider.tree("s1")
+        before = await scan(tree)
+        hands.write(b"workspace/a.txt", b"newer")
+        async with tree.restore("generation 1", aside=False) as begun:
+            lacking = await begun.plan(list(before.entries.values()))
+            big = {chunk.id for chunk in before.entries[b"workspace/big"].chunks}
+            for frame in frames(before.content, lacking & big):
+                await begun.put(frame)
+            await until(lambda: begun.progress()[1] >= len(BIG))
+        assert hands.files() == {**FILES, b"workspace/a.txt": b"newer"}
+        assert await restore(tree, before, "generation 1") == len(lacking - big)
+        assert hands.files() == FILES
+
+    async def test_what_a_restore_replaces_is_kept_aside_on_request(
+        self, provider: SandboxProvider, hands: Hands
+    ) -> None:
+        await provider.start(spec())
+        tree = provider.tree("s1")
+        hands.write(b"workspace/a.txt", b"old")
+        hands.write(b"agent/b.txt", b"old")
+        await restore(tree, Told(), "nothing", aside=True)
+        assert (hands.files(), hands.aside()) == ({}, [{b"workspace/a.txt": b"old", b"agent/b.txt": b"old"}])
+
+    async def test_a_restore_fails_whole_if_its_content_is_wrong_or_missing(
+        self, provider: SandboxProvider, hands: Hands
+    ) -> None:
+        await provider.start(spec())
+        write_all(hands)
+        tree = provider.tree("s1")
+        before = await scan(tree)
+        hands.write(b"workspace/a.txt", b"newer")
+        now = hands.files()
+        content = [frame.data for frame in frames({b"": b"bad"}, [b""])]
+        with pytest.raises(TreeFailed) as failed:
+            await _restore_with(
+                tree, before, [Frame(f.chunks, content[0]) for f in frames(before.content, before.content)]
+            )
+        assert failed.value.code == "bad_chunk"
+        with pytest.raises(TreeFailed, match="have not come"):
+            await _restore_with(tree, before, [])
+        with pytest.raises(TreeFailed, match="outside the roots"):
+            async with tree.restore("evil", aside=False) as evil:
+                await evil.plan([Entry(b"etc/passwd", Kind.FILE, 0o644, 0)])
+        assert hands.files() == now
+
+    async def test_a_held_agent_does_not_start_before_it_is_released(self, provider: SandboxProvider) -> None:
+        await provider.start(spec(hold=True))
+        tree, owner = provider.tree("s1"), Owner()
+        link = await attach(provider, owner)
+        assert owner.hellos[0].held
+        link.start(b"too early")
+        await until(lambda: owner.problems)
+        assert (owner.problems, owner.epochs) == (["the agent waits for its workspace"], [])
+        assert (await tree.survey(())).held
+        await tree.release()
+        await tree.release()
+        assert not (await tree.survey(())).held
+        await run_agent(link, owner)
+        later = Owner()
+        await attach(provider, later)
+        assert (later.hellos[0].held, later.hellos[0].alive) == (False, True)
+        await provider.start(spec(incarnation=2))
+        assert not (await tree.survey(())).held
+
+    async def test_nothing_is_restored_beneath_a_running_agent(self, provider: SandboxProvider, hands: Hands) -> None:
+        await provider.start(spec())
+        owner = Owner()
+        link = await attach(provider, owner)
+        await run_agent(link, owner)
+        hands.write(b"workspace/a.txt", b"in use")
+        with pytest.raises(TreeFailed) as failed:
+            await restore(provider.tree("s1"), Told(), "nothing")
+        assert failed.value.code == "busy"
+        assert hands.files() == {b"workspace/a.txt": b"in use"}
+
+    async def test_quiet_ends_the_agent_and_it_may_be_started_again(self, provider: SandboxProvider) -> None:
+        await provider.start(spec())
+        owner = Owner()
+        link = await attach(provider, owner)
+        await run_agent(link, owner)
+        await provider.tree("s1").quiet()
+        await until(lambda: owner.exits)
+        await provider.tree("s1").quiet()
+        await run_agent(link, owner)
+        assert owner.lost == []
+
+    async def test_a_sandbox_may_begin_empty_and_what_was_there_is_kept_aside(
+        self, provider: SandboxProvider, hands: Hands
+    ) -> None:
+        await provider.start(spec())
+        hands.write(b"workspace/a.txt", b"old")
+        await provider.start(spec(incarnation=2))
+        assert hands.files() == {b"workspace/a.txt": b"old"}
+        await provider.start(spec(incarnation=3, empty=True))
+        assert (hands.files(), hands.aside()) == ({}, [{b"workspace/a.txt": b"old"}])
+        assert (await scan(provider.tree("s1"))).entries == {}
+
+    async def test_the_roots_are_kept_until_the_sandbox_is_destroyed(
+        self, provider: SandboxProvider, hands: Hands
+    ) -> None:
+        await provider.start(spec())
+        hands.write(b"workspace/a.txt", b"kept")
+        await scan(provider.tree("s1"), remember="kept")
+        await provider.stop("s1")
+        assert hands.files() == {b"workspace/a.txt": b"kept"}
+        await provider.destroy("s1")
+        await provider.start(spec())
+        survey = await provider.tree("s1").survey(())
+        assert (survey.known, survey.files) == (None, 0)
+
+    async def test_a_write_is_noticed(self, provider: SandboxProvider, hands: Hands) -> None:
+        await provider.start(spec())
+        owner = Owner()
+        await attach(provider, owner)
+        for n in range(2):
+            changes = owner.changes
+            hands.write(b"workspace/new %d/file" % n, b"x")
+            await until(partial(_has_more, owner, changes))
+
+    async def test_live_files_are_read_one_at_a_time(self, provider: SandboxProvider, hands: Hands) -> None:
+        await provider.start(spec())
+        write_all(hands)
+        tree = provider.tree("s1")
+        listing = await tree.files(b"workspace", b"")
+        assert isinstance(listing, LiveListing)
+        assert {entry.name: (entry.kind, entry.size, entry.target) for entry in listing.entries} == {
+            b"a.txt": ("file", 3, b""),
+            b"b.txt": ("file", 3, b""),
+            b"big": ("file", len(BIG), b""),
+            b"deep": ("directory", 0, b""),
+            b"empty": ("directory", 0, b""),
+            b"link": ("symlink", 0, b"../nowhere"),
+            b"\xff odd \n": ("file", 3, b""),
+        }
+        end = len(BIG) - 2
+        for start, length, wanted in ((0, None, BIG), (7, 9, BIG[7:16]), (end, 9, BIG[end:]), (3, None, BIG[3:])):
+            file = await tree.files(b"workspace", b"big", start=start, length=length)
+            assert isinstance(file, LiveFile)
+            assert (file.size, file.start, file.length) == (len(BIG), start, len(wanted))
+            assert b"".join([piece async for piece in file.content]) == wanted
+        for path, start in ((b"big", 0), (b"big", 10**9), (b"deep/er/c", 0)):
+            file = await tree.files(b"workspace", path, start=start, length=0)
+            assert isinstance(file, LiveFile)
+            assert (file.size, file.length) == (len(FILES[b"workspace/" + path]), 0)
+            await file.close()
+        assert await tree.files(b"workspace", b"deep/nothing") is None
+        assert await tree.files(b"neither", b"") is None
