@@ -8,7 +8,6 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Self
 
 from sandbox.tree.jail import open_beneath
 from sandbox.tree.kernel import syncfs
@@ -58,12 +57,6 @@ class Builder:
         self.top = top
         self._directories = OpenFiles(_DIRECTORIES_OPEN, self._open_directory)
         self._files = OpenFiles(_FILES_OPEN, self._open_file)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close every descriptor; what was made stays. Safe to repeat."""

@@ -12,6 +12,8 @@ from tests.support.gateway import Gateway
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 SHELL = re.findall(r"^    (TOKEN=.*|curl .*|\.venv/bin/python -m websockets .*)$", README, re.MULTILINE)
+TOKEN, CREATE, ATTACH, SYNC, FILES = SHELL
+SNAPSHOTS = re.findall(r"^    (\.venv/bin/holdfast snapshots .*)$", README, re.MULTILINE)
 SCRIPTS = re.findall(r"```js\n(.*?)```", README, re.DOTALL)
 TYPED = re.findall(r"^Type `(\{.*\})`", README, re.MULTILINE)
 
@@ -47,10 +49,24 @@ async def run(script: str, gateway: Gateway, typed: str = "") -> str:
 
 async def test_the_shell_commands_make_a_session_that_answers(tmp_path: Path) -> None:
     async with Gateway(tmp_path / "data") as gateway:
-        assert len(SHELL) == 3
-        script = "\n".join(here(command, gateway) for command in SHELL)
+        script = "\n".join(here(command, gateway) for command in (TOKEN, CREATE, ATTACH))
         said = await run(script, gateway, f"{TYPED[0]}\n")
         assert '"type":"ack","cid":"1","seq":1,"stage":"stored"' in said
+
+
+async def test_the_commands_about_workspaces_show_what_was_kept(tmp_path: Path) -> None:
+    async with Gateway(tmp_path / "data") as gateway:
+        await gateway.create("first", "ann")
+        async with gateway.chat("first", "ann") as socket:
+            await socket.send('{"type":"message","content":"hello"}')
+            while '"done"' not in str(await socket.recv()):
+                pass
+        (gateway.data_dir / "sandboxes" / "first" / "kept" / "workspace" / "notes.txt").write_text("hello")
+        assert len(SNAPSHOTS) == 3
+        said = await run("\n".join(here(each, gateway) for each in (TOKEN, SYNC, *SNAPSHOTS, FILES)), gateway)
+        assert '"generation":1' in said
+        assert "first-branch-" in said
+        assert '"name":"notes.txt"' in said
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

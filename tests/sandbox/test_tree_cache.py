@@ -338,5 +338,6 @@ def test_a_memory_that_has_nothing_new_writes_nothing(cache: Path) -> None:
     written, edition = cache.stat().st_mtime_ns, memory.edition
     memory.change("token", {}, [])
     assert (cache.stat().st_mtime_ns, memory.edition) == (written, edition)
-    memory.change("another", {}, [])
-    assert Memory(cache).tree.token == "another"
+    memory.change("another", {"agent": b"rules"}, [])
+    for each in (memory, Memory(cache)):
+        assert (each.tree.token, each.tree.rules) == ("another", {"agent": b"rules"})

@@ -79,6 +79,10 @@ def test_a_newline_is_a_character_of_a_name_and_not_its_end() -> None:
     assert kept(rules, ["name\n", "name", "d/a\nb.log", "a\nb/name"]) == {"name\n"}
 
 
+def test_a_class_of_characters_never_holds_the_slash() -> None:
+    assert kept(Rules(b"a[!x]b\n", "test"), ["a/b", "a-b"]) == {"a/b"}
+
+
 def test_names_that_are_no_text_can_be_left_out() -> None:
     rules = Rules(b"\xff*\n", "test")
     assert kept(rules, [os.fsdecode(b"\xffa"), os.fsdecode(b"\xfea")]) == {os.fsdecode(b"\xfea")}

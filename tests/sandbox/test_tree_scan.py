@@ -356,6 +356,7 @@ def test_a_file_changed_once_while_it_is_read_is_read_again(home: Path, workspac
     scan_disturbed(keeper, lambda number: path.write_bytes(noise(5 * MIB, 2)) and None if number == 0 else None)
     assert not keeper.tree[b"workspace/big"].unsettled
     assert keeper.seen() == on_disk(home)
+    assert keeper.sync().total_bytes == 5 * MIB
 
 
 def test_a_file_that_never_settles_is_kept_as_last_read(home: Path, workspace: Path, keeper: Keeper) -> None:
