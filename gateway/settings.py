@@ -80,7 +80,7 @@ class Settings:
     sync_max_bytes: int = field(default=32 << 30, metadata=by(values.size(_MIB, 1 << 46)))
     sync_agent_skip: tuple[str, ...] = field(default=AGENT_CACHES, metadata=by(values.patterns))
     snapshot_keep: int = field(default=10, metadata=by(values.whole(1, 10_000)))
-    snapshot_grace: float = field(default=86_400.0, metadata=by(values.duration_from(60, "1m")))
+    snapshot_grace: float = field(default=86_400.0, metadata=by(values.duration_from(600, "10m")))
     sleep_after: float = field(default=600.0, metadata=by(values.positive_duration))
     start_timeout: float = field(default=30.0, metadata=by(values.positive_duration))
     exec_timeout: float = field(default=600.0, metadata=by(values.positive_duration))

@@ -30,6 +30,7 @@ from sync.vault import Vault
 
 log = structlog.get_logger()
 
+LOOK_SECONDS = 10.0  # for the store to say what the newest generation is
 TELL_SECONDS = 0.5  # between two words about how far a restore has come
 
 
@@ -71,6 +72,7 @@ class Workspace:
         self._generation: Generation | None = None  # the newest one that this process has seen
         self._progress: Progress | None = None
         self._told_at = 0.0
+        self._pushing = asyncio.Lock()
 
     # -- words for the outside ----------------------------------------------------------------------------------------
 
@@ -108,15 +110,16 @@ class Workspace:
         """The newest generation there is; None for none. Raises NotRestored if that cannot be known."""
         state = self._talk.state
         try:
-            self._generation = await self._keeping.vault.newest(self._user_id, self._talk.id)
+            async with asyncio.timeout(min(LOOK_SECONDS, self._keeping.limits.restore_seconds)):
+                self._generation = await self._keeping.vault.newest(self._user_id, self._talk.id)
         except Damaged as error:
             raise NotRestored(str(error)) from error
-        except (ObjectsUnavailable, ObjectsRefused) as error:
+        except (ObjectsUnavailable, ObjectsRefused, TimeoutError) as error:
             if state.generation:  # what is on the disk may do
                 return Newest(state.tree, state.files)
-            if not state.incarnation:
+            if state.incarnation <= 1:  # it is started for the first time
                 return None
-            raise NotRestored(f"the object store does not say whether there is a snapshot: {error}") from error
+            raise NotRestored(f"the object store does not say whether there is a snapshot: {error!r}") from error
         found = self._generation
         if found is None and state.generation:
             raise NotRestored(
@@ -248,7 +251,9 @@ class Workspace:
 
     async def forget(self) -> None:
         """The session is no more. Raises ObjectsUnavailable, ObjectsRefused."""
-        await self._keeping.vault.forget(self._user_id, self._talk.id)
+        self.lost()
+        async with self._pushing:  # what was being written when the session ended must not come after
+            await self._keeping.vault.forget(self._user_id, self._talk.id)
         self._generation = None
 
     async def put_back(self, number: int) -> None:
@@ -267,7 +272,7 @@ class Workspace:
 
     async def _push(self, uploaded: Callable[[], None]) -> int:
         keeping, metrics = self._keeping, self._host.metrics
-        async with keeping.syncing:
+        async with self._pushing, keeping.syncing:
             began = self._host.now()
             tree = self._provider.tree(self._talk.id)
             try:

@@ -10,6 +10,7 @@ While it works, or waits for its turn, it shows that it lives: at least each `he
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import signal
@@ -54,6 +55,7 @@ from sandbox.tree.wire import (
 )
 
 NEED_IDS = 16_384  # of one message
+AHEAD_MESSAGES = 4
 PROGRESS_SECONDS = 0.2
 KILL_SECONDS = 10.0
 
@@ -199,8 +201,8 @@ class Trees:
                 await talk.say(batch.message)
                 want = await talk.hear(Want)
                 _check_wanted(want.offers, batch.message)
-                async with contextlib.aclosing(self.ahead(batch.frames(want.offers))) as frames:
-                    async for frame in frames:
+                for packing in batch.packing(want.offers):
+                    for frame in await asyncio.wrap_future(packing):
                         await talk.say(Chunks(frame))
                 await talk.say(Chunks(None, last=True))
         await talk.say(scan.done)
@@ -217,9 +219,7 @@ class Trees:
                 for start in range(0, max(len(needed), 1), NEED_IDS):
                     some = tuple(needed[start : start + NEED_IDS])
                     await talk.say(Need(some, last=start + NEED_IDS >= len(needed)))
-                while (frame := await _hear_frame(talk)) is not None:
-                    await self._put(staging, frame)
-                    talk.progress = Progress(staging.files, staging.written_bytes)
+                await self._take_frames(talk, staging)
                 await self.work(staging.finish)
                 await self.work(staging.swap, aside=ask.aside)
             finally:
@@ -227,20 +227,28 @@ class Trees:
             await self.work(lambda: self._scan_with().adopt(ask.token, entries))
         await talk.say(Restored())
 
-    async def _put(self, staging: Staging, frame: Frame) -> None:
-        try:
-            await self.work(staging.put, frame)
-        except BadEntry as exc:
-            raise TreeProblem("bad_chunk", str(exc)) from exc
+    async def _take_frames(self, talk: "_Talk", staging: Staging) -> None:
+        """Write what comes, to its end; while some of it is written the next comes."""
+        writing: asyncio.Future[None] | None = None
+        is_last = False
+        while not is_last:
+            frames, is_last = await _hear_frames(talk)
+            if writing is not None:
+                await writing
+                talk.progress = Progress(staging.files, staging.written_bytes)
+            writing = self._begin(functools.partial(_put, staging, frames))
+        if writing is not None:
+            await writing
 
 
 class _Talk:
-    """One conversation. Reads one message ahead, so that the end of the connection is noticed while nobody listens."""
+    """One conversation. Reads a little ahead, so that the end of the connection is noticed while nobody listens, and a
+    thread that writes need not be woken for every message."""
 
     def __init__(self, socket: WebSocket, limits: Limits) -> None:
         self._socket = socket
         self._limits = limits
-        self._heard: asyncio.Queue[bytes] = asyncio.Queue(maxsize=1)  # full: nothing more is read
+        self._heard: asyncio.Queue[bytes] = asyncio.Queue(maxsize=AHEAD_MESSAGES)  # full: nothing more is read
         self._said_at = asyncio.get_running_loop().time()
         self.progress = Progress(0, 0)
 
@@ -248,6 +256,11 @@ class _Talk:
         """Read until the connection ends."""
         while (message := await self._socket.receive())["type"] == "websocket.receive":
             await self._heard.put(message.get("bytes") or b"")
+
+    @property
+    def has_heard_all(self) -> bool:
+        """Whether `hear` would have to wait."""
+        return self._heard.empty()
 
     async def hear(self, *kinds: type[M]) -> M:
         """The next message, which must be of one of these kinds. Raises TreeWireError, and TimeoutError."""
@@ -280,11 +293,24 @@ async def _hear_entries(talk: _Talk) -> list[Entry]:
     return entries
 
 
-async def _hear_frame(talk: _Talk) -> Frame | None:
-    message = await talk.hear(Chunks, RestoreEnd)
-    if isinstance(message, Chunks) and message.frame is None:
-        raise TreeWireError("an empty frame")
-    return message.frame if isinstance(message, Chunks) else None
+async def _hear_frames(talk: _Talk) -> tuple[list[Frame], bool]:
+    """The frames that have come, and whether there will be no more."""
+    frames: list[Frame] = []
+    while isinstance(message := await talk.hear(Chunks, RestoreEnd), Chunks):
+        if message.frame is None:
+            raise TreeWireError("an empty frame")
+        frames.append(message.frame)
+        if talk.has_heard_all:
+            return frames, False
+    return frames, True
+
+
+def _put(staging: Staging, frames: Sequence[Frame]) -> None:
+    try:
+        for frame in frames:
+            staging.put(frame)
+    except BadEntry as exc:
+        raise TreeProblem("bad_chunk", str(exc)) from exc
 
 
 def _check_wanted(wanted: Sequence[int], batch: Batch) -> None:

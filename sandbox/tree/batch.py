@@ -2,7 +2,8 @@
 
 import functools
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
 from typing import Final
 
 from sandbox.tree.entry import BadEntry, Chunk, Entry, Frame
@@ -30,10 +31,21 @@ class PendingBatch:
 
     def frames(self, wanted: Sequence[int]) -> Iterator[Frame]:
         """The content of these offers, compressed. Raises BadEntry if one was not made."""
+        return chain.from_iterable(job.result() for job in self.packing(wanted))
+
+    def packing(self, wanted: Sequence[int]) -> list[Future[list[Frame]]]:
+        """The same, as work under way: few pieces of it, as to wait for another thread costs more than to pack a
+        frame."""
         if not all(0 <= number < len(self._contents) for number in wanted):
             raise BadEntry("something wanted that was not offered")
-        chosen = [self._contents[number] for number in dict.fromkeys(wanted)]
-        return _compressors().map(pack, groups(chosen))
+        grouped = list(groups(self._contents[number] for number in dict.fromkeys(wanted)))
+        share = -(-len(grouped) // _COMPRESSORS) or 1
+        shares = (grouped[start : start + share] for start in range(0, len(grouped), share))
+        return [_compressors().submit(_pack_all, some) for some in shares]
+
+
+def _pack_all(grouped: Sequence[Sequence[tuple[Chunk, bytes]]]) -> list[Frame]:
+    return [pack(group) for group in grouped]
 
 
 class BatchBuilder:

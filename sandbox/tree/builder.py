@@ -4,7 +4,9 @@ Everything is made through descriptors of directories, by its last name, never f
 there. A directory gets its mode and its time when all is in it, so a read-only one can be filled.
 """
 
+import contextlib
 import os
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -16,6 +18,7 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORIES_OPEN = 64
 _FILES_OPEN = 32
+_BEHIND_BYTES = 64 << 20  # so much is written before the disk is asked to begin with it
 
 
 @dataclass(slots=True)
@@ -57,9 +60,13 @@ class Builder:
         self.top = top
         self._directories = OpenFiles(_DIRECTORIES_OPEN, self._open_directory)
         self._files = OpenFiles(_FILES_OPEN, self._open_file)
+        self._behind: threading.Thread | None = None
+        self._behind_bytes = 0
 
     def close(self) -> None:
         """Close every descriptor; what was made stays. Safe to repeat."""
+        if self._behind is not None:
+            self._behind.join()
         self._files.close_all()
         self._directories.close_all()
         if self.top >= 0:
@@ -126,6 +133,17 @@ class Builder:
             finally:
                 os.close(fd)
 
+    def write_behind(self, count: int) -> None:
+        """`count` bytes more were written: now and then the disk is asked to begin, so that `sync` finds little left to
+        do."""
+        self._behind_bytes += count
+        if self._behind_bytes >= _BEHIND_BYTES and (self._behind is None or not self._behind.is_alive()):
+            self._behind_bytes = 0
+            # Through a descriptor of its own: what goes wrong is told once for each, and `sync` has to hear of it.
+            fd = os.open(".", DIRECTORY, dir_fd=self.top)
+            self._behind = threading.Thread(target=_sync_and_close, args=(fd,), name="tree.behind", daemon=True)
+            self._behind.start()
+
     def sync(self) -> None:
         """Wait until everything is on the disk."""
         syncfs(self.top)
@@ -143,6 +161,14 @@ def write_all(fd: int, content: bytes | memoryview, offset: int) -> None:
     done = os.pwrite(fd, content, offset)
     while done < len(content):
         done += os.pwrite(fd, memoryview(content)[done:], offset + done)
+
+
+def _sync_and_close(fd: int) -> None:
+    try:
+        with contextlib.suppress(OSError):
+            syncfs(fd)
+    finally:
+        os.close(fd)
 
 
 def unlock(name: bytes, directory: int) -> None:

@@ -48,6 +48,10 @@ class Roots:
             recheck = known.rules.get(root) != rules[root].fingerprint
             yield from walk.below(top, root, directory, rules[root], recheck=recheck)
 
+    def have_moved(self, walk: Walk, since_ns: int) -> bool:
+        """Whether directories of `walk` have changed since; then it may have missed what was moved."""
+        return walk.has_moved(self._home, since_ns)
+
     def _open(self, root: str) -> int:
         try:
             return os.open(self._home / root, OPEN_DIRECTORY)

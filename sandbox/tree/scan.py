@@ -89,6 +89,7 @@ class Scan:
         self._walk = Walk(ask.limits.files, every=is_whole)
         most = ask.limits.total_bytes
         self._telling = Telling(self._walk, cutter, whole=is_whole, most_bytes=most, began_ns=now_ns)
+        self._began_ns = now_ns
         self._rules: dict[str, bytes] = {}
         self._done: ScanDone | None = None
 
@@ -113,7 +114,13 @@ class Scan:
             self._edition = self._memory.edition
         walk = self._walk
         self._done = ScanDone(
-            self._base, telling.files, telling.data_bytes, telling.read_bytes, tuple(walk.skipped), walk.skipped_count
+            self._base,
+            telling.files,
+            telling.data_bytes,
+            telling.read_bytes,
+            tuple(walk.skipped),
+            walk.skipped_count,
+            self._roots.have_moved(walk, self._began_ns),
         )
 
     def remember(self, token: str) -> None:

@@ -183,6 +183,7 @@ class Staging:
             if not file.left:
                 builder.finish_file(entry.path, entry.mode, entry.mtime_ns)
                 self.files += 1
+        builder.write_behind(len(content))
         self.written_bytes += len(content)
 
 

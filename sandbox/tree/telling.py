@@ -51,7 +51,8 @@ class Telling:
         return self._walk.data_bytes + self._data_bytes
 
     def rest(self) -> Told:
-        """After the last visit."""
+        """After the last visit. Raises TreeProblem."""
+        self._check_weight()
         if not self._batch.is_empty:
             yield self._batch.take()
 
@@ -182,7 +183,7 @@ class Telling:
         chunks: list[Chunk] = []
         fd, before = open_file(visit.fd, name, path)
         try:
-            self._check_weight(path, min(before.st_size, before.st_blocks * BLOCK))
+            self._check_weight(min(before.st_size, before.st_blocks * BLOCK))
             for chunk, content in self._cutter.pieces(fd, before.st_size, before.st_blocks):
                 chunks.append(chunk)
                 if chunk.id:
@@ -191,7 +192,7 @@ class Telling:
                     self._batch.offer(chunk, content)
                     self.read_bytes += chunk.size
                     self._data_bytes += chunk.size
-                    self._check_weight(path, 0)
+                    self._check_weight()
                 if len(chunks) > MOST_CHUNKS or before.st_size > MAX_FILE:
                     raise TreeProblem("too_large", f"{printable(os.fsencode(path))} is too large a file to be kept")
             after = os.fstat(fd)
@@ -202,8 +203,7 @@ class Telling:
         stamp = stamp_of(before)
         return stamp, stamp == stamp_of(after) and size_of(chunks) == before.st_size, chunks
 
-    def _check_weight(self, path: str, more: int) -> None:
+    def _check_weight(self, more: int = 0) -> None:
         if self.data_bytes + more > self._most_bytes:
-            text = f"the workspace has more than {self._most_bytes} bytes with {printable(os.fsencode(path))}"
             advice = "raise HOLDFAST_SYNC_MAX_BYTES or name directories in .holdfastignore"
-            raise TreeProblem("too_large", f"{text}: {advice}")
+            raise TreeProblem("too_large", f"the workspace has more than {self._most_bytes} bytes: {advice}")

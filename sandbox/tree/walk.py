@@ -6,7 +6,8 @@ different.
 
 The tree belongs to programs that change it meanwhile. Directories are opened by name in their parent's descriptor and
 symlinks are never followed, so whatever is moved or swapped, the walk stays below its root. What vanishes between two
-looks was not there.
+looks was not there. What is moved from a directory that is still to be listed into one that was listed is in neither:
+so a walk can tell whether any directory has changed since it began.
 """
 
 import errno
@@ -14,6 +15,7 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from sandbox.tree.entry import MAX_DEPTH, MAX_PATH
@@ -26,6 +28,7 @@ from sandbox.tree.wire import MAX_SKIPPED
 OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_DIRECTORY: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 VANISHED: Final = -1
+CLOCK_TICK_NS: Final = 10_000_000  # the clock that stamps files goes in steps, and may be as far behind
 
 
 @dataclass(slots=True)
@@ -45,7 +48,7 @@ class Visit:
         different = {name for name, _ in self.found}.union(self.gone)
         return (name for name in self.known.stamps if name not in different)
 
-    def _below(self) -> Iterator[tuple[str, Directory]]:
+    def onward(self) -> Iterator[tuple[str, Directory]]:
         """The directories to go on with, and what is known of them."""
         known = self.known.dirs
         if not self.found and not self.gone:
@@ -65,6 +68,7 @@ class Walk:
         self.entries = 0
         self.files = 0  # and symlinks, in directories that were not visited
         self.data_bytes = 0  # in directories that were not visited
+        self._directories: list[str] = []  # all that were listed
         self.skipped: list[bytes] = []  # the first MAX_SKIPPED of what is no file, directory or symlink
         self.skipped_count = 0
 
@@ -76,6 +80,7 @@ class Walk:
         try:
             while True:
                 visit = Visit(path, fd, known)
+                self._directories.append(path)
                 if fd == VANISHED:
                     visit.gone = list(known.stamps)
                 else:
@@ -86,7 +91,7 @@ class Walk:
                     self.files += len(known.contents)
                     self.data_bytes += known.data_bytes
                 if fd != VANISHED:
-                    levels.append((fd, path, visit._below()))
+                    levels.append((fd, path, visit.onward()))
                     fd = VANISHED
                 while (inner := next(levels[-1][2], None)) is None:
                     os.close(levels.pop()[0])
@@ -147,6 +152,17 @@ class Walk:
             raise too_deep(path, f"is more than {MAX_DEPTH} directories deep")
         advice = "raise HOLDFAST_SYNC_MAX_FILES or name directories in .holdfastignore"
         raise TreeProblem("too_many", f"the workspace has more than {self._most} files: {advice}")
+
+    def has_moved(self, home: Path, since_ns: int) -> bool:
+        """Whether a directory that was listed, below `home`, is gone or has changed since."""
+        for path in self._directories:
+            try:
+                changed_ns = os.stat(home / path, follow_symlinks=False).st_ctime_ns
+            except OSError:
+                return True
+            if changed_ns > since_ns - CLOCK_TICK_NS:
+                return True
+        return False
 
     def skip(self, path: str) -> None:
         self.skipped_count += 1

@@ -83,6 +83,7 @@ class ScanDone(_Message, frozen=True):
     read_bytes: int  # content that had to be read and hashed
     skipped: tuple[bytes, ...] = ()  # sockets, FIFOs, devices: at most MAX_SKIPPED are named
     skipped_count: int = 0
+    moved: bool = False  # directories changed during the scan: what went from one to another may have been missed
 
 
 class Remember(_Message, frozen=True):

@@ -2,7 +2,7 @@
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from sandbox.tree.chunks import (
 )
 from sandbox.tree.entry import MAX_CHUNK, BadEntry, Chunk, Entry, Frame, Kind, check_chunks, chunk_id
 from sandbox.tree.frames import FRAME_BYTES, groups, pack, unpack
-from sandbox.tree.wire import BATCH_BYTES, BATCH_ENTRIES, encode
+from sandbox.tree.wire import BATCH_BYTES, BATCH_ENTRIES, Batch, encode
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -297,16 +297,17 @@ def test_offers_are_taken_back_unless_they_are_made() -> None:
     assert not builder.is_empty
 
 
-def test_a_batch_is_full_by_its_entries_or_by_its_length() -> None:
+def until_full(tell: Callable[[BatchBuilder], None]) -> Batch:
     builder = BatchBuilder()
-    for number in range(BATCH_ENTRIES):
-        assert not builder.is_full
-        builder.tell(Entry(b"workspace/%d" % number, Kind.DIRECTORY, 0o755, 0))
-    assert builder.is_full
-    builder.take()
     while not builder.is_full:
-        builder.tell(Entry(b"workspace/" + b"f" * 200, Kind.FILE, 0, 1 << 60, chunks=(Chunk(b"i" * 32, 1 << 20),) * 99))
-    assert 1.5 * MIB < len(encode(builder.take().message)) <= 2.1 * MIB
-    while not builder.is_full:
-        builder.tell_removed(b"workspace/" + b"n" * 100)
-    assert 1 * MIB < len(encode(builder.take().message)) <= 2.1 * MIB
+        tell(builder)
+    return builder.take().message
+
+
+def test_a_batch_is_full_by_its_entries_or_by_its_length() -> None:
+    directory = Entry(b"workspace/d", Kind.DIRECTORY, 0o755, 0)
+    assert len(until_full(lambda builder: builder.tell(directory)).entries) == BATCH_ENTRIES
+    file = Entry(b"workspace/" + b"f" * 200, Kind.FILE, 0, 1 << 60, chunks=(Chunk(b"i" * 32, 1 << 20),) * 99)
+    assert 1.5 * MIB < len(encode(until_full(lambda builder: builder.tell(file)))) <= 2.1 * MIB
+    gone = b"workspace/" + b"n" * 100
+    assert 1 * MIB < len(encode(until_full(lambda builder: builder.tell_removed(gone)))) <= 2.1 * MIB

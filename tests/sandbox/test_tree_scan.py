@@ -353,7 +353,12 @@ def scan_disturbed(keeper: Keeper, disturb: Callable[[int], None]) -> None:
 def test_a_file_changed_once_while_it_is_read_is_read_again(home: Path, workspace: Path, keeper: Keeper) -> None:
     path = workspace / "big"
     path.write_bytes(noise(6 * MIB))
-    scan_disturbed(keeper, lambda number: path.write_bytes(noise(5 * MIB, 2)) and None if number == 0 else None)
+
+    def disturb(number: int) -> None:
+        if number == 0:
+            path.write_bytes(noise(5 * MIB, 2))
+
+    scan_disturbed(keeper, disturb)
     assert not keeper.tree[b"workspace/big"].unsettled
     assert keeper.seen() == on_disk(home)
     assert keeper.sync().total_bytes == 5 * MIB
@@ -482,8 +487,13 @@ def test_a_name_that_changes_faster_than_we_look_is_a_problem(
     paths = workspace / "one", workspace / "two"
     for seed, path in enumerate(paths):
         path.write_bytes(noise(6 * MIB, seed))
+
+    def disturb(_: int) -> None:
+        for path in paths:
+            become_link(path)
+
     with pytest.raises(TreeProblem, match="becomes something else all the time"):
-        scan_disturbed(keeper, lambda number: [become_link(path) for path in paths] and None)
+        scan_disturbed(keeper, disturb)
 
 
 def test_a_directory_swapped_for_a_symlink_leads_nowhere(

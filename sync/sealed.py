@@ -1,0 +1,28 @@
+"""Small objects that are replaced, and so cannot be named by their content, carry its hash in their first line. Pure.
+
+HFS1 <hash of the rest, 32 hex digits>
+<JSON>
+"""
+
+from blake3 import blake3
+
+from sync.errors import Damaged
+
+MAGIC = b"HFS1 "
+_HEAD = len(MAGIC) + 33
+
+
+def seal(content: bytes) -> bytes:
+    return MAGIC + _hash(content) + b"\n" + content
+
+
+def unseal(what: str, sealed: bytes) -> bytes:
+    """The content that was sealed. Raises Damaged, which says `what` is."""
+    content = sealed[_HEAD:]
+    if sealed[:_HEAD] != MAGIC + _hash(content) + b"\n":
+        raise Damaged(f"{what} is not what was written")
+    return content
+
+
+def _hash(content: bytes) -> bytes:
+    return blake3(content).hexdigest(length=16).encode()
