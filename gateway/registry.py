@@ -39,6 +39,8 @@ T = TypeVar("T")
 
 REATTACH_AT_ONCE = 8
 MAX_ID = 128
+RESCUE_SECONDS = 60.0
+CREATES = 5
 UNLOAD_SECONDS = 300.0
 UNANSWERED_LOADED = 1000
 LARGEST_RETRY_SECONDS = 5.0
@@ -165,7 +167,7 @@ class SessionRegistry:
             actor.give_env(wish.env)
             actor.life.env_given()
         if actor.conversation.state.status is SessionStatus.ARCHIVED:
-            actor.revive(wish)
+            await actor.revive(wish)
         actor.life.want_agent()
         return actor
 
@@ -190,14 +192,24 @@ class SessionRegistry:
             clean=True,
         )
         session = Session(session_id, origin.user_id, self._utcnow(), begun.to_json(), state.to_json())
-        try:
-            await self._store.create(session)
-        except StoreUnavailable:
-            await self._keeping.vault.forget(origin.user_id, session_id)
-            raise
+        kept = await self._create(session)
+        if (kept.user_id, kept.created_at) != (session.user_id, session.created_at):
+            raise ApiError(409, "taken", "the new session's id is taken: try again")
+        actor = await self._find_created(session_id)
         if (env := self._envs.get(origin.id)) is not None:
-            self._envs[session_id] = env
-        return await self._find_created(session_id)
+            actor.give_env(env)
+        return actor
+
+    async def _create(self, session: Session) -> Session:
+        """An answer that was lost is no reason to leave a session without its snapshots: ask again."""
+        for attempt in range(CREATES):
+            try:
+                return await self._store.create(session)
+            except StoreUnavailable:
+                if attempt == CREATES - 1:
+                    raise
+                await asyncio.sleep(delay(attempt, base=0.1, cap=2.0, rng=self._rng))
+        raise AssertionError("the last attempt returned or raised")
 
     async def attach_or_create(self, session_id: str, user_id: str) -> SessionActor:
         """For HOLDFAST_CREATE_ON_ATTACH: an unknown id becomes the user's own, asleep until somebody speaks."""
@@ -341,16 +353,20 @@ class SessionRegistry:
                 status = actor.conversation.state.status
                 if self._tired(actor) and (status is SessionStatus.RUNNING or linked):
                     self._spawn(actor, self._sleep(actor), f"sleep {actor.id}")
+                elif idle > RESCUE_SECONDS and not linked and actor.conversation.state.left_behind:
+                    actor.rest.rescue(self._keeping.rescuing)
                 elif status in LET_GO and not linked and idle > UNLOAD_SECONDS and not self._needed(actor):
                     self._forget(actor)
 
     def _needed(self, actor: SessionActor) -> bool:
-        """Whether somebody watches it, or it could not be loaded again before the store is back and has caught up."""
-        return actor.watched or self._store_fails() or self._store.behind(actor.id)
+        """Whether somebody watches it, its files are still to be kept, or it could not be loaded again before the store
+        is back and has caught up."""
+        busy = actor.life.lock.locked() or actor.workspace.ready or actor.conversation.state.left_behind
+        return actor.watched or busy or self._store_fails() or self._store.behind(actor.id)
 
     def _tired(self, actor: SessionActor) -> bool:
-        if (view := actor.workspace.view) is not None and view.failing:
-            return False  # what cannot be kept is not stopped
+        if actor.life.stopping or ((view := actor.workspace.view) is not None and view.failing):
+            return False  # it is at it; and what cannot be kept is not stopped
         idle = actor.idle_seconds() > self._limits.sleep_after
         return idle and actor.conversation.state.status in (SessionStatus.RUNNING, SessionStatus.ERROR)
 
@@ -381,7 +397,7 @@ class SessionRegistry:
         busy = [
             session_id
             for session_id, state in states.items()
-            if session_id in running or session_id in waiting or not state.ended or state.sync_error
+            if session_id in running or session_id in waiting or not state.ended or state.left_behind
         ]
         gate = asyncio.Semaphore(REATTACH_AT_ONCE)
 
@@ -395,9 +411,7 @@ class SessionRegistry:
                 if actor is None:
                     return
                 if session_id not in running:
-                    if states[session_id].sync_error:
-                        actor.rest.rescue()
-                    return
+                    return  # what it left is kept when nobody has asked for it for a while
                 if actor.conversation.state.status is SessionStatus.ERROR:
                     actor.life.recover()
                 elif actor.conversation.state.status in ASLEEP:  # its gateway died while it put it to sleep
@@ -443,13 +457,14 @@ class SessionRegistry:
         await self._queue.flush(60.0)
 
     async def _keep_workspaces(self, actors: list[SessionActor]) -> None:
-        """Keep what is not kept yet, for a while: the sandboxes stay, so the next gateway can do it as well."""
-        dirty = [actor for actor in actors if (view := actor.workspace.view) is not None and view.dirty]
-        if not dirty:
+        """Keep what is not kept yet, for a while: the sandboxes stay, so the next gateway can do it as well. Also of
+        those that are not dirty: word of what was written a moment ago may not have come."""
+        ready = [actor for actor in actors if actor.workspace.ready]
+        if not ready:
             return
-        flushing = [asyncio.create_task(actor.workspace.flush(), name=f"drain {actor.id}") for actor in dirty]
+        flushing = [asyncio.create_task(actor.workspace.flush(), name=f"drain {actor.id}") for actor in ready]
         await asyncio.wait(flushing, timeout=DRAIN_SYNC_SECONDS)
-        left = [actor.id for actor, task in zip(dirty, flushing, strict=True) if not task.done() or task.exception()]
+        left = [actor.id for actor, task in zip(ready, flushing, strict=True) if not task.done() or task.exception()]
         for task in flushing:
             task.cancel()
         if left:

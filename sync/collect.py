@@ -113,7 +113,10 @@ async def _listed(found: AsyncIterator[Found], name_in: Callable[[str], str | No
 
 async def _named(shelf: Shelf) -> tuple[int, int, set[str], set[str]]:
     """How many sessions and generations there are, and the manifests and packs they name. Raises Damaged."""
-    listed = [shelf.keys.session_in(found.key) async for found in shelf.store.list(shelf.keys.sessions)]
+    stored = [found.key async for found in shelf.store.list(shelf.keys.sessions)]
+    for key in filter(shelf.keys.is_set_aside, stored):
+        raise Damaged(f"{key}: what this pointer named is not known; remove it to have the rest collected")
+    listed = map(shelf.keys.session_in, stored)
     kept = await each(shelf.pointer, [session_id for session_id in listed if session_id is not None], at_once=AT_ONCE)
     pointers = [found[0] for found in kept if found is not None]  # some may be deleted since they were listed
     named: set[str] = set()

@@ -90,7 +90,7 @@ class SyncDriver:
         self._owed = False  # an attempt is to begin
         self._attempt: asyncio.Task[_Outcome] | None = None  # the one under way, unless it was stopped
         self._changed = asyncio.Event()
-        self._ended = False
+        self._ending = self._ended = False
         self._warned_at: float | None = None
         self._last_view = self.view
 
@@ -147,19 +147,27 @@ class SyncDriver:
         """The sandbox has ended: nothing is pushed until `restored`, and whoever waits is told."""
         self._on(Event.LOST)
 
+    def end(self) -> None:
+        """Let `run` return: nothing more is pushed, whoever waits is told."""
+        self._ending = True
+        if self._state.state is not State.UNRESTORED:
+            self.lost()
+        self._changed.set()
+
     async def run(self) -> None:
-        """Do what is asked, until cancelled. An attempt under way is cancelled with it and has ended before this does;
-        whoever still waits is refused."""
+        """Do what is asked, until cancelled or told to `end`. An attempt under way is cancelled with it and has ended
+        before this does; whoever still waits is refused."""
         try:
-            while True:
+            while not self._ending:
                 await self._until_owed()
-                await self._make_attempt()
+                if self._owed:
+                    await self._make_attempt()
         finally:
             self._ended = True
             self._answer(self._state.asked, None)
 
     async def _until_owed(self) -> None:
-        while not self._owed:
+        while not self._owed and not self._ending:
             deadline = self._state.deadline
             if deadline is not None and deadline <= self._now():
                 self._on(Event.DUE)

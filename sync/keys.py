@@ -5,6 +5,7 @@ Everything of one user is below one prefix, made from a hash of the user's id, s
     v1/users/<user>/packs/<hash>             content: frames of compressed chunks, named by the hash of the whole object
     v1/users/<user>/manifests/<hash>         one tree, or its difference from another, named likewise
     v1/users/<user>/sessions/<id>/pointer    which generations a session keeps
+    v1/users/<user>/sessions/<id>/damaged-*  a pointer that could not be read, when the session began anew
     v1/users/<user>/marks                    what the collector found unnamed, and when
 
 Pointers and marks are the only objects that are ever replaced. A key that is none of these is none of ours: it is
@@ -56,6 +57,13 @@ class Keys:
 
     def pointer(self, session_id: str) -> str:
         return f"{self.sessions}{_checked(session_id, _SESSION_ID)}/pointer"
+
+    def set_aside(self, session_id: str, name: str) -> str:
+        """Where a pointer lies that cannot be read."""
+        return f"{self.sessions}{_checked(session_id, _SESSION_ID)}/damaged-{name}"
+
+    def is_set_aside(self, key: str) -> bool:
+        return key.startswith(self.sessions) and key.rpartition("/")[2].startswith("damaged-")
 
     def pack_in(self, key: str) -> str | None:
         """The name of the pack that has this key; None if it is no pack of this user."""

@@ -103,9 +103,26 @@ class Shelf:
     async def swap(self, pointer: Pointer, etag: str | None) -> str:
         """Put `pointer` in the place of the one that had `etag`, None if there was none. Raises Conflict."""
         key, content = self.keys.pointer(pointer.session), pointers.encode(pointer)
-        if etag is None:
-            return await self.store.create(key, content)
-        return await self.store.replace(key, content, etag)
+        write = self.store.create(key, content) if etag is None else self.store.replace(key, content, etag)
+        # What was sent cannot be called back: whoever gives up still waits for it, so that it does not come later.
+        writing = asyncio.ensure_future(write)
+        try:
+            return await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await asyncio.wait({writing})
+            raise
+
+    async def set_aside(self, session_id: str) -> None:
+        """If the pointer cannot be read, put it aside, so that there can be another. What it named is not collected."""
+        key = self.keys.pointer(session_id)
+        got = await self.store.get(key)
+        if got is None:
+            return
+        try:
+            pointers.decode(session_id, got.content)
+        except Damaged:
+            await self.store.put(self.keys.set_aside(session_id, self.new_writer()), got.content)
+            await self.store.delete(key)
 
     @staticmethod
     def new_writer() -> str:

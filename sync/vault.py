@@ -103,6 +103,10 @@ class Vault:
         except (Conflict, NoSuchSnapshot, Damaged, ObjectsUnavailable, ObjectsRefused) as error:
             log.warning("snapshots.not_pinned", session_id=session_id, cause=str(error))
 
+    async def set_aside(self, user_id: str, session_id: str) -> None:
+        """The session begins anew: a pointer that cannot be read makes room for another."""
+        await self.shelf(user_id).set_aside(session_id)
+
     async def forget(self, user_id: str, session_id: str) -> None:
         """The session is no more: its generations go, others' stay."""
         await self.shelf(user_id).forget(session_id)

@@ -374,7 +374,7 @@ class SessionActor:
         if self.conversation.state.status is SessionStatus.UNRESTORED:
             raise ApiError(409, "unrestored", "the workspace is not restored: nothing of it may be synced; wake it")
         if not wait:
-            self.workspace.force()
+            self.rest.keep_soon()
             return self.describe()
         try:
             await self.rest.keep()
@@ -404,17 +404,19 @@ class SessionActor:
         """End the session: its sandbox, its workspace, its viewers; with `purge` its conversation too."""
         self.conversation.touch()
         state = self.conversation.state
+        REDACTOR.remove(*self._envs.pop(self.id, {}).values())
         if state.status is not SessionStatus.ARCHIVED or state.has_workspace:  # the last DELETE may have failed halfway
             await self.rest.destroy()
-        REDACTOR.remove(*self._envs.pop(self.id, {}).values())
         self.close_viewers(CloseCode.FINISHED)
         described = self.describe()
         if purge:
             await self._purge(self)
         return described
 
-    def revive(self, wish: Wish) -> None:
+    async def revive(self, wish: Wish) -> None:
         """An archived session is created again: the conversation goes on, the workspace is new."""
+        if self.conversation.state.has_workspace:
+            await self.rest.destroy()
         self.conversation.save_spec(**spec_members(wish))
         self.life.revive()
 

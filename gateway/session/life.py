@@ -136,7 +136,8 @@ class Life:
         async with self.lock:
             if talk.state.status in (SessionStatus.PAUSED, SessionStatus.ARCHIVED):
                 return
-            if talk.link is not None:
+            # A link that was lost a moment ago is no reason to end what runs.
+            if talk.link is not None or (talk.state.status is SessionStatus.RUNNING and await self._reach()):
                 self.become(SessionStatus.RUNNING)
                 self._start_agent()
                 return
@@ -154,6 +155,8 @@ class Life:
                 await self.workspace.release()
                 await self._attach(start_agent=True)
             except NotRestored as error:
+                if self._host.ended:  # it is another's by now
+                    return
                 await self._provider.stop(talk.id)
                 self._failed(str(error), SessionStatus.UNRESTORED)
                 return
@@ -162,6 +165,7 @@ class Life:
                 self._failed(str(error))
                 return
             except Exception:  # `starting` would be for ever
+                await self._provider.stop(talk.id)
                 self._failed("it could not be started")
                 raise
             self._host.metrics.sandboxes_created.inc()
@@ -246,7 +250,8 @@ class Life:
 
     def _start_agent(self) -> None:
         talk = self.talk
-        if not self._greeted or self.output.exit_due:  # it may say that one runs, or what the last one left open
+        # It may say that one runs, or what the last one left open; or it is being stopped.
+        if not self._greeted or self.output.exit_due or self.stopping:
             self._wanted = True
         elif talk.link is not None and not self.output.agent_alive and not self.output.agent_starting:
             self._wanted = False
@@ -266,8 +271,11 @@ class Life:
 
     def said_hello(self, hello: Hello) -> None:
         if hello.held:  # the gateway that was to restore it has died at it
-            self._host.spawn(self._begin_anew(), f"begin anew {self.talk.id}")
-            return
+            self._host.spawn(self._begin_anew(hello), f"begin anew {self.talk.id}")
+        else:
+            self._greet(hello)
+
+    def _greet(self, hello: Hello) -> None:
         self.workspace.found()
 
         def go_on() -> None:
@@ -279,15 +287,18 @@ class Life:
 
         self.output.on_hello(hello, go_on)
 
-    async def _begin_anew(self) -> None:
-        """The sandbox waits for a workspace that nobody brings any more."""
+    async def _begin_anew(self, hello: Hello) -> None:
+        """The sandbox waits for a workspace that nobody brings any more, or its gateway ended while it stopped it."""
         async with self.lock:
             if self.talk.link is None:
+                return
+            if await self.workspace.find():  # it was let go since
+                self._host.post(self._greet, hello)
                 return
             wanted = self._wanted  # by somebody who could not know yet
             self.drop_link()
             await self._provider.stop(self.talk.id)
-            self._gone("its gateway ended while it was restored")
+            self._gone("its gateway ended while it was started or stopped")
         if wanted or len(self.talk.window):
             await self.wake()
 
@@ -331,7 +342,7 @@ class Life:
     def had_problem(self, reason: str) -> None:
         log.warning("agent.problem", session_id=self.talk.id, cause=reason)
         self.talk.audience.tell(wire.dump("error", code="agent", error=reason))
-        if self.output.agent_starting:
+        if self.output.agent_starting and not self.stopping:
             self.output.agent_starting = False
             self._patience.failed(self._host.now())
             if self._crash_looping():
@@ -410,13 +421,16 @@ class Life:
     def at_rest(self) -> Iterator[None]:
         """While it is being stopped, nothing is started; what could not be stopped is found again."""
         self.stopping = True
-        self._cancel_restart()
         try:
             yield
         finally:
             self.stopping = False
-            if self.talk.link is None and self.talk.state.status is SessionStatus.RUNNING:
-                self.rise_again()
+            self._cancel_restart()
+            if self.talk.state.status is SessionStatus.RUNNING:
+                if self.talk.link is None:
+                    self.rise_again()
+                elif self._wanted or len(self.talk.window):
+                    self._start_agent()
 
     def _cancel_restart(self) -> None:
         if self._restart is not None:
@@ -425,7 +439,12 @@ class Life:
 
     async def agent_ended(self) -> None:
         """End the agent process and wait for its end, for a while."""
-        if self.talk.link is None or not self.output.agent_alive:
+        self._cancel_restart()
+        if self.talk.link is None:
+            return
+        if not self.output.agent_alive:
+            if self.output.agent_starting:
+                self.talk.link.stop_agent()
             return
         self._ended.clear()
         self.talk.link.stop_agent()

@@ -5,24 +5,30 @@ sandbox. While something cannot be kept, the sandbox stays. What a sandbox that 
 afterwards: it is started once more, with its agent held, and stopped again.
 """
 
+import asyncio
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import structlog
 
-from gateway import wire
 from gateway.errors import ApiError
 from gateway.session.life import Life
 from gateway.session.ports import Host
 from gateway.session.state import SessionStatus
 from gateway.session.workspace import NotRestored, Workspace
+from persistence.backoff import delay
 from sandbox.ports import SandboxFailed, SandboxProvider
 from sync.errors import SyncFailed, SyncRefused
 
 log = structlog.get_logger()
 
 HELD = (SessionStatus.PAUSED, SessionStatus.ARCHIVED)  # by request: nothing less undoes the later of them
-NOTHING_KEPT = {"generation": 0, "tree": "", "files": 0, "synced_at": None, "clean": False, "degraded": ""}
+NOTHING_KEPT = {
+    "generation": 0, "tree": "", "files": 0, "synced_at": None, "sync_error": "", "clean": True, "degraded": "",
+    "fresh": False,
+}  # fmt: skip
+RESCUE_BASE, RESCUE_CAP = 5.0, 300.0  # seconds between two attempts at what a sandbox left
 
 
 class Rest:
@@ -32,6 +38,7 @@ class Rest:
         self._talk = life.talk
         self._workspace = workspace
         self._provider = provider
+        self._rescuing = False
 
     async def stop(self, to: SessionStatus, reason: str = "", *, if_still: Callable[[], bool] | None = None) -> None:
         """Stop the agent, keep the workspace, stop the sandbox. What waits keeps waiting. Whoever had to wait for its
@@ -57,19 +64,25 @@ class Rest:
 
     async def _keep_the_last(self, to: SessionStatus) -> dict[str, Any]:
         """The programs have ended: keep what they left. What the session's state is to say then."""
-        if to is SessionStatus.ARCHIVED or self._talk.link is None:
+        if to is SessionStatus.ARCHIVED or not await self._runs():
             return {}
         try:
+            await self._workspace.find()
             await self._workspace.settle()
         except (SyncFailed, SyncRefused) as error:
             raise ApiError(503, "sync_failed", f"the sandbox stays, its workspace is not kept: {error}") from error
         return {"clean": True, "sync_error": "", **self._workspace.kept}
+
+    async def _runs(self) -> bool:
+        """Whether the sandbox does, be there a link at the moment or not."""
+        return self._talk.link is not None or self._talk.id in await self._provider.running()
 
     def _overtaken(self, to: SessionStatus) -> bool:
         status = self._talk.state.status
         return status in HELD and (to not in HELD or HELD.index(to) < HELD.index(status))
 
     async def destroy(self) -> None:
+        self._workspace.lost()  # whoever keeps it just now need not go on
         await self.stop(SessionStatus.ARCHIVED)
         async with self._life.lock:
             await self._provider.destroy(self._talk.id)
@@ -81,15 +94,29 @@ class Rest:
         """Keep what is on the disk now, also of a session whose sandbox has ended and left something that is not
         kept. Raises SyncFailed, SyncRefused, and NotRestored or SandboxFailed if it cannot be looked at."""
         async with self._life.lock:
-            if self._talk.link is not None:
-                awake = True
-            elif self._talk.state.clean or not self._talk.state.incarnation:
-                return
-            else:
-                awake = False
+            runs = await self._runs()
+            if runs:
+                await self._workspace.find()
+            elif self._talk.state.left_behind:
                 await self._visit()
-        if awake:
+        if runs:
             await self._workspace.flush()
+
+    def keep_soon(self) -> None:
+        """The same; nobody waits for it."""
+
+        async def keep() -> None:
+            await self._try_to_keep()
+
+        self._host.spawn(keep(), f"keep {self._talk.id}")
+
+    async def _try_to_keep(self) -> bool:
+        try:
+            await self.keep()
+        except (SyncFailed, SyncRefused, NotRestored, SandboxFailed) as error:
+            log.warning("sync.not_kept", session_id=self._talk.id, cause=str(error))
+            return False
+        return True
 
     async def _visit(self) -> None:
         """Start the sandbox with its agent held, keep what is there, stop it. The status stays what it was."""
@@ -102,7 +129,8 @@ class Rest:
             talk.save(clean=True, sync_error="", **self._workspace.kept)
         finally:
             self._workspace.lost()
-            await self._provider.stop(talk.id)
+            if not self._host.ended:
+                await self._provider.stop(talk.id)
 
     async def put_back(self, number: int) -> None:
         """Raises what the vault raises; ApiError if the session is not paused any more."""
@@ -111,16 +139,18 @@ class Rest:
                 raise ApiError(409, "not_paused", "the session is not paused any more: pause it and try again")
             await self._workspace.put_back(number)
 
-    def rescue(self) -> None:
-        """Loaded with a sync that failed, and no sandbox runs: keep what it left."""
+    def rescue(self, gate: asyncio.Semaphore) -> None:
+        """No sandbox runs, and the last one may have left what is not kept: keep it, as soon as that can be done.
+        Viewers hear of it as of any failure that is over."""
 
         async def keep() -> None:
-            try:
-                await self.keep()
-            except (SyncFailed, SyncRefused, NotRestored, SandboxFailed) as error:
-                log.warning("sync.not_recovered", session_id=self._talk.id, cause=str(error))
-            else:
-                generation = self._talk.state.generation
-                self._talk.audience.tell(wire.dump("session_status", status="sync_recovered", generation=generation))
+            for attempt in itertools.count():
+                async with gate:
+                    if not self._talk.state.left_behind or await self._try_to_keep():
+                        break
+                await asyncio.sleep(delay(attempt, base=RESCUE_BASE, cap=RESCUE_CAP, rng=self._host.rng))
+            self._rescuing = False
 
-        self._host.spawn(keep(), f"rescue {self._talk.id}")
+        if not self._rescuing:
+            self._rescuing = True
+            self._host.spawn(keep(), f"rescue {self._talk.id}")

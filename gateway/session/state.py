@@ -115,6 +115,9 @@ def sandbox_spec(
     )
 
 
+_ENDED = (SessionStatus.SLEEPING, SessionStatus.PAUSED, SessionStatus.NEEDS_ENV, SessionStatus.ERROR)
+
+
 @dataclass(frozen=True, slots=True)
 class SessionState:
     status: SessionStatus = SessionStatus.SLEEPING
@@ -135,6 +138,12 @@ class SessionState:
     sync_error: str = ""  # why what is on the disk is not stored; "" while syncs work
     clean: bool = False  # the sandbox was stopped after its last generation, and has not run since
     degraded: str = ""  # why an older generation than the newest was restored
+    fresh: bool = False  # the disk began with less than the newest generation: that there is little on it says nothing
+
+    @property
+    def left_behind(self) -> bool:
+        """Whether a sandbox that has ended may have left something on its disk that is not kept."""
+        return self.incarnation > 0 and not self.clean and self.status in _ENDED
 
     def to_json(self) -> bytes:
         return orjson.dumps(self)

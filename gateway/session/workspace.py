@@ -6,7 +6,8 @@ way of its inbox like everything else.
 """
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,8 @@ from sync.vault import Vault
 log = structlog.get_logger()
 
 LOOK_SECONDS = 10.0  # for the store to say what the newest generation is
+RESCUES_AT_ONCE = 4
+ENDED = "the session has ended here: another gateway may have it"
 TELL_SECONDS = 0.5  # between two words about how far a restore has come
 
 
@@ -43,8 +46,31 @@ class WorkspaceLimits:
     sync: SyncLimits = field(default_factory=SyncLimits)
     rules: ScanAsk = field(default_factory=ScanAsk)
     restore_seconds: float = 60.0  # without progress
-    restores_at_once: int = 4
-    syncs_at_once: int = 8
+    attempt_seconds: float = 1800.0  # for one attempt at a sync
+    restores_at_once: int = 4  # of one user, at most half of them
+    syncs_at_once: int = 8  # likewise
+
+
+class Slots:
+    """How much may happen at once: so much in all, and half of that for one user, who cannot hold up all others."""
+
+    def __init__(self, most: int) -> None:
+        self._all = asyncio.Semaphore(most)
+        self._most_of_one = max(1, most // 2)
+        self._by_user: dict[str, tuple[asyncio.Semaphore, int]] = {}
+
+    @contextlib.asynccontextmanager
+    async def of(self, user_id: str) -> AsyncIterator[None]:
+        """One of them, when there is one."""
+        own, waiting = self._by_user.get(user_id, (asyncio.Semaphore(self._most_of_one), 0))
+        self._by_user[user_id] = own, waiting + 1
+        try:
+            async with own, self._all:
+                yield
+        finally:
+            own, waiting = self._by_user.pop(user_id)
+            if waiting > 1:
+                self._by_user[user_id] = own, waiting - 1
 
 
 class Keeping:
@@ -53,8 +79,9 @@ class Keeping:
     def __init__(self, vault: Vault, limits: WorkspaceLimits | None = None) -> None:
         self.vault = vault
         self.limits = limits or WorkspaceLimits()
-        self.restoring = asyncio.Semaphore(self.limits.restores_at_once)
-        self.syncing = asyncio.Semaphore(self.limits.syncs_at_once)
+        self.restoring = Slots(self.limits.restores_at_once)
+        self.syncing = Slots(self.limits.syncs_at_once)
+        self.rescuing = asyncio.Semaphore(RESCUES_AT_ONCE)
 
 
 class Workspace:
@@ -69,6 +96,7 @@ class Workspace:
         self._provider = provider
         self._keeping = keeping
         self._driver: SyncDriver | None = None
+        self._begins_with_less = False
         self._generation: Generation | None = None  # the newest one that this process has seen
         self._progress: Progress | None = None
         self._told_at = 0.0
@@ -132,8 +160,13 @@ class Workspace:
         """The sandbox runs and its agent is held: see to it that the roots hold what they should. Raises
         NotRestored; then nothing was pushed, and nothing that was there is gone."""
         try:
+            if empty:
+                await self._keeping.vault.set_aside(self._user_id, self._talk.id)
             survey = await self._survey()
-            decision = Decision.KEEP_AND_SYNC if empty else decide(survey, newest, self._talk.state.clean)
+            state = self._talk.state
+            keeps = empty or (state.fresh and not state.clean)
+            decision = Decision.KEEP_AND_SYNC if keeps else decide(survey, newest, state.clean)
+            self._begins_with_less = keeps
             if decision in (Decision.RESTORE, Decision.RESTORE_ASIDE):
                 await self._restore(aside=decision is Decision.RESTORE_ASIDE)
             else:
@@ -148,14 +181,19 @@ class Workspace:
             reason = f"no progress for {seconds:g} s (HOLDFAST_RESTORE_TIMEOUT)"
             self._tell("restore_failed", reason=reason)
             raise NotRestored(f"the restore was given up: {reason}") from error
-        self._proven(request=decision is Decision.KEEP_AND_SYNC)
+        self._proven(request=decision is Decision.KEEP_AND_SYNC or self._begins_with_less)
 
     async def release(self) -> None:
         """Let the agent start. From here on the disk is ahead of the store, and that is known before it is so.
         Raises NotRestored."""
         saved = asyncio.Event()
-        self._talk.save_and_then(saved.set, clean=False)
-        await saved.wait()
+        self._talk.save_and_then(saved.set, clean=False, fresh=self._begins_with_less)
+        while not saved.is_set():
+            if self._host.ended:
+                raise NotRestored(ENDED)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await saved.wait()
         try:
             await self._provider.tree(self._talk.id).release()
         except TreeFailed as error:
@@ -168,18 +206,21 @@ class Workspace:
     async def _restore(self, *, aside: bool) -> None:
         keeping, began = self._keeping, self._host.now()
         tree = self._provider.tree(self._talk.id)
-        async with keeping.restoring, asyncio.timeout(keeping.limits.restore_seconds) as patience:
+        async with keeping.restoring.of(self._user_id), asyncio.timeout(keeping.limits.restore_seconds) as patience:
             loop = asyncio.get_running_loop()
 
             def told(progress: Progress) -> None:
-                if (old := self._progress) is None or (old.files, old.bytes) != (progress.files, progress.bytes):
+                old = self._progress
+                moved = old is None or (old.files, old.bytes) != (progress.files, progress.bytes)
+                if moved and not patience.expired():
                     patience.reschedule(loop.time() + keeping.limits.restore_seconds)
                 self._show(progress)
 
             restored = await keeping.vault.restore(self._user_id, self._talk.id, tree, aside=aside, told=told)
         self._generation, self._progress = restored.generation, None
+        self._begins_with_less = restored.degraded is not None
         self._host.metrics.restore_seconds.observe(self._host.now() - began)
-        self._talk.save(degraded=restored.degraded or "")
+        self._talk.save(degraded=restored.degraded or "", **(self.kept if restored.degraded else {}))
         self._tell(
             "restored", generation=restored.generation.number, degraded=restored.degraded, aside=True if aside else None
         )
@@ -200,8 +241,22 @@ class Workspace:
         if not self.ready:
             self._proven(request=True)
 
+    async def find(self) -> bool:
+        """The sandbox runs: see whether its workspace was proven, and say so."""
+        if not self.ready:
+            try:
+                survey = await self._survey()
+            except (TreeFailed, TimeoutError) as error:
+                log.info("sync.not_found", session_id=self._talk.id, cause=str(error))
+                return False
+            if not survey.held:
+                self.found()
+        return self.ready
+
     def _proven(self, *, request: bool) -> None:
         state = self._talk.state
+        if self._host.ended:
+            raise NotRestored(ENDED)
         if self._driver is None:
             limits, host = self._keeping.limits.sync, self._host
             self._driver = SyncDriver(self._push, limits, rng=host.rng, utcnow=host.utcnow, told=self._heard)
@@ -227,7 +282,10 @@ class Workspace:
             except (SyncFailed, SyncRefused) as error:
                 log.info("sync.force_failed", session_id=self._talk.id, cause=str(error))
 
-        if (view := self.view) is not None and (view.dirty or view.state is not State.IDLE):
+        view = self.view
+        if view is not None and view.failing:  # its own pace is quick enough
+            self.request()
+        elif view is not None and (view.dirty or view.state is not State.IDLE):
             self._host.spawn(flush(), f"flush {self._talk.id}")
 
     async def flush(self) -> int:
@@ -237,12 +295,20 @@ class Workspace:
         return await self._driver.flush()
 
     async def settle(self) -> int:
-        """End every program, then keep what they left. Raises SyncFailed, SyncRefused."""
+        """End every program, then keep what they left; from then on none may start. Raises SyncFailed, SyncRefused;
+        then they may start again."""
+        if not self.ready:
+            raise SyncRefused("the sandbox is being found again: try again in a moment")
+        tree = self._provider.tree(self._talk.id)
         try:
-            await self._provider.tree(self._talk.id).quiet()
-        except TreeFailed as error:
-            raise SyncFailed(str(error)) from error
-        return await self.flush()
+            await tree.quiet()
+            return await self.flush()
+        except (TreeFailed, SyncFailed, SyncRefused) as error:
+            with contextlib.suppress(TreeFailed):
+                await tree.release()
+            if isinstance(error, TreeFailed):
+                raise SyncFailed(str(error)) from error
+            raise
 
     def lost(self) -> None:
         """The sandbox has ended."""
@@ -251,7 +317,9 @@ class Workspace:
 
     async def forget(self) -> None:
         """The session is no more. Raises ObjectsUnavailable, ObjectsRefused."""
-        self.lost()
+        if self._driver is not None:
+            self._driver.end()
+            self._driver = None
         async with self._pushing:  # what was being written when the session ended must not come after
             await self._keeping.vault.forget(self._user_id, self._talk.id)
         self._generation = None
@@ -272,11 +340,17 @@ class Workspace:
 
     async def _push(self, uploaded: Callable[[], None]) -> int:
         keeping, metrics = self._keeping, self._host.metrics
-        async with self._pushing, keeping.syncing:
+        async with self._pushing, keeping.syncing.of(self._user_id):
             began = self._host.now()
-            tree = self._provider.tree(self._talk.id)
+            tree, seconds = self._provider.tree(self._talk.id), keeping.limits.attempt_seconds
             try:
-                pushed = await keeping.vault.push(self._user_id, self._talk.id, tree, keeping.limits.rules, uploaded)
+                async with asyncio.timeout(seconds):
+                    pushed = await keeping.vault.push(
+                        self._user_id, self._talk.id, tree, keeping.limits.rules, uploaded
+                    )
+            except TimeoutError as error:
+                metrics.sync_failures.inc()
+                raise SyncFailed(f"it took longer than {seconds:g} s") from error
             except SyncFailed:
                 metrics.sync_failures.inc()
                 raise
@@ -285,15 +359,18 @@ class Workspace:
         return pushed.generation.number
 
     def _heard(self, view: SyncView) -> None:
-        self._host.post(self._note, view)
+        self._host.post(self._note, self._driver, view)
 
-    def _note(self, view: SyncView) -> None:
+    def _note(self, driver: SyncDriver | None, view: SyncView) -> None:
+        if driver is not self._driver:  # the session was ended since
+            return
         state = self._talk.state
         error = (view.last_error or "it failed") if view.failing else ""
         newest = self._generation
         moved = newest is not None and view.generation == newest.number and newest.manifest != state.tree
         if moved or error != state.sync_error:
-            self._talk.save(sync_error=error, **(self.kept if moved else {}))
+            whole = {**self.kept, "degraded": "", "fresh": False} if moved else {}
+            self._talk.save(sync_error=error, **whole)
         if error and error != state.sync_error:
             self._tell("sync_failed", reason=error, generation=view.generation)
         if view.recovered:
