@@ -272,7 +272,7 @@ class House:
                 await self._check_objects()
                 await open_parts.enter_async_context(self.queue)
                 await open_parts.enter_async_context(self.registry)
-            except (CannotOpen, SandboxFailed, ObjectsRefused) as error:
+            except (CannotOpen, SandboxFailed, ObjectsRefused, ObjectsUnavailable) as error:
                 self.problem = str(error)
                 logging.getLogger("uvicorn.error").disabled = True  # the operator gets words, not a traceback
                 raise

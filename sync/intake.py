@@ -12,7 +12,7 @@ from typing import Self
 from sandbox.tree.entry import BadEntry, Entry, Frame, check_entry, check_path
 from sandbox.tree.frames import unpack
 from sandbox.tree.ports import TreeScan
-from sandbox.tree.wire import MAX_OFFERS, MAX_SKIPPED, Batch, ScanAsk, ScanDone, TreeLimits
+from sandbox.tree.wire import BATCH_ENTRIES, MAX_OFFERS, MAX_SKIPPED, Batch, ScanAsk, ScanDone, TreeLimits
 from sync import crash_points
 from sync.errors import SyncFailed
 from sync.manifest import Place
@@ -20,6 +20,8 @@ from sync.pack import PackBuilder
 from sync.shelf import Heeded, Shelf
 
 PACKS_AT_ONCE = 4
+CHUNK_ROOM = 48
+ROOM_A_FILE, LEAST_ROOM = 1024, 64 << 20  # names and chunks may be long; all of them together are bounded
 TOO_LARGE = "the workspace is larger than HOLDFAST_SYNC_MAX_FILES or HOLDFAST_SYNC_MAX_BYTES allows"
 
 
@@ -32,6 +34,7 @@ class Intake:
         self._pack = shelf.new_pack()
         self._asked: set[bytes] = set()
         self._told_bytes = 0
+        self._room = 0  # what its entries take in memory, about
         self.entries: dict[bytes, Entry] = {}
         self.removed: set[bytes] = set()
         self.places: dict[bytes, Place] = {}
@@ -110,8 +113,12 @@ class Intake:
         for entry in batch.entries:
             self.entries[entry.path] = entry
             self._told_bytes += weight(entry)
+            self._room += len(entry.path) + len(entry.target) + CHUNK_ROOM * len(entry.chunks)
         self.removed.update(batch.removed)
+        self._room += sum(map(len, batch.removed))
         bound(limits, max(len(self.entries), len(self.removed)), self._told_bytes)
+        if self._room > ROOM_A_FILE * limits.files + LEAST_ROOM:
+            raise SyncFailed(TOO_LARGE, permanent=True)
 
 
 def weight(entry: Entry) -> int:
@@ -128,8 +135,8 @@ def bound(limits: TreeLimits, files: int, total_bytes: int) -> None:
 
 def _check_batch(batch: Batch) -> None:
     """Raises BadEntry."""
-    if len(batch.offers) > MAX_OFFERS:
-        raise BadEntry("more offers than a batch may have")
+    if len(batch.offers) > MAX_OFFERS or len(batch.entries) > BATCH_ENTRIES:
+        raise BadEntry("more than a batch may have")
     for entry in batch.entries:
         check_entry(entry)
     for path in batch.removed:

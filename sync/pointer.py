@@ -17,6 +17,7 @@ from sync.recovery import lost_most
 from sync.sealed import seal, unseal
 
 FORMAT = 1
+PINS = 100  # one more, and the oldest of them goes like any other generation
 
 
 class Generation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,9 +101,16 @@ def release(pointer: Pointer, number: int, writer: str, keep: int) -> Pointer:
     return msgspec.structs.replace(pointer, generations=_keep(generations, keep), writer=writer)
 
 
+def _bounded(generations: tuple[Generation, ...]) -> tuple[Generation, ...]:
+    """The newest PINS pins; each sync writes the pointer, so it must not grow for ever."""
+    pinned = [generation.number for generation in generations if generation.pinned]
+    released = set(pinned[:-PINS])
+    return tuple(msgspec.structs.replace(each, pinned="") if each.number in released else each for each in generations)
+
+
 def _keep(generations: tuple[Generation, ...], keep: int) -> tuple[Generation, ...]:
     recent = {generation.number for generation in generations[-keep:]}
-    return tuple(each for each in generations if each.pinned or each.number in recent)
+    return tuple(each for each in _bounded(generations) if each.pinned or each.number in recent)
 
 
 def encode(pointer: Pointer) -> bytes:

@@ -48,6 +48,7 @@ class Pushed:
     sent_bytes: int = 0
     chunks_sent: int = 0
     chunks_reused: int = 0
+    remembered: bool = True  # the bridge knows this tree by the generation's name
 
 
 class _Moved(Exception):
@@ -126,15 +127,14 @@ class _Attempt:
             change = _change(intake, done, before)
             if base is not None and not change:
                 on_uploaded()
-                if before is not None:
-                    await _quietly(scan.remember(base.manifest))
-                return _pushed(base, intake, done, new=False)
+                remembered = before is None or await _is_done(scan.remember(base.manifest))
+                return _pushed(base, intake, done, new=False, remembered=remembered)
             plan = await self._plan(intake, base, before, change, done)
             on_uploaded()
             generation, size = await self._commit(kept, intake, plan, done)
             self._shelf.know_sound(generation.manifest, heeded.damaged)
-            await _quietly(scan.remember(generation.manifest))
-            return _pushed(generation, intake, done, new=True, manifest_bytes=size)
+            remembered = await _is_done(scan.remember(generation.manifest))
+            return _pushed(generation, intake, done, new=True, manifest_bytes=size, remembered=remembered)
 
     # -- what can be built on -----------------------------------------------------------------------------------------
 
@@ -253,14 +253,17 @@ def _everything(change: Change, before: StoredTree | None, rules: ScanAsk) -> Ch
     return Change(list(entries.values()), [], change.skipped, change.skipped_count)
 
 
-def _pushed(generation: Generation, intake: Intake, done: ScanDone, *, new: bool, manifest_bytes: int = 0) -> Pushed:
-    sent_bytes = intake.sent_bytes + manifest_bytes
-    return Pushed(generation, new, done.read_bytes, sent_bytes, intake.chunks_sent, intake.chunks_reused)
+def _pushed(
+    generation: Generation, intake: Intake, done: ScanDone, *, new: bool, remembered: bool, manifest_bytes: int = 0
+) -> Pushed:
+    sent_bytes, chunks = intake.sent_bytes + manifest_bytes, (intake.chunks_sent, intake.chunks_reused)
+    return Pushed(generation, new, done.read_bytes, sent_bytes, *chunks, remembered)
 
 
-async def _quietly(remembering: Awaitable[None]) -> None:
+async def _is_done(remembering: Awaitable[None]) -> bool:
     """The generation is kept, whether or not the bridge hears of it: it will tell the whole tree next time."""
     try:
         await remembering
     except TreeFailed:
-        return
+        return False
+    return True

@@ -65,8 +65,12 @@ class Progress:
 def target_file(output: str | None) -> Iterator[BinaryIO]:
     """Where to write: FILE.part, which becomes FILE once everything is in it and on the disk."""
     if output is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        try:
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in its buffer goes nowhere
+            raise CommandFailed(f"it was not all written: {error.strerror or error}") from error
         return
     part = Path(f"{output}.part")
     try:

@@ -71,7 +71,8 @@ async def read_object(request: Request, *, known: frozenset[str] | None = None) 
         raise ApiError(400, "bad_json", f"the body cannot be read: {error}") from None
     if known is not None and (unknown := sorted(value.keys() - known)):
         told = ", ".join(repr(name[:64]) for name in unknown[:5])
-        raise ApiError(400, "unknown_member", f"unknown members: {told}; known are {', '.join(sorted(known))}")
+        taken = f"known are {', '.join(sorted(known))}" if known else "none is taken here"
+        raise ApiError(400, "unknown_member", f"unknown members: {told}; {taken}")
     return value
 
 

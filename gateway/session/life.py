@@ -409,9 +409,9 @@ class Life:
         await self.wake()
 
     async def resume(self, *, empty: bool = False) -> None:
-        """Out of `paused`, `needs_env`, `error` or `unrestored`; the last also with an `empty` workspace."""
-        if empty and self.talk.state.status is not SessionStatus.UNRESTORED:
-            raise ApiError(409, "not_unrestored", "only a session that could not be restored may begin empty")
+        """Out of `paused`, `needs_env`, `error` or `unrestored`; the last two also with an `empty` workspace."""
+        if empty and self.talk.state.status not in FAILED:
+            raise ApiError(409, "not_unrestored", "only a session that cannot be restored or started may begin empty")
         self._patience.renew()
         if self.talk.state.status in (SessionStatus.PAUSED, SessionStatus.NEEDS_ENV):
             self.become(SessionStatus.SLEEPING)

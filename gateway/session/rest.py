@@ -71,7 +71,7 @@ class Rest:
             await self._workspace.settle()
         except (SyncFailed, SyncRefused) as error:
             raise ApiError(503, "sync_failed", f"the sandbox stays, its workspace is not kept: {error}") from error
-        return {"clean": True, "sync_error": "", **self._workspace.kept}
+        return {"clean": self._workspace.remembered, "sync_error": "", **self._workspace.kept}
 
     async def _runs(self) -> bool:
         """Whether the sandbox does, be there a link at the moment or not."""
@@ -126,7 +126,7 @@ class Rest:
             await self._life.start_held(await self._workspace.look(), {})
             await self._workspace.flush()
             self._workspace.lost()
-            talk.save(clean=True, sync_error="", **self._workspace.kept)
+            talk.save(clean=self._workspace.remembered, sync_error="", **self._workspace.kept)
         finally:
             self._workspace.lost()
             if not self._host.ended:

@@ -32,6 +32,7 @@ from sync.vault import Vault
 log = structlog.get_logger()
 
 LOOK_SECONDS = 10.0  # for the store to say what the newest generation is
+SETTLE_SECONDS = 120.0  # for the last generation before a sandbox stops: so long nobody can use the session
 RESCUES_AT_ONCE = 4
 ENDED = "the session has ended here: another gateway may have it"
 TELL_SECONDS = 0.5  # between two words about how far a restore has come
@@ -97,6 +98,7 @@ class Workspace:
         self._keeping = keeping
         self._driver: SyncDriver | None = None
         self._begins_with_less = False
+        self.remembered = True  # the disk can be recognised as the newest generation, by a walk
         self._generation: Generation | None = None  # the newest one that this process has seen
         self._progress: Progress | None = None
         self._told_at = 0.0
@@ -161,7 +163,8 @@ class Workspace:
         NotRestored; then nothing was pushed, and nothing that was there is gone."""
         try:
             if empty:
-                await self._keeping.vault.set_aside(self._user_id, self._talk.id)
+                async with asyncio.timeout(self._keeping.limits.restore_seconds):
+                    await self._keeping.vault.set_aside(self._user_id, self._talk.id)
             survey = await self._survey()
             state = self._talk.state
             keeps = empty or (state.fresh and not state.clean)
@@ -302,10 +305,13 @@ class Workspace:
         tree = self._provider.tree(self._talk.id)
         try:
             await tree.quiet()
-            return await self.flush()
-        except (TreeFailed, SyncFailed, SyncRefused) as error:
+            async with asyncio.timeout(SETTLE_SECONDS):  # the round goes on
+                return await self.flush()
+        except (TreeFailed, SyncFailed, SyncRefused, TimeoutError) as error:
             with contextlib.suppress(TreeFailed):
                 await tree.release()
+            if isinstance(error, TimeoutError):
+                raise SyncFailed(f"it takes longer than {SETTLE_SECONDS:g} s") from error
             if isinstance(error, TreeFailed):
                 raise SyncFailed(str(error)) from error
             raise
@@ -355,7 +361,7 @@ class Workspace:
                 metrics.sync_failures.inc()
                 raise
             metrics.synced(self._host.now() - began, pushed)
-        self._generation = pushed.generation
+        self._generation, self.remembered = pushed.generation, pushed.remembered
         return pushed.generation.number
 
     def _heard(self, view: SyncView) -> None:

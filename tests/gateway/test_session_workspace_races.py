@@ -377,6 +377,20 @@ async def test_a_branch_whose_creation_was_answered_too_late_is_whole(monkeypatc
         assert town.sandbox(branch.id).files == {FILE: b"1"}
 
 
+async def test_a_disk_that_the_bridge_could_not_note_is_not_taken_for_clean() -> None:
+    """A full disk: the generation is stored, and the bridge cannot write down that this is what it has."""
+    async with Town() as town:
+        actor, tab = await town.begun()
+        town.sandbox().files[FILE] = b"mine"
+        town.sandbox().roots.failures["remember"] = [TreeFailed("failed", "no space left on device")]
+        await actor.pause()
+        assert (actor.describe()["sync"]["generation"], actor.conversation.state.clean) == (1, False)
+        town.sandbox().roots.failures["plan"] = [TreeFailed("failed", "no space left on device")]
+        assert (await actor.resume(None))["status"] == "running"
+        assert town.sandbox().files == {FILE: b"mine"}
+        assert not tab.seen("session_status", status="restored")
+
+
 async def test_a_problem_heard_while_it_stops_does_not_wake_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Town() as town:
         actor, _ = await town.begun()

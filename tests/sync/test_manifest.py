@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sandbox.tree.entry import BadEntry, Chunk, Entry, Kind
 from sync import manifest as manifests
-from sync.errors import Damaged
+from sync.errors import Damaged, SyncFailed
 from sync.manifest import (
     FORMAT,
     MAGIC,
@@ -276,3 +276,12 @@ def test_manifests_are_what_they_were() -> None:
         2,
         SALT,
     ]
+
+
+def test_a_manifest_that_nobody_could_read_again_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = compose(Change([Entry(b"workspace/a", Kind.DIRECTORY, 0o755, 0)], []), {}, (), b"salt")
+    encode(manifest)
+    monkeypatch.setattr(manifests, "MAX_MANIFEST", 10)
+    with pytest.raises(SyncFailed, match="too many files") as failed:
+        encode(manifest)
+    assert failed.value.permanent

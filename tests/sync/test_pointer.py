@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sync.errors import Damaged, NoSuchSnapshot
-from sync.pointer import FORMAT, Generation, Pointer, decode, encode, first, follow, pin, put_back, release
+from sync.pointer import FORMAT, PINS, Generation, Pointer, decode, encode, first, follow, pin, put_back, release
 from sync.sealed import seal
 
 KEEP = 3
@@ -151,3 +151,13 @@ def test_a_pointer_of_a_newer_version_says_so() -> None:
 def test_what_is_no_pointer_is_damaged(inside: bytes) -> None:
     with pytest.raises(Damaged, match="cannot be read"):
         decode("s", seal(inside))
+
+
+def test_pins_are_many_and_not_without_end() -> None:
+    """A workspace that is emptied and filled again all day long: the pointer is written with every sync."""
+    counts = [10, 0] * (PINS + 10)
+    pointer = pointer_of(*counts)
+    pinned = [each.number for each in pointer.generations if each.pinned]
+    assert len(pinned) == PINS
+    assert pinned[-1] == len(counts) - 1
+    assert numbers(pointer) == sorted({*pinned, *range(len(counts) - KEEP + 1, len(counts) + 1)})
