@@ -104,6 +104,9 @@ def patterns(text: str) -> tuple[str, ...]:
         return ()
     if len(found) > 100 or any(len(part) > 200 or not part.isprintable() for part in found):
         raise ValueError("wants at most 100 patterns, separated by commas, each of at most 200 printable characters")
+    from sandbox.tree.ignore import check_patterns  # here, because few commands have patterns to read
+
+    check_patterns(found)
     return found
 
 

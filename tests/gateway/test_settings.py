@@ -164,6 +164,9 @@ def test_all_problems_are_told_at_once_and_no_secret_with_them() -> None:
         ("TRUSTED_PROXIES", "proxy.example", "addresses or networks"),
         ("API_TOKEN", "has a space in it, really", "printable"),
         ("HOST", "no such host!", "an address"),
+        ("SNAPSHOT_GRACE", "1m", "10m"),
+        ("SYNC_AGENT_SKIP", "[[:x:", "[[:x:"),
+        ("SYNC_AGENT_SKIP", "a" * 300, "at most 200"),
         ("SLEEP_AFTER", "0", "above 0"),
     ],
 )
@@ -405,3 +408,12 @@ def test_importing_the_settings_loads_nothing_heavy() -> None:
     program = "import sys, gateway.settings; sys.stdout.write(' '.join(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert not {"pydantic", "structlog", "jwt", "starlette", "httpx", "uvicorn", "asyncio"} & set(loaded)
+
+
+def test_what_of_an_agents_home_is_not_kept_is_a_list_of_patterns() -> None:
+    def skip(text: str) -> tuple[str, ...]:
+        return load_settings({"HOLDFAST_SYNC_AGENT_SKIP": text}).sync_agent_skip
+
+    assert ".cache/" in skip("")
+    assert skip(" .cache/ , *.log,") == (".cache/", "*.log")
+    assert skip("-") == ()
