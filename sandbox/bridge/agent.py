@@ -2,8 +2,8 @@
 
 States: *absent* (never started, or exited), *running*, *ending* (asked to stop, or dead with output still to read). It
 is started only when somebody asks; a start that comes while the last process is ending waits for its exit. It is never
-started while it is *held*: from the bridge's start, if it was told so, until it is released, and while its workspace is
-being put in place.
+started while it is *held*: from the bridge's start, if it was told so, or from when all had to be quiet, until it is
+released; and while its workspace is being put in place.
 
 Lines reach the agent in this order: the start line, then what was injected, then deliveries by seq. A delivery is noted
 as taken before its first byte is written, so it is handed over at most once, also across a killed bridge. Deliveries
@@ -83,6 +83,12 @@ class Agent:
         self._drop_queue()
         self._gate_open = self._process is not None and not self._process.ending
         return Hello(self._notes.taker, self._notes.taken, self.epoch, self.alive, self.held)
+
+    def hold(self) -> None:
+        """No agent is started from here on, until it is released; one that runs goes on."""
+        if not self.held:
+            self.held = True
+            log("agent.held")
 
     def release(self) -> None:
         """The workspace is what it should be: the agent may be started."""

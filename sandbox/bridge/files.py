@@ -89,7 +89,7 @@ def _relative(root: bytes, path: bytes) -> bytes:
     parts = [part for part in path.split(b"/") if part not in (b"", b".")]
     if path.startswith(b"/") or b".." in parts or b"\0" in path:
         raise Refused("a path is relative, without `..` and without NUL")
-    if len(parts) > MAX_DEPTH or len(path) >= MAX_PATH or any(len(part) > MAX_NAME for part in parts):
+    if len(parts) > MAX_DEPTH or len(path) > MAX_PATH or any(len(part) > MAX_NAME for part in parts):
         raise Absent("no such path can be")
     return b"/".join(parts) or b"."
 

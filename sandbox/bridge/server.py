@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import hmac
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
@@ -65,6 +66,14 @@ class Answer:
         await self._serve(Request(scope, receive), send)
 
 
+class AnyName(Route):
+    """A route whose last part may be any name, also one with a line break in it."""
+
+    def __init__(self, path: str, answer: Answer, *, methods: list[str]) -> None:
+        super().__init__(path, answer, methods=methods)
+        self.path_regex = re.compile(self.path_regex.pattern, re.DOTALL)
+
+
 class Bridge:
     """Everything a sandbox offers. `busy` is whether a gateway is attached or waits for an answer."""
 
@@ -112,7 +121,7 @@ class Bridge:
             Route("/start-pi", self._start, methods=["POST"]),
             Route("/backup", Answer(self._backup), methods=["POST"]),
             Route("/restore", Answer(self._restore), methods=["POST"]),
-            Route("/files/{path:path}", Answer(self._files), methods=["GET"]),
+            AnyName("/files/{path:path}", Answer(self._files), methods=["GET"]),
             WebSocketRoute("/agent", self._attach),
             WebSocketRoute("/tree", self._tree),
         ]

@@ -1,11 +1,14 @@
 """The bridge's end of an operation on the kept tree: one WebSocket for each, as sandbox/tree/wire.py says.
 
-One operation at a time; a second one waits for the first. What blocks (walking, reading, hashing, compressing, writing)
-is done in one worker thread, in pieces: each piece is made while the one before is on its way, and none beyond that, so
-two batches are all the memory a scan takes, and a restore reads on only when it has written. An operation ends with its
-connection: between two pieces at the latest.
+One operation at a time; a second one waits for the first. What blocks (walking, reading, hashing, writing) is done in
+one worker thread, in pieces: each piece is made while the one before is compressed and on its way, and none beyond
+that, so two batches are all the memory a scan takes, and a restore is a few frames ahead of what it has written. An
+operation ends with its connection: between two pieces at the latest.
 
 While it works, or waits for its turn, it shows that it lives: at least each `heartbeat_seconds` something is said.
+
+The tree that a restore has replaced is removed after its end, a directory at a time and in nobody's turn: what others
+want of the worker thread goes between.
 """
 
 import asyncio
@@ -29,6 +32,7 @@ from sandbox.tree.entry import BadEntry, Entry, Frame
 from sandbox.tree.problem import TreeProblem
 from sandbox.tree.scan import TreeScanner
 from sandbox.tree.staging import Staging, StagingIncomplete
+from sandbox.tree.swap import emptying_trash
 from sandbox.tree.wire import (
     Batch,
     Chunks,
@@ -58,6 +62,7 @@ NEED_IDS = 16_384  # of one message
 AHEAD_MESSAGES = 4
 PROGRESS_SECONDS = 0.2
 KILL_SECONDS = 10.0
+TIDY_SECONDS = 600.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -74,6 +79,7 @@ class Trees:
         self._worker = worker
         self._on_swap = on_swap
         self._scanner: TreeScanner | None = None
+        self._is_tidy = True
         self.turn = asyncio.Lock()
 
     # Working
@@ -140,6 +146,19 @@ class Trees:
             if not working.cancelled():
                 working.result()
                 await socket.close()
+        await self._tidy()
+
+    async def _tidy(self) -> None:
+        """Remove what restores have replaced, for so long: a program inside may make it more and more. What is left is
+        removed by the next restore, or at the next start."""
+        if self._is_tidy:
+            return
+        self._is_tidy = True
+        steps = self.ahead(emptying_trash(self._config.kept))
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(TIDY_SECONDS), contextlib.aclosing(steps):
+                async for _ in steps:
+                    pass
 
     async def _serve(self, talk: "_Talk") -> None:
         try:
@@ -177,6 +196,7 @@ class Trees:
             case SurveyAsk():
                 await talk.say(await self._survey(ask))
             case QuietAsk():
+                self._agent.hold()
                 await self._agent.end()
                 await end_programs(KILL_SECONDS)
                 await talk.say(Done())
@@ -215,17 +235,35 @@ class Trees:
             entries = await _hear_entries(talk)
             staging = await self.work(Staging, self._config.kept, ask.token)
             try:
+                talk.progress = lambda: Progress(staging.files, staging.written_bytes)
                 needed = list(await self.work(staging.plan, entries))
                 for start in range(0, max(len(needed), 1), NEED_IDS):
                     some = tuple(needed[start : start + NEED_IDS])
                     await talk.say(Need(some, last=start + NEED_IDS >= len(needed)))
                 await self._take_frames(talk, staging)
                 await self.work(staging.finish)
-                await self.work(staging.swap, aside=ask.aside)
+                self._is_tidy = False
+                await self.work(staging.swap, aside=ask.aside, tidy=False)
             finally:
                 await self.work(staging.close)
-            await self.work(lambda: self._scan_with().adopt(ask.token, entries))
-        await talk.say(Restored())
+            await self._say_restored(talk, ask.token, entries)
+
+    async def _say_restored(self, talk: "_Talk", token: str, entries: Sequence[Entry]) -> None:
+        """Say so, and learn meanwhile what was put there. The gateway leaves when it has heard it; the turn goes on
+        until all is known, as then programs may begin to change it."""
+        adopting = self._begin(lambda: self._adopt(token, entries))
+        try:
+            await talk.say(Restored())
+            await asyncio.wait({adopting})
+        finally:
+            await asyncio.wait({adopting})
+
+    def _adopt(self, token: str, entries: Sequence[Entry]) -> None:
+        """In the worker."""
+        try:
+            self._scan_with().adopt(token, entries)
+        except TreeProblem as exc:  # the tree is there all the same; the next scan will tell all of it
+            log("tree.not_adopted", code=exc.code, error=exc.error)
 
     async def _take_frames(self, talk: "_Talk", staging: Staging) -> None:
         """Write what comes, to its end; while some of it is written the next comes."""
@@ -235,7 +273,6 @@ class Trees:
             frames, is_last = await _hear_frames(talk)
             if writing is not None:
                 await writing
-                talk.progress = Progress(staging.files, staging.written_bytes)
             writing = self._begin(functools.partial(_put, staging, frames))
         if writing is not None:
             await writing
@@ -250,7 +287,7 @@ class _Talk:
         self._limits = limits
         self._heard: asyncio.Queue[bytes] = asyncio.Queue(maxsize=AHEAD_MESSAGES)  # full: nothing more is read
         self._said_at = asyncio.get_running_loop().time()
-        self.progress = Progress(0, 0)
+        self.progress: Callable[[], Progress] = lambda: Progress(0, 0)  # asked now and then, whoever is at work
 
     async def listen(self) -> None:
         """Read until the connection ends."""
@@ -277,12 +314,12 @@ class _Talk:
 
     async def beat(self) -> None:
         """Tell now and then how far it is, or only that it lives."""
-        told = self.progress
+        told = self.progress()
         while True:
             await asyncio.sleep(PROGRESS_SECONDS)
             silent = asyncio.get_running_loop().time() - self._said_at
-            if told != self.progress or silent >= self._limits.heartbeat_seconds:
-                told = self.progress
+            if told != (now := self.progress()) or silent >= self._limits.heartbeat_seconds:
+                told = now
                 await self.say(told)
 
 

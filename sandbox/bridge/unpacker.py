@@ -84,7 +84,7 @@ class Unpacker:
         self._directories[path] = (mode, mtime_ns)
 
     def _note_symlink(self, path: bytes, member: Member) -> None:
-        if not 0 < len(member.target) < MAX_PATH or b"\0" in member.target:
+        if not 0 < len(member.target) <= MAX_PATH or b"\0" in member.target:
             raise bad(f"{printable(path)} is a symlink to what cannot be")
         self._claim(path, Kind.SYMLINK)
         self._symlinks.append((path, member.target, member.mtime_ns))
@@ -139,7 +139,7 @@ class Unpacker:
     def _check_depth(self, above: int) -> None:
         """With `above` bytes before every path, each is still one that can be kept."""
         for path in self._kinds:
-            if path.count(b"/") + 1 + bool(above) > MAX_DEPTH or len(path) + above >= MAX_PATH:
+            if path.count(b"/") + 1 + bool(above) > MAX_DEPTH or len(path) + above > MAX_PATH:
                 raise too_deep()
 
 
@@ -150,7 +150,7 @@ def clean_path(name: bytes) -> bytes:
     if name.startswith(b"/") or b".." in parts or b"\0" in name:
         raise bad("a name that leads out of it")
     path = b"/".join(parts)
-    if len(parts) > MAX_DEPTH or len(path) >= MAX_PATH or any(len(part) > MAX_NAME for part in parts):
+    if len(parts) > MAX_DEPTH or len(path) > MAX_PATH or any(len(part) > MAX_NAME for part in parts):
         raise too_deep()
     return path
 

@@ -227,7 +227,7 @@ class MemorySandbox:
     # What the gateway asks over the link.
 
     def start_agent(self, line: bytes | None) -> None:
-        if self.agent:
+        if self.agent and not self.roots.held:
             self._next_start = (line,) if self.agent.stopping else None
             return
         problem = "the agent waits for its workspace" if self.roots.held else self.agent_problem
@@ -260,6 +260,7 @@ class MemorySandbox:
             self.agent.on_interrupt()
 
     def stop_agent(self) -> None:
+        self._next_start = None
         if self.agent and not self.agent.stopping:
             self._ready = None
             self._queue.clear()

@@ -118,7 +118,8 @@ class MemoryTree:
             return Survey(roots.held, token, changed, sum(entry.kind != Kind.DIRECTORY for entry in now.values()))
 
     async def quiet(self) -> None:
-        async with self._operation("quiet"):
+        async with self._operation("quiet") as operation:
+            operation.roots.held = True
             self._end_programs()
             while self._agent_runs():  # noqa: ASYNC110 - it is killed if it does not end, and time is the loop's own
                 await asyncio.sleep(0.1)

@@ -7,6 +7,7 @@ inside is first moved up beside the root of the removal, so there are never more
 import contextlib
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -15,6 +16,13 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def remove_tree(path: Path, trash: Path) -> None:
     """Remove `path` and all in it; nothing there is fine. `trash` is a directory of ours on the same file system, in
     which every directory is emptied; what an interrupted call left in it goes with the next. Raises OSError."""
+    throw_away(path, trash)
+    for _ in emptying(trash):
+        pass
+
+
+def throw_away(path: Path, trash: Path) -> None:
+    """The quick half of `remove_tree`: nothing is at `path` any more, and all of it is in the trash. Raises OSError."""
     trash.mkdir(mode=0o700, parents=True, exist_ok=True)
     at = os.open(trash, _DIRECTORY)
     try:
@@ -22,9 +30,19 @@ def remove_tree(path: Path, trash: Path) -> None:
             with contextlib.suppress(NotADirectoryError):
                 _unlock(str(path), None)
             os.rename(path, _fresh(), dst_dir_fd=at)
+    finally:
+        os.close(at)
+
+
+def emptying(trash: Path) -> Iterator[None]:
+    """The other half: remove what is in the trash, a directory at each step. Whoever does so as well between two steps
+    may make this one fail, never go wrong. Raises OSError."""
+    at = os.open(trash, _DIRECTORY)
+    try:
         while names := os.listdir(at):
             for name in names:
                 _empty(name, at)
+                yield
     finally:
         os.close(at)
 

@@ -2,8 +2,12 @@
 
 One connection for each operation, as sandbox/tree/wire.py says. The bridge is as untrusted as what runs beside it: each
 message is checked for its place in the conversation, for its size and its numbers; what an entry says and whether
-content is what its hash says is for the caller to check, who has to do so for stored trees as well. A bridge that says
-nothing for `silence_seconds`, while it is its turn, has failed.
+content is what its hash says is for the caller to check, who has to do so for stored trees as well.
+
+A bridge that says nothing for `silence_seconds`, while it is its turn, has failed. One that shows that it lives may
+take longer, but no answer is waited for longer than `work_seconds` in all: a batch with what is fetched of the one
+before, a plan, the taking of a frame, the end of a restore, a survey; `short_work_seconds` for `quiet` and `release`,
+which have little to do.
 """
 
 import asyncio
@@ -17,7 +21,7 @@ from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from sandbox.ports import LinkRefused
-from sandbox.tree.entry import ID_BYTES, MAX_CHUNK, Entry, Frame
+from sandbox.tree.entry import ID_BYTES, MAX_CHUNK, Entry, Frame, Kind
 from sandbox.tree.live import look
 from sandbox.tree.ports import LiveFile, LiveListing, TreeFailed
 from sandbox.tree.wire import (
@@ -70,33 +74,42 @@ M = TypeVar("M")
 class BridgeTree:
     """Implements sandbox.tree.ports.SandboxTree."""
 
-    def __init__(self, find: Find, *, silence_seconds: float = 60.0) -> None:
+    def __init__(
+        self,
+        find: Find,
+        *,
+        silence_seconds: float = 60.0,
+        work_seconds: float = 900.0,
+        short_work_seconds: float = 60.0,
+    ) -> None:
         self._find = find
         self._silence_seconds = silence_seconds
+        self._work_seconds = work_seconds
+        self._short_work_seconds = min(short_work_seconds, work_seconds)
 
     @contextlib.asynccontextmanager
     async def scan(self, asked: ScanAsk) -> AsyncIterator["BridgeScan"]:
-        async with self._talk(asked) as talk:
+        async with self._talk(asked, self._work_seconds) as talk:
             yield BridgeScan(talk)
 
     @contextlib.asynccontextmanager
     async def restore(self, token: str, *, aside: bool) -> AsyncIterator["BridgeRestore"]:
-        async with self._talk(RestoreAsk(token, aside)) as talk:
+        async with self._talk(RestoreAsk(token, aside), self._work_seconds) as talk:
             yield BridgeRestore(talk)
 
     async def survey(self, agent_skip: Sequence[str]) -> Survey:
-        async with self._talk(SurveyAsk(tuple(agent_skip))) as talk:
+        async with self._talk(SurveyAsk(tuple(agent_skip)), self._work_seconds) as talk:
             survey = await talk.hear(Survey)
             if min(survey.changed, survey.files) < 0:
                 raise _broken("counts that cannot be")
             return survey
 
     async def quiet(self) -> None:
-        async with self._talk(QuietAsk()) as talk:
+        async with self._talk(QuietAsk(), self._short_work_seconds) as talk:
             await talk.hear(Done)
 
     async def release(self) -> None:
-        async with self._talk(ReleaseAsk()) as talk:
+        async with self._talk(ReleaseAsk(), self._short_work_seconds) as talk:
             await talk.hear(Done)
 
     async def files(
@@ -111,7 +124,7 @@ class BridgeTree:
             raise TreeFailed("absent", str(exc)) from exc
 
     @contextlib.asynccontextmanager
-    async def _talk(self, ask: Down) -> AsyncIterator["_Talk"]:
+    async def _talk(self, ask: Down, work_seconds: float) -> AsyncIterator["_Talk"]:
         path, token = self._address()
         try:
             socket = await unix_connect(
@@ -131,7 +144,7 @@ class BridgeTree:
             raise TreeFailed("silent", "the bridge does not answer") from None
         except (OSError, WebSocketException) as exc:
             raise TreeFailed("failed", "the bridge cannot be reached") from exc
-        talk = _Talk(socket, self._silence_seconds)
+        talk = _Talk(socket, self._silence_seconds, work_seconds)
         try:
             await talk.say(ask)
             yield talk
@@ -149,6 +162,7 @@ class BridgeScan:
     async def next(self) -> Batch | ScanDone:
         assert self._batch is None, "fetch first"
         message: Batch | ScanDone = await self._talk.hear(Batch, ScanDone)
+        self._talk.answered()
         if isinstance(message, Batch):
             _check_offers(message)
             self._batch = message
@@ -181,8 +195,12 @@ class BridgeRestore:
 
     def __init__(self, talk: "_Talk") -> None:
         self._talk = talk
+        self._of_files = self._of_bytes = 0  # what there is to write
+        self._files = self._bytes = 0  # what is written, by the bridge's word
 
     async def plan(self, entries: Sequence[Entry]) -> set[bytes]:
+        self._of_files = sum(entry.kind == Kind.FILE for entry in entries)
+        self._of_bytes = sum(entry.size for entry in entries if entry.kind == Kind.FILE)
         for some in _in_messages(entries):
             await self._talk.say(RestoreEntries(some))
         await self._talk.say(RestorePlan())
@@ -195,26 +213,35 @@ class BridgeRestore:
             if not needed <= known or (len(needed) == before and not need.last):
                 raise _broken("a wish for what is not in the tree")
             if need.last:
+                self._talk.answered()
                 return needed
 
     async def put(self, frame: Frame) -> None:
         await self._talk.say(Chunks(frame))
+        self._talk.answered()
 
     def progress(self) -> tuple[int, int]:
-        return self._talk.progress.files, self._talk.progress.total_bytes
+        # Whoever waits only while it grows must not wait for ever: it goes up, and not beyond its end.
+        told = self._talk.progress
+        self._files = max(self._files, min(told.files, self._of_files))
+        self._bytes = max(self._bytes, min(told.total_bytes, self._of_bytes))
+        return self._files, self._bytes
 
     async def finish(self) -> None:
         await self._talk.say(RestoreEnd())
         await self._talk.hear(Restored)
+        self._files, self._bytes = self._of_files, self._of_bytes
 
 
 class _Talk:
     """One conversation with a bridge. `progress` is what it told last of how far it is."""
 
-    def __init__(self, socket: ClientConnection, silence_seconds: float) -> None:
+    def __init__(self, socket: ClientConnection, silence_seconds: float, work_seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._socket = socket
         self._silence_seconds = silence_seconds
+        self._work_seconds = work_seconds
+        self._waited_seconds = 0.0  # for the answer that is due
         self._began_at = self._lived_at = self._loop.time()
         self._heartbeats = 0
         self._heard: asyncio.Queue[Up] = asyncio.Queue(maxsize=1)  # full: nothing more is read from the socket
@@ -244,6 +271,10 @@ class _Talk:
             raise _broken("a message out of place")
         return message
 
+    def answered(self) -> None:
+        """What was asked for has come, all of it: for what comes next the bridge has all its time again."""
+        self._waited_seconds = 0.0
+
     async def end(self) -> None:
         # An operation that came to its end has nothing more to say; any other ends with its connection.
         self._socket.transport.abort()
@@ -251,11 +282,15 @@ class _Talk:
         await asyncio.wait({self._listening})
 
     async def _patiently(self, waiting: asyncio.Future[M]) -> M:
-        """Wait as long as the bridge lives. Raises TreeFailed."""
-        self._lived_at = self._loop.time()
+        """Wait as long as the bridge lives, and has time left for this answer. Raises TreeFailed."""
+        began = self._lived_at = self._loop.time()
+        last = began + self._work_seconds - self._waited_seconds
         try:
             while True:
-                left = self._lived_at + self._silence_seconds - self._loop.time()
+                now = self._loop.time()
+                left = min(self._lived_at + self._silence_seconds, last) - now
+                if now >= last:
+                    raise TreeFailed("silent", f"the bridge worked {self._work_seconds:g} s without an answer")
                 if left <= 0:
                     raise TreeFailed("silent", f"the bridge said nothing for {self._silence_seconds:g} s")
                 either: set[asyncio.Future[Any]] = {waiting, self._listening}
@@ -265,6 +300,7 @@ class _Talk:
                 if self._listening.done():
                     raise self._listening.result()
         finally:
+            self._waited_seconds += self._loop.time() - began
             waiting.cancel()
 
     async def _listen(self) -> TreeFailed:

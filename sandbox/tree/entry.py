@@ -10,6 +10,7 @@ Neither end trusts the other, and nobody trusts what was stored: `check_entry` h
 
 from collections.abc import Iterable
 from enum import IntEnum
+from itertools import pairwise
 
 import msgspec
 from blake3 import blake3
@@ -17,10 +18,11 @@ from blake3 import blake3
 ROOTS = (b"workspace", b"agent")
 ID_BYTES = 32
 MAX_NAME = 255
-MAX_PATH = 4096
+MAX_PATH = 4095  # as long as the kernel takes one, and a target of a symlink as well
 MAX_DEPTH = 64
 MAX_CHUNK = 1 << 20  # bytes of one chunk, and of one frame, uncompressed
 MAX_FILE = 1 << 44
+MOST_CHUNKS = (16 << 20) // 56  # of one file: its entry fits into a message of sandbox/tree/wire.py, beside others
 MODE_BITS = 0o777  # what is kept of a mode: no setuid, no setgid, no sticky bit
 MAX_MTIME_NS = (1 << 63) - 1
 
@@ -91,6 +93,10 @@ def check_entry(entry: Entry) -> None:
         if not 0 <= entry.size <= MAX_FILE or entry.target:
             raise BadEntry("a file that cannot be")
         check_chunks(entry.chunks)
+        if len(entry.chunks) > MOST_CHUNKS:
+            raise BadEntry(f"a file of more than {MOST_CHUNKS} chunks")
+        if any(not one.id and not other.id for one, other in pairwise(entry.chunks)):
+            raise BadEntry("a file with two holes in a row")
         if sum(chunk.size for chunk in entry.chunks) != entry.size:
             raise BadEntry("a file whose chunks do not add up to its size")
     elif entry.kind == Kind.SYMLINK:

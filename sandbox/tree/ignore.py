@@ -6,6 +6,10 @@ pattern that means nothing is an error: whoever wrote it thinks that something i
 As in git, the last pattern that matches a path decides, and what is in a directory that is left out is left out. Since
 a walk asks on its way down, a pattern is held against the path itself and never against a parent; so each is made a
 regular expression of exactly that, and all of them together one, the last pattern first.
+
+Nobody can do anything else while an expression is held against a path, so none may take long. Of the `*` in one
+component only the last has to be tried in more than one place; each `**` multiplies the places to try, so there may be
+few of them.
 """
 
 import errno
@@ -23,9 +27,17 @@ from sandbox.tree.problem import TreeProblem, printable
 
 IGNORE_FILE: Final = ".holdfastignore"
 MAX_IGNORE_BYTES: Final = 64 << 10
+MOST_STARS: Final = 8  # in one component; several in a row are one
+MOST_DOUBLE_STARS: Final = 3  # components `**` of one pattern
 MOST_DECISIONS: Final = 100_000  # remembered; when there are more, all are forgotten
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _NEWLINE: Final = "\udc0a"  # no decoded name contains it
+_STAR, _ONE = "[^/]*", "[^/]"  # what becomes of `*` and `?`
+_STARS: Final = re.compile(rf"(?:{re.escape(_STAR)})+")
+_NOT_LAST: Final = re.compile(  # a `*` and what follows it, up to the next one in the same component
+    rf"{re.escape(_STAR)}((?:{re.escape(_ONE)}(?!\*)|(?!{re.escape(_ONE)})[^/])+)(?={re.escape(_STAR)})"
+)
+_DOUBLE_STARS: Final = ("(?:.+/)?", "(?:/.+)?")
 _OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -81,6 +93,14 @@ def agent_rules(patterns: Sequence[str], before: Rules | None) -> Rules:
     return before if before is not None and before.text == text else Rules(text, "what to skip of the agent's home")
 
 
+def check_patterns(patterns: Sequence[str]) -> None:
+    """Raise ValueError, which says why, unless these can be patterns of what to skip of the agent's home. Pure."""
+    try:
+        agent_rules(patterns, None)
+    except TreeProblem as problem:
+        raise ValueError(problem.error) from None
+
+
 def _read(root: int) -> bytes:
     fd = os.open(IGNORE_FILE, _OPEN, dir_fd=root)
     try:
@@ -106,11 +126,24 @@ def _translate(line: str, place: str) -> tuple[str, bool] | None:
         expression, leaves_out = GitIgnoreSpecPattern.pattern_to_regex(line)
         if expression is None or leaves_out is None or "[[:" in line:  # such a class is not understood
             raise ValueError(line)
-        exact = _exact(expression)
+        expression = _STARS.sub(lambda _: _STAR, expression)
+        exact = _exact(_quick(expression))
         re.compile(exact)
     except (ValueError, re.error):
         raise TreeProblem("failed", f"{place}: this is no pattern: {printable(os.fsencode(stripped))}") from None
-    return exact, leaves_out
+    components = expression.replace(_STAR, "\0").replace(_ONE, "\1").split("/")
+    if max(component.count("\0") for component in components) > MOST_STARS:
+        reason = f"more than {MOST_STARS} `*` between two slashes"
+    elif sum(map(expression.count, _DOUBLE_STARS)) > MOST_DOUBLE_STARS:
+        reason = f"more than {MOST_DOUBLE_STARS} `**`"
+    else:
+        return exact, leaves_out
+    raise TreeProblem("failed", f"{place}: this pattern has {reason}: {printable(os.fsencode(stripped))}")
+
+
+def _quick(expression: str) -> str:
+    """What stands between two `*` has a fixed length and may be taken where it is found first, and for good."""
+    return _NOT_LAST.sub(lambda match: f"(?>{_STAR}?{match[1]})", expression)
 
 
 def _exact(expression: str) -> str:

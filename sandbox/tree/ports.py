@@ -46,7 +46,8 @@ class TreeRestore(Protocol):
         ...
 
     def progress(self) -> tuple[int, int]:
-        """Files and bytes written so far."""
+        """Files and bytes written so far, with those an interrupted restore had written: never less than before, never
+        more than `plan` was given, all of it after `finish`."""
         ...
 
     async def finish(self) -> None:
@@ -66,7 +67,8 @@ class Tree(Protocol):
     async def survey(self, agent_skip: Sequence[str]) -> Survey: ...
 
     async def quiet(self) -> None:
-        """End every program in the sandbox but the bridge."""
+        """End every program in the sandbox but the bridge, and hold the agent: until `release` none starts, also none
+        that somebody has asked for already. If it raises TreeFailed it may be held all the same."""
         ...
 
     async def release(self) -> None:

@@ -22,10 +22,11 @@ from sandbox.tree.batch import PendingBatch
 from sandbox.tree.chunks import Cutter
 from sandbox.tree.entry import Entry
 from sandbox.tree.kept import Directory, KeptTree, tree_of
+from sandbox.tree.mapped import mapped_inodes
 from sandbox.tree.memory import Memory
 from sandbox.tree.problem import TreeProblem
 from sandbox.tree.roots import NO_RULES, Roots
-from sandbox.tree.stamps import MODE, as_kept
+from sandbox.tree.stamps import INODE, MODE, as_kept
 from sandbox.tree.telling import Telling
 from sandbox.tree.walk import Visit, Walk
 from sandbox.tree.wire import ScanAsk, ScanDone, SurveyAsk
@@ -49,18 +50,19 @@ class TreeScanner:
 
     def survey(self, ask: SurveyAsk) -> tuple[str | None, int, int]:
         """The token of the tree remembered last, how many entries differ from it as far as a walk can tell (0 if there
-        is none), and how many files and symlinks there are. A root that is missing is empty, and an ignore file that
-        cannot be read leaves nothing out."""
+        is none), and how many files and symlinks there are. A root that is missing is empty, an ignore file that cannot
+        be read leaves nothing out, and whatever else cannot be read, or kept, is one file that differs."""
         try:
             rules = self._roots.rules(ask.agent_skip)
         except TreeProblem:
             rules = NO_RULES
-        tree, walk = self._memory.tree, Walk(sys.maxsize)
+        tree, walk = self._memory.tree, Walk(sys.maxsize, mapped=mapped_inodes(), lenient=True)
         changed = files = 0
         for visit in self._roots.visits(walk, tree, rules, may_be_missing=True):
-            changed += _changed(visit)
+            changed += _changed(visit, walk.mapped)
             files += _files(visit)
-        return tree.token, changed if tree.token is not None else 0, walk.files + files
+        changed += walk.passed_over
+        return tree.token, changed if tree.token is not None else 0, walk.files + files + walk.passed_over
 
     def adopt(self, token: str, entries: Iterable[Entry]) -> None:
         """The tree on disk is `entries`, because it was just put there, and is called `token`."""
@@ -86,7 +88,7 @@ class Scan:
         self._known = memory.tree if ask.base is not None else KeptTree()
         is_whole = ask.base is None or ask.base != self._known.token
         self._base = None if is_whole else ask.base
-        self._walk = Walk(ask.limits.files, every=is_whole)
+        self._walk = Walk(ask.limits.files, every=is_whole, mapped=mapped_inodes())
         most = ask.limits.total_bytes
         self._telling = Telling(self._walk, cutter, whole=is_whole, most_bytes=most, began_ns=now_ns)
         self._began_ns = now_ns
@@ -137,12 +139,12 @@ class Scan:
         self._edition = self._memory.edition
 
 
-def _changed(visit: Visit) -> int:
-    """How many entries are not as they were kept."""
+def _changed(visit: Visit, mapped: frozenset[int]) -> int:
+    """How many entries are not as they were kept, or may be not."""
     known, changed = visit.known, len(visit.gone)
     for name, stamp in visit.found:
         before = known.stamps.get(name)
-        changed += before is None or not as_kept(before, stamp)
+        changed += before is None or not as_kept(before, stamp) or stamp[INODE] in mapped
     no_directories = [name for name, stamp in visit.found if not stat.S_ISDIR(stamp[MODE])]
     return changed + sum(_entries(known.dirs[name]) for name in (*visit.gone, *no_directories) if name in known.dirs)
 

@@ -118,11 +118,11 @@ class Staging:
         self._builder.close()
         self._finished = True
 
-    def swap(self, *, aside: bool) -> None:
+    def swap(self, *, aside: bool, tidy: bool = True) -> None:
         """After `finish`: put the tree in the roots' place. What was there is kept beside them, if `aside` and if it
-        is not empty, the newest two of such trees; else it is removed."""
+        is not empty, the newest two of such trees; else it is removed, unless `tidy` by `emptying_trash`, later."""
         assert self._finished, "finish first"
-        swap_in(self._home, self._name, aside=aside)
+        swap_in(self._home, self._name, aside=aside, tidy=tidy)
 
     # -- files --------------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ A stamp is (mode, size, mtime, ctime, inode), times in nanoseconds, the mode wit
 changes its ctime, which no program can set; so equal stamps mean an equal entry, with one exception: a clock has
 grains, and a file changed twice in one grain has the same times after both. So what was younger than YOUNG_NS when it
 was read carries a doubt, a sixth number. Such a stamp equals none that a walk finds, and the entry is looked at again.
+So does what was mapped by a program when it was read, whatever its age.
 """
 
 import os
@@ -18,6 +19,7 @@ Stamp = tuple[int, ...]
 MODE, SIZE, MTIME, CTIME, INODE, DOUBT = range(6)
 YOUNG: Final = 1  # it may have changed since, in the same grain
 UNSETTLED: Final = 2  # it did change while it was read
+MAPPED: Final = 3  # it may change without a trace, see mapped.py
 YOUNG_NS: Final = 2_000_000_000
 GRAIN_NS: Final = 100_000_000  # longer than a grain of any clock that tells fractions of a second
 
@@ -53,4 +55,5 @@ def kept_mtime(mtime_ns: int) -> int:
 
 def as_kept(kept: Stamp, stamp: Stamp) -> bool:
     """Whether a walk that found `stamp` has no reason to think that the entry is not as it was kept."""
-    return kept[:DOUBT] == (*stamp[:MTIME], kept_mtime(stamp[MTIME]), *stamp[CTIME:]) and UNSETTLED not in kept[DOUBT:]
+    is_equal = kept[:DOUBT] == (*stamp[:MTIME], kept_mtime(stamp[MTIME]), *stamp[CTIME:])
+    return is_equal and kept[DOUBT:] in ((), (YOUNG,))

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
-from sandbox.providers.removal import remove_tree
+from sandbox.providers.removal import emptying, remove_tree, throw_away
 from sandbox.tree.builder import DIRECTORY, unlock
 from sandbox.tree.entry import ROOTS
 from sandbox.tree.kernel import exchange
@@ -36,18 +36,20 @@ KEPT_ASIDE = 2
 NEW, OLD = b"new", b"old"
 _INTENT, _DRAFT, _TRASH = ".swap", ".swap.new", ".trash"
 _STAGING = re.compile(r"\.staging-[0-9a-f]{32}")
-_ASIDE = re.compile(r"\.aside-([0-9]{1,18})")
+_ASIDE = re.compile(r"\.aside-([0-9]+)")
+_MOST_DIGITS = 100  # of an aside of ours; one more still makes a name
 _WAITING = stat.S_ISVTX  # on a new root that is not in place yet
+_NOT_OURS = (errno.ENOTDIR, errno.ELOOP, errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY, errno.EACCES, errno.EPERM)
 
 
 def staging_name(token: str) -> str:
     return f".staging-{sha256(token.encode()).hexdigest()[:32]}"
 
 
-def swap_in(home: Path, staging: str, *, aside: bool) -> None:
+def swap_in(home: Path, staging: str, *, aside: bool, tidy: bool = True) -> None:
     """Put the roots under `staging`/new in the place of the roots of `home`; both are there, finished and durable.
-    The old ones are kept aside, or removed; empty ones are always removed. Returns when it is durable. Raises OSError;
-    then the swap has not begun, or is completed by `recover_swap`."""
+    The old ones are kept aside, or removed; empty ones are always removed, by `emptying_trash` later unless `tidy`.
+    Returns when it is durable. Raises OSError; then the swap has not begun, or is completed by `recover_swap`."""
     recover_swap(home)
     discard(home, f"{staging}/{os.fsdecode(OLD)}")
     with open_home(home) as at:
@@ -64,15 +66,23 @@ def swap_in(home: Path, staging: str, *, aside: bool) -> None:
             with contextlib.suppress(OSError):
                 _withdraw(at, staging)
             raise
+    if tidy:
+        with contextlib.suppress(OSError):  # the new tree is in place: what cannot be removed now is in nobody's way
+            for _ in emptying_trash(home):
+                pass
 
 
 def recover_swap(home: Path) -> None:
-    """Finish a swap that was interrupted; nothing to do is fine. To be called before anybody looks at the roots. Raises
-    OSError."""
+    """Finish a swap that was interrupted; nothing to do is fine. To be called before anybody looks at the roots. An
+    intent that cannot be carried out because of what lies in its staging is dropped. Raises OSError."""
     with open_home(home) as at:
         intent = _read_intent(at)
         if intent is not None:
-            _complete(home, at, intent[0], aside=intent[1])
+            try:
+                _complete(home, at, intent[0], aside=intent[1])
+            except OSError as exc:
+                if exc.errno not in _NOT_OURS:  # the disk is full, or broken: the next one may go on
+                    raise
     for name in (_INTENT, _DRAFT):  # the one is not ours, or done with; the other never became one
         discard(home, name)
 
@@ -96,15 +106,27 @@ def clear_stagings(home: Path, keep: str | None = None) -> None:
 
 def discard(home: Path, name: str) -> None:
     """Remove `name` of `home`, whatever it is and whoever made it; nothing there is fine. Raises OSError."""
+    trash = _usable_trash(home)
+    remove_tree(home / name, trash)
+    with contextlib.suppress(OSError):
+        os.rmdir(trash)
+
+
+def emptying_trash(home: Path) -> Iterator[None]:
+    """Remove what a swap has left to be removed, in small steps. Everything here that removes something removes the
+    trash as well, so others need not wait for it: then, or if nothing is there, it raises OSError."""
+    yield from emptying(home / _TRASH)
+    os.rmdir(home / _TRASH)
+
+
+def _usable_trash(home: Path) -> Path:
     trash = home / _TRASH
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISDIR(os.lstat(trash).st_mode):
             os.chmod(trash, 0o700)
         else:
             os.unlink(trash)
-    remove_tree(home / name, trash)
-    with contextlib.suppress(OSError):
-        os.rmdir(trash)
+    return trash
 
 
 # The swap itself
@@ -116,10 +138,10 @@ def _complete(home: Path, at: int, staging: str, *, aside: bool) -> None:
         with _open_in(at, staging) as within:
             _place_roots(at, within)
             if aside and _is_worth_keeping(within):
-                os.rename(OLD, f".aside-{max(_asides(at), default=0) + 1}", src_dir_fd=within, dst_dir_fd=at)
-        _rid(home, staging)
-    for number in sorted(_asides(at))[:-KEPT_ASIDE]:
-        _rid(home, f".aside-{number}")
+                os.rename(OLD, _next_aside(at), src_dir_fd=within, dst_dir_fd=at)
+        _throw_away(home, staging)
+    for name in sorted(_asides(at), key=_number)[:-KEPT_ASIDE]:
+        _throw_away(home, name)
     os.unlink(_INTENT, dir_fd=at)
     os.fsync(at)
 
@@ -205,14 +227,28 @@ def _is_worth_keeping(staging: int) -> bool:
     return False
 
 
-def _asides(home: int) -> list[int]:
-    return [int(match[1]) for match in map(_ASIDE.fullmatch, os.listdir(home)) if match]
+def _asides(home: int) -> list[str]:
+    return [name for name in os.listdir(home) if _ASIDE.fullmatch(name)]
 
 
-def _rid(home: Path, name: str) -> None:
-    """Remove an old tree. The new one is in place: what cannot be removed now is in nobody's way."""
+def _number(aside: str) -> int:
+    """Newer ones have larger numbers. What nobody has counted up to is older than all."""
+    digits = aside.removeprefix(".aside-")
+    return int(digits) if len(digits) <= _MOST_DIGITS else 0
+
+
+def _next_aside(home: int) -> str:
+    taken = _asides(home)
+    number = max(map(_number, taken), default=0) + 1
+    while (name := f".aside-{number}") in taken:
+        number += 1
+    return name
+
+
+def _throw_away(home: Path, name: str) -> None:
+    """Of an old tree. The new one is in place: what cannot be removed now is in nobody's way."""
     with contextlib.suppress(OSError):
-        discard(home, name)
+        throw_away(home / name, _usable_trash(home))
 
 
 # The intent
@@ -269,6 +305,9 @@ def open_home(home: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _open_in(directory: int, name: str | bytes) -> Iterator[int]:
+    """A directory of ours, with every right in it, whatever it had. Raises OSError."""
+    with contextlib.suppress(OSError):
+        unlock(os.fsencode(name), directory)
     fd = os.open(name, DIRECTORY, dir_fd=directory)
     try:
         yield fd

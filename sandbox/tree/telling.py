@@ -12,16 +12,14 @@ from typing import Final
 
 from sandbox.tree.batch import BatchBuilder, PendingBatch
 from sandbox.tree.chunks import BLOCK, Cutter, Swapped, Vanished, open_file, read_link
-from sandbox.tree.entry import MAX_FILE, Chunk
+from sandbox.tree.entry import MAX_FILE, MOST_CHUNKS, Chunk
 from sandbox.tree.kept import Section, entry_of, is_same_entry, join_names, pack_chunks, size_of
 from sandbox.tree.problem import TreeProblem, printable, unreadable
-from sandbox.tree.stamps import MODE, UNSETTLED, Stamp, doubted, possible, read_at, stamp_of
+from sandbox.tree.stamps import INODE, MAPPED, MODE, UNSETTLED, Stamp, doubted, possible, read_at, stamp_of
 from sandbox.tree.walk import Visit, Walk
-from sandbox.tree.wire import MAX_TREE_MESSAGE
 
 ATTEMPTS: Final = 3
 SWAPS: Final = 100  # how often a name may become something else before we give up
-MOST_CHUNKS: Final = MAX_TREE_MESSAGE // 56  # of one file: its entry fits into a message beside others
 
 Told = Generator[PendingBatch, None, None]
 
@@ -169,6 +167,8 @@ class Telling:
         for attempt in range(1, ATTEMPTS + 1):
             mark, weight = self._batch.mark(), self._data_bytes
             stamp, is_settled, chunks = yield from self._read_once(visit, name, path)
+            if is_settled and stamp[INODE] in self._walk.mapped:
+                return doubted(stamp, MAPPED), pack_chunks(chunks)
             if is_settled:
                 return read_at(stamp, self._began_ns), pack_chunks(chunks)
             if attempt < ATTEMPTS:
@@ -185,6 +185,8 @@ class Telling:
         try:
             self._check_weight(min(before.st_size, before.st_blocks * BLOCK))
             for chunk, content in self._cutter.pieces(fd, before.st_size, before.st_blocks):
+                if not chunk.id and chunks and not chunks[-1].id:  # a hole that was made longer meanwhile
+                    chunk = Chunk(b"", chunks.pop().size + chunk.size)
                 chunks.append(chunk)
                 if chunk.id:
                     if not self._batch.has_room(chunk):

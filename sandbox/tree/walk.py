@@ -22,13 +22,16 @@ from sandbox.tree.entry import MAX_DEPTH, MAX_PATH
 from sandbox.tree.ignore import Rules
 from sandbox.tree.kept import KINDS, Directory
 from sandbox.tree.problem import TreeProblem, printable, unreadable
-from sandbox.tree.stamps import MODE, Stamp, stamp_of
+from sandbox.tree.stamps import INODE, MODE, Stamp, stamp_of
 from sandbox.tree.wire import MAX_SKIPPED
 
 OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_DIRECTORY: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 VANISHED: Final = -1
 CLOCK_TICK_NS: Final = 10_000_000  # the clock that stamps files goes in steps, and may be as far behind
+
+
+_Level = tuple[int, str, Iterator[tuple[str, Directory]]]  # an open directory, its path, what of it is still to come
 
 
 @dataclass(slots=True)
@@ -60,11 +63,18 @@ class Visit:
 
 
 class Walk:
-    """One look at the roots. `most` is how many entries there may be. With `every`, each directory is visited."""
+    """One look at the roots. `most` is how many entries there may be. With `every`, each directory is visited. What has
+    an inode in `mapped` is never as it is known. With `lenient`, what cannot be read, or lies too deep, is counted and
+    passed over."""
 
-    def __init__(self, most: int, *, every: bool = False) -> None:
+    def __init__(
+        self, most: int, *, every: bool = False, mapped: frozenset[int] = frozenset(), lenient: bool = False
+    ) -> None:
         self._most = most
         self._every = every
+        self.mapped = mapped
+        self._lenient = lenient
+        self.passed_over = 0
         self.entries = 0
         self.files = 0  # and symlinks, in directories that were not visited
         self.data_bytes = 0  # in directories that were not visited
@@ -75,7 +85,7 @@ class Walk:
     def below(self, top: int, root: str, known: Directory, rules: Rules, *, recheck: bool) -> Iterator[Visit]:
         """Visit the directories of `root`, open as `top`, parents first; `top` becomes the walk's to close. With
         `recheck`, what is known was read by other rules. Raises TreeProblem."""
-        levels: list[tuple[int, str, Iterator[tuple[str, Directory]]]] = []
+        levels: list[_Level] = []
         fd, path = top, root
         try:
             while True:
@@ -84,7 +94,12 @@ class Walk:
                 if fd == VANISHED:
                     visit.gone = list(known.stamps)
                 else:
-                    self._look(visit, rules, len(root) + 1, recheck=recheck, deepest=len(levels) + 1 >= MAX_DEPTH)
+                    deepest = len(levels) + 1 >= MAX_DEPTH
+                    try:
+                        self._look(visit, rules, len(root) + 1, recheck=recheck, deepest=deepest)
+                    except TreeProblem as problem:
+                        self._pass_over(problem)
+                        visit = Visit(path, fd, known := Directory())
                 if self._every or visit.found or visit.gone:
                     yield visit
                 else:
@@ -93,17 +108,32 @@ class Walk:
                 if fd != VANISHED:
                     levels.append((fd, path, visit.onward()))
                     fd = VANISHED
-                while (inner := next(levels[-1][2], None)) is None:
-                    os.close(levels.pop()[0])
-                    if not levels:
-                        return
-                name, known = inner
-                path = f"{levels[-1][1]}/{name}"
-                fd = _enter(levels[-1][0], name, path)
+                onward = self._go_on(levels)
+                if onward is None:
+                    return
+                fd, path, known = onward
         finally:
             for open_fd in (fd, *(level[0] for level in levels)):
                 if open_fd != VANISHED:
                     os.close(open_fd)
+
+    def _go_on(self, levels: list[_Level]) -> tuple[int, str, Directory] | None:
+        """Enter the next directory; None when there is none any more, and every level is closed. Raises TreeProblem."""
+        while levels:
+            parent, above, inner = levels[-1]
+            for name, known in inner:
+                path = f"{above}/{name}"
+                try:
+                    return _enter(parent, name, path), path, known
+                except TreeProblem as problem:
+                    self._pass_over(problem)
+            os.close(levels.pop()[0])
+        return None
+
+    def _pass_over(self, problem: TreeProblem) -> None:
+        if not self._lenient:
+            raise problem
+        self.passed_over += 1
 
     def _look(self, visit: Visit, rules: Rules, start: int, *, recheck: bool, deepest: bool) -> None:
         """List a directory; `start` is where the path relative to the root begins."""
@@ -112,7 +142,7 @@ class Walk:
         known = (nothing if recheck else stamps).get
         seen: list[str] = []
         note_seen = seen.append
-        room = self._most - self.entries
+        room, mapped = self._most - self.entries, self.mapped
         try:
             with os.scandir(visit.fd) as items:
                 for item in items:
@@ -121,19 +151,23 @@ class Walk:
                         stamp = stamp_of(item.stat(follow_symlinks=False))
                     except FileNotFoundError:
                         continue
-                    if known(name) == stamp:
+                    if known(name) == stamp and not (mapped and stamp[INODE] in mapped):
                         note_seen(name)
                         continue
                     path = f"{visit.path}/{name}"
                     is_directory = stat.S_ISDIR(stamp[MODE])
                     if rules.ignore(path[start:], is_directory=is_directory):
                         continue
-                    if recheck and stamps.get(name) == stamp:
+                    if recheck and stamps.get(name) == stamp and stamp[INODE] not in mapped:
                         note_seen(name)
                     elif stat.S_IFMT(stamp[MODE]) in KINDS:
-                        if len(found) >= room or deepest:
-                            self._refuse(path, deepest=deepest)
-                        check_length(path)
+                        try:
+                            if len(found) >= room or deepest:
+                                self._refuse(path, deepest=deepest)
+                            check_length(path)
+                        except TreeProblem as problem:
+                            self._pass_over(problem)
+                            continue
                         found.append((name, stamp))
                         if is_directory:
                             visit.entered.append(name)
@@ -155,14 +189,17 @@ class Walk:
 
     def has_moved(self, home: Path, since_ns: int) -> bool:
         """Whether a directory that was listed, below `home`, is gone or has changed since."""
-        for path in self._directories:
-            try:
-                changed_ns = os.stat(home / path, follow_symlinks=False).st_ctime_ns
-            except OSError:
-                return True
-            if changed_ns > since_ns - CLOCK_TICK_NS:
-                return True
-        return False
+        try:
+            top = os.open(home, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # from `/` a path might be too long
+        except OSError:
+            return True
+        try:
+            times = (os.stat(path, dir_fd=top, follow_symlinks=False).st_ctime_ns for path in self._directories)
+            return any(changed_ns > since_ns - CLOCK_TICK_NS for changed_ns in times)
+        except OSError:
+            return True
+        finally:
+            os.close(top)
 
     def skip(self, path: str) -> None:
         self.skipped_count += 1

@@ -139,7 +139,7 @@ class Survey(_Message, frozen=True):
 
 
 class QuietAsk(_Message, frozen=True):
-    """End every program in the sandbox but the bridge."""
+    """Hold the agent, and end every program in the sandbox but the bridge."""
 
 
 class ReleaseAsk(_Message, frozen=True):

@@ -218,6 +218,37 @@ class SandboxTreeContract:
         assert await restore(tree, Told(), "generation 0") == 0
         assert hands.files() == {}
 
+    async def test_a_live_file_may_have_any_name(self, provider: SandboxProvider, hands: Hands) -> None:
+        await provider.start(spec())
+        tree = provider.tree("s1")
+        names = (b"\n", b"a\nb", b"a\n", b"\r\n", b" ?#%0a&", b"\xe2\x80\xa8", b"\x85\x1b")
+        for name in names:
+            path = b"line\nbreak/" + name
+            hands.write(b"workspace/" + path, name)
+            file = await tree.files(b"workspace", path)
+            assert isinstance(file, LiveFile)
+            assert b"".join([piece async for piece in file.content]) == name
+        listing = await tree.files(b"workspace", b"line\nbreak")
+        assert isinstance(listing, LiveListing)
+        assert {entry.name for entry in listing.entries} == set(names)
+
+    async def test_a_restore_tells_how_far_it_is(self, provider: SandboxProvider, hands: Hands) -> None:
+        await provider.start(spec())
+        write_all(hands)
+        tree = provider.tree("s1")
+        before = await scan(tree)
+        seen = [(0, 0)]
+        async with tree.restore("generation 1", aside=False) as begun:
+            assert begun.progress() == (0, 0)
+            for frame in frames(before.content, await begun.plan(list(before.entries.values()))):
+                await begun.put(frame)
+                seen.append(begun.progress())
+            whole = len(FILES), sum(map(len, FILES.values()))
+            await until(lambda: begun.progress() == whole)
+            await begun.finish()
+            assert begun.progress() == whole
+        assert seen == sorted(seen)
+
     async def test_an_interrupted_restore_changes_nothing_and_is_gone_on_with(
         self, provider: SandboxProvider, hands: Hands
     ) -> None:
@@ -298,16 +329,29 @@ class SandboxTreeContract:
         assert failed.value.code == "busy"
         assert hands.files() == {b"workspace/a.txt": b"in use"}
 
-    async def test_quiet_ends_the_agent_and_it_may_be_started_again(self, provider: SandboxProvider) -> None:
+    async def test_quiet_ends_the_agent_and_none_starts_before_it_is_released(self, provider: SandboxProvider) -> None:
         await provider.start(spec())
-        owner = Owner()
+        tree, owner = provider.tree("s1"), Owner()
         link = await attach(provider, owner)
         await run_agent(link, owner)
-        await provider.tree("s1").quiet()
-        await until(lambda: owner.exits)
-        await provider.tree("s1").quiet()
-        await run_agent(link, owner)
+        link.stop_agent()
+        link.start(b"on its way")
+        await tree.quiet()
+        await tree.quiet()
+        problems = len(owner.problems)
+        link.start(b"too late")
+        await until(lambda: len(owner.problems) > problems)
+        assert owner.problems[-1] == "the agent waits for its workspace"
+        await until(lambda: len(owner.exits) == len(owner.epochs))
+        assert (await tree.survey(())).held
         assert owner.lost == []
+        later = Owner()
+        link = await attach(provider, later)
+        assert (later.hellos[0].held, later.hellos[0].alive) == (True, False)
+        await tree.release()
+        await run_agent(link, later, b"once more")
+        await provider.start(spec(incarnation=2))
+        assert not (await tree.survey(())).held
 
     async def test_a_sandbox_may_begin_empty_and_what_was_there_is_kept_aside(
         self, provider: SandboxProvider, hands: Hands
@@ -363,7 +407,7 @@ class SandboxTreeContract:
             assert isinstance(file, LiveFile)
             assert (file.size, file.start, file.length) == (len(BIG), start, len(wanted))
             assert b"".join([piece async for piece in file.content]) == wanted
-        for path, start in ((b"big", 0), (b"big", 10**9), (b"deep/er/c", 0)):
+        for path, start in ((b"big", 0), (b"big", 10**9), (b"deep/er/c", 0), (b"\xff odd \n", 0)):
             file = await tree.files(b"workspace", path, start=start, length=0)
             assert isinstance(file, LiveFile)
             assert (file.size, file.length) == (len(FILES[b"workspace/" + path]), 0)

@@ -1,13 +1,17 @@
 """The tree of a real bridge process: operations that are cut short, what else it offers, and what it notices."""
 
 import asyncio
+import contextlib
 import io
 import json
 import os
+import secrets
 import signal
+import stat
 import sys
 import tarfile
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -15,15 +19,33 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.types import Message
+from starlette.websockets import WebSocket
 
 from sandbox.bridge.agent import Agent
-from sandbox.bridge.config import parse_config
+from sandbox.bridge.config import Config, parse_config
 from sandbox.bridge.notes import TakenNotes
 from sandbox.bridge.trees import Trees
 from sandbox.ports import LinkRefused
 from sandbox.tree.client import BridgeTree
 from sandbox.tree.ports import LiveFile, TreeFailed
-from sandbox.tree.wire import Batch, ScanAsk, TreeLimits
+from sandbox.tree.wire import (
+    Batch,
+    Done,
+    Down,
+    ReleaseAsk,
+    RestoreAsk,
+    Restored,
+    RestoreEnd,
+    RestorePlan,
+    ScanAsk,
+    Survey,
+    SurveyAsk,
+    TreeLimits,
+    Up,
+    decode_up,
+    encode,
+)
 from tests.contract.sandbox_tree import Told, frames, restore, scan
 from tests.support.bridge import TOKEN, BridgeProcess, Owner, running_bridge, until
 
@@ -84,14 +106,41 @@ async def test_a_bridge_that_is_killed_in_the_middle_of_a_restore_leaves_the_old
             for frame in frames(told.content, some):
                 await begun.put(frame)
             size = sum(len(told.content[id]) for id in some)
-            await until(lambda: begun.progress()[1] >= size - (1 << 20))
+            await until(lambda: begun.progress()[1] == size)
             bridge.kill()
             with pytest.raises(TreeFailed):
                 await begun.finish()
         assert set(read_all(bridge).values()) == {b"newer"}
         bridge.start()
-        assert await restore(tree_of(bridge), told, "generation") <= len(lacking) - len(some) + 100
+        assert await restore(tree_of(bridge), told, "generation") == len(lacking) - len(some)
         assert read_all(bridge) == written
+
+
+def beside(bridge: BridgeProcess) -> list[str]:
+    return sorted(path.name for path in bridge.kept.iterdir() if path.name not in ("workspace", "agent"))
+
+
+async def test_what_restores_replaced_is_gone_in_the_end_whatever_comes_next(tmp_path: Path) -> None:
+    with running_bridge(tmp_path, ["cat"]) as bridge:
+        tree = tree_of(bridge)
+        for number in range(300):
+            (bridge.workspace / f"dir{number}").mkdir()
+            (bridge.workspace / f"dir{number}" / "file").touch()
+        told = await scan(tree)
+        for token in ("first", "second"):
+            await restore(tree, told, token)
+            assert (await tree.survey(())).files == 300
+        await restore(tree, told, "third")
+        async with bridge.client() as http:
+            await until_async(http, "/start")
+        await tree.quiet()
+        assert (await scan(tree)).entries == told.entries
+        await until(lambda: beside(bridge) == [])
+        await restore(tree, told, "fourth")
+        bridge.kill()
+        bridge.start()
+        assert (await tree.survey(())).files == 300
+        assert beside(bridge) == []
 
 
 async def test_a_swap_that_was_cut_short_is_finished_before_anybody_looks(tmp_path: Path) -> None:
@@ -253,6 +302,32 @@ async def test_quiet_ends_every_program_and_nothing_else(tmp_path: Path) -> None
         assert owner.lost == []
 
 
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+async def test_a_start_that_waits_for_the_end_of_a_process_is_forgotten_when_all_is_quiet(tmp_path: Path) -> None:
+    limits = {"stop_input_seconds": 0.05, "stop_term_seconds": 0.3}
+    with running_bridge(tmp_path, [sys.executable, "-c", STUBBORN], limits=limits) as bridge:
+        owner = Owner()
+        link = await bridge.link(owner)
+        link.start(None)
+        await until(lambda: owner.received)
+        link.stop_agent()
+        link.start(None)
+        await tree_of(bridge).quiet()
+        async with bridge.client() as http:
+            assert (await http.post("/start")).json()["code"] == "held"
+            await until(lambda: owner.exits)
+            assert len(owner.epochs) == 1
+            await tree_of(bridge).release()
+            assert (await http.post("/start")).json()["started"]
+
+
 def commands(bridge: BridgeProcess) -> list[str]:
     assert bridge.process is not None
     pids = Path(f"/proc/{bridge.process.pid}/task/{bridge.process.pid}/children").read_text().split()
@@ -262,7 +337,7 @@ def commands(bridge: BridgeProcess) -> list[str]:
 # Roots that a program inside has spoilt
 
 
-@pytest.mark.parametrize("spoilt", ["a symlink", "a file", "no rights", "nothing"])
+@pytest.mark.parametrize("spoilt", ["a symlink", "a file", "a fifo", "no rights", "nothing"])
 async def test_a_bridge_starts_with_roots_that_can_be_used(spoilt: str, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -273,6 +348,9 @@ async def test_a_bridge_starts_with_roots_that_can_be_used(spoilt: str, tmp_path
         bridge.workspace.symlink_to(outside)
     elif spoilt == "a file":
         bridge.workspace.write_text("not a directory")
+    elif spoilt == "a fifo":
+        os.mkfifo(bridge.workspace)
+        (bridge.kept / ".aside-workspace-1").touch()
     elif spoilt == "no rights":
         bridge.workspace.mkdir(mode=0)
         bridge.kept.chmod(0o500)
@@ -284,6 +362,12 @@ async def test_a_bridge_starts_with_roots_that_can_be_used(spoilt: str, tmp_path
         assert not bridge.workspace.is_symlink()
         assert bridge.workspace.stat().st_mode & 0o700 == 0o700
         assert (outside / "precious").exists()
+        aside = {path.name: stat.S_IFMT(path.lstat().st_mode) for path in bridge.kept.glob(".aside-*")}
+        assert aside == {
+            "a symlink": {".aside-workspace-1": stat.S_IFLNK},
+            "a file": {".aside-workspace-1": stat.S_IFREG},
+            "a fifo": {".aside-workspace-1": stat.S_IFREG, ".aside-workspace-2": stat.S_IFIFO},
+        }.get(spoilt, {})
     finally:
         bridge.kill()
 
@@ -537,10 +621,74 @@ async def test_a_tree_of_nobody_is_absent(tmp_path: Path) -> None:
         await BridgeTree(lambda: (str(tmp_path / "nothing"), TOKEN)).release()
 
 
+def config_in(home: Path) -> Config:
+    members = {"session_id": "s", "incarnation": 1, "token": TOKEN, "agent": ["cat"], "agent_log": str(home / "log")}
+    paths = {name: str(home / name) for name in ("kept", "state")}
+    return parse_config(json.dumps({**members, **paths, "workspace": str(home / "kept" / "workspace")}).encode())
+
+
+class Conversation:
+    """A WebSocket without a wire: the bridge hears these messages; `on_said` is called with what it says."""
+
+    def __init__(self, *messages: Down, on_said: Callable[[Up], None]) -> None:
+        self._heard: asyncio.Queue[Message] = asyncio.Queue()
+        self._heard.put_nowait({"type": "websocket.connect"})
+        for message in messages:
+            self._heard.put_nowait({"type": "websocket.receive", "bytes": encode(message)})
+        self._on_said = on_said
+        self.socket = WebSocket({"type": "websocket"}, self._heard.get, self._send)
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "websocket.send":
+            self._on_said(decode_up(message["bytes"]))
+
+
+async def test_a_restore_is_over_before_the_old_tree_is_removed_and_nobody_waits_for_that(tmp_path: Path) -> None:
+    """The removal does not end before it may: as long as it is under way there is more to be removed."""
+    config, notes = config_in(tmp_path), TakenNotes(tmp_path)
+    (config.kept / "workspace" / "old").mkdir(parents=True)
+    (config.kept / "agent").mkdir()
+    trash, over, may_end = config.kept / ".trash", asyncio.Event(), asyncio.Event()
+    said: list[Up] = []
+    found: list[tuple[int, int]] = []  # of the old tree, in the trash and in its place
+
+    def on_said(message: Up) -> None:
+        if isinstance(message, Restored):
+            found.append((len(list(trash.glob("*/old/workspace/old"))), len(os.listdir(config.kept / "workspace"))))
+            over.set()
+
+    async def litter() -> None:
+        await over.wait()
+        while not may_end.is_set():
+            for _ in range(10):
+                with contextlib.suppress(FileNotFoundError):
+                    (trash / secrets.token_hex(8)).mkdir()
+            await asyncio.sleep(0)
+
+    with ThreadPoolExecutor(1) as worker:
+        agent = Agent(config, notes)
+        trees = Trees(config, agent, worker, lambda: None)
+        restoring = Conversation(RestoreAsk("t"), RestorePlan(), RestoreEnd(), on_said=on_said)
+        littering = asyncio.create_task(litter())
+        removing = asyncio.create_task(trees.serve(restoring.socket))
+        await over.wait()
+        assert found == [(1, 0)]
+        await trees.serve(Conversation(SurveyAsk(), on_said=said.append).socket)
+        await trees.serve(Conversation(ReleaseAsk(), on_said=said.append).socket)
+        assert agent.start(None)
+        assert not removing.done()
+        assert said[-2:] == [Survey(False, "t", 0, 0), Done()]
+        may_end.set()
+        await removing
+        await littering
+        assert sorted(os.listdir(config.kept)) == ["agent", "workspace"]
+        await agent.end()
+        await until(lambda: not agent.alive)
+    notes.close()
+
+
 async def test_whoever_is_cancelled_keeps_his_turn_until_his_work_is_done(tmp_path: Path) -> None:
-    members = {"session_id": "s", "incarnation": 1, "token": TOKEN, "agent": ["cat"], "agent_log": "/l"}
-    paths = {name: str(tmp_path / name) for name in ("kept", "workspace", "state")}
-    config = parse_config(json.dumps({**members, **paths}).encode())
+    config = config_in(tmp_path)
     notes = TakenNotes(tmp_path)
     began, may_end, done = threading.Event(), threading.Event(), list[str]()
 

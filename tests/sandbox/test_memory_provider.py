@@ -136,6 +136,31 @@ async def test_an_agent_that_ignores_the_end_of_its_input_is_killed_and_the_next
     assert owner.lines() == [b"second", b"meant for the second"]
 
 
+async def test_a_start_that_waits_for_the_end_of_a_process_is_forgotten_when_all_is_quiet() -> None:
+    def stubborn(process: ScriptedProcess) -> OnLine:
+        process.on_stop = lambda: None
+        return lambda line: process.emit(line)
+
+    provider, owner = MemoryProvider(stubborn), Owner()
+    await provider.start(SPEC)
+    link = await provider.connect("s1", owner, None)
+    link.start(b"first")
+    link.stop_agent()
+    link.start(b"second")
+    await settle()
+    quiet = asyncio.create_task(provider.tree("s1").quiet())
+    await settle()
+    link.start(b"third")
+    await quiet
+    await settle()
+    assert (len(owner.epochs), owner.exits[0].signal) == (1, "SIGKILL")
+    assert owner.problems == ["the agent waits for its workspace"]
+    await provider.tree("s1").release()
+    link.start(b"fourth")
+    await settle()
+    assert owner.lines() == [b"fourth"]
+
+
 async def test_a_script_acts_later_unless_its_process_has_ended() -> None:
     def ticking(process: ScriptedProcess) -> OnLine:
         process.later(3600, lambda: process.emit(b"an hour later"))

@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,11 @@ OFFER = Offer(CHUNK.id, CHUNK.size)
 FRAME = pack([(CHUNK, CONTENT)])
 ENTRY = Entry(b"workspace/a", Kind.FILE, 0o644, 0, CHUNK.size, b"", (CHUNK,))
 DONE = ScanDone(None, 1, 12, 12)
+PIECES = [(Chunk(chunk_id(piece), 1), piece) for piece in (b"%c" % n for n in range(20))]
+MANY = [Entry(b"workspace/many", Kind.FILE, 0o644, 0, len(PIECES), b"", tuple(chunk for chunk, _ in PIECES))]
 ASK = object()  # in a script: wait for the gateway's next message
 HANG = object()  # in a script: say nothing more
+BEAT = object()  # in a script: show that it lives, and nothing else; a number of seconds: the same for so long
 
 Script = list[Any]
 
@@ -66,9 +70,19 @@ class Stage:
                     self.heard.append(decode_down(await socket.recv(decode=False)))
                 elif step is HANG:
                     await self.closed.wait()
+                elif step is BEAT:
+                    await self._beat(socket, float("inf"))
+                elif isinstance(step, float):
+                    await self._beat(socket, step)
                 else:
                     await socket.send(step if isinstance(step, bytes | str) else encode(step))
         await socket.close()
+
+    async def _beat(self, socket: ServerConnection, seconds: float) -> None:
+        while seconds > 0:
+            await socket.send(encode(Progress(0, 0)))
+            await asyncio.sleep(0.05)
+            seconds -= 0.05
 
     def tree(self, **settings: Any) -> BridgeTree:
         return BridgeTree(lambda: (self.path, "token"), **settings)
@@ -171,9 +185,9 @@ async def test_a_survey_that_cannot_be_is_refused(stage: Stage, survey: Up) -> N
         await stage.tree().survey(("*.cache",))
 
 
-async def restore(tree: BridgeTree, puts: int = 1, frame: Frame = FRAME) -> None:
+async def restore(tree: BridgeTree, puts: int = 1, frame: Frame = FRAME, entries: Sequence[Entry] = (ENTRY,)) -> None:
     async with tree.restore("token", aside=False) as restore:
-        await restore.plan([ENTRY])
+        await restore.plan(entries)
         for _ in range(puts):
             await restore.put(frame)
         await restore.finish()
@@ -233,6 +247,79 @@ async def test_a_silent_bridge_is_given_up(stage: Stage, attempt: Callable[[Brid
     with pytest.raises(TreeFailed) as failed:
         await attempt(stage.tree(silence_seconds=0.2))
     assert failed.value.code == "silent"
+
+
+NEED = Need((CHUNK.id,), last=True)
+BUSY_BRIDGES: dict[str, tuple[Callable[[BridgeTree], Awaitable[Any]], Script]] = {
+    "survey": (lambda tree: tree.survey(()), [BEAT]),
+    "quiet": (lambda tree: tree.quiet(), [BEAT]),
+    "release": (lambda tree: tree.release(), [BEAT]),
+    "the first batch": (scan, [BEAT]),
+    "content": (scan, [BATCH, ASK, BEAT]),
+    "the end of a batch": (scan, [BATCH, ASK, Chunks(FRAME), BEAT]),
+    "the next batch": (scan, [BATCH, ASK, Chunks(FRAME), LAST, BEAT]),
+    "remember": (scan, [DONE, ASK, BEAT]),
+    "plan": (restore, [ASK, ASK, BEAT]),
+    "finish": (restore, [ASK, ASK, NEED, ASK, ASK, BEAT]),
+    "put": (lambda tree: restore(tree, 100, Frame((CHUNK,), bytes(1 << 20))), [ASK, ASK, NEED, BEAT]),
+}
+
+
+@pytest.mark.parametrize("name", BUSY_BRIDGES)
+async def test_a_bridge_that_only_shows_that_it_lives_is_given_up(stage: Stage, name: str) -> None:
+    attempt, stage.script = BUSY_BRIDGES[name]
+    with pytest.raises(TreeFailed, match=r"worked 0.4 s without an answer") as failed:
+        await attempt(stage.tree(work_seconds=0.4))
+    assert failed.value.code == "silent"
+
+
+@pytest.mark.parametrize("attempt", [scan, lambda tree: restore(tree, entries=MANY)], ids=["scan", "restore"])
+async def test_an_answer_that_comes_drop_by_drop_is_given_up(
+    stage: Stage, attempt: Callable[[BridgeTree], Awaitable[Any]]
+) -> None:
+    drops = [pack([(chunk, content)]) for chunk, content in PIECES]
+    if attempt is scan:
+        stage.script = [Batch(offers=tuple(Offer(chunk.id, chunk.size) for chunk, _ in PIECES)), ASK]
+        stage.script += [step for frame in drops for step in (0.1, Chunks(frame))]
+    else:
+        stage.script = [ASK, ASK, *(step for chunk, _ in PIECES for step in (0.1, Need((chunk.id,), last=False)))]
+    with pytest.raises(TreeFailed) as failed:
+        await attempt(stage.tree(work_seconds=0.4))
+    assert failed.value.code == "silent"
+
+
+async def test_each_answer_has_all_its_time(stage: Stage) -> None:
+    stage.script = [*[0.3, BATCH, ASK, Chunks(FRAME), LAST] * 6, DONE, ASK, Done()]
+    assert await scan(stage.tree(work_seconds=1.5)) == [FRAME] * 6
+
+
+@pytest.mark.parametrize("name", ["quiet", "release"])
+async def test_what_has_little_to_do_has_little_time(stage: Stage, name: str) -> None:
+    attempt, stage.script = BUSY_BRIDGES[name]
+    with pytest.raises(TreeFailed, match=r"worked 0.2 s"):
+        await attempt(stage.tree(short_work_seconds=0.2))
+
+
+async def test_progress_goes_up_and_never_beyond_the_tree(stage: Stage) -> None:
+    told = [Progress(-5, -5), Progress(0, 7), Progress(0, 3), Progress(5, -1), Progress(0, 1 << 60), Progress(0, 0)]
+    stage.script = [Progress(9, 9), ASK, ASK, NEED, *(step for each in told for step in (each, ASK)), HANG]
+    seen: list[tuple[int, int]] = []
+    async with stage.tree().restore("token", aside=False) as restore:
+        assert restore.progress() == (0, 0)
+        await restore.plan([ENTRY, Entry(b"workspace/d", Kind.DIRECTORY, 0o755, 0)])
+        for number in range(len(told)):
+            heard = 4 + number
+            await restore.put(FRAME)
+            await until(partial(has_heard, stage, heard))
+            seen.append(restore.progress())
+        await until(lambda: restore.progress() == (1, 12))
+    files, size = zip(*seen, strict=True)
+    assert (list(files), list(size)) == (sorted(files), sorted(size))
+    assert (max(files), max(size)) <= (1, 12)
+
+
+def has_heard(stage: Stage, messages: int) -> bool:
+    return len(stage.heard) >= messages
 
 
 async def test_an_entry_that_fits_into_no_message_is_refused(stage: Stage) -> None:

@@ -12,6 +12,7 @@ from sandbox.tree.entry import (
     MAX_MTIME_NS,
     MAX_NAME,
     MAX_PATH,
+    MOST_CHUNKS,
     BadEntry,
     Chunk,
     Entry,
@@ -21,6 +22,7 @@ from sandbox.tree.entry import (
     check_path,
     chunk_id,
 )
+from sandbox.tree.wire import MAX_TREE_MESSAGE, Batch, encode
 
 ID = b"i" * ID_BYTES
 NAMES = st.binary(min_size=1, max_size=MAX_NAME).filter(
@@ -69,6 +71,8 @@ def test_the_longest_and_the_deepest_path_are_allowed() -> None:
         Entry(b"workspace/a", Kind.FILE, 0o644, 0),
         Entry(b"workspace/a", Kind.FILE, 0o777, -MAX_MTIME_NS, 5, chunks=(Chunk(ID, 5),)),
         Entry(b"workspace/a", Kind.FILE, 0, MAX_MTIME_NS, MAX_FILE, chunks=(Chunk(b"", MAX_FILE),), unsettled=True),
+        Entry(b"workspace/a", Kind.FILE, 0, 0, 6, chunks=(Chunk(b"", 2), Chunk(ID, 1), Chunk(b"", 3))),
+        Entry(b"workspace/a", Kind.FILE, 0o644, 0, MOST_CHUNKS, chunks=(Chunk(ID, 1),) * MOST_CHUNKS),
         Entry(b"agent/a", Kind.DIRECTORY, 0o755, 1),
         Entry(b"agent/a", Kind.SYMLINK, 0o777, 1, target=b"../../etc/passwd"),
     ],
@@ -90,6 +94,8 @@ def test_what_a_scan_can_tell_is_allowed(entry: Entry) -> None:
         Entry(b"workspace/a", Kind.FILE, 0o644, 0, target=b"b"),
         Entry(b"workspace/a", Kind.FILE, 0o644, 0, 6, chunks=(Chunk(ID, 5),)),
         Entry(b"workspace/a", Kind.FILE, 0o644, 0, 5, chunks=(Chunk(ID[1:], 5),)),
+        Entry(b"workspace/a", Kind.FILE, 0o644, 0, 5, chunks=(Chunk(b"", 2), Chunk(b"", 3))),
+        Entry(b"workspace/a", Kind.FILE, 0o644, 0, MOST_CHUNKS + 1, chunks=(Chunk(ID, 1),) * (MOST_CHUNKS + 1)),
         Entry(b"workspace/a", Kind.SYMLINK, 0o777, 0),
         Entry(b"workspace/a", Kind.SYMLINK, 0o777, 0, target=b"a\0b"),
         Entry(b"workspace/a", Kind.SYMLINK, 0o777, 0, target=b"a" * (MAX_PATH + 1)),
@@ -121,6 +127,12 @@ def test_a_chunk_that_cannot_be_is_refused(chunk: Chunk) -> None:
     check_chunks([Chunk(ID, MAX_CHUNK), Chunk(b"", 1)])
     with pytest.raises(BadEntry):
         check_chunks([Chunk(ID, 1), chunk])
+
+
+def test_the_entry_with_the_most_chunks_fits_into_a_message() -> None:
+    chunks = (Chunk(ID, MAX_CHUNK),) * MOST_CHUNKS
+    entry = Entry(b"workspace/" + b"n" * MAX_NAME, Kind.FILE, 0o644, 0, MOST_CHUNKS * MAX_CHUNK, chunks=chunks)
+    assert len(encode(Batch((entry,)))) < MAX_TREE_MESSAGE
 
 
 def test_a_chunk_is_named_by_its_bytes() -> None:

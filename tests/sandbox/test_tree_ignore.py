@@ -1,5 +1,6 @@
 """What is left out, by the same rules as in git."""
 
+import fnmatch
 import os
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.tree import ignore
-from sandbox.tree.ignore import MAX_IGNORE_BYTES, Rules, agent_rules, workspace_rules
+from sandbox.tree.ignore import MAX_IGNORE_BYTES, Rules, agent_rules, check_patterns, workspace_rules
 from sandbox.tree.problem import TreeProblem
 from sandbox.tree.scan import TreeScanner
 from sandbox.tree.wire import SurveyAsk, TreeLimits
@@ -95,6 +96,42 @@ def test_a_pattern_that_means_nothing_is_named(pattern: str) -> None:
     assert problem.value.code == "failed"
     assert problem.value.error.startswith(".holdfastignore, line 2: ")
     assert pattern in problem.value.error.replace("\\\\", "\\")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a" + "*a" * 9, "x/?*[a-c]*?*a*a*a*a*a*a*/y", "a/**/b/**/c/**/d/**/e", "**/a" + "/**/a" * 3]
+)
+def test_a_pattern_that_would_take_for_ever_is_refused(pattern: str) -> None:
+    with pytest.raises(TreeProblem, match=r"^\.holdfastignore, line 2: this pattern has more than [0-9] `") as problem:
+        Rules(f"*.o\n{pattern}\n".encode(), ".holdfastignore")
+    assert pattern in problem.value.error
+    with pytest.raises(ValueError, match="this pattern has more than"):
+        check_patterns(["*.o", pattern])
+
+
+def test_many_stars_that_match_nothing_take_no_time() -> None:
+    """With each of them tried in each place this would take years."""
+    rules = Rules(b"/".join([b"a*" * 8 + b"b"] * 3), "test")
+    assert not rules.ignore("/".join(["ab" * 127] * 3) + "c", is_directory=False)
+    assert not Rules(b"*a" * 8 + b"b", "test").ignore("a" * 255, is_directory=False)
+
+
+@settings(deadline=None)
+@given(
+    pattern=st.lists(st.sampled_from(["*", "*", "**", "?", "a", "b", "[ab]", "[!a]"]), min_size=1, max_size=9).map(
+        "".join
+    ),
+    name=st.text("abc", min_size=1, max_size=12),
+)
+def test_stars_match_what_they_match_elsewhere(pattern: str, name: str) -> None:
+    assert Rules(f"/{pattern}".encode(), "test").ignore(name, is_directory=False) == fnmatch.fnmatchcase(name, pattern)
+
+
+def test_patterns_can_be_checked_without_a_tree() -> None:
+    check_patterns([])
+    check_patterns(["/.cache/", "!*.log", "a/**/b", "*a*b*c*"])
+    with pytest.raises(ValueError, match=r"^what to skip of the agent's home, line 2: this is no pattern: \["):
+        check_patterns(["a", "["])
 
 
 def test_a_problem_is_told_in_one_printable_line() -> None:

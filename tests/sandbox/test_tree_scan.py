@@ -6,6 +6,8 @@ import random
 import shutil
 import socket
 import stat
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -17,8 +19,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from sandbox.tree import telling
-from sandbox.tree.entry import MAX_DEPTH, MAX_FILE, Entry, Kind
+from sandbox.tree import chunks, telling
+from sandbox.tree.entry import MAX_DEPTH, MAX_FILE, Chunk, Entry, Kind
 from sandbox.tree.problem import TreeProblem
 from sandbox.tree.scan import TreeScanner
 from sandbox.tree.wire import BATCH_BYTES, MAX_SKIPPED, ScanAsk, SurveyAsk, TreeLimits
@@ -705,7 +707,7 @@ def test_too_long_a_path(workspace: Path, keeper: Keeper) -> None:
         at = inner
     os.close(at)
     problem = problem_of(keeper)
-    assert (problem.code, "more than 4096 bytes" in problem.error) == ("too_deep", True)
+    assert (problem.code, "more than 4095 bytes" in problem.error) == ("too_deep", True)
     shutil.rmtree(workspace)
 
 
@@ -720,6 +722,97 @@ def test_a_scan_that_failed_leaves_no_file_open(workspace: Path, keeper: Keeper)
     assert len(os.listdir("/proc/self/fd")) > before
     batches.close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+MAPS = """
+import mmap, sys
+with open(sys.argv[1], "r+b") as file:
+    memory = mmap.mmap(file.fileno(), 0)
+for line in sys.stdin:
+    memory[:len(line)] = line.encode()
+    print(flush=True)
+"""
+
+
+def test_what_is_written_through_a_mapping_is_found_until_after_it_is_gone(
+    home: Path, workspace: Path, keeper: Keeper
+) -> None:
+    (workspace / "mapped").write_bytes(bytes(8192))
+    (workspace / "other").write_bytes(bytes(8192))
+    keeper.sync()
+    tick(home)
+    program = [sys.executable, "-c", MAPS, str(workspace / "mapped")]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        for text in ("first\n", "again\n", "third\n"):
+            writer.stdin.write(text)
+            writer.stdin.flush()
+            writer.stdout.readline()
+            assert keeper.survey() == (keeper.token, 1, 2)
+            assert keeper.sync().read_bytes == 8192
+            assert keeper.content(b"workspace/mapped").startswith(text.encode())
+        writer.stdin.write("final\n")
+    assert keeper.survey() == (keeper.token, 1, 2)
+    keeper.sync()
+    assert keeper.content(b"workspace/mapped").startswith(b"final\n")
+    assert keeper.survey() == (keeper.token, 0, 2)
+    assert keeper.sync().read_bytes == 0
+
+
+def test_holes_that_touch_are_one(workspace: Path, keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may punch a hole between two questions, right behind the one that was just found."""
+    with open(workspace / "sparse", "wb") as file:
+        file.truncate(MIB)
+
+    def in_two(*_: int) -> Iterator[tuple[int, int, bool]]:
+        yield from ((0, 100_000, True), (100_000, MIB, True))
+
+    monkeypatch.setattr(chunks, "extents", in_two)
+    keeper.sync()
+    assert keeper.tree[b"workspace/sparse"].chunks == (Chunk(b"", MIB),)
+
+
+def test_a_survey_counts_what_is_too_deep_or_too_long_and_goes_on(home: Path, workspace: Path, keeper: Keeper) -> None:
+    (workspace / "z").write_bytes(b"z")
+    keeper.sync()
+    tick(home)
+    workspace.joinpath(*(["d"] * (MAX_DEPTH + 2))).mkdir(parents=True)
+    (home / "agent" / "new").write_bytes(b"new")
+    assert keeper.survey() == (keeper.token, MAX_DEPTH - 1 + 1 + 1, 1 + 1 + 1)
+    shutil.rmtree(workspace / "d")
+    at = os.open(workspace, os.O_RDONLY)
+    for _ in range(17):
+        os.mkdir("n" * 250, dir_fd=at)
+        inner = os.open("n" * 250, os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = inner
+    os.close(at)
+    assert keeper.survey() == (keeper.token, 16 + 1 + 1, 1 + 1 + 1)
+    shutil.rmtree(workspace)
+
+
+@pytest.mark.parametrize("mode", [0, 0o400])
+def test_a_survey_counts_a_directory_that_cannot_be_read_as_one_and_goes_on(mode: int) -> None:
+    with unprivileged() as place:
+        workspace = make_home(place / "home") / "workspace"
+        keeper = Keeper(TreeScanner(place / "home", place / "cache", hours_later))
+        (workspace / "d" / "e").mkdir(parents=True)
+        (workspace / "d" / "a").write_bytes(b"a")
+        (workspace / "d" / "e" / "b").write_bytes(b"b")
+        (workspace / "z").mkdir()
+        keeper.sync()
+        tick(place / "home")
+        (workspace / "z" / "new").write_bytes(b"new")
+        (workspace / "d").chmod(mode)
+        before = len(os.listdir("/proc/self/fd"))
+        token, changed, files = keeper.survey()
+        assert (token, changed, files) == (keeper.token, 4, 2)  # itself, its mode, and `z` with what is new in it
+        assert len(os.listdir("/proc/self/fd")) == before
+        assert problem_of(keeper).code == "failed"
+        fresh = TreeScanner(place / "home", place / "other", hours_later)
+        assert fresh.survey(SurveyAsk()) == (None, 0, 2)
+        (workspace / "d").chmod(0o700)
 
 
 @contextlib.contextmanager

@@ -1,11 +1,13 @@
 """A tree put back: whole or not at all, whatever it is, whoever dies, whatever was in its way."""
 
 import errno
+import json
 import os
 import random
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.tree import kernel, swap
-from sandbox.tree.entry import BadEntry, Chunk, Entry, Frame, Kind, chunk_id
+from sandbox.tree.entry import MAX_NAME, MAX_PATH, BadEntry, Chunk, Entry, Frame, Kind, chunk_id
 from sandbox.tree.frames import pack
+from sandbox.tree.scan import TreeScanner
 from sandbox.tree.staging import Staging, StagingIncomplete, begin_empty, recover_swap
+from tests.sandbox.scans import Keeper, hours_later
 from tests.sandbox.trees import Drawing, Told, in_a_child, make_home, open_descriptors, somebody, tell
 
 
@@ -124,6 +128,10 @@ modes = st.integers(0, 0o777)
 times = st.integers(-(2**33) * 10**9 // 8, 2**33 * 10**9)  # what ext4 can keep
 
 
+def has_single_holes(parts: list[bytes | int]) -> bool:
+    return not any(isinstance(one, int) and isinstance(other, int) for one, other in pairwise(parts))
+
+
 @st.composite
 def drawings(draw: st.DrawFn) -> Drawing:
     drawing = Drawing()
@@ -145,7 +153,7 @@ def drawings(draw: st.DrawFn) -> Drawing:
                     if kind == "small"
                     else st.integers(1, 9000) | st.binary(min_size=1, max_size=30)
                 )
-                parts = draw(st.lists(part, max_size=1 if kind == "small" else 6))
+                parts = draw(st.lists(part, max_size=1 if kind == "small" else 6).filter(has_single_holes))
                 drawing.file(path, *parts, mode=draw(modes), mtime_ns=draw(times))
     return drawing
 
@@ -570,6 +578,68 @@ def test_only_the_newest_two_asides_are_kept_and_empty_ones_never(home: Path) ->
     assert beside(home) == [".aside-4", ".aside-5"]
     assert os.listdir(home / ".aside-5" / "workspace") == ["made-in-round-4"]
     assert os.listdir(home / ".aside-4" / "workspace") == ["made-in-round-3"]
+
+
+@pytest.mark.parametrize("planted", ["9" * 18, "9" * 99, "9" * 248, "007"])
+def test_no_number_of_an_aside_is_in_the_way_of_the_next(home: Path, planted: str) -> None:
+    (home / f".aside-{planted}" / "workspace").mkdir(parents=True)
+    for number in range(4):
+        (home / "workspace" / f"made-in-round-{number}").touch()
+        begin_empty(home)
+        assert tell(home) == {}
+    assert len(beside(home)) == 2
+    assert list(home.glob(".aside-*/workspace/made-in-round-3"))
+
+
+@pytest.mark.parametrize("spoilt", ["no rights", "new is a file", "old is a symlink", "a root without rights"])
+def test_an_intent_that_cannot_be_carried_out_stops_nobody(tmp_path: Path, spoilt: str) -> None:
+    home, drawing = make_home(tmp_path / "home", owner=somebody()), sample()
+    staging = home / swap.staging_name("planted")
+
+    def work() -> None:
+        (home / "workspace" / "kept").write_text("old")
+        for root in ("workspace", "agent"):
+            (staging / "new" / root).mkdir(parents=True)
+            (staging / "new" / root).chmod(0o1000 if spoilt == "a root without rights" else 0o1700)
+        if spoilt == "no rights":
+            (staging / "new").chmod(0)
+            staging.chmod(0)
+        elif spoilt == "new is a file":
+            (staging / "new").rename(staging / "was")
+            (staging / "new").touch()
+        elif spoilt == "old is a symlink":
+            (staging / "old").symlink_to("/")
+        (home / ".swap").write_text(json.dumps({"staging": staging.name, "aside": True}))
+        recover_swap(home)
+        assert not (home / ".swap").exists()
+        assert len(list(home.glob("**/kept"))) == 1
+        restore(home, drawing)
+
+    assert in_a_child(work, owner=somebody())
+    assert tell(home) == drawing.told
+
+
+@pytest.mark.parametrize("kind", ["file", "directory", "symlink"])
+def test_the_longest_path_comes_back(tmp_path: Path, kind: str) -> None:
+    home, drawing, path = make_home(tmp_path / "home"), Drawing(), b"workspace"
+    while len(path) < MAX_PATH - MAX_NAME - 1:
+        path += b"/" + b"n" * 200
+        drawing.directory(path)
+    path += b"/" + b"l" * (MAX_PATH - len(path) - 1)
+    match kind:
+        case "file":
+            drawing.file(path, b"x" * 40_000)
+        case "directory":
+            drawing.directory(path)
+        case _:
+            drawing.symlink(path, b"t" * MAX_PATH)
+    restore(home, drawing)
+    keeper = Keeper(TreeScanner(home, tmp_path / "cache", hours_later))
+    done = keeper.sync()
+    assert keeper.tree.keys() == drawing.told.keys()
+    assert keeper.seen()[path] == drawing.told[path]
+    assert not done.moved
+    swap.discard(home, "workspace")
 
 
 def test_the_roots_belong_to_us_alone_after_a_swap(home: Path) -> None:

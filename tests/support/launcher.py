@@ -40,7 +40,7 @@ class Tampering:
     crash_at: tuple[str, int] | None = None  # die when this point is reached for the n-th time
     halt_at: tuple[str, int] | None = None  # stop there, as by SIGSTOP, until it is sent SIGCONT
     trace: Path | None = None  # where it writes the name of the point it died or stopped at
-    patches: tuple[str, ...] = ()  # names in tests.campaign.mutants
+    patches: tuple[str, ...] = ()  # names in tests.campaign.mutants, or in tests.campaign.sync.mutants
     file_bytes: int | None = None  # no file may grow beyond: the disk fails
 
 
@@ -186,7 +186,7 @@ def main(control: socket.socket) -> None:
 
 def _warm_up() -> None:
     """Import what a gateway imports, also what it imports only when it needs it."""
-    for name in ("gateway.commands.serve", "tests.campaign.mutants", "sandbox.providers.local"):
+    for name in ("gateway.commands.serve", "tests.campaign.sync.mutants", "sandbox.providers.local"):
         importlib.import_module(name)
     for package in ("persistence.stores", "sync.objects"):
         for adapter in REPOSITORY.joinpath(*package.split(".")).glob("*.py"):
@@ -228,23 +228,25 @@ def _serve(request: dict[str, Any], descriptors: Sequence[int]) -> int:
 
 def _tamper(request: dict[str, Any]) -> None:
     from tests.campaign import mutants
+    from tests.campaign.sync import mutants as sync_mutants
 
     if request["crash_at"] is not None:
-        _at(*request["crash_at"], _die, request["trace"])
+        _at(request["crash_at"], _die, request["trace"])
     if request["halt_at"] is not None:
-        _at(*request["halt_at"], _halt, request["trace"])
+        _at(request["halt_at"], _halt, request["trace"])
     if request["file_bytes"] is not None:
         mutants.limit_files(request["file_bytes"])
+    known = {**mutants.PATCHES, **sync_mutants.PATCHES}
     for name in request["patches"]:
-        mutants.PATCHES[name]()
+        known[name]()
 
 
-def _at(fatal: str, times: int, fate: Callable[[str, str], None], trace: str) -> None:
-    """`fate` strikes when the point `fatal` is reached for the n-th time."""
+def _at(place: tuple[str, int], fate: Callable[[str, str], None], trace: str) -> None:
+    """`fate` strikes when the point is reached for the n-th time."""
     from persistence import crash_points as of_records
     from sync import crash_points as of_workspaces
 
-    left, struck = times, False
+    (fatal, left), struck = place, False
 
     def reached(point: str) -> None:
         nonlocal left, struck

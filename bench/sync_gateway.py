@@ -1,0 +1,82 @@
+"""The gateway's part in bench/sync.py, in a process of its own: a vault on the object store, and sandboxes with real
+bridges.
+
+Reads [doing, argument, ...] as lines of JSON, and answers each with the seconds it took, or with a path. A repository
+is a user with one session: what was stored for another one is of no use to it.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import uvloop
+
+from gateway.objects import make_objects
+from gateway.settings import load_settings
+from sandbox.ports import SandboxSpec
+from sandbox.providers.layout import SandboxHome
+from sandbox.providers.local import LocalProvider
+from sandbox.tree.wire import ScanAsk
+from sync.vault import Vault
+
+SESSION = "bench"
+AGENT = ("cat",)
+
+
+class Gateway:
+    def __init__(self, provider: LocalProvider, vault: Vault, rules: ScanAsk) -> None:
+        self._provider = provider
+        self._vault = vault
+        self._rules = rules
+
+    async def start(self, sandbox: str) -> str:
+        """The workspace of a new sandbox, whose agent is held."""
+        await self._provider.start(SandboxSpec(sandbox, 1, AGENT, hold=True))
+        await self._provider.tree(sandbox).survey(self._rules.agent_skip)
+        return str(SandboxHome(self._provider.data_dir, sandbox).workspace)
+
+    async def push(self, repository: str, sandbox: str) -> float:
+        tree = self._provider.tree(sandbox)
+        began = time.perf_counter()
+        await self._vault.push(repository, SESSION, tree, self._rules, lambda: None)
+        return time.perf_counter() - began
+
+    async def restore(self, repository: str, sandbox: str) -> float:
+        tree = self._provider.tree(sandbox)
+        began = time.perf_counter()
+        restored = await self._vault.restore(repository, SESSION, tree, aside=False, told=lambda _: None)
+        seconds = time.perf_counter() - began
+        assert restored.degraded is None
+        return seconds
+
+    async def serve(self) -> None:
+        doing: dict[str, Callable[..., Awaitable[Any]]] = {
+            "start": self.start,
+            "push": self.push,
+            "restore": self.restore,
+        }
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            name, *arguments = json.loads(line)
+            print(json.dumps(await doing[name](*arguments)), flush=True)
+
+
+async def main() -> None:
+    settings = load_settings(os.environ)
+    rules = ScanAsk(agent_skip=settings.sync_agent_skip)
+    provider = LocalProvider(settings.data_dir, level="trusted")
+    await provider.open()
+    try:
+        async with make_objects(settings) as objects:
+            await Gateway(provider, Vault(objects), rules).serve()
+    finally:
+        for sandbox in await provider.running():
+            await provider.stop(sandbox)
+        await provider.close()
+
+
+if __name__ == "__main__":
+    uvloop.run(main())

@@ -1,0 +1,195 @@
+"""Deliberately broken gateways, for campaigns about workspaces: see tests/campaign/mutants.py."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
+
+from gateway import registry
+from gateway.session import workspace
+from sandbox.tree.entry import Frame
+from sync import fetch, keys, recovery, restore, shelf, state
+from sync.errors import Damaged, RestoreFailed
+from sync.pack import PackBuilder, PackedFrame
+from sync.pointer import Pointer
+from sync.vault import Vault
+from tests.campaign.mutants import put
+
+LATER_SECONDS = 0.2
+GRACE_SECONDS = 20.0
+
+# -- no mistakes: what a fault needs to be quick ----------------------------------------------------------------------
+
+
+def rescue_soon() -> None:
+    """What a dead sandbox left is kept when nobody has asked for it for a moment."""
+    put(registry, "RESCUE_SECONDS", 0.1)
+
+
+def short_grace() -> None:
+    """What nobody names goes after seconds, not a day."""
+    make = Vault._new_shelf
+
+    def new_shelf(self: Vault, of: keys.Keys) -> shelf.Shelf:
+        made = make(self, of)
+        made.grace = GRACE_SECONDS
+        return made
+
+    put(Vault, "_new_shelf", new_shelf)
+
+
+# -- mistakes in keeping ----------------------------------------------------------------------------------------------
+
+
+def pointer_before_packs() -> None:
+    """A pack counts as stored when it is sent; it is there a moment later, and nobody looks whether it is."""
+    under_way: set[asyncio.Task[None]] = set()
+
+    async def keep_later(self: shelf.Shelf, pack: PackBuilder) -> tuple[str, int]:
+        name, content = pack.seal()
+
+        async def later() -> None:
+            await asyncio.sleep(LATER_SECONDS)
+            await self.store.put(self.keys.pack(name), content)
+
+        task = asyncio.create_task(later())
+        under_way.add(task)
+        task.add_done_callback(under_way.discard)
+        self.catalogue.add(name, pack.frames)
+        self._seen[name] = self.now()
+        return name, len(content)
+
+    put(shelf.Shelf, "put_pack", keep_later)
+
+
+def answered_by_an_earlier_sync() -> None:
+    """Whoever asked while a sync was under way is told that it has what they wrote."""
+    succeed = state.SyncState._succeed
+
+    def succeed_for_all(self: state.SyncState) -> list[state.Effect]:
+        self.scanned, self._forced = self.asked, False
+        return succeed(self)
+
+    put(state.SyncState, "_succeed", succeed_for_all)
+
+
+def sleeps_without_sync() -> None:
+    """The programs end, and that is taken for enough."""
+
+    async def settle(self: workspace.Workspace) -> int:
+        await self._provider.tree(self._talk.id).quiet()
+        return self._talk.state.generation
+
+    put(workspace.Workspace, "settle", settle)
+
+
+def leaves_without_sync() -> None:
+    """A drain keeps conversations only."""
+
+    async def nothing(self: registry.SessionRegistry, actors: list[Any]) -> None:
+        return None
+
+    put(registry.SessionRegistry, "_keep_workspaces", nothing)
+
+
+# -- mistakes in coming back ------------------------------------------------------------------------------------------
+
+
+def always_clean() -> None:
+    """Whatever ended a sandbox, its disk is taken for the newest generation, and what is newer for somebody else's."""
+    put(workspace, "decide", lambda survey, newest, clean: recovery.decide(survey, newest, True))
+
+
+def disk_is_always_right() -> None:
+    """What is on the disk is kept, however little it is."""
+    put(workspace, "decide", lambda survey, newest, clean: recovery.Decision.KEEP_AND_SYNC)
+
+
+def starts_anyway() -> None:
+    """A workspace that could not be restored is a small one."""
+    prepare = workspace.Workspace.prepare
+
+    async def prepare_something(self: workspace.Workspace, newest: Any, *, empty: bool = False) -> None:
+        try:
+            await prepare(self, newest, empty=empty)
+        except workspace.NotRestored:
+            self._proven(request=True)
+
+    put(workspace.Workspace, "prepare", prepare_something)
+
+
+def forgets_what_it_cannot_restore() -> None:
+    """Snapshots that are of no use are removed."""
+    bring_back = Vault.restore
+
+    async def restore_or_forget(self: Vault, user_id: str, session_id: str, *given: Any, **more: Any) -> Any:
+        try:
+            return await bring_back(self, user_id, session_id, *given, **more)
+        except (Damaged, RestoreFailed):
+            await self.forget(user_id, session_id)
+            raise
+
+    put(Vault, "restore", restore_or_forget)
+
+
+def hashes_unchecked() -> None:
+    """What comes from the store is taken for what its name says."""
+
+    async def fetch_anything(
+        on: shelf.Shelf, pack: str, frames: Sequence[PackedFrame]
+    ) -> AsyncIterator[tuple[Frame, list[memoryview]]]:
+        for frame in frames:
+            content = await on.store.get_range(on.keys.pack(pack), frame.offset, frame.length)
+            yield Frame(frame.chunks, content or b""), []
+
+    for module in (fetch, restore):
+        put(module, "fetch", fetch_anything)
+
+
+def falls_back_silently() -> None:
+    """An older generation than the newest is restored, and nobody is told."""
+    bring_back = restore.restore
+
+    async def restore_silently(on: shelf.Shelf, pointer: Pointer, *given: Any, **more: Any) -> restore.Restored:
+        return restore.Restored((await bring_back(on, pointer, *given, **more)).generation, None)
+
+    put(restore, "restore", restore_silently)
+
+
+# -- mistakes between sessions ----------------------------------------------------------------------------------------
+
+
+def prefix_without_slash() -> None:
+    """Who deletes `a` deletes `ab`."""
+
+    async def forget(self: shelf.Shelf, session_id: str) -> None:
+        async for found in self.store.list(self.keys.sessions):
+            if found.key.startswith(f"{self.keys.sessions}{session_id}"):
+                await self.store.delete(found.key)
+
+    put(shelf.Shelf, "forget", forget)
+
+
+def one_shelf_for_all() -> None:
+    """Users share what is the same."""
+    put(keys.Keys, "of_user", classmethod(lambda cls, user_id: cls(f"{keys.ROOT}{'0' * 32}/")))
+
+
+PATCHES: Mapping[str, Callable[[], None]] = {
+    patch.__name__: patch
+    for patch in (
+        rescue_soon,
+        short_grace,
+        pointer_before_packs,
+        answered_by_an_earlier_sync,
+        sleeps_without_sync,
+        leaves_without_sync,
+        always_clean,
+        disk_is_always_right,
+        starts_anyway,
+        forgets_what_it_cannot_restore,
+        hashes_unchecked,
+        falls_back_silently,
+        prefix_without_slash,
+        one_shelf_for_all,
+    )
+}

@@ -1,0 +1,195 @@
+"""Files are edited, synced, lost and restored while the gateway, the bridges and the object store are killed at random:
+what comes back is always a tree that was committed, and never an older one than somebody was told of."""
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.campaign.size import SOAK, seeded, sized
+from tests.campaign.sync.arena import Kept, SyncArena, arena_on
+from tests.campaign.sync.checker import Tree
+from tests.campaign.sync.cupboards import Bucket, Cupboard, Directory
+from tests.support.launcher import Launcher
+from tests.support.s3 import S3Server
+
+WAYS = ("stay", "sleep", "sleep and wipe", "sleep and tamper", "crash", "crash and wipe", "crash and wipe")
+
+COLLECTED = 0.3  # of the steps
+
+
+class Rounds:
+    """Steps, each a round of every session."""
+
+    def __init__(self, arena: SyncArena) -> None:
+        self._arena = arena
+        self._rng = arena.rng
+        self.figures: Counter[str] = Counter()
+        self._faults = ["none", "gateway", "gateway", "bridge", *(["store"] * 2 if arena.cupboard.mortal else [])]
+
+    async def step(self) -> None:
+        arena, rng = self._arena, self._rng
+        async with asyncio.TaskGroup() as together:
+            for session in arena.sessions:
+                together.create_task(self._work(session))
+            together.create_task(self._strike(rng.choice(self._faults)))
+        if not arena.gateway.running:
+            await arena.start()
+        if rng.random() < COLLECTED:
+            await self._collect()
+        ways = {session: rng.choice(WAYS) for session in arena.sessions}
+        async with asyncio.TaskGroup() as together:
+            for session, way in ways.items():
+                if not way.startswith("crash"):
+                    together.create_task(self._come_back(session, way))
+        if crashed := {session: way for session, way in ways.items() if way.startswith("crash")}:
+            await self._crash(crashed)
+        self.figures["rounds"] += len(arena.sessions)
+
+    async def _collect(self) -> None:
+        """What nobody names goes, in two looks; what somebody names stays, as every restore after this shows."""
+        gateway = self._arena.gateway
+        try:
+            async with gateway.http(gateway.admin) as client:
+                answer = await client.post("/internal/snapshots/gc", json={})
+        except httpx.TransportError:  # the store has not come to itself yet
+            return
+        assert answer.status_code == 200, answer.text
+        result = json.loads(answer.text.splitlines()[-1])["result"]
+        assert result["problem"] is None, result
+        self.figures["looks of the collector"] += 1
+        self.figures["objects removed"] += result["removed"]
+
+    async def _work(self, session: Kept) -> None:
+        """Edit for a while, and ask for a sync or not; whatever dies meanwhile."""
+        rng = session.rng
+        for _ in range(rng.randint(1, 3)):
+            session.gardener.edit(rng.randint(1, 6))
+            await asyncio.sleep(rng.uniform(0, 0.05))
+        how = rng.choice(("sync", "sync", "sync while editing", "nothing"))
+        if how == "sync":
+            await self._asked(session, session.disk)
+        elif how == "sync while editing":
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._asked(session))
+                for _ in range(rng.randint(1, 10)):
+                    session.gardener.edit()
+                    await asyncio.sleep(rng.uniform(0, 0.02))
+
+    async def _asked(self, session: Kept, disk: Tree | None = None) -> None:
+        answer = await session.ask("POST", "/sync", json={})
+        self.figures["no answer" if answer is None else f"sync {answer.status_code}"] += 1
+        if answer is not None and answer.status_code == 200:
+            session.ledger.told(answer.json()["sync"]["generation"], disk)
+
+    async def _strike(self, fault: str) -> None:
+        arena, rng = self._arena, self._rng
+        await asyncio.sleep(rng.uniform(0, 0.35))
+        if fault == "gateway":
+            await arena.gateway.kill()
+        elif fault == "bridge":
+            await rng.choice(arena.sessions).kill_bridge()
+        elif fault == "store":
+            arena.cupboard.kill()
+            await asyncio.sleep(rng.uniform(0, 0.3))
+            await arena.cupboard.start(patiently=not SOAK or rng.random() < 0.5)
+        if fault != "none":
+            self.figures[f"{fault} killed"] += 1
+
+    async def _come_back(self, session: Kept, way: str) -> None:
+        """Put to sleep and woken, or simply still there."""
+        await session.running()
+        if way == "stay":
+            await session.sync()
+            await session.check_stored()
+            return
+        await session.sleep()
+        if way == "sleep and wipe":
+            session.wipe(whole=session.rng.random() < 0.5)
+        elif way == "sleep and tamper":
+            session.gardener.edit(3)
+            session.write(f"tampered-{session.rng.randbytes(8).hex()}")
+        await session.post("/wake")
+        await session.check_restored()
+
+    async def _crash(self, ways: dict[Kept, str]) -> None:
+        """The machine stops: the gateway first, then the sandboxes, perhaps with their disks."""
+        arena = self._arena
+        for session in ways:
+            await session.running()
+            session.gardener.edit(session.rng.randint(0, 4))
+        await asyncio.sleep(self._rng.uniform(0, 0.1))
+        await arena.gateway.kill()
+        self.figures["crashes"] += len(ways)
+        for session, way in ways.items():
+            await session.kill_bridge()
+            if way == "crash and wipe":
+                session.wipe(whole=session.rng.random() < 0.5)
+        await arena.start()
+        async with asyncio.TaskGroup() as together:
+            for session, way in ways.items():
+                together.create_task(self._after_crash(session, way))
+
+    async def _after_crash(self, session: Kept, way: str) -> None:
+        disk = session.disk if way == "crash" else {}
+        await session.post("/wake")
+        if way == "crash and wipe":
+            return await session.check_restored()
+        await session.running()
+        if session.disk != disk:
+            session.ledger.says("what was newer than the store did not stay as it was")
+        await session.sync()
+
+
+async def _rounds(directory: Path, cupboard: Cupboard, name: str, *, rounds: int, sessions: int, level: str) -> None:
+    seed, rng = seeded()
+    async with (
+        Launcher() as launcher,
+        arena_on(
+            directory,
+            cupboard,
+            seed,
+            rng,
+            launcher=launcher,
+            patches=("short_grace",),
+            LOCAL_LEVEL=level,
+            SNAPSHOT_KEEP=5,
+        ) as arena,
+    ):
+        for number in range(sessions):
+            session = await arena.create(f"s{number}")
+            session.gardener.edit(20)
+        played = Rounds(arena)
+        while played.figures["rounds"] < rounds:
+            await played.step()
+        for session in arena.sessions:
+            await session.running()
+            await session.sync()
+            await session.check_stored()
+            assert (await session.status())["sync"]["degraded"] is None
+        arena.acquit(name, **played.figures)
+        if SOAK:
+            wanted = ["gateway killed", "bridge killed", "crashes", "objects removed", "sync 200", "no answer"]
+            missed = [what for what in (*wanted, *["store killed"] * cupboard.mortal) if not played.figures[what]]
+            assert missed == [], f"seed={seed}: never reached"
+
+
+@pytest.mark.soak
+async def test_every_tree_that_comes_back_was_committed_on_s3(tmp_path: Path, s3_server: S3Server) -> None:
+    cupboard = Bucket(s3_server, s3_server.make_place())
+    await _rounds(tmp_path, cupboard, "sync rounds on s3", rounds=sized(24, 300), sessions=4, level="trusted")
+
+
+@pytest.mark.soak
+async def test_every_tree_that_comes_back_was_committed_in_a_directory(tmp_path: Path) -> None:
+    cupboard = Directory(tmp_path / "objects")
+    await _rounds(tmp_path, cupboard, "sync rounds on files", rounds=sized(12, 160), sessions=4, level="trusted")
+
+
+@pytest.mark.soak
+async def test_every_tree_that_comes_back_was_committed_contained(tmp_path: Path) -> None:
+    cupboard = Directory(tmp_path / "objects")
+    await _rounds(tmp_path, cupboard, "sync rounds, contained", rounds=sized(4, 40), sessions=2, level="contained")
