@@ -68,7 +68,7 @@ class Edits(RuleBasedStateMachine):
 
     @initialize(patient=st.booleans())
     def begin(self, patient: bool) -> None:
-        self.place = Path(tempfile.mkdtemp(prefix="edits"))
+        self.place = Path(tempfile.mkdtemp(prefix="edits")).resolve()
         self.home = make_home(self.place / "home")
         # An impatient scanner believes no stamp, since all is young; a patient one lives in a world of old files.
         self.clock = hours_later if patient else time.time_ns
@@ -81,8 +81,11 @@ class Edits(RuleBasedStateMachine):
         shutil.rmtree(self.place)
 
     def edit(self, path: str, how: Callable[[Path], object]) -> None:
+        """What would lead out of the home is left: a program's symlinks may point anywhere, a test writes only here."""
+        at = self.home / path
         with contextlib.suppress(OSError):
-            how(self.home / path)
+            if at.parent.resolve().is_relative_to(self.home) and not (at.is_symlink() and at.exists()):
+                how(at)
 
     @rule(path=PATHS, content=CONTENTS)
     def write(self, path: str, content: bytes) -> None:
@@ -121,7 +124,7 @@ class Edits(RuleBasedStateMachine):
     def make_directory(self, path: str) -> None:
         self.edit(path, lambda at: at.mkdir(parents=True))
 
-    @rule(path=PATHS, to=st.sampled_from(["a", "../..", "/etc/passwd", "x" * 300]))
+    @rule(path=PATHS, to=st.sampled_from(["a", "../..", "/nonexistent/file", "x" * 300]))
     def link(self, path: str, to: str) -> None:
         self.edit(path, lambda at: at.symlink_to(to))
 
@@ -136,6 +139,11 @@ class Edits(RuleBasedStateMachine):
     @rule(path=PATHS)
     def remove(self, path: str) -> None:
         self.edit(path, lambda at: shutil.rmtree(at) if at.is_dir() and not at.is_symlink() else at.unlink())
+
+    @rule(path=PATHS)
+    def unlink(self, path: str) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(self.home / path)
 
     @rule(path=PATHS, mode=st.sampled_from([0o600, 0o644, 0o700, 0o755, 0o4755, 0o777]))
     def change_mode(self, path: str, mode: int) -> None:
@@ -418,7 +426,7 @@ def become_nothing(path: Path) -> None:
 
 def become_link(path: Path) -> None:
     path.unlink()
-    path.symlink_to("/etc/passwd")
+    path.symlink_to("/nonexistent/file")
 
 
 def become_directory(path: Path) -> None:

@@ -351,7 +351,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "a stray beside it": lambda new: (new.parent / "old").symlink_to("/"),
     "a stray root": lambda new: (new / "third").mkdir(),
     "a symlink for a directory": lambda new: _replace(new / "workspace" / "src" / "empty", "/"),
-    "a symlink for a file": lambda new: _replace(new / "workspace" / "none", "/etc/passwd"),
+    "a symlink for a file": lambda new: _replace(new / "workspace" / "none", "/nonexistent/file"),
     "a FIFO for a file": lambda new: _replace(new / "workspace" / "none", None),
     "one more name of a file": lambda new: os.link(new / "workspace" / "none", new.parent.parent / "name"),
     "no rights": lambda new: (new / "workspace" / "src").chmod(0),

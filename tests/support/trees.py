@@ -199,7 +199,7 @@ ODD_NAMES = (
 FILE_MODES = (0o644, 0o600, 0o755, 0o444, 0o640, 0o777, 0o400)
 DIRECTORY_MODES = (0o755, 0o700, 0o777, 0o750, 0o711)
 TARGETS = (
-    b"/etc/passwd",
+    b"/nonexistent/file",
     b"/",
     b"..",
     b"../../..",

@@ -2,13 +2,16 @@
 is wrong goes to a session's ledger, as `kind: what`."""
 
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from sync.errors import Damaged
 from sync.keys import Keys
+from tests.campaign.stage import until
 from tests.campaign.sync.arena import PATIENCE, Kept, SyncArena
 from tests.campaign.sync.cupboards import everything_in
+from tests.support.chat import hear
 from tests.support.launcher import Tampering
 from tests.support.trees import differences
 
@@ -56,23 +59,20 @@ async def cut_short(arena: SyncArena) -> None:
         _expect(session, session.disk == disk, "mix", f"{differences(session.disk, disk)[:4]}")
 
 
-async def many_ask(arena: SyncArena) -> None:
-    """Somebody writes and asks, and does not wait for the answer before the next time."""
+async def asked_meanwhile(arena: SyncArena) -> None:
+    """Somebody writes and asks while a sync is under way that has read the disk already."""
     session = await _filled(arena)
-
-    async def ask(name: str) -> None:
-        generation = (await session.post("/sync"))["sync"]["generation"]
-        told[name] = generation
-
-    told: dict[str, int] = {}
-    async with asyncio.TaskGroup() as asking:
-        for number in range(30):
-            session.write(f"asked-{number}")
-            asking.create_task(ask(f"asked-{number}"))
-            await asyncio.sleep(arena.rng.uniform(0, 0.02))
-    for name, generation in told.items():
-        _, stored = await session.stored(generation)
-        _expect(session, f"workspace/{name}".encode() in stored, "early", f"{name} is not in {generation}")
+    await arena.gateway.kill()
+    session.write("before")
+    await arena.start(Tampering(halt_at=("sync.pack_begun", 1)))
+    await until(lambda: arena.gateway.halted, "a sync is under way", within=PATIENCE)
+    session.write("meanwhile")
+    asking = asyncio.create_task(session.post("/sync"))
+    await asyncio.sleep(0.2)  # it is on its way
+    arena.gateway.process.send_signal(signal.SIGCONT)
+    generation = (await asking)["sync"]["generation"]
+    _, stored = await session.stored(generation)
+    _expect(session, b"workspace/meanwhile" in stored, "early", f"it is not in {generation}")
 
 
 async def sleeps(arena: SyncArena) -> None:
@@ -119,7 +119,7 @@ async def crashes(arena: SyncArena) -> None:
 async def damaged(arena: SyncArena) -> None:
     """First the newest generation is damaged, then all are, and the disk is lost each time."""
     session = await _filled(arena)
-    before = await everything_in(arena.cupboard)
+    before, first = await everything_in(arena.cupboard), session.disk
     session.write("second", arena.rng.randbytes(3000))
     await session.sleep()
     session.wipe()
@@ -128,11 +128,12 @@ async def damaged(arena: SyncArena) -> None:
             got = await store.get(key)
             assert got is not None
             await store.put(key, bytes(byte ^ (at % 50 == 49) for at, byte in enumerate(got.content)))
-        async with arena.gateway.chat(session.id) as _:  # while somebody watches, nobody is in a hurry to sync
+        async with arena.gateway.chat(session.id) as socket:
+            await hear(socket, "welcome")
             if await _came_back(arena, session):
-                told = await session.status()
-                _expect(session, told["sync"]["degraded"], "silent", "an older generation came back without a word")
-                _expect(session, session.disk == session.ledger.known[1], "mix", "neither the one nor the other")
+                told = await hear(socket, lambda frame: frame.get("status") == "restored")
+                _expect(session, told.get("degraded"), "silent", "an older generation came back without a word")
+                _expect(session, session.disk == first, "mix", "neither the one nor the other")
         await session.post("/sleep")
         session.wipe()
         for key in (key for key in await everything_in(arena.cupboard) if "/packs/" in key):

@@ -19,7 +19,7 @@ AT_ONCE = 3  # most of a play is waiting
 # Each mistake, what it is caught by, and as what: found for another reason, it would not be found.
 CAUGHT_BY: dict[Callable[[], None], tuple[Scenario, str]] = {
     mutants.pointer_before_packs: (scenarios.cut_short, "mix"),
-    mutants.answered_by_an_earlier_sync: (scenarios.many_ask, "early"),
+    mutants.answered_by_an_earlier_sync: (scenarios.asked_meanwhile, "early"),
     mutants.sleeps_without_sync: (scenarios.sleeps, "lost"),
     mutants.leaves_without_sync: (scenarios.drains, "lost"),
     mutants.always_clean: (scenarios.crashes, "lost"),

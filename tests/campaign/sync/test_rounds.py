@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.campaign.size import SOAK, seeded, sized
+from tests.campaign.size import SOAK, seeded, sized, when_large
 from tests.campaign.sync.arena import Kept, SyncArena, arena_on
 from tests.campaign.sync.checker import Tree
 from tests.campaign.sync.cupboards import Bucket, Cupboard, Directory
@@ -18,6 +18,7 @@ from tests.support.s3 import S3Server
 
 WAYS = ("stay", "sleep", "sleep and wipe", "sleep and tamper", "crash", "crash and wipe", "crash and wipe")
 
+DEATHS = ("gateway killed", "bridge killed", "crashes", "no answer")
 COLLECTED = 0.3  # of the steps
 
 
@@ -144,7 +145,16 @@ class Rounds:
         await session.sync()
 
 
-async def _rounds(directory: Path, cupboard: Cupboard, name: str, *, rounds: int, sessions: int, level: str) -> None:
+async def _rounds(
+    directory: Path,
+    cupboard: Cupboard,
+    name: str,
+    *reached: str,
+    rounds: int,
+    sessions: int = 4,
+    level: str = "trusted",
+) -> None:
+    """So many rounds; if there are many, they must come to all that is to be `reached`."""
     seed, rng = seeded()
     async with (
         Launcher() as launcher,
@@ -172,26 +182,23 @@ async def _rounds(directory: Path, cupboard: Cupboard, name: str, *, rounds: int
             await session.check_stored()
             assert (await session.status())["sync"]["degraded"] is None
         arena.acquit(name, **played.figures)
-        if SOAK:
-            wanted = ["gateway killed", "bridge killed", "crashes", "sync 200", "no answer"]
-            wanted += ["objects removed"] if rounds > 100 else []  # the collector looks now and then
-            missed = [what for what in (*wanted, *["store killed"] * cupboard.mortal) if not played.figures[what]]
-            assert missed == [], f"seed={seed}: never reached"
+        missed = [what for what in when_large(*reached) if not played.figures[what]]
+        assert missed == [], f"seed={seed}: never reached"
 
 
 @pytest.mark.soak
 async def test_every_tree_that_comes_back_was_committed_on_s3(tmp_path: Path, s3_server: S3Server) -> None:
-    cupboard = Bucket(s3_server, s3_server.make_place())
-    await _rounds(tmp_path, cupboard, "sync rounds on s3", rounds=sized(24, 300), sessions=4, level="trusted")
+    cupboard, rounds = Bucket(s3_server, s3_server.make_place()), sized(24, 300)
+    await _rounds(tmp_path, cupboard, "sync rounds on s3", *DEATHS, "store killed", "objects removed", rounds=rounds)
 
 
 @pytest.mark.soak
 async def test_every_tree_that_comes_back_was_committed_in_a_directory(tmp_path: Path) -> None:
-    cupboard = Directory(tmp_path / "objects")
-    await _rounds(tmp_path, cupboard, "sync rounds on files", rounds=sized(12, 160), sessions=4, level="trusted")
+    cupboard, rounds = Directory(tmp_path / "objects"), sized(12, 160)
+    await _rounds(tmp_path, cupboard, "sync rounds on files", *DEATHS, "objects removed", rounds=rounds)
 
 
 @pytest.mark.soak
 async def test_every_tree_that_comes_back_was_committed_contained(tmp_path: Path) -> None:
-    cupboard = Directory(tmp_path / "objects")
-    await _rounds(tmp_path, cupboard, "sync rounds, contained", rounds=sized(4, 40), sessions=2, level="contained")
+    cupboard, rounds = Directory(tmp_path / "objects"), sized(4, 40)
+    await _rounds(tmp_path, cupboard, "sync rounds, contained", "crashes", rounds=rounds, sessions=2, level="contained")
