@@ -54,7 +54,11 @@ class Rest:
                     await life.agent_ended()
                     kept = await self._keep_the_last(to)
                     life.drop_link()
-                    await self._provider.stop(talk.id)
+                    try:
+                        await self._provider.stop(talk.id)
+                    except Exception:  # it goes on, and so may its programs
+                        await self._workspace.let_go()
+                        raise
                     self._workspace.lost()
                     life.output.in_order(lambda: life.forget(reason or "the sandbox was stopped"))
                     life.become(to, reason, **kept)

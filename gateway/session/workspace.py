@@ -308,13 +308,17 @@ class Workspace:
             async with asyncio.timeout(SETTLE_SECONDS):  # the round goes on
                 return await self.flush()
         except (TreeFailed, SyncFailed, SyncRefused, TimeoutError) as error:
-            with contextlib.suppress(TreeFailed):
-                await tree.release()
+            await self.let_go()
             if isinstance(error, TimeoutError):
                 raise SyncFailed(f"it takes longer than {SETTLE_SECONDS:g} s") from error
             if isinstance(error, TreeFailed):
                 raise SyncFailed(str(error)) from error
             raise
+
+    async def let_go(self) -> None:
+        """What `settle` held may start again, if there is anything left of it."""
+        with contextlib.suppress(TreeFailed):
+            await self._provider.tree(self._talk.id).release()
 
     def lost(self) -> None:
         """The sandbox has ended."""
