@@ -241,7 +241,7 @@ class Workspace:
 
     def found(self) -> None:
         """The sandbox was found running, its agent not held: an earlier gateway proved its workspace."""
-        if not self.ready:
+        if not self.ready and not self._host.ended:
             self._proven(request=True)
 
     async def find(self) -> bool:
