@@ -167,7 +167,7 @@ def _leave_pages(db: sqlite3.Connection, extra: int) -> None:
 async def test_a_full_database_says_full_and_heals(path: Path) -> None:
     async with SqliteStore(path) as store:
         await store.create(ANN)
-        await store._file._writer.run("limit", lambda db: _leave_pages(db, 2))
+        await store._file._writer.run("limit", lambda db: _leave_pages(db, 0))
         told: list[Outcome] = []
         async with PersistenceQueue(store, QueueLimits(), Random(1)) as queue:
             for seq in range(1, 4):
