@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+TEST_STAMP := $(VENV)/.ready-for-tests
 
 .PHONY: help setup run test lint bench soak lock clean
 
@@ -19,6 +20,11 @@ $(STAMP): requirements-dev.txt pyproject.toml deploy/system-packages.sh
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
 
+$(TEST_STAMP): $(STAMP) deploy/test-packages.sh tests/clients/package-lock.json
+	@sh deploy/test-packages.sh
+	@$(BIN)/python -m tests.support.node npm ci --prefix tests/clients --silent --no-audit --no-fund --ignore-scripts
+	@touch $@
+
 run: setup  ## start the gateway on the embedded default
 	@exec $(BIN)/holdfast serve
 
@@ -27,16 +33,16 @@ lint: setup  ## ruff and mypy
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-test: setup lint  ## every test, in three processes side by side; each ends in a line of counts
+test: $(TEST_STAMP) lint  ## every test, in three processes side by side; each ends in a line of counts
 	@$(BIN)/coverage erase
 	@$(BIN)/python -m tests.support.side_by_side
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/python -m tests.support.coverage_floor
 
-bench: setup  ## every benchmark; each prints a ratio against a named peer
+bench: $(TEST_STAMP)  ## every benchmark; each prints a ratio against a named peer
 	@$(BIN)/python -m bench
 
-soak: setup  ## the tests' programs at full size
+soak: $(TEST_STAMP)  ## the tests' programs at full size
 	@HOLDFAST_TEST_SOAK=1 $(BIN)/python -m pytest -m soak -s
 
 lock: $(BIN)/uv  ## pin every dependency with its hashes, naming no registry
@@ -48,4 +54,4 @@ $(BIN)/uv:
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
 clean:  ## remove what setup and the tests made; the data in .holdfast stays
-	rm -rf $(VENV) .coverage .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) tests/clients/node_modules .coverage .mypy_cache .ruff_cache .hypothesis

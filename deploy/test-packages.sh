@@ -1,0 +1,16 @@
+#!/bin/sh
+# What only the tests use: a browser, with fonts for what terminals show, and the programs that people run in terminals.
+# On Debian as root they are installed; elsewhere a missing one is named, and the tests that want it say so.
+missing=""
+for pair in chromium:chromium vim:vim-tiny less:less top:procps; do
+    command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
+done
+[ -z "$missing" ] && exit 0
+case "$missing" in *chromium*) missing="$missing fonts-noto-cjk fonts-noto-color-emoji" ;; esac
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+    export DEBIAN_FRONTEND=noninteractive
+    # shellcheck disable=SC2086 -- the list is words
+    { apt-get install -y -qq --no-install-recommends $missing || { apt-get update -qq && apt-get install -y -qq --no-install-recommends $missing; }; } >/dev/null 2>&1 && exit 0
+fi
+echo "holdfast: please install for the tests:$missing" >&2
+exit 0

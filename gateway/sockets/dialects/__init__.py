@@ -1,0 +1,1 @@
+"""What the terminals that exist speak: one module each."""

@@ -1,0 +1,80 @@
+"""How one kind of terminal client speaks. Pure: what happened goes in, wire-ready frames of a server come out.
+
+A dialect object belongs to one viewer. `hear_*` never raise but FrameError (sandbox/framing.py), which closes the
+connection with its code and reason.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from sandbox.terminal.wire import Exit, Greeting, Reset, Size, Trouble
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """Input for the program."""
+
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The client can show this much now."""
+
+    size: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """A new token for this connection."""
+
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """The client wants no more output for now (`open` False), or wants it again."""
+
+    open: bool
+
+
+Heard = Typed | Wanted | Renewal | Flow
+
+
+class Dialect(Protocol):
+    """`splices`: output passes as it is, and binary messages of the client are input as they are. Then `output` and
+    `hear_binary` are never called."""
+
+    splices: bool
+    closes_at_exit: bool
+
+    def greet(self, hello: Greeting, picture: bytes | None) -> bytes:
+        """The terminal is there: what the client is told, with the screen if that is not empty. Called once. If
+        the sandbox sleeps there is no terminal yet: then the epoch is "", and `repaint` comes when it wakes."""
+        ...
+
+    def output(self, payload: bytes) -> bytes:
+        """Some of the program's bytes, cut anywhere. b"" if the client gets nothing of it yet."""
+        ...
+
+    def repaint(self, reset: Reset, picture: bytes) -> bytes:
+        """What the client has is void: clear, paint, go on."""
+        ...
+
+    def exited(self, exit: Exit) -> bytes: ...
+    def resized(self, size: Size) -> bytes: ...
+    def told_status(self, status: str) -> bytes:
+        """The session's status is this now: one of its words."""
+        ...
+
+    def told_trouble(self, trouble: Trouble) -> bytes: ...
+    def told_expiring(self, at: str) -> bytes:
+        """Its token ends at this time."""
+        ...
+
+    def hear_text(self, payload: bytes) -> Sequence[Heard]:
+        """A text message, valid UTF-8."""
+        ...
+
+    def hear_binary(self, payload: bytes) -> Sequence[Heard]: ...

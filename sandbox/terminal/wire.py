@@ -1,0 +1,214 @@
+"""Messages of a terminal's link, between a gateway and a bridge. Pure; imported by both ends.
+
+Every viewer has a link of its own to the bridge, `/terminals/{name}/link`. Binary frames are bytes, unfragmented: of
+the program's output up, at most `MAX_BYTES` each; of somebody's typing down. Text frames are control, one JSON object
+with a `type`.
+
+The gateway says `open` first. The bridge answers `hello`; if that says `picture`, exactly one binary frame follows that
+is a picture of the screen and not counted. Then come the program's bytes, counted on from the offset that was said.
+`reset` is like another hello: whatever the viewer has is to be cleared, a picture follows, and it is counted on from
+there.
+
+Neither end trusts the other: whatever cannot be read raises WireError, whose text never repeats what was sent.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+
+from sandbox.ports import Position
+from sandbox.wire import MAX_NUMBER, WireError, clip
+
+MAX_BYTES = 16 * 1024  # one binary frame of output
+MAX_INPUT = 1024 * 1024  # one binary frame of typing
+MAX_PICTURE = 1024 * 1024
+MAX_CONTROL = 8 * 1024
+MAX_SIDE = 1000  # of a screen, in cells
+
+Role = Literal["drive", "view"]
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_EPOCH = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_WORD = re.compile(r"[a-z_]{1,32}")
+_SIGNAL = re.compile(r"[A-Z0-9+]{1,16}")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    cols: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """What a viewer wants: bytes after `after`, where it was, or the screen as it is. `size` is what it can show; None:
+    whatever there is. One who only views neither types nor has a say in the size."""
+
+    size: Size | None
+    role: Role
+    after: Position | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    size: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """Output counts from `offset` of the process `epoch`. The first `replayed` bytes after it are old. With `picture`,
+    the next binary frame is the screen at `offset`."""
+
+    epoch: str
+    offset: int
+    size: Size
+    replayed: int
+    picture: bool
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Clear; the next binary frame is the screen at `offset`; count on from there."""
+
+    epoch: str
+    offset: int
+    size: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """The program ended; all it wrote has been sent. Typing starts it anew."""
+
+    code: int | None
+    signal: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """The terminal's size is another now."""
+
+    size: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something the viewer should know. `code` is a word for programs: `start_failed`, `input_full`, ..."""
+
+    code: str
+    reason: str
+
+
+Down = Open | Resize
+Up = Greeting | Reset | Exit | Resized | Trouble
+
+
+def encode(message: Down | Up) -> bytes:
+    """Return the text message that says `message`, as UTF-8."""
+    fields: dict[str, Any]
+    match message:
+        case Open(size, role, after):
+            place = (None, 0) if after is None else (after.epoch, after.offset)
+            fields = {"type": "open", "role": role, "epoch": place[0], "offset": place[1], **_sides(size)}
+        case Resize(size):
+            fields = {"type": "resize", **_sides(size)}
+        case Greeting():
+            fields = {
+                "type": "hello",
+                "epoch": message.epoch,
+                "offset": message.offset,
+                "replayed": message.replayed,
+                "picture": message.picture,
+                "title": clip(message.title),
+                **_sides(message.size),
+            }
+        case Reset(epoch, offset, size):
+            fields = {"type": "reset", "epoch": epoch, "offset": offset, **_sides(size)}
+        case Exit(code, signal):
+            fields = {"type": "exit", "code": code, "signal": signal}
+        case Resized(size):
+            fields = {"type": "resized", **_sides(size)}
+        case Trouble(code, reason):
+            fields = {"type": "trouble", "code": code, "reason": clip(reason)}
+    return orjson.dumps(fields)
+
+
+def _sides(size: Size | None) -> dict[str, int | None]:
+    return {"cols": None, "rows": None} if size is None else {"cols": size.cols, "rows": size.rows}
+
+
+def decode_down(text: bytes) -> Down:
+    """Read a gateway's control message. Raises WireError."""
+    fields = _object(text)
+    match fields.get("type"):
+        case "open":
+            role = fields.get("role")
+            if role not in ("drive", "view"):
+                raise WireError("bad role")
+            after = None if fields.get("epoch") is None else Position(_epoch(fields), _number(fields, "offset"))
+            return Open(None if fields.get("cols") is None else _size(fields), role, after)
+        case "resize":
+            return Resize(_size(fields))
+    raise WireError("unknown control message")
+
+
+def decode_up(text: bytes) -> Up:
+    """Read a bridge's control message. Raises WireError."""
+    fields = _object(text)
+    match fields.get("type"):
+        case "hello":
+            picture, title = fields.get("picture"), fields.get("title")
+            if not isinstance(picture, bool) or not isinstance(title, str):
+                raise WireError("bad hello")
+            offset, replayed = _number(fields, "offset"), _number(fields, "replayed")
+            return Greeting(_epoch(fields), offset, _size(fields), replayed, picture, clip(title))
+        case "reset":
+            return Reset(_epoch(fields), _number(fields, "offset"), _size(fields))
+        case "exit":
+            code, signal = fields.get("code"), fields.get("signal")
+            if signal is not None and (not isinstance(signal, str) or not _SIGNAL.fullmatch(signal)):
+                raise WireError("bad signal")
+            return Exit(None if code is None else _number(fields, "code", 255), signal)
+        case "resized":
+            return Resized(_size(fields))
+        case "trouble":
+            word, reason = fields.get("code"), fields.get("reason")
+            if not isinstance(word, str) or not _WORD.fullmatch(word) or not isinstance(reason, str):
+                raise WireError("bad trouble")
+            return Trouble(word, clip(reason))
+    raise WireError("unknown control message")
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    if len(text) > MAX_CONTROL:
+        raise WireError("control message too long")
+    try:
+        fields = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        raise WireError("control message is not JSON") from None
+    if not isinstance(fields, dict):
+        raise WireError("control message is not an object")
+    return fields
+
+
+def _number(fields: dict[str, Any], name: str, most: int = MAX_NUMBER) -> int:
+    value = fields.get(name)
+    if type(value) is not int or not 0 <= value <= most:
+        raise WireError(f"bad {name}")
+    return value
+
+
+def _size(fields: dict[str, Any]) -> Size:
+    cols, rows = _number(fields, "cols", MAX_SIDE), _number(fields, "rows", MAX_SIDE)
+    if not cols or not rows:
+        raise WireError("bad size")
+    return Size(cols, rows)
+
+
+def _epoch(fields: dict[str, Any]) -> str:
+    value = fields.get("epoch")
+    if not isinstance(value, str) or not _EPOCH.fullmatch(value):
+        raise WireError("bad epoch")
+    return value

