@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:  # a bridge starts without what trees are made of
     from sandbox.terminal.ports import SandboxTerminals
     from sandbox.tree.ports import SandboxTree
+
+
+SizePolicy = Literal["active", "smallest", "fixed"]  # whose wish a terminal's size is: sandbox/terminal/room.py
 
 
 class SandboxFailed(Exception):
