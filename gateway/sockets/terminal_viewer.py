@@ -89,8 +89,11 @@ class TerminalViewer:
         return 0 if self.role == "view" else self._typed + (self._socket.passed_frames if self._socket else 0)
 
     def opening(self) -> Open:
-        """What its next link is to begin with."""
-        return Open(self._size if self.role == "drive" else None, self.role, self._at)
+        """What its next link is to begin with. Whoever is shown out at a program's end wants the next one when it comes
+        back."""
+        drives = self.role == "drive"
+        anew = drives and self._dialect.closes_at_exit and self._at is None
+        return Open(self._size if drives else None, self.role, self._at, anew)
 
     # What the session tells it
 
@@ -196,6 +199,8 @@ class TerminalViewer:
             self._write(self._dialect.greet(hello, picture))
         elif picture is not None or asked != self._at:
             self._write(self._dialect.repaint(Reset(hello.epoch, hello.offset, hello.size), picture or b""))
+        if self._told:  # something else; and a terminal is there only while it runs
+            self.tell_status("running")
 
     def on_reset(self, reset: Reset, picture: bytes) -> None:
         self._at = Position(reset.epoch, reset.offset)

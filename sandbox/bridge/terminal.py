@@ -197,6 +197,8 @@ class Terminal:
         """Raises Turned."""
         if len(self._viewers) >= self._limits.terminal_viewers:
             raise Turned(Trouble("too_many", "too many look at this terminal"), TOO_MANY)
+        if wish.anew and self._pty is None:
+            self.start()
         seat = self._room.join(wish)
         self._viewers[viewer] = seat
         self._by_seat[seat] = viewer
