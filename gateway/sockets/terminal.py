@@ -47,13 +47,16 @@ class TerminalSocket:
         name = websocket.path_params.get("name") or (websocket.query_params.get("name", MAIN) if ours else MAIN)
         if not NAME.fullmatch(name):
             raise ApiError(400, "bad_name", "a terminal's name: letters, digits, - and _, at most 64")
-        if self._kind == "jupyter":
-            if not any(terminal["name"] == name for terminal in await actor.terminals.describe() or []):
-                raise ApiError(404, "unknown_terminal", "there is no such terminal")
+        if self._kind == "jupyter" and name not in await _names(actor):
+            raise ApiError(404, "unknown_terminal", "there is no such terminal")
         after = asked_position(websocket) if ours else None
         return TerminalViewer(
             actor.terminals, name, choice.dialect, _role(websocket), after=after, size=asked_size(websocket)
         )
+
+
+async def _names(actor: SessionActor) -> set[str]:
+    return {terminal["name"] for terminal in await actor.terminals.describe() or []}
 
 
 def _role(websocket: WebSocket) -> Role:

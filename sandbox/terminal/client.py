@@ -8,12 +8,32 @@ from sandbox.ports import LinkRefused
 from sandbox.providers.calls import CallFailed, ask
 from sandbox.terminal import link
 from sandbox.terminal.ports import PassOn, TerminalEvents, TerminalRefused, TerminalWish
-from sandbox.terminal.wire import Open, Size
+from sandbox.terminal.wire import NAME, Open, Size
 from sandbox.wire import clip
 
 CALL_SECONDS = 10.0
+MOST_LISTED = 1000
+NUMBERS = ("base", "offset", "cols", "rows", "viewers", "idleSeconds")
+WORDS = ("name", "epoch", "title")
+MOST_WORDS = 64
 
 Find = Callable[[], tuple[str, str]]  # the socket and the token of a bridge; raises LinkRefused
+
+
+def _read(item: Any) -> dict[str, Any]:
+    """One terminal as the bridge lists it; what is not as it should be raises LinkRefused."""
+    if not isinstance(item, dict) or not NAME.fullmatch(str(item.get("name"))):
+        raise LinkRefused("the bridge listed something that is no terminal")
+    exit, command = item.get("exit"), item.get("command")
+    good = all(type(item.get(name)) in (int, float) and item[name] >= 0 for name in NUMBERS)
+    good = good and all(isinstance(item.get(name), str) for name in WORDS) and isinstance(item.get("alive"), bool)
+    good = good and isinstance(command, list) and all(isinstance(word, str) for word in command)
+    good = good and (exit is None or (isinstance(exit, dict) and exit.keys() == {"code", "signal"}))
+    if not good:
+        raise LinkRefused("the bridge listed a terminal that cannot be")
+    told = {name: item[name] for name in (*NUMBERS, "alive", "exit")}
+    words = {name: clip(item[name]) for name in WORDS}
+    return {**words, **told, "command": [clip(word) for word in command[:MOST_WORDS]]}
 
 
 class BridgeTerminals:
@@ -31,19 +51,19 @@ class BridgeTerminals:
         return await link.connect(dial, token, name, opening, events, pass_on)
 
     async def list(self) -> list[dict[str, Any]]:
-        answer = await self._ask("GET", "/terminals")
+        _, answer = await self._ask("GET", "/terminals")
         found = answer.get("terminals") if isinstance(answer, dict) else None
-        if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        if not isinstance(found, list) or len(found) > MOST_LISTED:
             raise LinkRefused("the bridge gave no list of terminals")
-        return found
+        return [_read(item) for item in found]
 
     async def create(self, name: str, wish: TerminalWish) -> bool:
         body: dict[str, Any] = {"env": dict(wish.env)}
         body |= {} if wish.command is None else {"command": list(wish.command)}
         body |= {} if wish.cwd is None else {"cwd": wish.cwd}
         body |= {} if wish.size is None else {"cols": wish.size.cols, "rows": wish.size.rows}
-        answer = await self._ask("POST", f"/terminals/{name}", body)
-        return isinstance(answer, dict) and answer.get("created") is True
+        status, _ = await self._ask("POST", f"/terminals/{name}", body)
+        return status == 201
 
     async def resize(self, name: str, size: Size) -> None:
         await self._ask("POST", f"/terminals/{name}/size", {"cols": size.cols, "rows": size.rows})
@@ -51,14 +71,14 @@ class BridgeTerminals:
     async def end(self, name: str) -> None:
         await self._ask("DELETE", f"/terminals/{name}")
 
-    async def _ask(self, method: str, target: str, body: Any = None) -> Any:
+    async def _ask(self, method: str, target: str, body: Any = None) -> tuple[int, Any]:
         path, token = self._find()
         try:
             status, answer = await ask(path, method, target, token=token, body=body, timeout=CALL_SECONDS)
         except CallFailed as exc:
             raise LinkRefused(f"the bridge did not answer: {exc}") from exc
         if status in (200, 201, 204):
-            return answer
+            return status, answer
         told = answer if isinstance(answer, dict) else {}
         code, error = told.get("code"), told.get("error")
         readable = isinstance(code, str) and isinstance(error, str) and 400 <= status < 500
