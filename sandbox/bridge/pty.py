@@ -41,19 +41,22 @@ def _take_terminal() -> None:
 class _Output(Reader):
     """The kernel gives some 4 KB at a time: what there is by now is taken together."""
 
+    _room = memoryview(bytearray(READ_BYTES))  # for all of them: nobody keeps anything in it
+
     def _read(self) -> bytes | None:
-        first = super()._read()
-        if not first:
-            return first
-        pieces, size = [first], len(first)
-        while size < READ_BYTES:
-            try:
-                piece = os.read(self._fd, READ_BYTES - size)
-            except OSError:  # nothing more now; if it is the end, the next read says so
-                break
-            pieces.append(piece)
-            size += len(piece)
-        return b"".join(pieces) if len(pieces) > 1 else first
+        size = 0
+        try:
+            while size < READ_BYTES:
+                taken = os.readv(self._fd, (self._room[size:],))
+                if not taken:
+                    break
+                size += taken
+        except BlockingIOError:
+            if not size:
+                return None
+        except OSError:  # the end; if something came before it, the next read will say so again
+            pass
+        return bytes(self._room[:size])
 
 
 class Pty(Spawned):
@@ -127,12 +130,7 @@ class Pty(Spawned):
 
     def _signal_key_in(self, payload: bytes) -> int | None:
         """Where the first key is that the terminal turns into a signal."""
-        if len(payload) > 64 and not self._writer.is_waiting:
-            return None  # somebody pasted, and it is being read
-        try:
-            attributes = termios.tcgetattr(self._fd)
-        except termios.error:
-            return None
+        attributes = termios.tcgetattr(self._fd)
         if not attributes[_LFLAG] & termios.ISIG:
             return None
         keys = (attributes[_CC][number] for number in _SIGNAL_KEYS)

@@ -91,7 +91,7 @@ class Room:
         self._turns = 0
         self._joined = 0
         self._held: tuple[int, float] | None = None  # bytes from here on are kept, until then
-        self._exit: Exit | None = None
+        self.exit: Exit | None = None
         self.size = size
         self.epoch = ""
         self.ring = ByteRing(ring_bytes)
@@ -103,7 +103,7 @@ class Room:
         """A program starts. What the one before wrote is forgotten."""
         self.epoch = epoch
         self.ring = ByteRing(self._ring_bytes)
-        self._held = self._exit = None
+        self._held = self.exit = None
 
     def wrote(self, payload: bytes) -> list[Seat]:
         """The program wrote this. Returns the seats that are to be given exactly this, now."""
@@ -116,11 +116,7 @@ class Room:
 
     def ended(self, exit: Exit) -> None:
         """The program is gone, and all it wrote is here."""
-        self._exit = exit
-
-    @property
-    def exit(self) -> Exit | None:
-        return self._exit
+        self.exit = exit
 
     def reads(self, now: float) -> bool:
         """Whether the program may be read."""
@@ -194,9 +190,9 @@ class Room:
             if seat.deaf_until == float("inf") and seat.cursor >= seat.asked_until:
                 seat.deaf_until = now + ECHO_SECONDS
             return Bytes(payload)
-        if self._exit is not None and not seat.exit_told:
+        if self.exit is not None and not seat.exit_told:
             seat.exit_told = True
-            return Say(self._exit)
+            return Say(self.exit)
         return None
 
     def tell(self, seat: Seat, trouble: Trouble) -> None:
@@ -211,7 +207,7 @@ class Room:
         if seat.role != "drive":
             return False
         if is_answer(payload):
-            return seat is self.active and now >= seat.deaf_until and self._exit is None
+            return seat is self.active and now >= seat.deaf_until and self.exit is None
         self._turns += 1
         seat.turn = self._turns
         self._settle()

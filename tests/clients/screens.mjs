@@ -51,7 +51,8 @@ function page(buffer, cols, rows, active) {
     base: buffer.ybase,
     region: [buffer.scrollTop, buffer.scrollBottom],
     tabs: Object.keys(buffer.tabs).map(Number).filter(x => x < cols && buffer.tabs[x]),
-    saved: [Math.min(buffer.savedX, cols - 1), buffer.savedY, look(saved), charset(buffer.savedCharset)],
+    // Saved below the last row, as what was thrown away makes possible, is the same as on it.
+    saved: [Math.min(buffer.savedX, cols - 1), Math.min(buffer.savedY, Math.max(buffer.lines.length, rows) - 1), look(saved), charset(buffer.savedCharset)],
     cursor: active ? [buffer.x, buffer.y] : null,
   };
 }
