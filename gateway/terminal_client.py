@@ -86,6 +86,7 @@ class TerminalViewer:
         self._epoch = after.epoch if after else ""
         self._offset = after.offset if after else 0
         self._known = after is not None  # the position says what is on the screen
+        self._spoiled = False  # but it does not, until the screen is painted
         self._stage: Stage = "away"
         self._replay = 0  # bytes still to come that are old
         self._size = size or Size(80, 24)
@@ -98,7 +99,12 @@ class TerminalViewer:
     @property
     def position(self) -> Position | None:
         """Where the program's output goes on after what is on the screen; None: only the whole screen would help."""
-        return Position(self._epoch, self._offset) if self._known else None
+        return Position(self._epoch, self._offset) if self._known and not self._spoiled else None
+
+    @property
+    def epoch(self) -> str:
+        """Which process the terminal has; "" if there is none, or nobody has said yet."""
+        return self._epoch
 
     @property
     def unsent(self) -> int:
@@ -112,13 +118,13 @@ class TerminalViewer:
         asked: dict[str, str | int] = {"name": self._name, "role": self._role}
         if self._wanted is not None:
             asked |= {"cols": self._wanted.cols, "rows": self._wanted.rows}
-        if self._known:
-            asked |= {"epoch": self._epoch, "offset": self._offset}
+        if (position := self.position) is not None:
+            asked |= {"epoch": position.epoch, "offset": position.offset}
         return urlencode(asked, quote_via=quote)
 
     def start_over(self) -> None:
-        """What is on the screen is spoiled: have the next connection send it whole."""
-        self._known = False
+        """Something else was drawn on the screen: have the next connection send it whole."""
+        self._spoiled = True
 
     # what the person does
 
@@ -163,7 +169,7 @@ class TerminalViewer:
             case "away":
                 raise Unreadable("output before the greeting")
             case "painting":
-                self._stage, self._known = "here", True
+                self._stage, self._known, self._spoiled = "here", True, False
                 return Painted(payload, self._size)
         self._known = True
         self._offset += len(payload)
@@ -203,8 +209,8 @@ class TerminalViewer:
         epoch, offset, self._replay = _epoch(fields), _number(fields, "offset"), _number(fields, "replayed")
         self._size = _size(fields)
         self._stage = "here"
-        goes_on = self._known and (epoch, offset) == (self._epoch, self._offset)
-        self._known = goes_on
+        goes_on = self.position == Position(epoch, offset)
+        self._known, self._spoiled = goes_on, False
         self._moved(epoch, offset)
         if self._wanted is not None and self._role == "drive":
             self._say_size(self._wanted)

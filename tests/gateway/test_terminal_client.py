@@ -126,10 +126,11 @@ class Cuts(RuleBasedStateMachine):
 
     @rule()
     def spoil(self) -> None:
-        self.screen, self.connected, self.frames = b"spoiled", False, []
+        """Something else is drawn on the screen: nothing that is added makes it good again."""
+        self.screen = b"spoiled"
         self.viewer.start_over()
 
-    @precondition(lambda self: self.connected and not self.frames)
+    @precondition(lambda self: self.connected and not self.frames and not self.screen.startswith(b"spoiled"))
     @rule()
     def catch_up(self) -> None:
         self.frames.append(self.written[self.sent :])
