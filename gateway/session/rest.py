@@ -28,6 +28,10 @@ NOTHING_KEPT = {
     "generation": 0, "tree": "", "files": 0, "synced_at": None, "sync_error": "", "clean": True, "degraded": "",
     "fresh": False,
 }  # fmt: skip
+REPLACED = (
+    "its sandbox ended and most of its files were gone: the newest generation is in their place, what was left is kept "
+    "beside it"
+)
 RESCUE_BASE, RESCUE_CAP = 5.0, 300.0  # seconds between two attempts at what a sandbox left
 
 
@@ -96,15 +100,27 @@ class Rest:
 
     async def keep(self) -> None:
         """Keep what is on the disk now, also of a session whose sandbox has ended and left something that is not
-        kept. Raises SyncFailed, SyncRefused, and NotRestored or SandboxFailed if it cannot be looked at."""
+        kept. When this returns, what was there when it was called is in the newest generation. Raises SyncFailed,
+        SyncRefused, and NotRestored or SandboxFailed if it cannot be looked at."""
+        replaced = self._workspace.replaced
         async with self._life.lock:
             runs = await self._runs()
             if runs:
                 await self._workspace.find()
-            elif self._talk.state.left_behind:
-                await self._visit()
+            else:
+                await self._keep_what_was_left()
         if runs:
             await self._workspace.flush()
+        if self._workspace.replaced != replaced:
+            raise SyncFailed(REPLACED)
+
+    async def _keep_what_was_left(self) -> None:
+        """No sandbox runs, whatever the status says: one that has just died is `running` until that was noticed."""
+        state = self._talk.state
+        if state.status in (SessionStatus.UNRESTORED, SessionStatus.ARCHIVED):  # since this waited for its turn
+            raise SyncRefused(f"the session is {state.status}: nothing of its workspace may be synced")
+        if state.unkept:
+            await self._visit()
 
     def keep_soon(self) -> None:
         """The same; nobody waits for it."""
@@ -123,14 +139,16 @@ class Rest:
         return True
 
     async def _visit(self) -> None:
-        """Start the sandbox with its agent held, keep what is there, stop it. The status stays what it was."""
-        talk = self._talk
+        """Start the sandbox with its agent held, keep what is there, stop it. The status stays what it was: what should
+        run is about to be started again, and is not at rest."""
+        talk, at_rest = self._talk, self._talk.state.left_behind
         talk.save(incarnation=talk.state.incarnation + 1)
         try:
             await self._life.start_held(await self._workspace.look(), {})
             await self._workspace.flush()
             self._workspace.lost()
-            talk.save(clean=self._workspace.remembered, sync_error="", **self._workspace.kept)
+            clean = at_rest and self._workspace.remembered
+            talk.save(clean=clean, sync_error="", **self._workspace.kept)
         finally:
             self._workspace.lost()
             if not self._host.ended:

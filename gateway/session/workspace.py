@@ -99,6 +99,7 @@ class Workspace:
         self._driver: SyncDriver | None = None
         self._begins_with_less = False
         self.remembered = True  # the disk can be recognised as the newest generation, by a walk
+        self.replaced = 0  # how often a sandbox left so little that the newest generation took its place
         self._generation: Generation | None = None  # the newest one that this process has seen
         self._progress: Progress | None = None
         self._told_at = 0.0
@@ -172,6 +173,7 @@ class Workspace:
             self._begins_with_less = keeps
             if decision in (Decision.RESTORE, Decision.RESTORE_ASIDE):
                 await self._restore(aside=decision is Decision.RESTORE_ASIDE)
+                self.replaced += state.incarnation > 1 and not state.clean
             else:
                 self._tell("restore_skipped", reason="begun empty" if empty else None)
         except (TreeFailed, RestoreFailed, Damaged, NoSuchSnapshot, ObjectsUnavailable, ObjectsRefused) as error:
