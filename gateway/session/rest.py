@@ -6,8 +6,9 @@ afterwards: it is started once more, with its agent held, and stopped again.
 """
 
 import asyncio
+import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import structlog
@@ -56,8 +57,11 @@ class Rest:
                     life.drop_link()
                     try:
                         await self._provider.stop(talk.id)
+                    except asyncio.CancelledError:
+                        self._workspace.hold.let_go_soon()
+                        raise
                     except Exception:  # it goes on, and so may its programs
-                        await self._workspace.let_go()
+                        await self._workspace.hold.let_go()
                         raise
                     self._workspace.lost()
                     life.output.in_order(lambda: life.forget(reason or "the sandbox was stopped"))
@@ -70,11 +74,9 @@ class Rest:
         """The programs have ended: keep what they left. What the session's state is to say then."""
         if to is SessionStatus.ARCHIVED or not await self._runs():
             return {}
-        try:
+        with _as_refusal():
             await self._workspace.find()
             await self._workspace.settle()
-        except (SyncFailed, SyncRefused) as error:
-            raise ApiError(503, "sync_failed", f"the sandbox stays, its workspace is not kept: {error}") from error
         return {"clean": self._workspace.remembered, "sync_error": "", **self._workspace.kept}
 
     async def _runs(self) -> bool:
@@ -158,3 +160,12 @@ class Rest:
         if not self._rescuing:
             self._rescuing = True
             self._host.spawn(keep(), f"rescue {self._talk.id}")
+
+
+@contextlib.contextmanager
+def _as_refusal() -> Iterator[None]:
+    """What cannot be kept is not stopped. Raises ApiError."""
+    try:
+        yield
+    except (SyncFailed, SyncRefused) as error:
+        raise ApiError(503, "sync_failed", f"the sandbox stays, its workspace is not kept: {error}") from error

@@ -15,6 +15,7 @@ import structlog
 
 from gateway import wire
 from gateway.session.conversation import Conversation
+from gateway.session.hold import Hold
 from gateway.session.ports import Host
 from persistence.reading import iso
 from sandbox.ports import SandboxProvider
@@ -96,6 +97,7 @@ class Workspace:
         self._user_id = user_id
         self._provider = provider
         self._keeping = keeping
+        self.hold = Hold(host, conversation.id, provider)
         self._driver: SyncDriver | None = None
         self._begins_with_less = False
         self.remembered = True  # the disk can be recognised as the newest generation, by a walk
@@ -244,17 +246,19 @@ class Workspace:
         if not self.ready and not self._host.ended:
             self._proven(request=True)
 
-    async def find(self) -> bool:
-        """The sandbox runs: see whether its workspace was proven, and say so."""
-        if not self.ready:
-            try:
-                survey = await self._survey()
-            except (TreeFailed, TimeoutError) as error:
-                log.info("sync.not_found", session_id=self._talk.id, cause=str(error))
-                return False
-            if not survey.held:
-                self.found()
-        return self.ready
+    async def find(self, *, held: bool = False) -> bool:
+        """The sandbox runs: see whether its workspace was proven, and say so. If it said that its agent is `held`, one
+        that was proven is asked again: its agent may have been let go since, or this is another sandbox."""
+        if self.ready and not held:
+            return True
+        try:
+            survey = await self._survey()
+        except (TreeFailed, TimeoutError) as error:
+            log.info("sync.not_found", session_id=self._talk.id, cause=str(error))
+            return False
+        if not survey.held:
+            self.found()
+        return self.ready and not survey.held
 
     def _proven(self, *, request: bool) -> None:
         state = self._talk.state
@@ -302,26 +306,24 @@ class Workspace:
         then they may start again."""
         if not self.ready:
             raise SyncRefused("the sandbox is being found again: try again in a moment")
-        tree = self._provider.tree(self._talk.id)
         try:
-            await tree.quiet()
+            await self.hold.take()
             async with asyncio.timeout(SETTLE_SECONDS):  # the round goes on
                 return await self.flush()
+        except asyncio.CancelledError:
+            self.hold.let_go_soon()
+            raise
         except (TreeFailed, SyncFailed, SyncRefused, TimeoutError) as error:
-            await self.let_go()
+            await self.hold.let_go()
             if isinstance(error, TimeoutError):
                 raise SyncFailed(f"it takes longer than {SETTLE_SECONDS:g} s") from error
             if isinstance(error, TreeFailed):
                 raise SyncFailed(str(error)) from error
             raise
 
-    async def let_go(self) -> None:
-        """What `settle` held may start again, if there is anything left of it."""
-        with contextlib.suppress(TreeFailed):
-            await self._provider.tree(self._talk.id).release()
-
     def lost(self) -> None:
         """The sandbox has ended."""
+        self.hold.forget()
         if self._driver is not None and self.ready:
             self._driver.lost()
 

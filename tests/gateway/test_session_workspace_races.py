@@ -14,6 +14,7 @@ from sandbox.ports import Link, LinkEvents, Position, SandboxSpec
 from sandbox.tree.ports import TreeFailed
 from sync.ports import ObjectsUnavailable
 from tests.gateway.test_session_workspace import FILE, AwayObjects, Town
+from tests.support.sessions import Tab
 
 pytestmark = pytest.mark.virtual_time
 
@@ -421,3 +422,95 @@ async def test_a_delete_at_any_moment_of_a_sync_leaves_nothing(moments: Sequence
             assert await town.vault().newest("ann", "s") is None
             described = actor.describe()
             assert (described["status"], described["sync"]["state"]) == ("archived", "idle")
+
+
+async def answers(tab: Tab) -> None:
+    """An agent runs, or can be started."""
+    before = len(tab.seen("done"))
+    tab.say("are you there?")
+    async with asyncio.timeout(120):
+        await tab.until("done", count=before + 1)
+
+
+class SlowObjects(AwayObjects):
+    """What is put takes its time."""
+
+    seconds = 0.0
+
+    async def put(self, key: str, content: bytes) -> str:
+        await asyncio.sleep(self.seconds)
+        return await super().put(key, content)
+
+
+async def test_a_word_that_is_lost_leaves_no_sandbox_held() -> None:
+    async with Town() as town:
+        actor, tab = await town.begun()
+        roots = town.sandbox().roots
+        roots.failures["scan"] = [TreeFailed("failed", "not now")] * 3
+        roots.failures["release"] = [TreeFailed("failed", "lost")] * 3
+        with pytest.raises(ApiError, match="not now"):
+            await actor.pause()
+        await answers(tab)
+        assert (actor.describe()["status"], roots.held, town.provider.starts) == ("running", False, 1)
+
+
+async def test_a_sandbox_that_cannot_be_let_go_is_begun_anew_when_its_link_is_found_again() -> None:
+    async with Town() as town:
+        actor, tab = await town.begun()
+        roots = town.sandbox().roots
+        roots.failures["scan"] = [TreeFailed("failed", "not now")] * 3
+        roots.failures["release"] = [TreeFailed("failed", "never")] * 1000
+        with pytest.raises(ApiError, match="not now"):
+            await actor.pause()
+        town.sandbox().files[FILE] = b"still there"
+        town.sandbox().lose_link("cut")
+        await town.until(lambda: town.provider.starts == 2 or not town.sandbox().alive, "its end", within=60)
+        roots.failures.clear()
+        await answers(tab)
+        assert (town.provider.starts, town.sandbox().files) == (2, {FILE: b"still there"})
+
+
+async def test_what_lets_go_of_one_sandbox_does_not_let_go_of_the_next() -> None:
+    """The next one is held until its workspace is proven."""
+    async with Town() as town:
+        actor, _ = await town.begun()
+        roots = town.sandbox().roots
+        town.sandbox().files[FILE] = b"mine"
+        await actor.sync(wait=True)
+        roots.failures["scan"] = [TreeFailed("failed", "not now")] * 3
+        roots.failures["release"] = [TreeFailed("failed", "never")] * 1000
+        with pytest.raises(ApiError, match="not now"):
+            await actor.pause()
+        town.sandbox().crash()
+        roots.failures = {"survey": [TreeFailed("failed", "not yet")] * 1000}
+        await town.until(lambda: actor.describe()["status"] == "unrestored", "its failure")
+        town.sandbox().boot(town.sandbox().spec)
+        await asyncio.sleep(60)
+        assert roots.held
+
+
+async def test_a_pause_that_is_given_up_leaves_no_sandbox_held() -> None:
+    async with Town() as town:
+        actor, tab = await town.begun()
+        roots = town.sandbox().roots
+        roots.step_seconds = 1
+        pausing = asyncio.ensure_future(actor.pause())
+        await town.until(lambda: roots.held, "the hold")
+        pausing.cancel()
+        await asyncio.gather(pausing, return_exceptions=True)
+        roots.step_seconds = 0
+        await answers(tab)
+        assert (actor.describe()["status"], roots.held) == ("running", False)
+
+
+async def test_a_last_sync_that_takes_too_long_leaves_no_sandbox_held() -> None:
+    async with Town() as town:
+        town.objects = objects = SlowObjects()
+        await town.restart()
+        actor, tab = await town.begun()
+        town.sandbox().files[FILE] = b"new"
+        objects.seconds = 300
+        with pytest.raises(ApiError, match="longer than 120 s"):
+            await actor.pause()
+        assert not town.sandbox().roots.held
+        await answers(tab)
