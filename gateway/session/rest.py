@@ -44,11 +44,13 @@ class Rest:
     async def stop(self, to: SessionStatus, reason: str = "", *, if_still: Callable[[], bool] | None = None) -> None:
         """Stop the agent, keep the workspace, stop the sandbox. What waits keeps waiting. Whoever had to wait for its
         turn finds out first whether the session is still to be stopped: what was paused or archived meanwhile stays so.
-        Raises ApiError if the workspace cannot be kept: then the sandbox stays.
+        Raises ApiError if the workspace cannot be kept: then the sandbox stays. A sync that is under way is waited for
+        before anything is stopped, as the last one can only follow it.
         """
         life, talk = self._life, self._talk
         try:
             async with life.lock:
+                await self._lull(to)
                 if self._overtaken(to) or (if_still is not None and not if_still()):
                     return
                 with life.at_rest():
@@ -69,6 +71,11 @@ class Rest:
         finally:
             if len(talk.window) and talk.state.status in (SessionStatus.SLEEPING, SessionStatus.RUNNING):
                 life.want_agent()
+
+    async def _lull(self, to: SessionStatus) -> None:
+        if to is not SessionStatus.ARCHIVED:
+            with _as_refusal():
+                await self._workspace.lull()
 
     async def _keep_the_last(self, to: SessionStatus) -> dict[str, Any]:
         """The programs have ended: keep what they left. What the session's state is to say then."""

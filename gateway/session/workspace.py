@@ -301,6 +301,15 @@ class Workspace:
             raise SyncRefused("the sandbox does not run")
         return await self._driver.flush()
 
+    async def lull(self) -> None:
+        """Wait for the attempt that is under way, if one is. Raises SyncFailed if that takes long."""
+        if self._driver is not None:
+            try:
+                async with asyncio.timeout(SETTLE_SECONDS):
+                    await self._driver.lull()
+            except TimeoutError as error:
+                raise SyncFailed(f"a sync takes longer than {SETTLE_SECONDS:g} s: try again when it is over") from error
+
     async def settle(self) -> int:
         """End every program, then keep what they left; from then on none may start. Raises SyncFailed, SyncRefused;
         then they may start again."""

@@ -514,3 +514,37 @@ async def test_a_last_sync_that_takes_too_long_leaves_no_sandbox_held() -> None:
             await actor.pause()
         assert not town.sandbox().roots.held
         await answers(tab)
+
+
+async def test_a_pause_waits_for_a_long_sync_and_then_pauses() -> None:
+    async with Town() as town:
+        town.objects = objects = SlowObjects()
+        await town.restart()
+        actor, _ = await town.begun()
+        agent = town.sandbox().agent
+        assert agent is not None
+        town.sandbox().files[FILE] = b"new"
+        objects.seconds = 45
+        await town.until(lambda: actor.describe()["sync"]["state"] == "syncing", "a sync")
+        pausing = asyncio.ensure_future(actor.pause())
+        await asyncio.sleep(60)
+        assert agent.alive, "nothing is stopped before its turn has come"
+        described = await pausing
+        assert (described["status"], described["sync"]["dirty"], agent.alive) == ("paused", False, False)
+
+
+async def test_a_pause_that_cannot_wait_for_a_sync_has_stopped_nothing() -> None:
+    async with Town() as town:
+        town.objects = objects = SlowObjects()
+        await town.restart()
+        actor, tab = await town.begun()
+        agent = town.sandbox().agent
+        assert agent is not None
+        town.sandbox().files[FILE] = b"new"
+        objects.seconds = 600
+        await town.until(lambda: actor.describe()["sync"]["state"] == "syncing", "a sync")
+        with pytest.raises(ApiError, match="try again when it is over") as refused:
+            await actor.pause()
+        assert (refused.value.code, agent.alive, "quiet" in town.steps()) == ("sync_failed", True, False)
+        await answers(tab)
+        assert town.sandbox().agent is agent
