@@ -7,7 +7,7 @@ way of its inbox like everything else.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from gateway import wire
 from gateway.session.conversation import Conversation
 from gateway.session.hold import Hold
 from gateway.session.ports import Host
+from gateway.session.slots import Slots
 from persistence.reading import iso
 from sandbox.ports import SandboxProvider
 from sandbox.tree.ports import TreeFailed
@@ -27,6 +28,7 @@ from sync.pointer import Generation
 from sync.ports import ObjectsRefused, ObjectsUnavailable
 from sync.recovery import Decision, Newest, decide
 from sync.restore import Progress
+from sync.snapshot import Standing
 from sync.state import State, SyncLimits
 from sync.vault import Vault
 
@@ -51,28 +53,6 @@ class WorkspaceLimits:
     attempt_seconds: float = 1800.0  # for one attempt at a sync
     restores_at_once: int = 4  # of one user, at most half of them
     syncs_at_once: int = 8  # likewise
-
-
-class Slots:
-    """How much may happen at once: so much in all, and half of that for one user, who cannot hold up all others."""
-
-    def __init__(self, most: int) -> None:
-        self._all = asyncio.Semaphore(most)
-        self._most_of_one = max(1, most // 2)
-        self._by_user: dict[str, tuple[asyncio.Semaphore, int]] = {}
-
-    @contextlib.asynccontextmanager
-    async def of(self, user_id: str) -> AsyncIterator[None]:
-        """One of them, when there is one."""
-        own, waiting = self._by_user.get(user_id, (asyncio.Semaphore(self._most_of_one), 0))
-        self._by_user[user_id] = own, waiting + 1
-        try:
-            async with own, self._all:
-                yield
-        finally:
-            own, waiting = self._by_user.pop(user_id)
-            if waiting > 1:
-                self._by_user[user_id] = own, waiting - 1
 
 
 class Keeping:
@@ -244,6 +224,7 @@ class Workspace:
     def found(self) -> None:
         """The sandbox was found running, its agent not held: an earlier gateway proved its workspace."""
         if not self.ready and not self._host.ended:
+            self._begins_with_less = self._talk.state.fresh
             self._proven(request=True)
 
     async def find(self, *, held: bool = False) -> bool:
@@ -367,7 +348,7 @@ class Workspace:
             try:
                 async with asyncio.timeout(seconds):
                     pushed = await keeping.vault.push(
-                        self._user_id, self._talk.id, tree, keeping.limits.rules, uploaded
+                        self._user_id, self._talk.id, tree, keeping.limits.rules, uploaded, self._standing
                     )
             except TimeoutError as error:
                 metrics.sync_failures.inc()
@@ -377,7 +358,13 @@ class Workspace:
                 raise
             metrics.synced(self._host.now() - began, pushed)
         self._generation, self.remembered = pushed.generation, pushed.remembered
+        self._begins_with_less = False
         return pushed.generation.number
+
+    @property
+    def _standing(self) -> Standing:
+        seen = 0 if self._generation is None else self._generation.number
+        return Standing(max(seen, self._talk.state.generation), begun_without=self._begins_with_less)
 
     def _heard(self, view: SyncView) -> None:
         self._host.post(self._note, self._driver, view)
