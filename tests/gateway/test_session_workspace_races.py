@@ -356,6 +356,30 @@ async def test_a_pointer_that_cannot_be_read_makes_room_for_a_session_that_begin
         assert "remove it" in (await town.vault().collect()).problem
 
 
+async def test_numbers_go_on_when_a_pointer_was_put_aside_and_a_delete_removes_that_too() -> None:
+    async with Town() as town:
+        actor, _ = await town.begun()
+        await town.create("s2")
+        await town.talk("x", "s2")
+        for each in ("s", "s2"):
+            for number in range(5):
+                town.sandbox(each).files[FILE] = b"%d" % number
+                await (await town.actor(each)).sync(wait=True)
+            await (await town.actor(each)).sleep()
+        for key in [key for key in town.objects._kept if key.endswith("/pointer")]:
+            await town.objects.put(key, b"garbage")
+        for each in ("s", "s2"):
+            again = await town.actor(each)
+            assert (await again.wake())["status"] == "unrestored"
+            assert (await again.resume(None, empty=True))["status"] == "running"
+            town.sandbox(each).files[FILE] = b"anew"
+            assert (await again.sync(wait=True))["sync"]["generation"] == 6
+        await actor.destroy(purge=False)
+        left = [key.split("/sessions/")[1] for key in sorted(town.objects._kept) if "/sessions/" in key]
+        assert [key.rpartition("-")[0] or key for key in left] == ["s2/damaged", "s2/pointer"]
+        assert "s2/damaged-" in (await town.vault().collect()).problem
+
+
 async def test_a_branch_whose_creation_was_answered_too_late_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Town() as town:
         actor, _ = await town.begun()
