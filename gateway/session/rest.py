@@ -6,8 +6,9 @@ afterwards: it is started once more, with its agent held, and stopped again.
 """
 
 import asyncio
+import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import structlog
@@ -47,11 +48,13 @@ class Rest:
     async def stop(self, to: SessionStatus, reason: str = "", *, if_still: Callable[[], bool] | None = None) -> None:
         """Stop the agent, keep the workspace, stop the sandbox. What waits keeps waiting. Whoever had to wait for its
         turn finds out first whether the session is still to be stopped: what was paused or archived meanwhile stays so.
-        Raises ApiError if the workspace cannot be kept: then the sandbox stays.
+        Raises ApiError if the workspace cannot be kept: then the sandbox stays. A sync that is under way is waited for
+        before anything is stopped, as the last one can only follow it.
         """
         life, talk = self._life, self._talk
         try:
             async with life.lock:
+                await self._lull(to)
                 if self._overtaken(to) or (if_still is not None and not if_still()):
                     return
                 with life.at_rest():
@@ -60,8 +63,11 @@ class Rest:
                     life.drop_link()
                     try:
                         await self._provider.stop(talk.id)
+                    except asyncio.CancelledError:
+                        self._workspace.hold.let_go_soon()
+                        raise
                     except Exception:  # it goes on, and so may its programs
-                        await self._workspace.let_go()
+                        await self._workspace.hold.let_go()
                         raise
                     self._workspace.lost()
                     life.output.in_order(lambda: life.forget(reason or "the sandbox was stopped"))
@@ -70,15 +76,18 @@ class Rest:
             if len(talk.window) and talk.state.status in (SessionStatus.SLEEPING, SessionStatus.RUNNING):
                 life.want_agent()
 
+    async def _lull(self, to: SessionStatus) -> None:
+        if to is not SessionStatus.ARCHIVED:
+            with _as_refusal():
+                await self._workspace.lull()
+
     async def _keep_the_last(self, to: SessionStatus) -> dict[str, Any]:
         """The programs have ended: keep what they left. What the session's state is to say then."""
         if to is SessionStatus.ARCHIVED or not await self._runs():
             return {}
-        try:
+        with _as_refusal():
             await self._workspace.find()
             await self._workspace.settle()
-        except (SyncFailed, SyncRefused) as error:
-            raise ApiError(503, "sync_failed", f"the sandbox stays, its workspace is not kept: {error}") from error
         return {"clean": self._workspace.remembered, "sync_error": "", **self._workspace.kept}
 
     async def _runs(self) -> bool:
@@ -176,3 +185,12 @@ class Rest:
         if not self._rescuing:
             self._rescuing = True
             self._host.spawn(keep(), f"rescue {self._talk.id}")
+
+
+@contextlib.contextmanager
+def _as_refusal() -> Iterator[None]:
+    """What cannot be kept is not stopped. Raises ApiError."""
+    try:
+        yield
+    except (SyncFailed, SyncRefused) as error:
+        raise ApiError(503, "sync_failed", f"the sandbox stays, its workspace is not kept: {error}") from error
