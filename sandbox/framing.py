@@ -55,6 +55,11 @@ def client_frame(opcode: int, payload: bytes) -> bytes:
     return _head(opcode, len(payload), 0x80) + key + apply_mask(payload, key)
 
 
+def unmask(payload: bytes, key: bytes) -> bytes:
+    """What a client's masked payload says."""
+    return apply_mask(payload, key)
+
+
 def _head(opcode: int, size: int, mask: int) -> bytes:
     if size < 126:
         return bytes((0x80 | opcode, mask | size))
@@ -111,6 +116,12 @@ class FrameReader:
             rest += data
             self._buffer = rest
         self._position = 0
+
+    def rest(self) -> bytes:
+        """What was fed and not read yet; it is somebody else's to read."""
+        rest, self._buffer = bytes(self._buffer[self._position :]), b""
+        self._position = 0
+        return rest
 
     def read(self) -> tuple[int, bytes] | None:
         """The next (opcode, payload), or None until more is fed. Raises FrameError; nothing may be read after that."""

@@ -1,0 +1,87 @@
+"""A bridge's terminals over its unix socket: implements sandbox/terminal/ports.py."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from sandbox.ports import LinkRefused
+from sandbox.providers.calls import CallFailed, ask
+from sandbox.terminal import link
+from sandbox.terminal.ports import PassOn, TerminalEvents, TerminalRefused, TerminalWish
+from sandbox.terminal.wire import NAME, Open, Size
+from sandbox.wire import clip
+
+CALL_SECONDS = 10.0
+MOST_LISTED = 1000
+NUMBERS = ("base", "offset", "cols", "rows", "viewers", "idleSeconds")
+WORDS = ("name", "epoch", "title")
+MOST_WORDS = 64
+
+Find = Callable[[], tuple[str, str]]  # the socket and the token of a bridge; raises LinkRefused
+
+
+def _read(item: Any) -> dict[str, Any]:
+    """One terminal as the bridge lists it; what is not as it should be raises LinkRefused."""
+    if not isinstance(item, dict) or not NAME.fullmatch(str(item.get("name"))):
+        raise LinkRefused("the bridge listed something that is no terminal")
+    exit, said = item.get("exit"), item.get("command")
+    command = [word for word in said if isinstance(word, str)] if isinstance(said, list) else []
+    good = all(type(item.get(name)) in (int, float) and item[name] >= 0 for name in NUMBERS)
+    good = good and all(isinstance(item.get(name), str) for name in WORDS) and isinstance(item.get("alive"), bool)
+    good = good and (exit is None or (isinstance(exit, dict) and exit.keys() == {"code", "signal"}))
+    if not good:
+        raise LinkRefused("the bridge listed a terminal that cannot be")
+    told = {name: item[name] for name in (*NUMBERS, "alive", "exit")}
+    words = {name: clip(item[name]) for name in WORDS}
+    return {**words, **told, "command": [clip(word) for word in command[:MOST_WORDS]]}
+
+
+class BridgeTerminals:
+    """Implements SandboxTerminals."""
+
+    def __init__(self, find: Find) -> None:
+        self._find = find
+
+    async def open(self, name: str, opening: Open, events: TerminalEvents, pass_on: PassOn) -> link.BridgeTerminalLink:
+        path, token = self._find()
+
+        async def dial(factory: Callable[[], asyncio.Protocol]) -> None:
+            await asyncio.get_running_loop().create_unix_connection(factory, path)
+
+        return await link.connect(dial, token, name, opening, events, pass_on)
+
+    async def list(self) -> list[dict[str, Any]]:
+        _, answer = await self._ask("GET", "/terminals")
+        found = answer.get("terminals") if isinstance(answer, dict) else None
+        if not isinstance(found, list) or len(found) > MOST_LISTED:
+            raise LinkRefused("the bridge gave no list of terminals")
+        return [_read(item) for item in found]
+
+    async def create(self, name: str, wish: TerminalWish) -> bool:
+        body: dict[str, Any] = {"env": dict(wish.env)}
+        body |= {} if wish.command is None else {"command": list(wish.command)}
+        body |= {} if wish.cwd is None else {"cwd": wish.cwd}
+        body |= {} if wish.size is None else {"cols": wish.size.cols, "rows": wish.size.rows}
+        status, _ = await self._ask("POST", f"/terminals/{name}", body)
+        return status == 201
+
+    async def resize(self, name: str, size: Size) -> None:
+        await self._ask("POST", f"/terminals/{name}/size", {"cols": size.cols, "rows": size.rows})
+
+    async def end(self, name: str) -> None:
+        await self._ask("DELETE", f"/terminals/{name}")
+
+    async def _ask(self, method: str, target: str, body: Any = None) -> tuple[int, Any]:
+        path, token = self._find()
+        try:
+            status, answer = await ask(path, method, target, token=token, body=body, timeout=CALL_SECONDS)
+        except CallFailed as exc:
+            raise LinkRefused(f"the bridge did not answer: {exc}") from exc
+        if status in (200, 201, 204):
+            return status, answer
+        told = answer if isinstance(answer, dict) else {}
+        code, error = told.get("code"), told.get("error")
+        readable = isinstance(code, str) and isinstance(error, str) and 400 <= status < 500
+        if not readable:
+            raise LinkRefused(f"the bridge answered {status}")
+        raise TerminalRefused(status, clip(str(code)), clip(str(error)))
