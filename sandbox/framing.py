@@ -55,6 +55,11 @@ def client_frame(opcode: int, payload: bytes) -> bytes:
     return _head(opcode, len(payload), 0x80) + key + apply_mask(payload, key)
 
 
+def unmask(payload: bytes, key: bytes) -> bytes:
+    """What a client's masked payload says."""
+    return apply_mask(payload, key)
+
+
 def _head(opcode: int, size: int, mask: int) -> bytes:
     if size < 126:
         return bytes((0x80 | opcode, mask | size))

@@ -6,32 +6,21 @@ of it; a bridge that breaks the rules, floods, or falls silent loses its link, w
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import cast
 
-from websockets.client import ClientProtocol
-from websockets.protocol import OPEN
-from websockets.uri import parse_uri
-
 from sandbox import wire
 from sandbox.framing import BINARY, CLOSE, PING, PONG, TEXT, FrameError, FrameReader, client_frame
+from sandbox.handshake import Handshake
 from sandbox.ports import AgentExit, Hello, LinkEvents, LinkRefused, Position
 
 MAX_FRAGMENTS = 1024
-MAX_HEAD = 64 * 1024  # of the bridge's answer to the handshake
 MAX_UNSENT = 16 * 1024 * 1024  # a bridge that leaves this much unread is lost
 CONFIRM_SECONDS = 0.1  # a confirmation only frees the bridge's memory: it may wait for company
 MAX_ASIDES = 1000  # messages beside output and confirmations that a bridge may send between two pings
 
 Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[tuple[asyncio.BaseTransport, asyncio.BaseProtocol]]]
-
-_URI = parse_uri("ws://bridge/agent")
-_silent = logging.getLogger("holdfast.link.websockets")
-_silent.addHandler(logging.NullHandler())
-_silent.propagate = False
-_silent.setLevel(logging.CRITICAL)  # what a hostile bridge provokes is told by on_lost, once
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +68,6 @@ class BridgeLink(asyncio.Protocol):
         "_delivery_bytes",
         "_events",
         "_handshake",
-        "_head",
         "_heard_at",
         "_ledger",
         "_loop",
@@ -101,11 +89,7 @@ class BridgeLink(asyncio.Protocol):
         self._after = after
         self._timings = timings
         self._transport: asyncio.Transport | None = None
-        self._handshake: ClientProtocol | None = ClientProtocol(_URI, logger=_silent)  # None when it is over
-        request = self._handshake.connect()
-        request.headers["Authorization"] = f"Bearer {token}"
-        self._handshake.send_request(request)
-        self._head = b""
+        self._handshake: Handshake | None = Handshake("/agent", token)  # None when it is over
         self._reader = FrameReader(wire.MAX_UP, MAX_FRAGMENTS, masked=False)
         self._ledger = wire.Ledger()
         self._deliveries: list[tuple[int, bytes]] = []
@@ -242,7 +226,7 @@ class BridgeLink(asyncio.Protocol):
         if self._closed or self._handshake is None:
             self._transport.abort()
         else:
-            self._transport.write(b"".join(self._handshake.data_to_send()))
+            self._transport.write(self._handshake.request)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lose("the bridge closed the connection")
@@ -252,8 +236,7 @@ class BridgeLink(asyncio.Protocol):
             return
         self._heard_at = self._loop.time()
         if self._handshake is not None:
-            self._head += data
-            data = self._shake_hands(self._handshake)
+            data = self._shake_hands(self._handshake, data)
         try:
             self._reader.feed(data)
             while not self._closed and (found := self._reader.read()) is not None:
@@ -261,22 +244,18 @@ class BridgeLink(asyncio.Protocol):
         except (FrameError, wire.WireError) as exc:
             self._lose(f"the bridge broke the protocol: {exc}")
 
-    def _shake_hands(self, handshake: ClientProtocol) -> bytes:
+    def _shake_hands(self, handshake: Handshake, data: bytes) -> bytes:
         """Finish the handshake, if its answer is complete; return the bytes behind it."""
-        head, end, rest = self._head.partition(b"\r\n\r\n")
-        if len(head) > MAX_HEAD:
-            self._lose("no bridge answers there")
-        elif end:
-            self._head = b""
-            if head.startswith(b"HTTP/1.1 101 "):
-                handshake.receive_data(head + end)
-            if handshake.state is OPEN:
-                self._handshake = None
-                self._open()
-                return rest
-            status = head[9:12].decode("ascii", "replace")
-            self._lose("the bridge refuses our token" if status == "401" else f"no bridge answers there ({status})")
-        return b""
+        try:
+            rest = handshake.feed(data)
+        except LinkRefused as exc:
+            self._lose(str(exc))
+            return b""
+        if rest is None:
+            return b""
+        self._handshake = None
+        self._open()
+        return rest
 
     def _open(self) -> None:
         self.opened.set_result(None)

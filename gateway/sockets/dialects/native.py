@@ -1,0 +1,70 @@
+"""Our own dialect: bytes are binary frames, control is JSON in text frames, and a client can count and resume. Pure.
+
+`ready` comes first: output counts from its `offset`, and the first `replayed` bytes are old. `reset` means: clear,
+paint the one binary frame that follows, which is not counted, and count on from its `offset`.
+"""
+
+from collections.abc import Sequence
+
+from gateway.sockets.dialects.control import exact_size, read_control, say, unreadable
+from gateway.sockets.dialects.ports import Heard, Renewal, Typed, Wanted
+from sandbox.framing import BINARY, frame
+from sandbox.terminal.wire import Exit, Greeting, Reset, Size, Trouble
+
+PROTOCOL = "holdfast.terminal.v1"
+
+
+class NativeDialect:
+    splices = True
+    closes_at_exit = False
+
+    def greet(self, hello: Greeting, picture: bytes | None) -> bytes:
+        ready = say(
+            "ready",
+            epoch=hello.epoch,
+            offset=hello.offset,
+            cols=hello.size.cols,
+            rows=hello.size.rows,
+            replayed=hello.replayed,
+        )
+        if picture is None:
+            return ready
+        return ready + say("reset", epoch=hello.epoch, offset=hello.offset) + frame(BINARY, picture)
+
+    def output(self, payload: bytes) -> bytes:
+        return frame(BINARY, payload)
+
+    def repaint(self, reset: Reset, picture: bytes) -> bytes:
+        told = say("reset", epoch=reset.epoch, offset=reset.offset, cols=reset.size.cols, rows=reset.size.rows)
+        return told + frame(BINARY, picture)
+
+    def exited(self, exit: Exit) -> bytes:
+        return say("exit", code=exit.code, signal=exit.signal)
+
+    def resized(self, size: Size) -> bytes:
+        return say("resize", cols=size.cols, rows=size.rows)
+
+    def told_status(self, status: str) -> bytes:
+        return say("status", status=status)
+
+    def told_trouble(self, trouble: Trouble) -> bytes:
+        return say("error", code=trouble.code, error=trouble.reason)
+
+    def told_expiring(self, at: str) -> bytes:
+        return say("auth_expiring", at=at)
+
+    def hear_text(self, payload: bytes) -> Sequence[Heard]:
+        """`resize` and `auth`. A type that is not known says nothing to us: a newer client may say more."""
+        type, body = read_control(payload)
+        match type:
+            case "resize":
+                return (Wanted(exact_size(body.get("cols"), body.get("rows"))),)
+            case "auth":
+                token = body.get("token")
+                if not isinstance(token, str):
+                    raise unreadable("token must be a string")
+                return (Renewal(token),)
+        return ()
+
+    def hear_binary(self, payload: bytes) -> Sequence[Heard]:
+        return (Typed(payload),)

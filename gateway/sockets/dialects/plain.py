@@ -1,0 +1,58 @@
+"""No protocol at all: what `@xterm/addon-attach` and `ws.onmessage = e => term.write(e.data)` expect. Pure.
+
+Every message of the client, text or binary, was typed. Output is text, so that a page needs to know nothing about
+bytes; it is cut between characters. Nothing else is ever said: a picture is output too, after a full reset, and the
+program's end is the connection's.
+"""
+
+from collections.abc import Sequence
+
+from gateway.sockets.dialects.control import CLEAR
+from gateway.sockets.dialects.ports import Heard, Typed
+from gateway.sockets.dialects.utf8 import Utf8Cutter
+from sandbox.framing import frame_text
+from sandbox.terminal.wire import Exit, Greeting, Reset, Size, Trouble
+
+
+class PlainDialect:
+    splices = False
+    closes_at_exit = True
+
+    def __init__(self) -> None:
+        self._cutter = Utf8Cutter()
+
+    def greet(self, hello: Greeting, picture: bytes | None) -> bytes:
+        return b"" if picture is None else _painted("", picture)
+
+    def output(self, payload: bytes) -> bytes:
+        text = self._cutter.cut(payload)
+        return frame_text(text) if text else b""
+
+    def repaint(self, reset: Reset, picture: bytes) -> bytes:
+        return _painted(self._cutter.finish(), picture)
+
+    def exited(self, exit: Exit) -> bytes:
+        rest = self._cutter.finish()
+        return frame_text(rest.encode()) if rest else b""
+
+    def resized(self, size: Size) -> bytes:
+        return b""
+
+    def told_status(self, status: str) -> bytes:
+        return b""
+
+    def told_trouble(self, trouble: Trouble) -> bytes:
+        return b""
+
+    def told_expiring(self, at: str) -> bytes:
+        return b""
+
+    def hear_text(self, payload: bytes) -> Sequence[Heard]:
+        return self.hear_binary(payload)
+
+    def hear_binary(self, payload: bytes) -> Sequence[Heard]:
+        return (Typed(payload),) if payload else ()
+
+
+def _painted(before: str, picture: bytes) -> bytes:
+    return frame_text(before.encode() + CLEAR + picture.decode(errors="replace").encode())
