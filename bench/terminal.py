@@ -2,9 +2,10 @@
 beside the usual relay; and from a program's PTY to its viewer, beside terminado under jupyter_server.
 
 All relays stand between the same browsers and the same stand-in bridge (bench/terminal_load.c): Holdfast reaches it by
-a unix socket and the link of sandbox/terminal/wire.py, the others by a port. Holdfast's is the real gateway: guarded
-server, tokens, sessions in SQLite; every frame is checked and counted in both directions. One core for what is
-measured, the other for all else; CPU is that of the whole process, in user and kernel mode; the contenders take turns.
+a unix socket and the link of sandbox/terminal/wire.py, the others by a port; nginx once more by the unix socket.
+Holdfast's is the real gateway: guarded server, tokens, sessions in SQLite; every frame is checked and counted in both
+directions. One core for what is measured, the other for all else; CPU is that of the whole process, in user and kernel
+mode; the contenders take turns.
 """
 
 import time
@@ -30,6 +31,7 @@ from bench.terminal_goals import (
     KEY_STREAMS,
     KEYS,
     NGINX,
+    NGINX_UNIX,
     OURS,
     P50,
     P99,
@@ -89,6 +91,8 @@ class Bench:
             match name:
                 case "nginx":
                     peer: Nginx | Haproxy | Program = Nginx(upstream, home / "home", log)
+                case "nginx, unix socket":
+                    peer = Nginx(self._standin.socket, home / "home", log)
                 case "haproxy":
                     peer = Haproxy(upstream, home / "home", log)
                 case _:
@@ -102,8 +106,9 @@ class Bench:
         return file
 
     def _names(self) -> list[str]:
-        installed = [name for name in (NGINX, HAPROXY) if is_installed(name)]
-        return [*installed, RELAY, OURS]
+        nginx = [NGINX, NGINX_UNIX] if is_installed("nginx") else []
+        haproxy = [HAPROXY] if is_installed("haproxy") else []
+        return [*nginx, *haproxy, RELAY, OURS]
 
     # Claims
 
@@ -112,7 +117,7 @@ class Bench:
         with ExitStack() as stack:
             targets = {name: stack.enter_context(self._start(name, SESSIONS))[1] for name in self._names()}
             for lap in range(self._size.laps):
-                turn = [name for name in targets if name in (NGINX, OURS) or lap < self._size.others]
+                turn = [name for name in targets if name in (NGINX, NGINX_UNIX, OURS) or lap < self._size.others]
                 if lap % 2:
                     turn.reverse()
                 self._closed_loops(targets, turn)
@@ -170,7 +175,7 @@ async def run(*, quick: bool) -> list[Figure]:
     except NoCompiler:
         print("no C compiler (cc), so no load: apt-get install gcc libc6-dev\n")
         return []
-    if missing := [name for name in (NGINX, HAPROXY) if not is_installed(name)]:
+    if missing := [name for name in ("nginx", "haproxy") if not is_installed(name)]:
         print(f"{' and '.join(missing)}: not installed, left out ({INSTALL})\n")
     with TemporaryDirectory(prefix="holdfast-bench-") as name:
         directory = Path(name)

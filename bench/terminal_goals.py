@@ -9,6 +9,7 @@ from bench.figures import Figure
 
 OURS = "holdfast"
 NGINX = "nginx"
+NGINX_UNIX = "nginx, unix socket"
 DIRECT = "no relay"
 CEILING = "bare read loop"
 TERMINADO = "terminado"

@@ -1,8 +1,10 @@
 """Who else passes WebSocket frames on: nginx and haproxy, each on one core, as their manuals have them proxy WebSocket.
 
-nginx gets 64 KiB buffers: with the 4 KiB it has by default, a flood costs it three times as much.
+nginx gets 64 KiB buffers: with the 4 KiB it has by default, a flood costs it three times as much. What is behind a
+proxy usually has a port; Holdfast reaches a bridge by a unix socket, which is cheaper, so nginx is given one as well.
 """
 
+import os
 import shutil
 import socket
 from pathlib import Path
@@ -12,7 +14,7 @@ from bench.processes import UNDER_TEST, Process
 INSTALL = "apt-get install nginx-light haproxy"
 
 _NGINX = """
-worker_processes 1; daemon off; pid {home}/pid; error_log {home}/error.log; worker_rlimit_nofile 20000;
+{user}worker_processes 1; daemon off; pid {home}/pid; error_log {home}/error.log; worker_rlimit_nofile 20000;
 events {{ worker_connections 19900; }}
 http {{
   access_log off;
@@ -21,7 +23,7 @@ http {{
   server {{
     listen 127.0.0.1:{port} backlog=4096;
     location / {{
-      proxy_pass http://127.0.0.1:{upstream};
+      proxy_pass http://{upstream};
       proxy_http_version 1.1;
       proxy_set_header Upgrade $http_upgrade;
       proxy_set_header Connection "upgrade";
@@ -55,11 +57,15 @@ def is_installed(name: str) -> bool:
 
 
 class Nginx(Process):
-    def __init__(self, upstream: int, home: Path, log: Path) -> None:
+    """`upstream` is a port or a unix socket."""
+
+    def __init__(self, upstream: int | Path, home: Path, log: Path) -> None:
         home.mkdir(exist_ok=True)
         self.port = free_port()
         configuration = home / "nginx.conf"
-        configuration.write_text(_NGINX.format(home=home, port=self.port, upstream=upstream))
+        place = f"127.0.0.1:{upstream}" if isinstance(upstream, int) else f"unix:{upstream}:"
+        user = "" if os.geteuid() else "user root; "  # as another it could not reach the socket
+        configuration.write_text(_NGINX.format(home=home, port=self.port, upstream=place, user=user))
         super().__init__(["nginx", "-c", configuration, "-p", home, "-e", home / "error.log"], core=UNDER_TEST, log=log)
         self._wait_for_port(self.port)
 
