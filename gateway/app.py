@@ -40,7 +40,9 @@ from gateway.http.openapi import OpenApiRoutes
 from gateway.http.replies import EXCEPTION_HANDLERS
 from gateway.http.sandboxes import SandboxRoutes
 from gateway.http.sessions import SessionRoutes
+from gateway.http.shares import ShareRoutes
 from gateway.http.snapshots import SnapshotRoutes
+from gateway.http.terminals import TerminalRoutes
 from gateway.http.tickets import TicketRoutes
 from gateway.objects import check_objects, make_objects
 from gateway.registry import SessionRegistry
@@ -52,6 +54,7 @@ from gateway.settings import Secrets, Settings, read_sandbox_env
 from gateway.sockets.chat import ChatSocket
 from gateway.sockets.entry import Doorway
 from gateway.sockets.raw import RawSocket
+from gateway.sockets.terminal import TerminalSocket
 from gateway.version import version
 from gateway.watchdog import Watchdog
 from persistence.backlog import QueueLimits
@@ -115,7 +118,7 @@ def make_provider(
     settings: Settings, *, data_dir: Path | None = None, warn: Callable[[str], None] | None = None
 ) -> SandboxProvider:
     """The provider the settings ask for. Raises SettingsError if the sandboxes' env file cannot be used."""
-    from sandbox.providers.local import LocalProvider
+    from sandbox.providers.local import LocalProvider, TerminalSettings
 
     env_file = settings.sandbox_env_file
     base_env = read_sandbox_env(env_file) if env_file is not None else {}
@@ -129,6 +132,15 @@ def make_provider(
         exec_timeout=settings.exec_timeout,
         orphan_seconds=settings.orphan_after,
         allow_private_repos=settings.allow_private_repos,
+        terminals=TerminalSettings(
+            shell=settings.shell,
+            sizes=settings.terminal_size,
+            ring_bytes=settings.terminal_ring,
+            hold_seconds=settings.terminal_hold,
+            scrollback=settings.terminal_scrollback,
+            most=settings.terminals,
+            idle_seconds=settings.terminal_idle,
+        ),
         warn=warn or (lambda text: log.warning("sandbox.not_contained", text=text)),
     )
 
@@ -183,7 +195,7 @@ class House:
             make_keys(settings, secrets), issuer=settings.jwt_issuer, audience=settings.jwt_audience
         )
         self._watch()
-        routes = self._routes(settings)
+        routes = self._routes(settings, secrets)
         gatekeeper = Middleware(
             PolicyMiddleware,
             routes=routes,
@@ -197,7 +209,7 @@ class House:
             routes=routes, middleware=[gatekeeper], exception_handlers=EXCEPTION_HANDLERS, lifespan=self._lifespan
         )
 
-    def _routes(self, settings: Settings) -> list[BaseRoute]:
+    def _routes(self, settings: Settings, secrets: Secrets) -> list[BaseRoute]:
         doorway = Doorway(self.registry, self._verifier, create_on_attach=settings.create_on_attach)
         chat, raw = ChatSocket(doorway), RawSocket(doorway)
         return [
@@ -213,8 +225,16 @@ class House:
             *DeadLetterRoutes(self.store).routes(),
             *LogRoutes(self.registry, self.provider).routes(),
             *TicketRoutes(self.registry, self._tickets, any_id=settings.create_on_attach).routes(),
+            *TerminalRoutes(self.registry, self.provider).routes(),
+            *ShareRoutes(
+                self.registry, secrets.jwt_secret, issuer=settings.jwt_issuer, audience=settings.jwt_audience
+            ).routes(),
             WebSocketRoute("/ws/v2", chat.serve),
             WebSocketRoute("/ws/sandboxes/{id}", raw.serve),
+            WebSocketRoute("/terminal/{sessionId}", TerminalSocket(doorway, "terminal").serve),
+            WebSocketRoute("/v1/sandbox/{id}/pty", TerminalSocket(doorway, "cloudflare").serve),
+            WebSocketRoute("/jupyter/{id}/terminals/websocket/{name}", TerminalSocket(doorway, "jupyter").serve),
+            WebSocketRoute("/tty/{id}/ws", TerminalSocket(doorway, "tty").serve),
         ]
 
     def unready(self) -> list[str]:

@@ -19,13 +19,17 @@ from websockets.exceptions import PayloadTooBig, ProtocolError
 from websockets.frames import Close, Frame, Opcode
 from websockets.http11 import Request
 
+from gateway import pulse
 from gateway.close_codes import CloseCode
 from gateway.counters import Refusal
 from gateway.frontdoor import FrontDoor, answer_bytes
 from gateway.outlet import OUTLET, Outlet
+from gateway.pulse import Pulse
+from gateway.sockets.splice import SplicedOwner, SplicedSocket
 from sandbox.framing import BINARY, CLOSE, PING, PONG, TEXT, FrameError, FrameReader, frame, frame_close, frame_text
 
 _EARLY_BYTES = 64 << 10
+_TERMINALS = ("/terminal/", "/v1/sandbox/", "/jupyter/", "/tty/")  # frames pass as they came: none is compressed
 _AUTH_TIMEOUT = Refusal(503, "auth_timeout", "the upgrade was not answered in time; try again")
 _CRASHED = Refusal(500, "internal", "the gateway failed on this request; its log says why")
 _log = structlog.get_logger()
@@ -59,10 +63,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         self._deaf = False  # what comes in no longer matters
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._heard_at = self._pings_since = self.loop.time()
-        self._pinged = False
-        self._stalled_at = 0.0
-        self._pings = 0
+        self._pulse = Pulse(self.loop.time())
         self._newest_ping: bytes | None = None
 
     # From the handshake to the accept
@@ -73,6 +74,8 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         self._timer = self.loop.call_later(self.limits.auth_seconds, self._answer_is_late)
         self.client = client
         self.scheme = "wss" if secure else "ws"
+        if request.path.startswith(_TERMINALS):
+            request.headers.pop("Sec-WebSocket-Extensions", None)
         self.handle_connect(request)
         if not self.close_sent:
             cast(dict[str, Any], self.scope["extensions"])[OUTLET] = self.outlet
@@ -99,7 +102,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         else:
             # Of no further use, and a quarter of what an idle connection costs.
             del self.conn, self.request, self.response
-        self._heard_at = self.loop.time()
+        self._pulse.heard(self.loop.time())
         self.door.sockets.add(self)
         if self._early:
             self._early = 0
@@ -119,8 +122,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
-        self._heard_at = self.loop.time()
-        self._pinged = False
+        self._pulse.heard(self.loop.time())
         self._reader.feed(data)
         if not self.handshake_complete:
             self._early += len(data)
@@ -185,15 +187,12 @@ class GuardedSocket(WebSocketsSansIOProtocol):
 
     def _count_ping(self, payload: bytes) -> None:
         self._newest_ping = payload
-        self._pings += 1
-        if self._pings > self.limits.pings and not self.close_sent:
-            if self._heard_at - self._pings_since < self.limits.ping_window:
-                raise FrameError(CloseCode.TOO_MANY, "too many pings")
-            self._pings, self._pings_since = 0, self._heard_at
+        if not self.close_sent:
+            self._pulse.pinged(self.limits)
 
     def _answer_ping(self) -> None:
         payload, self._newest_ping = self._newest_ping, None
-        if payload is not None and not self.close_sent and not self._stalled_at:
+        if payload is not None and not self.close_sent and not self._pulse.stalled:
             self.transport.write(frame(PONG, payload))
 
     def _take_close(self, payload: bytes) -> None:
@@ -287,30 +286,30 @@ class GuardedSocket(WebSocketsSansIOProtocol):
             if pause:
                 self.transport.pause_reading()
             else:
-                self._heard_at = self.loop.time()
+                self._pulse.heard(self.loop.time())
                 self.transport.resume_reading()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._stalled_at = self.loop.time()
+        self._pulse.stall(self.loop.time(), self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._stalled_at = 0.0
+        self._pulse.flow()
 
     def check(self, now: float) -> None:
         if self.close_sent:
             return
-        silence = 0.0 if self.read_paused else now - self._heard_at
-        if silence >= self.limits.dead_after:
-            self.door.refused("dead_peer")
-            self.cut()
-        elif self._stalled_at and now - self._stalled_at >= self.limits.stall_seconds:
-            self.door.refused("too_slow")
-            self.begin_close(CloseCode.TOO_SLOW, CloseCode.TOO_SLOW.reason)
-        elif silence >= self.limits.ping_after and not self._pinged:
-            self._pinged = True
-            self.transport.write(frame(PING, b""))
+        unsent = self.transport.get_write_buffer_size()
+        match self._pulse.verdict(now, self.limits, read=not self.read_paused, unsent=unsent):
+            case pulse.DEAD:
+                self.door.refused("dead_peer")
+                self.cut()
+            case pulse.SLOW:
+                self.door.refused("too_slow")
+                self.begin_close(CloseCode.TOO_SLOW, CloseCode.TOO_SLOW.reason)
+            case pulse.PING:
+                self.transport.write(frame(PING, b""))
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -330,6 +329,23 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         else:
             self.transport.close()
 
+    def hand_over(self, owner: SplicedOwner, *, passes: bool) -> SplicedSocket:
+        """From here on the connection is a leaner protocol's, and what comes is `owner`'s; the ASGI side is over, and
+        its task may end. With `passes`, binary frames go to the owner as they came. Raises ClientDisconnected."""
+        if self.close_sent or self.disconnected or not self.handshake_complete:
+            raise ClientDisconnected
+        heir = SplicedSocket(self.transport, self.door, owner, passes=passes, early=self._reader.rest())
+        connections = cast(set[Any], self.connections)
+        connections.discard(self)
+        connections.add(heir)
+        heir.when_gone(lambda: connections.discard(heir))
+        self.door.sockets.discard(self)
+        if self._leave is not None:
+            heir.when_gone(self._leave)
+            self._leave = None
+        self.close_sent = self.disconnected = self._deaf = True
+        return heir
+
     async def run_asgi(self) -> None:
         self._task = asyncio.current_task()
         goodbye = CloseCode.FINISHED
@@ -343,6 +359,6 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         finally:
             self._task = None
             if self.handshake_complete:
-                self.begin_close(goodbye, goodbye.reason)
+                self.begin_close(goodbye, goodbye.reason)  # unless it was handed over: then it is not ours any more
             elif not self.close_sent:
                 self._turn_away(_CRASHED)

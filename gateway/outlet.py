@@ -8,6 +8,7 @@ from sandbox.framing import frame_text
 
 if TYPE_CHECKING:
     from gateway.guard import GuardedSocket
+    from gateway.sockets.splice import SplicedOwner, SplicedSocket
 
 OUTLET = "holdfast.outlet"  # its name among the extensions of an ASGI scope
 _TURN_BYTES = 64 << 10  # beyond, a turn's frames leave in pieces, so that the kernel's answer is heard
@@ -21,7 +22,7 @@ class Outlet:
     system call: on a busy gateway those calls are what a frame costs most.
     """
 
-    __slots__ = ("_socket", "_unsent", "_unsent_bytes", "limit", "on_text")
+    __slots__ = ("_socket", "_unsent", "_unsent_bytes", "heir", "limit", "on_text")
 
     def __init__(self, socket: "GuardedSocket", limit: int) -> None:
         self._socket = socket
@@ -29,6 +30,13 @@ class Outlet:
         self._unsent_bytes = 0
         self.limit = limit
         self.on_text: Callable[[bytes], None] | None = None
+        self.heir: SplicedSocket | None = None  # whose the connection is, once it was handed over
+
+    def hand_over(self, owner: "SplicedOwner", *, passes: bool) -> "SplicedSocket":
+        """Take the accepted connection out of ASGI's hands: the endpoint returns, and the connection goes on. Raises
+        uvicorn's ClientDisconnected if it is gone."""
+        self.heir = self._socket.hand_over(owner, passes=passes)
+        return self.heir
 
     def send_text(self, payload: bytes) -> bool:
         """Write one text message (UTF-8). False: not written, the connection is closed, or now closing as too slow."""

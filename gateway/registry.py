@@ -483,6 +483,7 @@ class SessionRegistry:
         return {
             "sessions_loaded": len(self._actors),
             "viewers": sum(len(actor.audience) for actor in self._actors.values()),
+            "terminal_viewers": sum(len(actor.terminals) for actor in self._actors.values()),
             "pending_records": sum(len(window) for window in windows),
             "pending_bytes": sum(window.queued_bytes for window in windows),
             "sync_dirty_sessions": sum(view.dirty for view in views),

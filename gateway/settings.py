@@ -57,6 +57,13 @@ class Settings:
     sandbox: str = field(default="local", metadata=by(str))
     agent: tuple[str, ...] = field(default=(), metadata=by(values.command))  # (): the built-in demo agent
     local_level: str = field(default="auto", metadata=by(values.choice("auto", "trusted", "contained")))
+    shell: tuple[str, ...] | None = field(default=None, metadata=by(values.command))
+    terminal_size: str = field(default="active", metadata=by(values.choice("active", "smallest", "fixed")))
+    terminal_ring: int = field(default=2 * _MIB, metadata=by(values.size(64 << 10, 256 * _MIB)))
+    terminal_hold: float = field(default=10.0, metadata=by(values.duration))
+    terminal_scrollback: int = field(default=1000, metadata=by(values.whole(0, 10_000)))
+    terminal_idle: float = field(default=0.0, metadata=by(values.duration))  # 0: never
+    terminals: int = field(default=16, metadata=by(values.whole(1, 256)))
     sandbox_env_file: Path | None = field(default=None, metadata=by(Path))
 
     jwt_secret: SecretStr | None = field(default=None, metadata=by(values.secret(32)))

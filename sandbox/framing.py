@@ -117,6 +117,12 @@ class FrameReader:
             self._buffer = rest
         self._position = 0
 
+    def rest(self) -> bytes:
+        """What was fed and not read yet; it is somebody else's to read."""
+        rest, self._buffer = bytes(self._buffer[self._position :]), b""
+        self._position = 0
+        return rest
+
     def read(self) -> tuple[int, bytes] | None:
         """The next (opcode, payload), or None until more is fed. Raises FrameError; nothing may be read after that."""
         while True:

@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:  # a bridge starts without what trees are made of
+    from sandbox.terminal.ports import SandboxTerminals
     from sandbox.tree.ports import SandboxTree
+
+
+SizePolicy = Literal["active", "smallest", "fixed"]  # whose wish a terminal's size is: sandbox/terminal/room.py
 
 
 class SandboxFailed(Exception):
@@ -183,6 +187,10 @@ class SandboxProvider(Protocol):
 
     def tree(self, session_id: str) -> "SandboxTree":
         """The two roots of a running sandbox. Looks nothing up: if none runs, its methods raise TreeFailed."""
+        ...
+
+    def terminals(self, session_id: str) -> "SandboxTerminals":
+        """The terminals of a running sandbox. Looks nothing up, likewise."""
         ...
 
     async def logs(self, session_id: str, *, limit: int = 65536) -> bytes:

@@ -73,7 +73,7 @@ def _once(values: list[str], what: str) -> str | None:
 
 def _bearer(value: str) -> str:
     scheme, _, token = value.strip().partition(" ")
-    if scheme.lower() != "bearer" or not token.strip():
+    if scheme.lower() not in ("bearer", "token") or not token.strip():  # Jupyter says token
         raise ApiError(401, "bad_credentials", "Authorization wants: Bearer <token>")
     return token.strip()
 

@@ -20,6 +20,7 @@ from gateway.auth.origin import Origins, check_origin, origin_of
 from gateway.auth.tokens import Principal
 from gateway.counters import Counters, void
 from gateway.errors import ApiError
+from gateway.outlet import OUTLET
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
 _HIDDEN_SEPARATOR = re.compile(rb"%2f|%5c|%00|\\", re.IGNORECASE)
@@ -28,10 +29,12 @@ _PREFLIGHT_HEADERS = b"authorization, content-type, last-event-id"
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a route asks for. `session_in` names the path or query parameter that holds a session id."""
+    """What a route asks for. `session_in` names the path or query parameter that holds a session id. `shared`: who was
+    let in to that session to look may come, too."""
 
     accept: Accept
     session_in: str | None = None
+    shared: bool = False
 
 
 PUBLIC = Policy(Accept.NOBODY)
@@ -48,20 +51,33 @@ POLICY: dict[tuple[str, str], Policy] = {
     ("GET", "/ready"): PUBLIC,
     ("GET", "/openapi.json"): PUBLIC,
     ("GET", "/metrics"): Policy(ADMIN),
-    ("WS", "/ws/v2"): Policy(USER, "sessionId"),
-    ("WS", "/terminal/{sessionId}"): Policy(USER, "sessionId"),
+    ("WS", "/ws/v2"): Policy(USER, "sessionId", shared=True),
+    ("WS", "/terminal/{sessionId}"): Policy(USER, "sessionId", shared=True),
+    ("WS", "/v1/sandbox/{id}/pty"): Policy(USER, "id", shared=True),
+    ("WS", "/jupyter/{id}/terminals/websocket/{name}"): Policy(USER, "id", shared=True),
+    ("WS", "/tty/{id}/ws"): Policy(USER, "id", shared=True),
+    ("GET", "/tty/{id}/token"): Policy(USER, "id", shared=True),
+    ("GET", "/jupyter/{id}/api/terminals"): Policy(USER, "id", shared=True),
+    ("POST", "/jupyter/{id}/api/terminals"): Policy(USER, "id"),
+    ("GET", "/jupyter/{id}/api/terminals/{name}"): Policy(USER, "id", shared=True),
+    ("DELETE", "/jupyter/{id}/api/terminals/{name}"): Policy(USER, "id"),
     ("WS", "/ws/sandboxes/{id}"): Policy(RELAY_OR_USER, "id"),
     ("GET", "/api/sandboxes"): Policy(LIFECYCLE),
     ("GET", "/api/sandboxes/{id}"): Policy(LIFECYCLE, "id"),
     ("POST", "/api/sandboxes/{id}"): Policy(LIFECYCLE, "id"),
     ("DELETE", "/api/sandboxes/{id}"): Policy(LIFECYCLE, "id"),
-    ("GET", "/api/sandboxes/{id}/status"): Policy(LIFECYCLE, "id"),
+    ("GET", "/api/sandboxes/{id}/status"): Policy(LIFECYCLE, "id", shared=True),
     ("POST", "/api/sandboxes/{id}/pause"): Policy(LIFECYCLE, "id"),
     ("POST", "/api/sandboxes/{id}/resume"): Policy(LIFECYCLE, "id"),
     ("POST", "/api/sandboxes/{id}/sleep"): Policy(LIFECYCLE, "id"),
     ("POST", "/api/sandboxes/{id}/wake"): Policy(LIFECYCLE, "id"),
     ("POST", "/api/sandboxes/{id}/sync"): Policy(LIFECYCLE, "id"),
     ("POST", "/api/sandboxes/{id}/abort"): Policy(LIFECYCLE, "id"),
+    ("GET", "/api/sandboxes/{id}/terminals"): Policy(LIFECYCLE, "id", shared=True),
+    ("POST", "/api/sandboxes/{id}/terminals/{name}"): Policy(LIFECYCLE, "id"),
+    ("DELETE", "/api/sandboxes/{id}/terminals/{name}"): Policy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}/terminals/{name}/size"): Policy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}/shares"): Policy(LIFECYCLE, "id"),
     ("GET", "/api/sandboxes/{id}/snapshots"): Policy(LIFECYCLE, "id"),
     ("POST", "/api/sandboxes/{id}/snapshots/verify"): Policy(LIFECYCLE, "id"),
     ("GET", "/api/sandboxes/{id}/snapshots/{generation}"): Policy(LIFECYCLE, "id"),
@@ -71,7 +87,7 @@ POLICY: dict[tuple[str, str], Policy] = {
     ("POST", "/api/sandboxes/{id}/snapshots/{generation}/restore"): Policy(LIFECYCLE, "id"),
     ("POST", "/api/sandboxes/{id}/snapshots/{generation}/release"): Policy(LIFECYCLE, "id"),
     ("POST", "/internal/snapshots/gc"): Policy(ADMIN),
-    ("GET", "/api/sessions/{id}/messages"): Policy(USER, "id"),
+    ("GET", "/api/sessions/{id}/messages"): Policy(USER, "id", shared=True),
     ("GET", "/internal/sessions/{id}/messages"): Policy(INTERNAL, "id"),
     ("POST", "/internal/sessions/{id}/messages"): Policy(INTERNAL, "id"),
     ("GET", "/internal/sessions"): Policy(INTERNAL),
@@ -83,7 +99,7 @@ POLICY: dict[tuple[str, str], Policy] = {
     ("POST", "/internal/dead-letters/{number}/retry"): Policy(INTERNAL),
     ("GET", "/files/{id}/{path:path}"): Policy(ADMIN_OR_USER, "id"),
     ("GET", "/logs/{id}"): Policy(ADMIN_OR_USER, "id"),
-    ("POST", "/api/tickets"): Policy(USER),
+    ("POST", "/api/tickets"): Policy(USER, shared=True),
 }
 
 
@@ -202,6 +218,7 @@ class PolicyMiddleware:
         session_id = _session_id(policy, params, query)
         check_origin(self._origins, origin, scope, cookie=shown is not None and shown.via == "cookie")
         principal = await self._identity.identify(shown, policy.accept, session_id=session_id, origin=origin)
+        _check_scope(principal, policy, session_id)
         state["principal"], state["session_id"] = principal, session_id
         return principal
 
@@ -218,7 +235,10 @@ class PolicyMiddleware:
         try:
             await self._app(scope, receive, send)
         finally:
-            if release is not None:
+            outlet = scope["extensions"].get(OUTLET) if scope.get("extensions") else None
+            if release is not None and outlet is not None and outlet.heir is not None:
+                outlet.heir.when_gone(release)  # the endpoint is over, the connection is not
+            elif release is not None:
                 release()
 
     # CORS
@@ -247,6 +267,14 @@ class PolicyMiddleware:
         ]
         await send({"type": "http.response.start", "status": 204, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
+
+
+def _check_scope(principal: Principal, policy: Policy, session_id: str | None) -> None:
+    """Who was let in to one session knows of no other, and does nothing there but look."""
+    if principal.session_id and not policy.shared:
+        raise ApiError(403, "read_only", "this token is for looking at one session")
+    if principal.session_id and session_id not in (None, principal.session_id):
+        raise ApiError(404, "unknown_session", "there is no such session")
 
 
 def _session_id(policy: Policy, params: dict[str, str], query: list[tuple[str, str]]) -> str | None:

@@ -6,7 +6,7 @@ is kept, so that what is read from memory or a crash dump opens nothing.
 
 import hashlib
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.auth.tokens import Principal
 
@@ -52,8 +52,7 @@ class Tickets:
         good = now < ticket.ends_at and ticket.session_id == session_id and ticket.origin == origin
         if not good:
             return None
-        who = ticket.principal
-        return Principal(who.kind, who.user_id, who.email, who.expires_at, "ticket")
+        return replace(ticket.principal, via="ticket")
 
     def _forget_ended(self, now: float) -> None:
         while self._out:

@@ -20,17 +20,22 @@ LONGEST_LIFE_SECONDS = 366 * 86400.0
 LONGEST_NAME = 256
 
 Kind = Literal["user", "admin", "relay", "internal"]
+Role = Literal["drive", "view"]
+SCOPE = "holdfast"  # the claim of a token for one session: {"session": id, "role": "view"}
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks. Only a `user` has an id, an email and an end; `via` says by what they were recognised."""
+    """Who asks. Only a `user` has an id, an email and an end; `via` says by what they were recognised. One with a
+    `session_id` was let in to that session alone, and one whose `role` is `view` only to look."""
 
     kind: Kind
     user_id: str = ""
     email: str = ""
     expires_at: float = math.inf  # seconds since 1970; a connection may outlive it by LEEWAY_SECONDS
     via: str = ""
+    session_id: str = ""
+    role: Role = "drive"
 
 
 class TokenError(Exception):
@@ -135,7 +140,19 @@ def principal_of(
         raise TokenError("token_claims", "the token comes from another issuer")
     if audience is not None and not _is_for(claims.get("aud"), audience):
         raise TokenError("token_claims", "the token is meant for another audience")
-    return Principal("user", _name(claims, "userId"), _name(claims, "email"), expires_at, via)
+    session_id, role = _scope(claims)
+    return Principal("user", _name(claims, "userId"), _name(claims, "email"), expires_at, via, session_id, role)
+
+
+def _scope(claims: dict[str, Any]) -> tuple[str, Role]:
+    """What the token is for. A scope that cannot be read is not a wider one."""
+    scope = claims.get(SCOPE)
+    if scope is None:
+        return "", "drive"
+    session_id, role = (scope.get("session"), scope.get("role")) if isinstance(scope, dict) else (None, None)
+    if not isinstance(session_id, str) or not session_id or role != "view":
+        raise TokenError("token_claims", f"the token's {SCOPE} must name a session and the role view")
+    return session_id, "view"
 
 
 def _moment(claims: dict[str, Any], name: str) -> float | None:
@@ -167,11 +184,14 @@ def mint(
     now: float | None = None,
     issuer: str | None = None,
     audience: str | None = None,
+    share: str | None = None,
 ) -> str:
-    """A token for `user_id`, signed with the shared secret, as this gateway accepts it. Raises TokenError."""
+    """A token for `user_id`, signed with the shared secret, as this gateway accepts it. With `share` it opens only that
+    session, and only for looking. Raises TokenError."""
     begin = math.floor(time.time() if now is None else now)
     claims: dict[str, Any] = {"userId": user_id, "email": email, "iat": begin, "exp": math.ceil(begin + ttl)}
     claims |= {"iss": issuer} if issuer else {}
     claims |= {"aud": audience} if audience else {}
+    claims |= {SCOPE: {"session": share, "role": "view"}} if share else {}
     principal_of(claims, begin, issuer=issuer, audience=audience)
     return jwt.encode(claims, secret.get_secret_value(), "HS256")

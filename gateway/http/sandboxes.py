@@ -71,7 +71,9 @@ class SandboxRoutes:
         return who.user_id
 
     async def status(self, request: Request) -> Response:
-        return answer((await owned(request, self._registry)).describe())
+        """With its terminals, if its sandbox runs and answers."""
+        actor = await owned(request, self._registry)
+        return answer(actor.describe() | {"terminals": await actor.terminals.describe()})
 
     async def resume(self, request: Request) -> Response:
         """With `envVars`, also what brings a session back from `needs_env`; an empty object says that it needs none."""

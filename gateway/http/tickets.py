@@ -33,6 +33,8 @@ class TicketRoutes:
         session_id = (await read_object(request, known=MEMBERS)).get("sessionId")
         if not isinstance(session_id, str) or not valid_session_id(session_id):
             raise ApiError(400, "bad_session_id", "sessionId must be a session's id")
+        if who.session_id not in ("", session_id):
+            raise ApiError(404, "unknown_session", "there is no such session")
         actor = await self._registry.find(session_id)
         if actor.user_id != who.user_id if actor is not None else not self._any_id:
             raise ApiError(404, "unknown_session", "there is no such session")

@@ -14,6 +14,7 @@ import orjson
 from gateway.errors import ApiError
 from gateway.session.state import Wish
 from gateway.wire import RESERVED_CIDS, is_content
+from sandbox.terminal.wire import MAX_SIDE, Size
 
 CREATE_MEMBERS = frozenset({"userId", "envVars", "agent", "network", "repoUrl", "repoBranch", "title", "metadata"})
 RESUME_MEMBERS = frozenset({"envVars", "empty"})
@@ -55,7 +56,7 @@ def read_wish(body: Mapping[str, Any]) -> Wish:
         raise _bad("repoBranch", "given together with repoUrl")
     return Wish(
         env=read_env(body),
-        agent=_agent(body.get("agent")),
+        agent=_command(body.get("agent"), "agent"),
         network=network,
         repo_url=repo_url,
         repo_branch=repo_branch,
@@ -118,7 +119,22 @@ def _check_deliverable(kind: str, content: Any) -> None:
         raise _bad("content", "a string or an array of parts, each an object with a type")
 
 
-def _agent(value: Any) -> tuple[str, ...] | None:
+def read_command(body: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """A terminal's program, written like an agent's."""
+    return _command(body.get("command"), "command")
+
+
+def read_size(body: Mapping[str, Any]) -> Size | None:
+    given = [body.get(name) for name in ("cols", "rows")]
+    if given == [None, None]:
+        return None
+    sides = [side for side in given if type(side) is int and 1 <= side <= MAX_SIDE]
+    if len(sides) != 2:
+        raise _bad("cols and rows", f"given together, whole numbers from 1 to {MAX_SIDE}")
+    return Size(*sides)
+
+
+def _command(value: Any, member: str) -> tuple[str, ...] | None:
     if value is None:
         return None
     wanted = "a command line, or an array of strings, with at least a program"
@@ -126,11 +142,11 @@ def _agent(value: Any) -> tuple[str, ...] | None:
         try:
             value = shlex.split(value)
         except ValueError as error:
-            raise _bad("agent", f"a command line ({error})") from None
+            raise _bad(member, f"a command line ({error})") from None
     if not isinstance(value, list) or not 0 < len(value) <= ARGUMENTS:
-        raise _bad("agent", wanted)
+        raise _bad(member, wanted)
     if not all(isinstance(each, str) and len(each) <= 8192 and "\0" not in each for each in value) or not value[0]:
-        raise _bad("agent", wanted)
+        raise _bad(member, wanted)
     return tuple(value)
 
 

@@ -36,7 +36,9 @@ from gateway.session.replies import acknowledge, refusal, session_failed
 from gateway.session.rest import Rest
 from gateway.session.stages import Accepted, Refused, Stage
 from gateway.session.state import SessionStatus, Wish, spec_members
+from gateway.session.terminals import SessionTerminals
 from gateway.session.workspace import Keeping, NotRestored, Workspace
+from gateway.sockets.terminal_viewer import TerminalViewer
 from gateway.sockets.viewers import Viewer
 from persistence.ports import MessageStore
 from persistence.queue import PersistenceQueue
@@ -100,6 +102,10 @@ class SessionActor:
             self, self.conversation, self.output, self.workspace, provider, agent, lambda: envs.get(self.id)
         )
         self.rest = Rest(self, self.life, self.workspace, provider)
+        self.terminals = SessionTerminals(self, self.id, provider, lambda: self.life.status)
+        self.terminals.on_intent = self._wanted_by_typing
+        self.terminals.on_left = lambda: self.post(self._somebody_left)
+        self.life.on_status = self.terminals.status_changed
 
     # -- the inbox ----------------------------------------------------------------------------------------------------
 
@@ -153,7 +159,7 @@ class SessionActor:
 
     def _turn_away(self, handler: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         """A viewer that came too late to be welcomed must not wait for it."""
-        if handler == self.attach:
+        if handler in (self.attach, self.join_terminal):
             arguments[0].close(self.ended_with)
 
     @property
@@ -195,11 +201,25 @@ class SessionActor:
     def detach(self, viewer: Viewer) -> None:
         self._joining.pop(viewer, None)
         self.audience.leave(viewer)
+        self._somebody_left()
+
+    def _somebody_left(self) -> None:
         if not self.watched:  # whoever it was may be gone for good
             self.workspace.force()
 
+    def join_terminal(self, viewer: TerminalViewer) -> None:
+        if self._farewell is None:
+            self.terminals.join(viewer)
+        else:
+            viewer.close(CloseCode.COMING_BACK)
+
+    def _wanted_by_typing(self) -> None:
+        self.conversation.touch()
+        self.life.want_agent()
+
     def close_viewers(self, code: CloseCode) -> None:
         self.audience.close_all(code)
+        self.terminals.close_all(code)
         for viewer in self._joining:
             viewer.close(code)
 
@@ -312,14 +332,15 @@ class SessionActor:
 
     @property
     def watched(self) -> bool:
-        return bool(len(self.audience) or self._joining)
+        return bool(len(self.audience) or self._joining or len(self.terminals))
 
     # -- what the HTTP routes ask -------------------------------------------------------------------------------------
 
     def describe(self) -> dict[str, Any]:
         talk = self.conversation
         sync = self.workspace.describe()
-        live = Live(self.life.connection, len(self.audience), len(talk.window), talk.last_active, sync)
+        viewers = len(self.audience) + len(self.terminals)
+        live = Live(self.life.connection, viewers, len(talk.window), talk.last_active, sync)
         place = Place(self._provider.name, self._provider.level)
         state = replace(talk.state, status=self.life.status)
         return describe(self.id, self.user_id, self.created_at, talk.last_durable, talk.spec, state, place, live)
@@ -327,6 +348,8 @@ class SessionActor:
     def idle_seconds(self) -> float:
         """How long nobody did anything; 0 while an answer is owed or something waits."""
         talk = self.conversation
+        if self.terminals.typed():
+            talk.touch()
         if self.output.answering or len(talk.window):
             return 0.0
         return self.now() - talk.active_at

@@ -70,6 +70,8 @@ class Life:
         self._closing = False
         self._ended = asyncio.Event()
         self._told = ""
+        self._shown: SessionStatus | None = None
+        self.on_status: Callable[[], None] = lambda: None  # `status` is another now
 
     # -- words for the outside ----------------------------------------------------------------------------------------
 
@@ -94,6 +96,9 @@ class Life:
         if (word := self.connection) != self._told:
             self._told = word
             self.talk.audience.tell(wire.dump("connection_status", sandboxStatus=word))
+        if (status := self.status) is not self._shown:
+            self._shown = status
+            self.on_status()
 
     def become(self, status: SessionStatus, reason: str = "", **changes: Any) -> None:
         if self.talk.state.status is not status or changes:

@@ -26,7 +26,7 @@ class ChatSocket:
         outlet, who = outlet_of(websocket), websocket.state.principal
         viewer = Viewer(outlet)
         entry = Pass(viewer, who, self._doorway.verifier)
-        reader = _Reader(actor, viewer, entry)
+        reader = _Reader(actor, viewer, entry, looks_only=who.role == "view")
         outlet.on_text = reader.on_text
         actor.post(actor.attach, viewer, asked_position(websocket))
         actor.post(entry.begin)
@@ -40,10 +40,11 @@ class ChatSocket:
 class _Reader:
     """What arrives on one chat socket. Called by the guard with each whole text message; never waits."""
 
-    __slots__ = ("_actor", "_entry", "_viewer")
+    __slots__ = ("_actor", "_entry", "_looks_only", "_viewer")
 
-    def __init__(self, actor: SessionActor, viewer: Viewer, entry: Pass) -> None:
+    def __init__(self, actor: SessionActor, viewer: Viewer, entry: Pass, *, looks_only: bool) -> None:
         self._actor = actor
+        self._looks_only = looks_only
         self._viewer = viewer
         self._entry = entry
 
@@ -65,6 +66,10 @@ class _Reader:
                 viewer.send(wire.dump("pong", id=frame.body.get("id")))
             case "auth":
                 actor.spawn(self._entry.refresh(frame.body["token"]), "auth")
+            case _ if self._looks_only and frame.cid is not None:
+                viewer.send(wire.nack(frame.cid, "read_only", "this token is for looking"))
+            case _ if self._looks_only:
+                viewer.tell_trouble("read_only", "this token is for looking")
             case _:
                 crash_points.reached("frame.parsed")
                 actor.post(actor.receive, viewer, frame)

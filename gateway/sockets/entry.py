@@ -3,10 +3,10 @@
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from starlette.websockets import WebSocket
 
-from gateway import wire
 from gateway.auth.policy import refuse
 from gateway.auth.tokens import LEEWAY_SECONDS, Principal, TokenError, TokenVerifier
 from gateway.close_codes import CloseCode
@@ -88,59 +88,64 @@ def slow_down(actor: SessionActor, viewer: Viewer) -> None:
         actor.spawn(read_on(), "room")
 
 
+class Admitted(Protocol):
+    """Whom a pass lets stay."""
+
+    def tell_expiring(self, at: str) -> None: ...
+    def tell_trouble(self, code: str, reason: str) -> None: ...
+    def close(self, code: CloseCode, reason: str | None = None) -> None: ...
+
+
 class Pass:
     """A viewer's right to be here: warned of 60 s before its end, refreshed in band, closed with 4401 after it."""
 
+    __slots__ = ("_over", "_timer", "_utcnow", "_verifier", "_viewer", "_who")
+
     def __init__(
-        self, viewer: Viewer, who: Principal, verifier: TokenVerifier, utcnow: Callable[[], float] = time.time
+        self, viewer: Admitted, who: Principal, verifier: TokenVerifier, utcnow: Callable[[], float] = time.time
     ) -> None:
         self._viewer = viewer
         self._who = who
         self._verifier = verifier
         self._utcnow = utcnow
-        self._timers: list[asyncio.TimerHandle] = []
+        self._timer: asyncio.TimerHandle | None = None
         self._over = False
 
     def begin(self) -> None:
         """Start the clock. Posted to the session behind `attach`: a token that is nearly over is welcomed first."""
-        if not self._over:
-            self._arm()
+        left = self._who.expires_at - self._utcnow()
+        if not self._over and left < 400 * 86400:  # services' credentials do not end
+            self._wait(left - WARN_SECONDS, self._warn)
 
     def end(self) -> None:
         self._over = True
         self._disarm()
 
-    def _arm(self) -> None:
+    def _wait(self, seconds: float, then: Callable[[], None]) -> None:
         self._disarm()
-        left = self._who.expires_at - self._utcnow()
-        if left > 400 * 86400:  # services' credentials do not end
-            return
-        loop = asyncio.get_running_loop()
-        self._timers = [
-            loop.call_later(max(0.0, left - WARN_SECONDS), self._warn),
-            loop.call_later(max(0.0, left + LEEWAY_SECONDS), self._expire),
-        ]
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, seconds), then)
 
     def _warn(self) -> None:
-        self._viewer.send(wire.dump("auth_expiring", at=iso(self._who.expires_at)))
+        self._viewer.tell_expiring(iso(self._who.expires_at))
+        self._wait(self._who.expires_at + LEEWAY_SECONDS - self._utcnow(), self._expire)
 
     def _expire(self) -> None:
         self._viewer.close(CloseCode.TOKEN, "the token has expired")
 
     async def refresh(self, token: str) -> None:
-        """A new token of the same user moves the end. Anything else changes nothing, and is said."""
+        """A new token of the same user, for no less, moves the end. Anything else changes nothing, and is said."""
         try:
             who = await self._verifier.verify(token, via=self._who.via)
         except TokenError as error:
-            self._viewer.send(wire.dump("error", code=error.code, error=error.message))
+            self._viewer.tell_trouble(error.code, error.message)
             return
-        if who.user_id != self._who.user_id:
-            self._viewer.send(wire.dump("error", code="other_user", error="the token is another user's"))
+        if (who.user_id, who.session_id, who.role) != (self._who.user_id, self._who.session_id, self._who.role):
+            self._viewer.tell_trouble("other_user", "the token is another user's, or for something else")
             return
         self._who = who
         self.begin()
 
     def _disarm(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
-        self._timers = []
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from gateway import wire
 from gateway.close_codes import CloseCode
 
 
@@ -46,6 +47,12 @@ class Viewer:
         """One frame of the gateway's own, to this viewer alone."""
         if not self.raw:
             self.outlet.send_text(payload)
+
+    def tell_expiring(self, at: str) -> None:
+        self.send(wire.dump("auth_expiring", at=at))
+
+    def tell_trouble(self, code: str, reason: str) -> None:
+        self.send(wire.dump("error", code=code, error=reason))
 
     def close(self, code: CloseCode, reason: str | None = None) -> None:
         self.outlet.close(code, reason or code.reason)

@@ -17,6 +17,7 @@ import uvicorn
 
 from sandbox.bridge.agent import Agent
 from sandbox.bridge.config import Config, ConfigError, read_config
+from sandbox.bridge.handover import HandoverSocket
 from sandbox.bridge.log import JsonHandler, log
 from sandbox.bridge.notes import NotesInUse, TakenNotes
 from sandbox.bridge.process import guard_this_process, kill_descendants, reap_adopted
@@ -64,7 +65,7 @@ async def run(config: Config, listener: socket.socket) -> None:
             bridge.app(),
             loop="none",
             http="httptools",
-            ws="websockets-sansio",
+            ws=HandoverSocket,
             ws_max_size=MAX_MESSAGE,
             ws_ping_interval=None,
             ws_per_message_deflate=False,
@@ -100,7 +101,7 @@ async def run(config: Config, listener: socket.socket) -> None:
     waiting = asyncio.create_task(ending.wait(), name="bridge.ending")
     await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
-    await agent.end()
+    await bridge.end_programs()
     kill_descendants()
     server.should_exit = True
     await serving

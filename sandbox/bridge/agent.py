@@ -84,6 +84,11 @@ class Agent:
         self._gate_open = self._process is not None and not self._process.ending
         return Hello(self._notes.taker, self._notes.taken, self.epoch, self.alive, self.held)
 
+    @property
+    def barred(self) -> bool:
+        """Whether no program may be started, as the workspace is not what it will be."""
+        return self.held or self._kept_out
+
     def hold(self) -> None:
         """No agent is started from here on, until it is released; one that runs goes on."""
         if not self.held:
@@ -109,7 +114,7 @@ class Agent:
 
     def start(self, line: bytes | None) -> bool:
         """Run the agent unless it runs; say whether one was started now. Its gate is closed. Raises AgentFailed."""
-        if self.held or self._kept_out:
+        if self.barred:
             raise AgentHeld("the agent waits for its workspace")
         if self._process is not None:
             if self._process.ending:

@@ -5,7 +5,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+
+from sandbox.ports import SizePolicy
 
 MAX_CONFIG = 4 * 1024 * 1024
 
@@ -34,6 +36,13 @@ class Limits:
     heartbeat_seconds: float = 10.0  # between two signs of life while an operation on the tree takes its time
     tree_silence_seconds: float = 600.0  # a gateway in the middle of an operation may wait for its object store
     drain_seconds: float = 1.0  # how long the output of a dead process may be held open by one that left its group
+    terminals: int = 16
+    terminal_viewers: int = 64  # of one terminal
+    terminal_ring_bytes: int = 2 * 1024 * 1024
+    terminal_scrollback: int = 1000  # lines above the screen that a picture has
+    terminal_hold_seconds: float = 10.0  # how long what the last viewer may still want is not overwritten
+    terminal_exit_seconds: float = 60.0  # how long a terminal whose program ended is kept while nobody looks
+    terminal_idle_seconds: float = 0.0  # one that nobody looks at and that is silent for so long is ended; 0: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,8 @@ class Config:
     hold: bool = False
     orphan_seconds: float = 600.0
     exec_timeout: float = 600.0
+    shell: tuple[str, ...] = ()  # what a terminal runs; empty: a login shell
+    sizes: SizePolicy = "active"  # who decides how large a terminal is
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -79,9 +90,12 @@ def parse_config(text: bytes) -> Config:
     unknown = members.keys() - {member.name for member in fields(Config)}
     if unknown:
         raise ConfigError(f"unknown members: {', '.join(sorted(unknown))}")
-    agent = members.get("agent")
-    if not isinstance(agent, list) or not agent or not all(isinstance(part, str) for part in agent):
+    agent = _argv(members, "agent")
+    if not agent:
         raise ConfigError("agent: a list of one or more strings")
+    sizes = members.get("sizes", "active")
+    if sizes not in get_args(SizePolicy):
+        raise ConfigError("sizes: active, smallest or fixed")
     token = _text(members, "token")
     if len(token) < 16:
         raise ConfigError("token: too short")
@@ -89,7 +103,7 @@ def parse_config(text: bytes) -> Config:
         session_id=_text(members, "session_id"),
         incarnation=int(_number(members, "incarnation", 0)),
         token=token,
-        agent=tuple(agent),
+        agent=agent,
         env=_env(members, "env"),
         base_env=_env(members, "base_env"),
         kept=Path(_text(members, "kept")),
@@ -99,6 +113,8 @@ def parse_config(text: bytes) -> Config:
         hold=_flag(members, "hold"),
         orphan_seconds=_number(members, "orphan_seconds", 600.0),
         exec_timeout=_number(members, "exec_timeout", 600.0),
+        shell=_argv(members, "shell"),
+        sizes=sizes,
         limits=_limits(members.get("limits", {})),
     )
 
@@ -117,6 +133,13 @@ def _text(members: dict[str, Any], name: str) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
         raise ConfigError(f"{name}: a string")
     return value
+
+
+def _argv(members: dict[str, Any], name: str) -> tuple[str, ...]:
+    value = members.get(name, [])
+    if not isinstance(value, list) or not all(isinstance(part, str) and "\0" not in part for part in value):
+        raise ConfigError(f"{name}: a list of strings")
+    return tuple(value)
 
 
 def _number(members: dict[str, Any], name: str, default: float) -> Any:

@@ -29,39 +29,20 @@ def guard_this_process() -> None:
     _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """In the child: be killed when the bridge is gone."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-class Child:
+class Spawned:
     """A running program. `ended` is set with its return code (negative: the signal that killed it) when it is gone."""
 
-    def __init__(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: str | Path,
-        env: Mapping[str, str],
-        with_input: bool,
-    ) -> None:
-        """Start `argv`. Raises OSError or ValueError if that cannot be."""
-        self._popen = subprocess.Popen(
-            list(argv),
-            cwd=cwd,
-            env=dict(env),
-            stdin=subprocess.PIPE if with_input else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-            preexec_fn=_die_with_parent,  # safe with other threads about: it is one system call
-        )
-        self.pid = self._popen.pid
+    def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
+        """`popen` leads a session of its own."""
+        self._popen = popen
+        self.pid = popen.pid
         _started.add(self.pid)
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.input = _take_over(self._popen.stdin)
-        self.output = _take_over(self._popen.stdout)
-        self.errors = _take_over(self._popen.stderr)
         self._pidfd = os.pidfd_open(self.pid)
         asyncio.get_running_loop().add_reader(self._pidfd, self._on_end)
 
@@ -78,6 +59,35 @@ class Child:
         if not self.ended.done():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
+
+
+class Child(Spawned):
+    """A program on pipes."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | Path,
+        env: Mapping[str, str],
+        with_input: bool,
+    ) -> None:
+        """Start `argv`. Raises OSError or ValueError if that cannot be."""
+        popen = subprocess.Popen(
+            list(argv),
+            cwd=cwd,
+            env=dict(env),
+            stdin=subprocess.PIPE if with_input else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+            preexec_fn=die_with_parent,  # safe with other threads about: it is one system call
+        )
+        self.input = _take_over(popen.stdin)
+        self.output = _take_over(popen.stdout)
+        self.errors = _take_over(popen.stderr)
+        super().__init__(popen)
 
 
 def _take_over(pipe: IO[bytes] | None) -> int:
@@ -102,13 +112,19 @@ class Reader:
         self.done = False
         self.resume()
 
-    def _on_readable(self) -> None:
+    def _read(self) -> bytes | None:
+        """What there is: None if nothing, b"" at the end."""
         try:
-            chunk = os.read(self._fd, READ_BYTES)
+            return os.read(self._fd, READ_BYTES)
         except BlockingIOError:
-            return
+            return None
         except OSError:
-            chunk = b""
+            return b""
+
+    def _on_readable(self) -> None:
+        chunk = self._read()
+        if chunk is None:
+            return
         self._chunks += 1
         if not chunk:
             self.close()
@@ -161,6 +177,16 @@ class Writer:
         self._waiting = False
         self._closing = False
         self.closed = False
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nobody reads what is being written."""
+        return self._waiting
+
+    def forget(self) -> None:
+        """Do not write the rest of the piece that is being written."""
+        self._rest = b""
+        self._stop_waiting()
 
     def write(self) -> None:
         """Write until the pipe is full or `pull` returns b""."""

@@ -1,6 +1,6 @@
 """The bridge's HTTP surface. `/health` is open; everything else needs this sandbox's own token.
 
-What trees need is loaded when somebody asks for the tree: a bridge starts often, and most are small.
+What trees and terminals need is loaded when somebody asks for one: a bridge starts often, and most are small.
 """
 
 import asyncio
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from sandbox.bridge.agent import Agent, AgentFailed, AgentHeld
 from sandbox.bridge.attachment import Door
@@ -27,6 +28,7 @@ from sandbox.bridge.watch import Watch
 from sandbox.wire import MAX_DELIVERY
 
 if TYPE_CHECKING:
+    from sandbox.bridge.terminals import Terminals
     from sandbox.bridge.transfers import Transfers
 
 MAX_BODY = 2 * 1024 * 1024
@@ -85,6 +87,7 @@ class Bridge:
         self._watch = Watch(config.kept, config.limits, self._worker, lambda: agent.alive, self._door.tell_changed)
         self._door.on_attach = self._watch.begin
         self._transfers: Transfers | None = None
+        self._terminals: Terminals | None = None
         self._requests = 0
         self._commands = 0
         self.on_idle: Callable[[], None] = lambda: None
@@ -93,14 +96,34 @@ class Bridge:
     def busy(self) -> bool:
         return self._door.attached or self._requests > 0
 
+    async def end_programs(self) -> None:
+        """End the agent and the terminals, each in its own order."""
+        if self._terminals is not None:
+            await asyncio.gather(self._agent.end(), self._terminals.close())
+        else:
+            await self._agent.end()
+
     def close(self) -> None:
         self._watch.end()
+
+    def _load_terminals(self) -> "Terminals":
+        if self._terminals is None:
+            from sandbox.bridge.terminals import Terminals
+
+            self._terminals = Terminals(self._config, self._agent)
+        return self._terminals
+
+    async def _end_terminals(self) -> None:
+        if self._terminals is not None:
+            await self._terminals.end_programs()
 
     async def _load(self) -> "Transfers":
         if self._transfers is None:
             kind = await asyncio.get_running_loop().run_in_executor(self._worker, _transfers)
             if self._transfers is None:  # somebody may have come meanwhile
-                self._transfers = kind(self._config, self._agent, self._worker, self._watch.begin_anew)
+                self._transfers = kind(
+                    self._config, self._agent, self._worker, self._watch.begin_anew, self._end_terminals
+                )
         return self._transfers
 
     @contextlib.asynccontextmanager
@@ -124,6 +147,11 @@ class Bridge:
             AnyName("/files/{path:path}", Answer(self._files), methods=["GET"]),
             WebSocketRoute("/agent", self._attach),
             WebSocketRoute("/tree", self._tree),
+            Route("/terminals", self._list_terminals),
+            Route("/terminals/{name}", self._create_terminal, methods=["POST"]),
+            Route("/terminals/{name}", self._remove_terminal, methods=["DELETE"]),
+            Route("/terminals/{name}/size", self._resize_terminal, methods=["POST"]),
+            WebSocketRoute("/terminals/{name}/link", self._view_terminal),
         ]
         app = Starlette(routes=routes, exception_handlers={Refused: _refuse, 404: _absent, 405: _absent})
         return TokenGuard(app, self._config.token)
@@ -151,9 +179,29 @@ class Bridge:
         async with self._present():
             await (await self._load()).files(request, send)
 
+    async def _list_terminals(self, request: Request) -> Response:
+        async with self._present():
+            return await self._load_terminals().list(request)
+
+    async def _create_terminal(self, request: Request) -> Response:
+        async with self._present():
+            return await self._load_terminals().create(request)
+
+    async def _remove_terminal(self, request: Request) -> Response:
+        async with self._present():
+            return await self._load_terminals().remove(request)
+
+    async def _resize_terminal(self, request: Request) -> Response:
+        async with self._present():
+            return await self._load_terminals().resize(request)
+
+    async def _view_terminal(self, socket: WebSocket) -> None:
+        async with self._present():
+            await self._load_terminals().link(socket)
+
     async def _start(self, request: Request) -> JSONResponse:
         async with self._present():
-            members = await _json_body(request, {})
+            members = await read_json(request, {})
             line = members.get("line") if isinstance(members, dict) else 0
             if line is not None and (not isinstance(line, str) or "\n" in line or len(line) > MAX_DELIVERY):
                 raise Refused(400, "bad_request", "line must be a string without line breaks")
@@ -171,7 +219,7 @@ class Bridge:
                 raise Refused(429, "busy", f"{self._commands} commands run already")
             self._commands += 1
             try:
-                command = parse_command(await _json_body(request, None), self._config)
+                command = parse_command(await read_json(request, None), self._config)
                 return JSONResponse(await run_command(command, self._config, gone(request)))
             except BadCommand as exc:
                 raise Refused(400, "bad_request", str(exc)) from exc
@@ -185,7 +233,8 @@ def _transfers() -> "type[Transfers]":
     return Transfers
 
 
-async def _json_body(request: Request, default: Any) -> Any:
+async def read_json(request: Request, default: Any) -> Any:
+    """The body, or `default` (unless None) if there is none. Raises Refused."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk

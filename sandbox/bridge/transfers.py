@@ -37,9 +37,16 @@ _RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))")
 class Transfers:
     """What the routes do; each sends its own answer."""
 
-    def __init__(self, config: Config, agent: Agent, worker: Executor, on_swap: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        agent: Agent,
+        worker: Executor,
+        on_swap: Callable[[], None],
+        end_terminals: Callable[[], Awaitable[None]],
+    ) -> None:
         self._config = config
-        self.trees = Trees(config, agent, worker, on_swap)
+        self.trees = Trees(config, agent, worker, on_swap, end_terminals)
 
     async def backup(self, request: Request, send: Send) -> None:
         """A tar of both roots, of unknown length. Raises Refused if not even its beginning can be made."""

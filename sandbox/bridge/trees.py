@@ -17,7 +17,7 @@ import functools
 import logging
 import os
 import signal
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -72,8 +72,16 @@ M = TypeVar("M")
 class Trees:
     """The kept roots of this sandbox. `on_swap` is called when others have come into their place."""
 
-    def __init__(self, config: Config, agent: Agent, worker: Executor, on_swap: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        agent: Agent,
+        worker: Executor,
+        on_swap: Callable[[], None],
+        end_terminals: Callable[[], Awaitable[None]],
+    ) -> None:
         """`worker` has one thread."""
+        self._end_terminals = end_terminals
         self._config = config
         self._agent = agent
         self._worker = worker
@@ -197,7 +205,7 @@ class Trees:
                 await talk.say(await self._survey(ask))
             case QuietAsk():
                 self._agent.hold()
-                await self._agent.end()
+                await asyncio.gather(self._agent.end(), self._end_terminals())
                 await end_programs(KILL_SECONDS)
                 await talk.say(Done())
             case _:  # ReleaseAsk

@@ -13,6 +13,16 @@ class CallFailed(Exception):
 
 async def call(path: str, method: str, target: str, *, token: str = "", body: Any = None, timeout: float) -> Any:
     """Return the decoded JSON of a 200 answer. `path` is the socket's. Raises CallFailed."""
+    status, answer = await ask(path, method, target, token=token, body=body, timeout=timeout)
+    if status != 200:
+        raise CallFailed(f"the bridge answered {status}")
+    return answer
+
+
+async def ask(
+    path: str, method: str, target: str, *, token: str = "", body: Any = None, timeout: float
+) -> tuple[int, Any]:
+    """Return the status and the decoded JSON of any answer. Raises CallFailed."""
     payload = b"" if body is None else json.dumps(body).encode()
     head = f"{method} {target} HTTP/1.1\r\nHost: bridge\r\nConnection: close\r\nContent-Length: {len(payload)}\r\n"
     if payload:
@@ -42,16 +52,16 @@ async def _exchange(path: str, request: bytes) -> bytes:
         writer.transport.abort()
 
 
-def _decode(answer: bytes) -> Any:
+def _decode(answer: bytes) -> tuple[int, Any]:
     head, separator, body = answer.partition(b"\r\n\r\n")
     status = head.split(b" ", 2)[1:2]
     if not separator or not status:
         raise CallFailed("the connection ended before an answer")
     if len(answer) > MAX_ANSWER:
         raise CallFailed("the answer is too long")
-    if status != [b"200"]:
-        raise CallFailed(f"the bridge answered {status[0][:3].decode(errors='replace')}")
+    if not status[0].isdigit() or len(status[0]) != 3:
+        raise CallFailed("the answer has no status")
     try:
-        return json.loads(body)
+        return int(status[0]), json.loads(body)
     except (ValueError, RecursionError) as exc:
-        raise CallFailed("the answer is not JSON") from exc
+        raise CallFailed(f"the answer ({int(status[0])}) is not JSON") from exc

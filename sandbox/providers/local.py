@@ -13,6 +13,7 @@ import secrets
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from sandbox.providers.launch import listen, open_log
 from sandbox.providers.layout import Bridge, SandboxHome, tail
 from sandbox.providers.levels import Contained, Level, SandboxLimits, Started, Trusted
 from sandbox.providers.removal import remove_tree
+from sandbox.terminal.client import BridgeTerminals
 from sandbox.tree.client import BridgeTree
 from sandbox.tree.staging import begin_empty, recover_swap
 
@@ -32,6 +34,31 @@ _SECRET_LENGTH = 8  # shorter values are too likely to be ordinary words
 _LOG_TAIL = 2000
 _REMOVALS = 3
 _FOR_GIT = ("GIT_", "SSL_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalSettings:
+    """What a bridge is told of its terminals. `shell` is the program of those that name none; None: the bridge's own
+    choice. `sizes` is whose size counts: `active`, `smallest` or `fixed`."""
+
+    shell: tuple[str, ...] | None = None
+    sizes: str = "active"
+    ring_bytes: int = 2 * 1024 * 1024
+    hold_seconds: float = 10.0
+    scrollback: int = 1000
+    most: int = 16
+    idle_seconds: float = 0.0
+
+    def config(self) -> dict[str, Any]:
+        shell = {} if self.shell is None else {"shell": list(self.shell)}
+        limits = {
+            "terminals": self.most,
+            "terminal_ring_bytes": self.ring_bytes,
+            "terminal_hold_seconds": self.hold_seconds,
+            "terminal_scrollback": self.scrollback,
+            "terminal_idle_seconds": self.idle_seconds,
+        }
+        return {**shell, "sizes": self.sizes, "limits": limits}
 
 
 class LocalProvider:
@@ -53,6 +80,7 @@ class LocalProvider:
         orphan_seconds: float = 600.0,
         limits: SandboxLimits | None = None,
         allow_private_repos: bool = False,
+        terminals: TerminalSettings | None = None,
         readable: Sequence[Path] = (),
         bwrap: str | None = None,
         warn: Callable[[str], None] = lambda text: None,
@@ -70,6 +98,7 @@ class LocalProvider:
         self._orphan_seconds = orphan_seconds
         self._limits = limits or SandboxLimits()
         self._allow_private_repos = allow_private_repos
+        self._terminals = terminals or TerminalSettings()
         self._readable = tuple(readable)
         self._bwrap = bwrap
         self._warn = warn
@@ -150,6 +179,9 @@ class LocalProvider:
 
     def tree(self, session_id: str) -> BridgeTree:
         return BridgeTree(lambda: self._find(session_id))
+
+    def terminals(self, session_id: str) -> BridgeTerminals:
+        return BridgeTerminals(lambda: self._find(session_id))
 
     async def logs(self, session_id: str, *, limit: int = 65536) -> bytes:
         return await asyncio.to_thread(SandboxHome(self.data_dir, session_id).logs, limit)
@@ -256,6 +288,7 @@ class LocalProvider:
                 "hold": spec.hold,
                 "orphan_seconds": self._orphan_seconds,
                 "exec_timeout": self._exec_timeout,
+                **self._terminals.config(),
             }
         ).encode()
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Literal, ParamSpec
 
 from sandbox.ports import AgentExit, Hello, Link, LinkEvents, LinkRefused, Position, SandboxFailed, SandboxSpec
+from sandbox.providers.memory_terminals import MemoryTerminal, MemoryTerminals
 from sandbox.providers.memory_tree import MemoryRoots, MemoryTree
 from sandbox.providers.scripted import Script, ScriptedProcess, echo
 from sandbox.stream import Backlog, Begin, Cursor, Frames
@@ -143,6 +144,7 @@ class MemorySandbox:
         self.agent_problem: str | None = None  # the agent command cannot be run, and why
         self.log = bytearray()
         self.roots = MemoryRoots()
+        self.terminals: dict[str, MemoryTerminal] = {}
         self._backlog = Backlog()
         self._cursor = Cursor()
         self._queue: deque[tuple[int, bytes]] = deque()
@@ -329,6 +331,10 @@ class MemorySandbox:
 
     def _down(self, reason: str, *, orderly: bool) -> None:
         self.alive = False
+        for terminal in self.terminals.values():
+            for viewing in list(terminal.links.values()):
+                viewing.lose(reason)
+        self.terminals.clear()
         self._queue.clear()
         link, self._link = self._link, None
         if link:
@@ -397,6 +403,17 @@ class MemoryProvider:
             return sandbox
 
         return MemoryTree(lambda: running().roots, lambda: running().agent is not None, lambda: running().stop_agent())
+
+    def terminals(self, session_id: str) -> MemoryTerminals:
+        def running() -> dict[str, MemoryTerminal]:
+            sandbox = self.sandboxes.get(session_id)
+            if self.link_problem is not None:
+                raise LinkRefused(self.link_problem)
+            if sandbox is None or not sandbox.alive:
+                raise LinkRefused(f"no sandbox runs for {session_id}")
+            return sandbox.terminals
+
+        return MemoryTerminals(running, _Pipe)
 
     async def logs(self, session_id: str, *, limit: int = 65536) -> bytes:
         sandbox = self.sandboxes.get(session_id)

@@ -159,12 +159,14 @@ class DownScan(_Scan):
 
 
 class UpScan(_Scan):
-    """A viewer's frames on their way to the bridge. `passed_frames` counts what was let through."""
+    """A viewer's frames on their way to the bridge. `passed_frames` counts what was let through. Where nothing
+    `passes`, every message is an aside: their bytes mean something else than input."""
 
-    __slots__ = ("_fragments", "_joined", "_max_bytes", "_max_fragments", "_opcode", "passed_frames")
+    __slots__ = ("_fragments", "_joined", "_max_bytes", "_max_fragments", "_opcode", "_passes", "passed_frames")
 
-    def __init__(self, max_bytes: int, max_fragments: int) -> None:
+    def __init__(self, max_bytes: int, max_fragments: int, *, passes: bool = True) -> None:
         super().__init__()
+        self._passes = passes
         self._max_bytes = max_bytes
         self._max_fragments = max_fragments
         self._opcode = CONTINUATION  # of the message being put together; CONTINUATION: none
@@ -185,7 +187,7 @@ class UpScan(_Scan):
             first, size = data[at], data[at + 1] - 0x80
             if size < 0:
                 raise FrameError(1002, "frame is not masked")
-            passes = first == _FIN_BINARY and not self._opcode
+            passes = first == _FIN_BINARY and self._passes and not self._opcode
             if not passes:
                 self._check(first, size)
             whole = 6 + size if size < 126 else self._length(data, at, size)

@@ -44,11 +44,13 @@ class Size:
 @dataclass(frozen=True, slots=True)
 class Open:
     """What a viewer wants: bytes after `after`, where it was, or the screen as it is. `size` is what it can show; None:
-    whatever there is. One who only views neither types nor has a say in the size."""
+    whatever there is. One who only views neither types nor has a say in the size. With `anew`, a program that has ended
+    is started once more; without, the viewer is told of its end."""
 
     size: Size | None
     role: Role
     after: Position | None
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +111,9 @@ def encode(message: Down | Up) -> bytes:
     """Return the text message that says `message`, as UTF-8."""
     fields: dict[str, Any]
     match message:
-        case Open(size, role, after):
+        case Open(size, role, after, anew):
             place = (None, 0) if after is None else (after.epoch, after.offset)
-            fields = {"type": "open", "role": role, "epoch": place[0], "offset": place[1], **_sides(size)}
+            fields = {"type": "open", "role": role, "epoch": place[0], "offset": place[1], "anew": anew, **_sides(size)}
         case Resize(size):
             fields = {"type": "resize", **_sides(size)}
         case Greeting():
@@ -144,11 +146,11 @@ def decode_down(text: bytes) -> Down:
     fields = _object(text)
     match fields.get("type"):
         case "open":
-            role = fields.get("role")
-            if role not in ("drive", "view"):
-                raise WireError("bad role")
+            role, anew = fields.get("role"), fields.get("anew")
+            if role not in ("drive", "view") or not isinstance(anew, bool):
+                raise WireError("bad open")
             after = None if fields.get("epoch") is None else Position(_epoch(fields), _number(fields, "offset"))
-            return Open(None if fields.get("cols") is None else _size(fields), role, after)
+            return Open(None if fields.get("cols") is None else _size(fields), role, after, anew)
         case "resize":
             return Resize(_size(fields))
     raise WireError("unknown control message")

@@ -667,7 +667,7 @@ async def test_a_restore_is_over_before_the_old_tree_is_removed_and_nobody_waits
 
     with ThreadPoolExecutor(1) as worker:
         agent = Agent(config, notes)
-        trees = Trees(config, agent, worker, lambda: None)
+        trees = Trees(config, agent, worker, lambda: None, agent.end)
         restoring = Conversation(RestoreAsk("t"), RestorePlan(), RestoreEnd(), on_said=on_said)
         littering = asyncio.create_task(litter())
         removing = asyncio.create_task(trees.serve(restoring.socket))
@@ -698,7 +698,8 @@ async def test_whoever_is_cancelled_keeps_his_turn_until_his_work_is_done(tmp_pa
         done.append("swapped")
 
     with ThreadPoolExecutor(1) as worker:
-        trees = Trees(config, Agent(config, notes), worker, lambda: done.append("told"))
+        agent = Agent(config, notes)
+        trees = Trees(config, agent, worker, lambda: done.append("told"), agent.end)
 
         async def restore() -> None:
             async with trees.turn:

@@ -29,6 +29,9 @@ def warm_up(door: Door) -> None:
     with httpx.Client(base_url=door.address) as client:
         for _ in range(50):
             assert client.get("/health").status_code == 200
+        name, _, value = AUTH.partition(": ")
+        with client.stream("GET", "/files/s/big", headers={name: value}) as answer:  # loads what streams need
+            assert next(answer.iter_bytes())
 
 
 @asynccontextmanager

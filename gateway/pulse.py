@@ -1,0 +1,61 @@
+"""Whether a peer lives, takes what it is sent, and pings no more than it may. Pure: the time is an argument."""
+
+from gateway.close_codes import CloseCode
+from gateway.frontdoor import GuardLimits
+from sandbox.framing import FrameError
+
+ALIVE, PING, DEAD, SLOW = "alive", "ping", "dead", "slow"
+
+
+class Pulse:
+    """One connection's. Silence counts only while it is read, and being slow only while nothing at all is taken."""
+
+    __slots__ = ("_asked", "_heard_at", "_pings", "_pings_since", "_stalled_at", "_unsent")
+
+    def __init__(self, now: float) -> None:
+        self._heard_at = self._pings_since = now
+        self._asked = False  # it was pinged and has not answered
+        self._stalled_at: float | None = None
+        self._unsent = 0
+        self._pings = 0
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the peer is to take what was written before it is written more."""
+        return self._stalled_at is not None
+
+    def heard(self, now: float) -> None:
+        """It said something, or is read again after a while."""
+        self._heard_at = now
+        self._asked = False
+
+    def pinged(self, limits: GuardLimits) -> None:
+        """It pings us. Raises FrameError if it does so too often."""
+        self._pings += 1
+        if self._pings > limits.pings:
+            if self._heard_at - self._pings_since < limits.ping_window:
+                raise FrameError(CloseCode.TOO_MANY, "too many pings")
+            self._pings, self._pings_since = 0, self._heard_at
+
+    def stall(self, now: float, unsent: int) -> None:
+        """`unsent` bytes wait for it."""
+        self._stalled_at, self._unsent = now, unsent
+
+    def flow(self) -> None:
+        """It has taken them, or nearly all."""
+        self._stalled_at = None
+
+    def verdict(self, now: float, limits: GuardLimits, *, read: bool, unsent: int) -> str:
+        """What is to be done about it now. It is asked for a sign of life once, `PING`, before it is `DEAD`."""
+        silence = now - self._heard_at if read else 0.0
+        if silence >= limits.dead_after:
+            return DEAD
+        if self._stalled_at is not None:
+            if unsent < self._unsent:  # slowly, but it reads
+                self._stalled_at, self._unsent = now, unsent
+            if now - self._stalled_at >= limits.stall_seconds:
+                return SLOW
+        if silence >= limits.ping_after and not self._asked:
+            self._asked = True
+            return PING
+        return ALIVE

@@ -1,0 +1,250 @@
+"""The viewer's end of a spliced terminal: what is left of a guarded WebSocket when ASGI is out of the way.
+
+Starlette did the routing, the auth and the refusal; the accepted connection was then handed over (`Outlet.hand_over`),
+and this lean protocol holds to the same bounds as the guard: frames and fragments (sandbox/terminal/scan.py), pings,
+silence, a peer that does not read, a close that is not answered. What one read brought leaves in one write at the other
+side. Nothing is queued here: a viewer that takes nothing is not written to (`on_full`), and one whose owner takes
+nothing is not read (`hold`).
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+from websockets.exceptions import ProtocolError
+from websockets.frames import Close
+
+from gateway import pulse
+from gateway.close_codes import CloseCode
+from gateway.frontdoor import FrontDoor
+from gateway.pulse import Pulse
+from sandbox.framing import CLOSE, PING, PONG, TEXT, FrameError, frame, frame_close
+from sandbox.terminal.scan import UpScan
+
+_log = structlog.get_logger()
+
+
+class SplicedOwner(Protocol):
+    """Whose connection it is. Called from the event loop; what fails closes the connection with 1011."""
+
+    def on_frames(self, frames: bytes) -> None:
+        """Whole binary frames, masked as they came: only where the connection passes them."""
+        ...
+
+    def on_text(self, payload: bytes) -> None:
+        """A text message, valid UTF-8."""
+        ...
+
+    def on_binary(self, payload: bytes) -> None:
+        """A binary message that came in fragments, or any where they are not passed."""
+        ...
+
+    def on_full(self, full: bool) -> None:
+        """The peer takes no more for now: stop writing; or it does again."""
+        ...
+
+    def on_over(self) -> None:
+        """Goodbye was said, or the connection is gone: nothing may be written any more. Called once."""
+        ...
+
+
+class SplicedSocket(asyncio.Protocol):
+    """One viewer's connection within bounds. `write` takes whole frames of a server."""
+
+    __slots__ = (
+        "_close_timer",
+        "_closing",
+        "_deaf",
+        "_door",
+        "_gone",
+        "_held",
+        "_leave",
+        "_loop",
+        "_newest_ping",
+        "_owner",
+        "_pulse",
+        "_scan",
+        "_transport",
+        "write",
+    )
+
+    def __init__(
+        self, transport: asyncio.Transport, door: FrontDoor, owner: SplicedOwner, *, passes: bool, early: bytes
+    ) -> None:
+        """Take `transport` over. `early` is what came behind the handshake: it is looked at in the next turn."""
+        self._transport = transport
+        self._door = door
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._scan = UpScan(door.limits.frame_bytes, door.limits.fragments, passes=passes)
+        self._pulse = Pulse(self._loop.time())
+        self._newest_ping: bytes | None = None
+        self._held = False
+        self._closing = False  # goodbye was said
+        self._deaf = False  # what comes in no longer matters
+        self._gone = False
+        self._close_timer: asyncio.TimerHandle | None = None
+        self._leave: list[Callable[[], None]] = []
+        self.write = transport.write
+        transport.set_protocol(self)
+        door.sockets.add(self)
+        if early:
+            self._scan.keep(early)
+            self._loop.call_soon(self._go_on)
+
+    @property
+    def passed_frames(self) -> int:
+        """How many frames were passed on so far."""
+        return self._scan.passed_frames
+
+    @property
+    def closed(self) -> bool:
+        return self._closing or self._gone
+
+    def when_gone(self, leave: Callable[[], None]) -> None:
+        """Call it when the connection has ended; at once if it has."""
+        if self._gone:
+            leave()
+        else:
+            self._leave.append(leave)
+
+    # Incoming
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        self._pulse.heard(self._loop.time())
+        if self._held:
+            self._scan.keep(data)
+        else:
+            self._pass(data)
+
+    def _pass(self, data: bytes) -> None:
+        scan = self._scan
+        try:
+            if passed := scan.feed(data):
+                self._owner.on_frames(passed)
+            while scan.aside is not None and not self._deaf:
+                self._take_aside(*scan.take())
+                if self._held:
+                    break
+                if passed := scan.feed(b""):
+                    self._owner.on_frames(passed)
+        except FrameError as exc:
+            self._door.refused(f"frame_{exc.code}")
+            self.close(exc.code, exc.reason)
+            self._deaf = self._deaf or exc.code in (1002, 1009)  # where the next frame begins is no longer known
+        except Exception:
+            _log.exception("socket.crashed")
+            self.close(CloseCode.FAILED, CloseCode.FAILED.reason)
+        if self._newest_ping is not None:
+            self._answer_ping(self._newest_ping)
+
+    def _take_aside(self, opcode: int, payload: bytes) -> None:
+        if opcode == PING:
+            self._newest_ping = payload
+            if not self._closing:
+                self._pulse.pinged(self._door.limits)
+        elif opcode == CLOSE:
+            self._take_close(payload)
+        elif opcode == PONG or self._closing:
+            return
+        elif opcode == TEXT:
+            try:
+                payload.decode()
+            except UnicodeDecodeError:
+                raise FrameError(1007, "text is not UTF-8") from None
+            self._owner.on_text(payload)
+        else:
+            self._owner.on_binary(payload)
+
+    def _answer_ping(self, payload: bytes) -> None:
+        self._newest_ping = None
+        if not self._closing and not self._pulse.stalled:
+            self.write(frame(PONG, payload))
+
+    def _take_close(self, payload: bytes) -> None:
+        self._deaf = True
+        if not self._closing:
+            try:
+                Close.parse(payload)
+            except (ProtocolError, UnicodeDecodeError):
+                raise FrameError(1002, "unreadable close") from None
+            self._say_goodbye(frame(CLOSE, payload[:2]))
+        self._transport.close()
+
+    # Flow
+
+    def hold(self, held: bool) -> None:
+        """Read nothing from the peer for now; or again, also what had come before."""
+        if held == self._held or self._closing:
+            return
+        self._held = held
+        if held:
+            self._transport.pause_reading()
+        else:
+            self._pulse.heard(self._loop.time())
+            self._transport.resume_reading()
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if not self._held and not self._deaf:
+            self._pass(b"")
+
+    def pause_writing(self) -> None:
+        self._pulse.stall(self._loop.time(), self._transport.get_write_buffer_size())
+        if not self._closing:
+            self._owner.on_full(True)
+
+    def resume_writing(self) -> None:
+        self._pulse.flow()
+        if not self._closing:
+            self._owner.on_full(False)
+
+    # The end
+
+    def close(self, code: int, reason: str) -> None:
+        """Say goodbye; a peer that does not answer within a few seconds is cut off."""
+        if not self._closing and not self._gone:
+            self._say_goodbye(frame_close(code, reason))
+            if self._held:
+                self._held = False
+                self._transport.resume_reading()
+
+    def _say_goodbye(self, goodbye: bytes) -> None:
+        self._closing = True
+        self._owner.on_over()
+        self.write(goodbye)
+        self._close_timer = self._loop.call_later(self._door.limits.close_seconds, self._transport.abort)
+
+    def check(self, now: float) -> None:
+        """Ping the peer, or end the connection, if its time has come."""
+        if self._closing:
+            return
+        unsent = self._transport.get_write_buffer_size()
+        match self._pulse.verdict(now, self._door.limits, read=not self._held, unsent=unsent):
+            case pulse.DEAD:
+                self._door.refused("dead_peer")
+                self._transport.abort()
+            case pulse.SLOW:
+                self._door.refused("too_slow")
+                self.close(CloseCode.TOO_SLOW, CloseCode.TOO_SLOW.reason)
+            case pulse.PING:
+                self.write(frame(PING, b""))
+
+    def shutdown(self) -> None:
+        """The server ends, after its drain."""
+        self.close(CloseCode.COMING_BACK, CloseCode.COMING_BACK.reason)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone = self._deaf = True
+        if not self._closing:
+            self._closing = True
+            self._owner.on_over()
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+        self._door.sockets.discard(self)
+        for leave in self._leave:
+            leave()
+        self._leave.clear()

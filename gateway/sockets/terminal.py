@@ -1,0 +1,77 @@
+"""The WebSocket routes of terminals: who may come, in which dialect, to which terminal; then the connection is spliced
+and this is over."""
+
+from starlette.requests import HTTPConnection
+from starlette.websockets import WebSocket
+
+from gateway.auth.credentials import read_query
+from gateway.auth.policy import refuse
+from gateway.errors import ApiError
+from gateway.session.actor import SessionActor
+from gateway.sockets.dialects.choose import Choice, Kind, choose
+from gateway.sockets.entry import Doorway, Pass, asked_position, outlet_of
+from gateway.sockets.terminal_viewer import TerminalViewer
+from sandbox.terminal.wire import MAX_SIDE, NAME, Role, Size
+
+MAIN = "main"
+
+
+class TerminalSocket:
+    """One route: what speaks there is of one `kind`."""
+
+    def __init__(self, doorway: Doorway, kind: Kind) -> None:
+        self._doorway = doorway
+        self._kind = kind
+
+    async def serve(self, websocket: WebSocket) -> None:
+        actor = await self._doorway.enter(websocket)
+        if actor is None:
+            return
+        try:
+            choice = choose(self._kind, websocket.scope["subprotocols"], read_query(websocket.scope))
+            viewer = await self._viewer(websocket, actor, choice)
+        except ApiError as error:
+            return await refuse(websocket.scope, websocket.receive, websocket.send, error)
+        await websocket.accept(subprotocol=choice.protocol)
+        who = websocket.state.principal
+        entry = Pass(viewer, who, self._doorway.verifier)
+        viewer.on_renewal = lambda token: actor.spawn(entry.refresh(token), "auth")
+        socket = outlet_of(websocket).hand_over(viewer, passes=choice.dialect.splices)
+        viewer.begin(socket)
+        socket.when_gone(entry.end)
+        actor.post(actor.join_terminal, viewer)
+        actor.post(entry.begin)
+
+    async def _viewer(self, websocket: WebSocket, actor: SessionActor, choice: Choice) -> TerminalViewer:
+        ours = self._kind == "terminal"
+        name = websocket.path_params.get("name") or (websocket.query_params.get("name", MAIN) if ours else MAIN)
+        if not NAME.fullmatch(name):
+            raise ApiError(400, "bad_name", "a terminal's name: letters, digits, - and _, at most 64")
+        if self._kind == "jupyter":
+            known = await actor.terminals.describe()
+            if known is not None and not any(terminal["name"] == name for terminal in known):
+                raise ApiError(404, "unknown_terminal", "there is no such terminal")
+        after = asked_position(websocket) if ours else None
+        return TerminalViewer(
+            actor.terminals, name, choice.dialect, _role(websocket), after=after, size=asked_size(websocket)
+        )
+
+
+def _role(websocket: WebSocket) -> Role:
+    """What the query asks for; who is only let in to look only looks."""
+    asked = websocket.query_params.get("role", "drive")
+    if asked not in ("drive", "view"):
+        raise ApiError(400, "bad_role", "role is drive or view")
+    return "drive" if asked == "drive" and websocket.state.principal.role == "drive" else "view"
+
+
+def asked_size(connection: HTTPConnection) -> Size | None:
+    """What `?cols=&rows=` says; None if nothing. Raises ApiError."""
+    given = [connection.query_params.getlist(name) for name in ("cols", "rows")]
+    if not any(given):
+        return None
+    sides = [values[0] for values in given if len(values) == 1]
+    readable = len(sides) == 2 and all(side.isascii() and side.isdecimal() and len(side) <= 4 for side in sides)
+    if not readable or not all(1 <= int(side) <= MAX_SIDE for side in sides):
+        raise ApiError(400, "bad_size", f"cols and rows must be given together, whole numbers from 1 to {MAX_SIDE}")
+    return Size(int(sides[0]), int(sides[1]))

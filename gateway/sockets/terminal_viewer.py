@@ -1,0 +1,245 @@
+"""One viewer of a terminal: a client's connection, spliced to a link of its own, in the client's dialect.
+
+A viewer is *linked*, or it is not. While it is not, either its link is being found again: then what is typed is not
+read and waits; or its sandbox does not run: then typing is intent, which the session hears of, and is not typed. A link
+that was lost is found again where it was, so that the client never knows; if that cannot be, its screen is painted
+anew.
+
+Nothing is queued: who takes nothing is not written to, and its link is not read.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from gateway.close_codes import CloseCode
+from gateway.sockets.dialects.ports import Dialect, Flow, Heard, Renewal, Typed, Wanted
+from gateway.sockets.splice import SplicedSocket
+from sandbox.ports import Position
+from sandbox.terminal.ports import TerminalLink
+from sandbox.terminal.scan import payloads
+from sandbox.terminal.wire import Exit, Greeting, Open, Reset, Role, Size, Trouble
+
+NO_SIZE = Size(80, 24)
+
+
+class Room(Protocol):
+    """The session's side: where viewers come, and what they ask of it."""
+
+    def left(self, viewer: "TerminalViewer") -> None: ...
+    def link_lost(self, viewer: "TerminalViewer", reason: str) -> None: ...
+    def typed_unlinked(self, viewer: "TerminalViewer") -> None:
+        """Somebody types, and there is no terminal to type to."""
+        ...
+
+
+def _ignore(token: str) -> None:
+    """Whoever came without a token needs no other."""
+
+
+class TerminalViewer:
+    """Implements SplicedOwner for its socket, and TerminalEvents for its link."""
+
+    __slots__ = (
+        "_at",
+        "_dialect",
+        "_full",
+        "_greeted",
+        "_link",
+        "_room",
+        "_size",
+        "_socket",
+        "_stopped",
+        "_told",
+        "_typed",
+        "name",
+        "on_renewal",
+        "over",
+        "role",
+    )
+
+    def __init__(
+        self, room: Room, name: str, dialect: Dialect, role: Role, *, after: Position | None, size: Size | None
+    ) -> None:
+        self._room = room
+        self._dialect = dialect
+        self._socket: SplicedSocket | None = None
+        self._link: TerminalLink | None = None
+        self._at = after  # as of the last hello or reset; before the first, where the client was
+        self._size = size
+        self._greeted = False
+        self._full = False  # the client takes no more
+        self._stopped = False  # the client wants no more
+        self._told = ""  # the newest status it knows
+        self._typed = 0  # messages that were not passed but translated
+        self.name = name
+        self.role = role
+        self.over = False
+        self.on_renewal: Callable[[str], None] = _ignore
+
+    def begin(self, socket: SplicedSocket) -> None:
+        self._socket = socket
+
+    @property
+    def linked(self) -> bool:
+        return self._link is not None
+
+    @property
+    def inputs(self) -> int:
+        """How often it typed so far: who looks twice knows whether somebody is there."""
+        return 0 if self.role == "view" else self._typed + (self._socket.passed_frames if self._socket else 0)
+
+    def opening(self) -> Open:
+        """What its next link is to begin with. Whoever is shown out at a program's end wants the next one when it comes
+        back."""
+        drives = self.role == "drive"
+        anew = drives and self._dialect.closes_at_exit and self._at is None
+        return Open(self._size if drives else None, self.role, self._at, anew)
+
+    # What the session tells it
+
+    def drop_link(self) -> None:
+        if self._link is not None:
+            self._note_position()
+            self._link.close()
+            self._link = None
+
+    def hold(self, held: bool) -> None:
+        """Read nothing from the client for now, so that what is typed is typed later; or again."""
+        if self._socket is not None:
+            self._socket.hold(held)
+
+    def tell_status(self, status: str) -> None:
+        """The session's status, to a client that is not linked or was told another."""
+        if not self._greeted:
+            self._greeted = True
+            self._write(self._dialect.greet(Greeting("", 0, self._size or NO_SIZE, 0, False), None))
+        if status != self._told:
+            self._told = status
+            self._write(self._dialect.told_status(status))
+
+    def tell_trouble(self, code: str, reason: str) -> None:
+        self._write(self._dialect.told_trouble(Trouble(code, reason)))
+
+    def tell_expiring(self, at: str) -> None:
+        self._write(self._dialect.told_expiring(at))
+
+    def close(self, code: CloseCode, reason: str | None = None) -> None:
+        if self._socket is not None:
+            self._socket.close(code, reason or code.reason)
+
+    # SplicedOwner: what the client does
+
+    def on_frames(self, frames: bytes) -> None:
+        if self.role == "view":
+            return
+        if self._link is not None:
+            self._link.write(frames)
+        else:
+            self._room.typed_unlinked(self)
+
+    def on_text(self, payload: bytes) -> None:
+        for heard in self._dialect.hear_text(payload):
+            self._take(heard)
+
+    def on_binary(self, payload: bytes) -> None:
+        for heard in self._dialect.hear_binary(payload):
+            self._take(heard)
+
+    def _take(self, heard: Heard) -> None:
+        match heard:
+            case Typed(payload):
+                self._type(payload)
+            case Wanted(size):
+                self._size = size
+                if self._link is not None and self.role == "drive":
+                    self._link.resize(size)
+            case Renewal(token):
+                self.on_renewal(token)
+            case Flow(open):
+                self._stopped = not open
+                self._set_flow()
+
+    def _type(self, payload: bytes) -> None:
+        if self.role == "view":
+            return
+        self._typed += 1
+        if self._link is not None:
+            self._link.type(payload)
+        else:
+            self._room.typed_unlinked(self)
+
+    def on_full(self, full: bool) -> None:
+        self._full = full
+        self._set_flow()
+
+    def _set_flow(self) -> None:
+        if self._link is not None:
+            if self._full or self._stopped:
+                self._link.pause_reading()
+            else:
+                self._link.resume_reading()
+
+    def on_over(self) -> None:
+        self.over = True
+        self.drop_link()
+        self._room.left(self)
+
+    # TerminalEvents: what the bridge tells
+
+    def on_hello(self, link: TerminalLink, hello: Greeting, picture: bytes | None) -> None:
+        if self.over:
+            link.close()
+            return
+        self._link = link
+        self._set_flow()
+        self.hold(False)
+        asked, self._at = self._at, Position(hello.epoch, hello.offset)
+        if not self._greeted:
+            self._greeted = True
+            self._write(self._dialect.greet(hello, picture))
+        elif picture is not None or asked != self._at:
+            self._write(self._dialect.repaint(Reset(hello.epoch, hello.offset, hello.size), picture or b""))
+        if self._told:  # something else; and a terminal is there only while it runs
+            self.tell_status("running")
+
+    def on_reset(self, reset: Reset, picture: bytes) -> None:
+        self._at = Position(reset.epoch, reset.offset)
+        self._write(self._dialect.repaint(reset, picture))
+
+    def on_exit(self, exit: Exit) -> None:
+        self._write(self._dialect.exited(exit))
+        if self._dialect.closes_at_exit:
+            self.close(CloseCode.FINISHED)
+
+    def on_resized(self, size: Size) -> None:
+        self._write(self._dialect.resized(size))
+
+    def on_trouble(self, trouble: Trouble) -> None:
+        self._write(self._dialect.told_trouble(trouble))
+
+    def on_input_full(self, full: bool) -> None:
+        self.hold(full)
+
+    def on_lost(self, reason: str) -> None:
+        self._note_position()
+        self._link = None
+        if not self.over:
+            self.hold(True)
+            self._room.link_lost(self, reason)
+
+    def pass_on(self, frames: bytes) -> None:
+        """Output, in the bridge's own frames."""
+        if self.over or self._socket is None:
+            return
+        if self._dialect.splices:
+            self._socket.write(frames)
+        else:
+            self._write(self._dialect.output(b"".join(payloads(frames))))
+
+    def _note_position(self) -> None:
+        if self._link is not None and self._at is not None:
+            self._at = Position(self._at.epoch, self._at.offset + self._link.passed_bytes)
+
+    def _write(self, frames: bytes) -> None:
+        if frames and not self.over and self._socket is not None:
+            self._socket.write(frames)

@@ -1,0 +1,67 @@
+"""A bridge's terminals over its unix socket: implements sandbox/terminal/ports.py."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from sandbox.ports import LinkRefused
+from sandbox.providers.calls import CallFailed, ask
+from sandbox.terminal import link
+from sandbox.terminal.ports import PassOn, TerminalEvents, TerminalRefused, TerminalWish
+from sandbox.terminal.wire import Open, Size
+from sandbox.wire import clip
+
+CALL_SECONDS = 10.0
+
+Find = Callable[[], tuple[str, str]]  # the socket and the token of a bridge; raises LinkRefused
+
+
+class BridgeTerminals:
+    """Implements SandboxTerminals."""
+
+    def __init__(self, find: Find) -> None:
+        self._find = find
+
+    async def open(self, name: str, opening: Open, events: TerminalEvents, pass_on: PassOn) -> link.BridgeTerminalLink:
+        path, token = self._find()
+
+        async def dial(factory: Callable[[], asyncio.Protocol]) -> None:
+            await asyncio.get_running_loop().create_unix_connection(factory, path)
+
+        return await link.connect(dial, token, name, opening, events, pass_on)
+
+    async def list(self) -> list[dict[str, Any]]:
+        answer = await self._ask("GET", "/terminals")
+        found = answer.get("terminals") if isinstance(answer, dict) else None
+        if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+            raise LinkRefused("the bridge gave no list of terminals")
+        return found
+
+    async def create(self, name: str, wish: TerminalWish) -> bool:
+        body: dict[str, Any] = {"env": dict(wish.env)}
+        body |= {} if wish.command is None else {"command": list(wish.command)}
+        body |= {} if wish.cwd is None else {"cwd": wish.cwd}
+        body |= {} if wish.size is None else {"cols": wish.size.cols, "rows": wish.size.rows}
+        answer = await self._ask("POST", f"/terminals/{name}", body)
+        return isinstance(answer, dict) and answer.get("created") is True
+
+    async def resize(self, name: str, size: Size) -> None:
+        await self._ask("POST", f"/terminals/{name}/size", {"cols": size.cols, "rows": size.rows})
+
+    async def end(self, name: str) -> None:
+        await self._ask("DELETE", f"/terminals/{name}")
+
+    async def _ask(self, method: str, target: str, body: Any = None) -> Any:
+        path, token = self._find()
+        try:
+            status, answer = await ask(path, method, target, token=token, body=body, timeout=CALL_SECONDS)
+        except CallFailed as exc:
+            raise LinkRefused(f"the bridge did not answer: {exc}") from exc
+        if status in (200, 201):
+            return answer
+        told = answer if isinstance(answer, dict) else {}
+        code, error = told.get("code"), told.get("error")
+        readable = isinstance(code, str) and isinstance(error, str) and 400 <= status < 500
+        if not readable:
+            raise LinkRefused(f"the bridge answered {status}")
+        raise TerminalRefused(status, clip(str(code)), clip(str(error)))

@@ -1,0 +1,246 @@
+"""One terminal and everybody who looks at it. Pure: no I/O, and the time is an argument.
+
+The program's output is numbered into a ring. A viewer has a *seat*: a cursor in that ring, and whether its connection
+is *full*. A seat that is not full has been given everything there is, so what the program writes next goes to all of
+those as it is. A full seat stays where it is; when its connection has drained it is given what came since, step by
+step, until it is full again or has everything.
+
+The program is read while at least one seat is not full: the fastest sets the pace. When all are full it is not read, so
+it waits in its own write. A seat that the ring has left behind gets a picture of the screen and goes on from the newest
+byte: it lost the way, and nobody waited for it. The same happens to everybody when the program is started anew.
+
+With nobody there the program is read, and the ring overwrites its oldest bytes. But whoever was cut off comes back in
+a moment and wants to go on where it was. So for `hold_seconds` after the last one left, nothing is overwritten that
+it may still want: what lies after its cursor, and half a ring before it, as what was sent need not have arrived.
+
+Input comes from seats that may *drive*. The *active* one is who typed last; before anybody has typed, and when those
+who typed have left, who came first. The answers that terminals give by themselves are taken from the active seat
+alone. Not even from it while it is shown old questions again: a seat that resumes in front of some has its answers
+dropped, until a second after it was given the last of them.
+
+The size is the active seat's (`active`), the smallest of all that drive (`smallest`), or what it was set to
+(`fixed`). It changes when what the seats want changes, so a size that was set from outside stays until then.
+
+What never happens: a byte is left out between two that a seat is given, without a reset between them; a seat waits for
+another; the ring overwrites what is being held; somebody who only views changes anything.
+"""
+
+from dataclasses import dataclass, field
+
+from sandbox.ports import SizePolicy
+from sandbox.terminal.replies import has_question, is_answer
+from sandbox.terminal.ring import ByteRing
+from sandbox.terminal.wire import Exit, Greeting, Open, Reset, Resized, Role, Size, Trouble
+
+ECHO_SECONDS = 1.0  # how long after old questions were sent their answers may come
+TROUBLES_KEPT = 4  # of different kinds, for a seat that is full; more are not told
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    message: Greeting | Exit | Resized | Trouble
+
+
+@dataclass(frozen=True, slots=True)
+class Paint:
+    """To be followed by a picture of the screen as it is now."""
+
+    message: Greeting | Reset
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    payload: bytes
+
+
+Step = Say | Paint | Bytes
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """What is known of one viewer."""
+
+    role: Role
+    number: int
+    size: Size | None
+    epoch: str
+    cursor: int
+    size_told: Size
+    greeting: Say | Paint | None
+    full: bool = False
+    exit_told: bool = False
+    turn: int = 0  # when it typed last, in the order of all typing; 0: never
+    asked_until: int = 0  # bytes before this may have old questions in them
+    deaf_until: float = float("-inf")  # answers before this are to old questions
+    troubles: dict[str, Trouble] = field(default_factory=dict)
+
+
+class Room:
+    """`begin` starts it. Whoever holds the room calls `step` for a seat after each event, until that is None or the
+    seat is full, and asks `reads` after each event, and at `deadline`."""
+
+    def __init__(
+        self, ring_bytes: int, *, hold_seconds: float, read_bytes: int, policy: SizePolicy, size: Size
+    ) -> None:
+        """`read_bytes` is the most that one `wrote` brings."""
+        self._ring_bytes = ring_bytes
+        self._hold_seconds = hold_seconds
+        self._read_bytes = read_bytes
+        self._policy = policy
+        self._wanted: Size | None = None
+        self._turns = 0
+        self._joined = 0
+        self._held: tuple[int, float] | None = None  # bytes from here on are kept, until then
+        self._exit: Exit | None = None
+        self.size = size
+        self.epoch = ""
+        self.ring = ByteRing(ring_bytes)
+        self.seats: dict[Seat, None] = {}
+
+    # The program
+
+    def begin(self, epoch: str) -> None:
+        """A program starts. What the one before wrote is forgotten."""
+        self.epoch = epoch
+        self.ring = ByteRing(self._ring_bytes)
+        self._held = self._exit = None
+
+    def wrote(self, payload: bytes) -> list[Seat]:
+        """The program wrote this. Returns the seats that are to be given exactly this, now."""
+        start = self.ring.end
+        self.ring.append(payload)
+        live = [seat for seat in self.seats if not seat.full and seat.cursor == start and seat.epoch == self.epoch]
+        for seat in live:
+            seat.cursor += len(payload)
+        return live
+
+    def ended(self, exit: Exit) -> None:
+        """The program is gone, and all it wrote is here."""
+        self._exit = exit
+
+    @property
+    def exit(self) -> Exit | None:
+        return self._exit
+
+    def reads(self, now: float) -> bool:
+        """Whether the program may be read."""
+        if self.seats:
+            return not all(seat.full for seat in self.seats)
+        if self._held is None or now >= self._held[1]:
+            return True
+        return self.ring.end + self._read_bytes <= self._held[0] + self.ring.limit
+
+    def deadline(self, now: float) -> float | None:
+        """When `reads` may become true by itself, if it is false now."""
+        return None if self.seats or self._held is None or self.reads(now) else self._held[1]
+
+    # Coming and going
+
+    def join(self, wish: Open) -> Seat:
+        """Somebody came. Its first step is the greeting."""
+        ring, after = self.ring, wish.after
+        self._joined += 1
+        self._held = None  # whoever is here sets the pace
+        seat = Seat(wish.role, self._joined, wish.size, self.epoch, ring.end, self.size, None)
+        self.seats[seat] = None
+        self._settle()
+        seat.size_told = self.size
+        missed = ring.since(after.offset, ring.limit) if after is not None and after.epoch == self.epoch else None
+        if after is not None and missed is not None:
+            seat.cursor = after.offset
+            if has_question(missed):
+                seat.asked_until, seat.deaf_until = ring.end, float("inf")
+        greeting = Greeting(
+            self.epoch,
+            seat.cursor,
+            self.size,
+            ring.end - seat.cursor,
+            # One who was elsewhere has something to clear, be there nothing to show.
+            picture=missed is None and (after is not None or ring.end > 0),
+        )
+        seat.greeting = Paint(greeting) if greeting.picture else Say(greeting)
+        return seat
+
+    def leave(self, seat: Seat, now: float) -> None:
+        del self.seats[seat]
+        self._settle()
+        if seat.epoch == self.epoch and seat.cursor >= self.ring.base:
+            floor = max(seat.cursor - self.ring.limit // 2, 0)
+            # Several are often cut off at once: then the one who was behind counts.
+            if self._held is not None and now < self._held[1] and self._held[0] >= self.ring.base:
+                floor = min(floor, self._held[0])
+            self._held = max(floor, self.ring.base), now + self._hold_seconds
+
+    # What a seat is owed
+
+    def step(self, seat: Seat, most: int, now: float) -> Step | None:
+        """The next thing to send to this seat, at most `most` bytes of output; None if it has everything."""
+        if seat.greeting is not None:
+            greeting, seat.greeting = seat.greeting, None
+            return greeting
+        payload = self.ring.since(seat.cursor, most) if seat.epoch == self.epoch else None
+        if payload is None:
+            seat.epoch, seat.cursor, seat.size_told, seat.exit_told = self.epoch, self.ring.end, self.size, False
+            if seat.deaf_until == float("inf"):
+                seat.deaf_until = now + ECHO_SECONDS
+            return Paint(Reset(self.epoch, self.ring.end, self.size))
+        if seat.size_told != self.size:
+            seat.size_told = self.size
+            return Say(Resized(self.size))
+        if seat.troubles:
+            return Say(seat.troubles.pop(next(iter(seat.troubles))))
+        if payload:
+            seat.cursor += len(payload)
+            if seat.deaf_until == float("inf") and seat.cursor >= seat.asked_until:
+                seat.deaf_until = now + ECHO_SECONDS
+            return Bytes(payload)
+        if self._exit is not None and not seat.exit_told:
+            seat.exit_told = True
+            return Say(self._exit)
+        return None
+
+    def tell(self, seat: Seat, trouble: Trouble) -> None:
+        """Something this one should know. One of each kind is kept while it cannot be told."""
+        if len(seat.troubles) < TROUBLES_KEPT:
+            seat.troubles.setdefault(trouble.code, trouble)
+
+    # What seats do
+
+    def takes(self, seat: Seat, payload: bytes, now: float) -> bool:
+        """Whether this input is for the program. Who types becomes active."""
+        if seat.role != "drive":
+            return False
+        if is_answer(payload):
+            return seat is self.active and now >= seat.deaf_until and self._exit is None
+        self._turns += 1
+        seat.turn = self._turns
+        self._settle()
+        return True
+
+    def wants(self, seat: Seat, size: Size) -> None:
+        """This one can show so much now."""
+        seat.size = size
+        self._settle()
+
+    def set_size(self, size: Size) -> None:
+        """The size is this until somebody who has a say wants another."""
+        self.size = size
+
+    @property
+    def active(self) -> Seat | None:
+        return max(self._driving(), key=lambda seat: (seat.turn, -seat.number), default=None)
+
+    def _driving(self) -> list[Seat]:
+        return [seat for seat in self.seats if seat.role == "drive"]
+
+    def _settle(self) -> None:
+        wanted: Size | None = None
+        if self._policy == "active":
+            active = self.active
+            wanted = None if active is None else active.size
+        elif self._policy == "smallest":
+            sizes = [seat.size for seat in self._driving() if seat.size is not None]
+            if sizes:
+                wanted = Size(min(size.cols for size in sizes), min(size.rows for size in sizes))
+        if wanted is not None and wanted != self._wanted:
+            self.size = self._wanted = wanted
