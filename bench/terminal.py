@@ -8,8 +8,8 @@ directions. One core for what is measured, the other for all else; CPU is that o
 mode; the contenders take turns.
 """
 
-import time
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import orjson
 
 from bench.figures import Figure
-from bench.processes import UNDER_TEST, Process, Program, raise_descriptor_limit
+from bench.processes import UNDER_TEST, Program, raise_descriptor_limit
 from bench.terminal_gateway import holdfast
 from bench.terminal_goals import (
     BLOCK_STREAMS,
@@ -39,7 +39,7 @@ from bench.terminal_goals import (
     goals,
     show_laps,
 )
-from bench.terminal_load import Load, NoCompiler, StandIn, Target, compiled
+from bench.terminal_load import Contender, Load, NoCompiler, StandIn, Target, compiled
 from bench.terminal_peers import INSTALL, Haproxy, Nginx, is_installed
 from bench.terminal_pty import end_to_end
 
@@ -77,28 +77,29 @@ class Bench:
     # Contenders
 
     @contextmanager
-    def _start(self, name: str, terminals: int) -> Iterator[tuple[Process, Target]]:
+    def _start(self, name: str, terminals: int) -> Iterator[Contender]:
         """A fresh one, for so many terminals at once."""
         self._started += 1
         home = self._directory / f"{self._started}"
         home.mkdir()
+        if name == OURS:
+            with holdfast(home, self._standin.socket, terminals) as ours:
+                yield ours
+            return
+        with self._start_peer(name, home) as peer:
+            requests = self._requests("/ws/v2", terminals)
+            yield Contender(peer, Target(peer.port, requests, OPENING, tuple(peer.pids())))
+
+    def _start_peer(self, name: str, home: Path) -> Nginx | Haproxy | Program:
         log, upstream = home / "log", self._standin.port
-        with ExitStack() as stack:
-            if name == OURS:
-                process, target = stack.enter_context(holdfast(home, self._standin.socket, terminals))
-                yield process, target
-                return
-            match name:
-                case "nginx":
-                    peer: Nginx | Haproxy | Program = Nginx(upstream, home / "home", log)
-                case "nginx, unix socket":
-                    peer = Nginx(self._standin.socket, home / "home", log)
-                case "haproxy":
-                    peer = Haproxy(upstream, home / "home", log)
-                case _:
-                    peer = Program("peer", upstream, core=UNDER_TEST, log=log)
-            stack.enter_context(peer)
-            yield peer, Target(peer.port, self._requests("/ws/v2", terminals), OPENING, tuple(peer.pids()))
+        match name:
+            case "nginx":
+                return Nginx(upstream, home / "home", log)
+            case "nginx, unix socket":
+                return Nginx(self._standin.socket, home / "home", log)
+            case "haproxy":
+                return Haproxy(upstream, home / "home", log)
+        return Program("peer", upstream, core=UNDER_TEST, log=log)
 
     def _requests(self, path: str, terminals: int) -> Path:
         file = self._directory / f"requests-{terminals}"
@@ -112,10 +113,13 @@ class Bench:
 
     # Claims
 
-    def run(self) -> None:
+    async def run(self) -> None:
         direct = Target(self._standin.port, self._requests("/", SESSIONS), OPENING)
         with ExitStack() as stack:
-            targets = {name: stack.enter_context(self._start(name, SESSIONS))[1] for name in self._names()}
+            started = {name: stack.enter_context(self._start(name, SESSIONS)) for name in self._names()}
+            targets = {name: contender.target for name, contender in started.items()}
+            for contender in started.values():
+                await contender.wake(0, SESSIONS)
             for lap in range(self._size.laps):
                 turn = [name for name in targets if name in (NGINX, NGINX_UNIX, OURS) or lap < self._size.others]
                 if lap % 2:
@@ -124,7 +128,7 @@ class Bench:
                 self._floods(targets, turn)
                 self._latencies({DIRECT: direct, **{name: targets[name] for name in turn}})
         for name in self._names():
-            self._memory(name)
+            await self._memory(name)
 
     def _closed_loops(self, targets: dict[str, Target], turn: list[str]) -> None:
         for step, size, depth in CLOSED_LOOPS:
@@ -146,18 +150,18 @@ class Bench:
         for name, target in targets.items():
             self.laps.add(ECHO, name, self._load.in_flight(target, 1, 64, 1, self._size.seconds / 2).p50_us)
 
-    def _memory(self, name: str) -> None:
+    async def _memory(self, name: str) -> None:
         """What each terminal adds, once the first ones have made room for what all need."""
         terminals = self._size.terminals
-        with self._start(name, SESSIONS + terminals) as (process, target), self._load.idle(target, SESSIONS):
-            before = _settled(process.pss_kib)
-            with self._load.idle(_without(target, SESSIONS), terminals):
-                self.laps.add(IDLE, name, (_settled(process.pss_kib) - before) / terminals)
-
-
-def _settled(measure: Callable[[], int]) -> int:
-    time.sleep(SETTLE_SECONDS)
-    return measure()
+        with self._start(name, SESSIONS + terminals) as contender:
+            await contender.wake(0, SESSIONS)
+            with self._load.idle(contender.target, SESSIONS):
+                await asyncio.sleep(SETTLE_SECONDS)
+                before = contender.process.pss_kib()
+                await contender.wake(SESSIONS, terminals)
+                with self._load.idle(_without(contender.target, SESSIONS), terminals):
+                    await asyncio.sleep(SETTLE_SECONDS)
+                    self.laps.add(IDLE, name, (contender.process.pss_kib() - before) / terminals)
 
 
 def _without(target: Target, first: int) -> Target:
@@ -182,7 +186,7 @@ async def run(*, quick: bool) -> list[Figure]:
         load = Load(program)
         with StandIn(program, directory / "bridge.sock", directory / "standin.log") as standin:
             bench = Bench(directory, load, standin, size)
-            bench.run()
+            await bench.run()
         await end_to_end(directory, load, bench.laps, rounds=2 if quick else 3, seconds=size.seconds)
     print(f"{size.terminals:,} idle terminals, each with its session, after one message and its answer each\n")
     show_laps(bench.laps)

@@ -140,6 +140,26 @@ static void shake_hands(int fd, char *request_line) {
     }
 }
 
+// Wait so long at most for something, and read what there is.
+static void turn(uint64_t wait_ns) {
+    static struct epoll_event events[EVENTS];
+    struct timespec wait = {(time_t)(wait_ns / 1000000000u), (long)(wait_ns % 1000000000u)};
+    int count = epoll_pwait2(poller, events, EVENTS, &wait, NULL);
+    for (int i = 0; i < count; i++) {
+        Socket *socket = events[i].data.ptr;
+        if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
+            ssize_t got = recv(socket->fd, read_bytes, sizeof read_bytes, MSG_DONTWAIT);
+            if (got == 0 || (got < 0 && errno != EAGAIN)) fail("connection %d was cut", (int)(socket - sockets));
+            if (got > 0 && !take(socket, read_bytes, (size_t)got, false, on_frame)) {
+                const uint8_t *why = socket->in.bytes;
+                if (socket->opcode != CLOSE || socket->size < 2) fail("connection %d was closed", (int)(socket - sockets));
+                fail("closed with %d: %.*s", why[0] << 8 | why[1], (int)socket->size - 2, (const char *)why + 2);
+            }
+        }
+        if (!flush(socket)) fail("connection %d is gone", (int)(socket - sockets));
+    }
+}
+
 static void connect_all(void) {
     struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_port = htons((uint16_t)asked.port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -161,28 +181,9 @@ static void connect_all(void) {
         watch(&sockets[i]);
         if (asked.opening) put_frame(&sockets[i], TEXT, asked.opening, strlen(asked.opening));
         if (!flush(&sockets[i])) fail("connection %d is gone", i);
+        if (i % 16 == 0) turn(0);  // the first are pinged while the last are still coming
     }
     fclose(requests);
-}
-
-// Wait so long at most for something, and read what there is.
-static void turn(uint64_t wait_ns) {
-    static struct epoll_event events[EVENTS];
-    struct timespec wait = {(time_t)(wait_ns / 1000000000u), (long)(wait_ns % 1000000000u)};
-    int count = epoll_pwait2(poller, events, EVENTS, &wait, NULL);
-    for (int i = 0; i < count; i++) {
-        Socket *socket = events[i].data.ptr;
-        if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
-            ssize_t got = recv(socket->fd, read_bytes, sizeof read_bytes, MSG_DONTWAIT);
-            if (got == 0 || (got < 0 && errno != EAGAIN)) fail("connection %d was cut", (int)(socket - sockets));
-            if (got > 0 && !take(socket, read_bytes, (size_t)got, false, on_frame)) {
-                const uint8_t *why = socket->in.bytes;
-                if (socket->opcode != CLOSE || socket->size < 2) fail("connection %d was closed", (int)(socket - sockets));
-                fail("closed with %d: %.*s", why[0] << 8 | why[1], (int)socket->size - 2, (const char *)why + 2);
-            }
-        }
-        if (!flush(socket)) fail("connection %d is gone", (int)(socket - sockets));
-    }
 }
 
 static void wait_for(const int *count, const char *what) {

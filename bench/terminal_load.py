@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +59,20 @@ class Target:
     requests: Path
     opening: str | None = None
     pids: tuple[int, ...] = ()
+
+
+async def _nothing(first: int, count: int) -> None:
+    """There is nothing behind a terminal that would have to run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A relay under test. `wake` sees to it that what is behind so many of its terminals runs, from the first given
+    on."""
+
+    process: Process
+    target: Target
+    wake: Callable[[int, int], Awaitable[None]] = _nothing
 
 
 @dataclass(frozen=True, slots=True)
