@@ -48,8 +48,7 @@ class TerminalSocket:
         if not NAME.fullmatch(name):
             raise ApiError(400, "bad_name", "a terminal's name: letters, digits, - and _, at most 64")
         if self._kind == "jupyter":
-            known = await actor.terminals.describe()
-            if known is not None and not any(terminal["name"] == name for terminal in known):
+            if not any(terminal["name"] == name for terminal in await actor.terminals.describe() or []):
                 raise ApiError(404, "unknown_terminal", "there is no such terminal")
         after = asked_position(websocket) if ours else None
         return TerminalViewer(

@@ -62,6 +62,6 @@ def _decode(answer: bytes) -> tuple[int, Any]:
     if not status[0].isdigit() or len(status[0]) != 3:
         raise CallFailed("the answer has no status")
     try:
-        return int(status[0]), json.loads(body)
+        return int(status[0]), json.loads(body) if status != [b"204"] else None
     except (ValueError, RecursionError) as exc:
         raise CallFailed(f"the answer ({int(status[0])}) is not JSON") from exc

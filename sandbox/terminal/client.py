@@ -57,7 +57,7 @@ class BridgeTerminals:
             status, answer = await ask(path, method, target, token=token, body=body, timeout=CALL_SECONDS)
         except CallFailed as exc:
             raise LinkRefused(f"the bridge did not answer: {exc}") from exc
-        if status in (200, 201):
+        if status in (200, 201, 204):
             return answer
         told = answer if isinstance(answer, dict) else {}
         code, error = told.get("code"), told.get("error")

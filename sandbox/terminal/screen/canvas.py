@@ -1,0 +1,343 @@
+"""Where a program's characters and movements end: both pages, the look and character set in use, and the modes that
+change what printing does. It behaves as xterm.js behaves, in the corners too: that is what shows the pictures.
+
+`join` is the width of the character just printed, as long as nothing else came since: only then does a combining
+character join it, and only then can it be repeated.
+"""
+
+from collections.abc import Iterator
+
+from sandbox.terminal.screen.cells import EMPTY, HALF, Row
+from sandbox.terminal.screen.charsets import PLAIN, TABLES
+from sandbox.terminal.screen.page import Page, Saved
+from sandbox.terminal.screen.palette import DEFAULT, Look, Palette
+from sandbox.terminal.screen.widths import is_wide, is_zero
+
+
+class Canvas:
+    def __init__(self, cols: int, rows: int, scrollback: int) -> None:
+        self.cols = cols
+        self.rows = rows
+        self.palette = Palette(self._looks_in_use)
+        self.normal = Page(cols, rows, scrollback)
+        self.alternate = Page(cols, rows, 0)
+        self.page = self.normal
+        self.newline = False
+        self._restart()
+
+    def _looks_in_use(self) -> Iterator[str]:
+        yield self.pen
+        for page in (self.normal, self.alternate):
+            for rows in (page.history, page.rows):
+                for row in rows:
+                    yield row.looks
+
+    def _restart(self) -> None:
+        self.pen = DEFAULT
+        self.join = 0
+        self.designated = [PLAIN] * 4
+        self.level = 0
+        self.charset = PLAIN
+        self.clear_modes()
+
+    def clear_modes(self) -> None:
+        self.insert = False
+        self.wraparound = True
+        self.origin = False
+        self.reverse_wrap = False
+
+    def reset(self) -> None:
+        """All as at first."""
+        for page in (self.normal, self.alternate):
+            page.clear()
+            page.saved = Saved()
+        self.page = self.normal
+        self._restart()
+
+    # Characters
+
+    def print_narrow(self, text: str) -> None:
+        if self.charset in TABLES:
+            text = text.translate(TABLES[self.charset])
+        page, pen = self.page, self.pen
+        self.join = 1
+        row = page.rows[page.y]
+        x, end = page.x, page.x + len(text)
+        if self.insert or end > self.cols:
+            self._print_narrow_slowly(text)
+            return
+        if x == len(row.text):
+            row.text += text
+            row.looks += pen * len(text)
+        else:
+            self._free_half_before(row, x)
+            row.put(x, text, pen * len(text))
+        page.x = end
+        if row.text[end : end + 1] == HALF:
+            row.put(end, EMPTY, pen)
+
+    def _print_narrow_slowly(self, text: str) -> None:
+        page, cols = self.page, self.cols
+        row = page.rows[page.y]
+        self._free_half_before(row, page.x)
+        at = 0
+        if not self.wraparound and page.x + len(text) > cols:  # all that has no room ends in the last cell
+            page.x = min(page.x, cols - 1)
+            text = text[: cols - 1 - page.x] + text[-1]
+        while at < len(text):
+            if page.x >= cols:
+                row = self._wrap()
+            part = text[at : at + cols - page.x]
+            if self.insert:
+                row.insert(page.x, len(part), self.pen, cols)
+            row.put(page.x, part, self.pen * len(part))
+            page.x += len(part)
+            at += len(part)
+        self._free_half_after(row)
+
+    def _wrap(self) -> Row:
+        page = self.page
+        page.x = 0
+        page.y += 1
+        if page.y == page.bottom + 1:
+            page.y -= 1
+            page.scroll(self.palette.erased(self.pen), wrapped=True)
+        else:
+            page.y = min(page.y, self.rows - 1)
+            page.rows[page.y].wrapped = True
+        return page.rows[page.y]
+
+    def print_wide(self, text: str) -> None:
+        page, cols, pen = self.page, self.cols, self.pen
+        self.join = 2
+        row = page.rows[page.y]
+        self._free_half_before(row, page.x)
+        at = 0
+        while at < len(text):
+            room = (cols - page.x) // 2
+            if room <= 0:
+                if not self.wraparound:
+                    page.x = cols - 1
+                    break
+                if page.x < cols:
+                    row.put(page.x, EMPTY * (cols - page.x), pen * (cols - page.x))
+                row = self._wrap()
+                room = cols // 2
+            part = text[at : at + room]
+            cells = HALF.join(part) + HALF
+            if self.insert:
+                row.insert(page.x, len(cells), pen, cols)
+            row.put(page.x, cells, pen * len(cells))
+            page.x += len(cells)
+            at += len(part)
+        self._free_half_after(row)
+
+    def print_zero(self, character: str) -> None:
+        """A character without width joins what was just printed; alone, it takes a cell without being wide."""
+        page = self.page
+        row = page.rows[page.y]
+        self._free_half_before(row, page.x)
+        if self.join and page.x:
+            target = page.x - (2 if page.x > 1 and self._width(row, page.x - 1) == 0 else 1)
+            if row.at(target) != EMPTY:
+                row.join(target, character)
+        else:
+            if page.x > self.cols:
+                if self.wraparound:
+                    row = self._wrap()
+                else:
+                    page.x = self.cols - 1
+            if page.x < self.cols:
+                row.put(page.x, character, self.pen)
+            page.x += 1
+        self._free_half_after(row)
+
+    def _width(self, row: Row, x: int) -> int:
+        shown = row.at(x)
+        return 0 if shown == HALF or is_zero(shown) else 2 if is_wide(shown) else 1
+
+    def _free_half_before(self, row: Row, x: int) -> None:
+        """What is printed on the second half of a wide character takes the first half away."""
+        if row.is_wide(x - 1):
+            row.put(x - 1, EMPTY, self.pen)
+
+    def _free_half_after(self, row: Row) -> None:
+        x = self.page.x
+        if x < self.cols and row.text[x : x + 1] == HALF:
+            row.put(x, EMPTY, self.pen)
+
+    def repeat(self, count: int) -> None:
+        """Print the last character again, as long as it is the last thing that happened."""
+        page = self.page
+        if not self.join or page.x < self.join:
+            return
+        shown = page.rows[page.y].at(page.x - self.join)
+        if shown in (EMPTY, HALF):
+            return
+        # More than all that is kept can hold would only replace itself; the last row is filled as far as it would be.
+        in_row = self.cols // self.join
+        limit = in_row * (self.rows + (page.history.maxlen or 0) + 1)
+        if count > limit:
+            count = limit + (count - limit) % in_row
+        if len(shown) == 1 and not is_zero(shown):
+            (self.print_wide if is_wide(shown) else self.print_narrow)(shown * count)
+            return
+        for _ in range(count):
+            for character in shown:
+                self.print_any(character)
+
+    def print_any(self, character: str) -> None:
+        if is_zero(character):
+            self.print_zero(character)
+        elif is_wide(character):
+            self.print_wide(character)
+        else:
+            self.print_narrow(character)
+
+    # The cursor
+
+    def confine(self, last: int | None = None) -> None:
+        """Bring the cursor into the screen, or into the region if that is where lines count from."""
+        page = self.page
+        page.x = min(self.cols - 1 if last is None else last, max(0, page.x))
+        first, end = (page.top, page.bottom) if self.origin else (0, self.rows - 1)
+        page.y = min(end, max(first, page.y))
+
+    def move_to(self, x: int, y: int) -> None:
+        page = self.page
+        page.x, page.y = x, page.top + y if self.origin else y
+        self.confine()
+
+    def move_by(self, x: int, y: int) -> None:
+        self.confine()
+        self.move_to(self.page.x + x, self.page.y + y)
+
+    def up(self, count: int) -> None:
+        page = self.page
+        self.move_by(0, -(min(page.y - page.top, count) if page.y >= page.top else count))
+
+    def down(self, count: int) -> None:
+        page = self.page
+        self.move_by(0, min(page.bottom - page.y, count) if page.y <= page.bottom else count)
+
+    def line_feed(self) -> None:
+        page = self.page
+        if self.newline:
+            page.x = 0
+        page.y += 1
+        if page.y == page.bottom + 1:
+            page.y -= 1
+            page.scroll(self.palette.erased(self.pen))
+        elif page.y >= self.rows:
+            page.y = self.rows - 1
+        else:
+            page.rows[page.y].wrapped = False
+        if page.x >= self.cols:
+            page.x -= 1
+
+    def index(self) -> None:
+        page = self.page
+        self.confine()
+        page.y += 1
+        if page.y == page.bottom + 1:
+            page.y -= 1
+            page.scroll(self.palette.erased(self.pen))
+        self.confine()
+
+    def reverse_index(self) -> None:
+        page = self.page
+        self.confine()
+        if page.y == page.top:
+            page.insert_rows(page.y, 1, self.palette.erased(self.pen))
+        else:
+            page.y -= 1
+            self.confine()
+
+    def backspace(self) -> None:
+        page = self.page
+        if not self.reverse_wrap:
+            self.confine()
+            page.x = max(page.x - 1, 0)
+            return
+        self.confine(self.cols)
+        row = page.rows[page.y]
+        if page.x > 0:
+            page.x -= 1
+        elif page.top < page.y <= page.bottom and row.wrapped:
+            row.wrapped = False
+            page.y -= 1
+            page.x = self.cols - 1
+            if page.rows[page.y].at(page.x) == EMPTY:
+                page.x -= 1
+        self.confine()
+
+    def tab(self, count: int = 1) -> None:
+        page = self.page
+        if page.x < self.cols:
+            for _ in range(min(count, self.cols)):
+                page.x = min(page.next_tab(), self.cols - 1)
+
+    def back_tab(self, count: int) -> None:
+        page = self.page
+        if page.x < self.cols:
+            for _ in range(min(count, self.cols)):
+                page.x = page.previous_tab()
+
+    def save(self) -> None:
+        page = self.page
+        page.saved = Saved(page.x, len(page.history) + page.y, self.palette.look(self.pen), self.charset)
+
+    def restore(self) -> None:
+        page, saved = self.page, self.page.saved
+        page.x, page.y = saved.x, max(saved.line - len(page.history), 0)
+        self.pen = self.palette.restored(saved.look, self.pen)
+        self.charset = saved.charset
+        self.confine()
+
+    # Pages and character sets
+
+    def use_alternate(self) -> None:
+        if self.page is self.normal:
+            self.alternate.clear(self.palette.erased(self.pen))
+            self._turn_to(self.alternate)
+
+    def use_normal(self) -> None:
+        if self.page is self.alternate:
+            self._turn_to(self.normal)
+            self.alternate.clear()
+
+    def _turn_to(self, page: Page) -> None:
+        page.x, page.y = self.page.x, self.page.y
+        self.page = page
+
+    def designate(self, level: int, charset: str) -> None:
+        self.designated[level] = charset if charset in TABLES else PLAIN
+        if self.level == level:
+            self.charset = self.designated[level]
+
+    def shift(self, level: int) -> None:
+        self.level = level
+        self.charset = self.designated[level]
+
+    def clear_charsets(self) -> None:
+        self.designated = [PLAIN] * 4
+        self.shift(0)
+
+    def void(self) -> None:
+        """Nothing is drawn any more; all else stays."""
+        for page in (self.normal, self.alternate):
+            page.void()
+        self.join = 0
+        self.move_to(0, 0)
+
+    def resize(self, cols: int, rows: int) -> None:
+        self.cols, self.rows = cols, rows
+        self.normal.resize(cols, rows)
+        self.alternate.resize(cols, rows)
+
+    def soft_reset(self) -> None:
+        self.page.clear_margins()
+        self.pen = DEFAULT
+        self.clear_modes()
+        self.clear_charsets()
+        self.page.saved = Saved(0, len(self.page.history), Look(), PLAIN)

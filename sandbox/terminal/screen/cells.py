@@ -1,0 +1,138 @@
+"""A row of cells, as two strings of the same length: what each cell shows, and how it looks.
+
+A cell is empty (`EMPTY`: nothing was ever printed there, which is not the same as a blank), a character, or the second
+half of a wide one (`HALF`). What joined a character is kept beside the row. Cells after the end of the strings are
+empty and look like nothing. Whatever is changed here is changed as a terminal changes it: half a wide character never
+stays behind where something else was written, erased or deleted.
+"""
+
+from sandbox.terminal.screen.palette import DEFAULT
+from sandbox.terminal.screen.widths import is_wide
+
+EMPTY = "\0"
+HALF = "\x01"
+_MAX_JOINED = 32  # characters in one cell; what joins after that is lost
+
+
+class Row:
+    __slots__ = ("joined", "looks", "text", "wrapped")
+
+    def __init__(self, look: str = DEFAULT, cols: int = 0, wrapped: bool = False) -> None:
+        """An empty row that looks like `look`; wrapped: it goes on where the row above ends."""
+        self.text = ""
+        self.looks = ""
+        self.joined: dict[int, str] | None = None
+        self.wrapped = wrapped
+        if look != DEFAULT:
+            self.text, self.looks = EMPTY * cols, look * cols
+
+    def at(self, x: int) -> str:
+        """All that cell `x` shows."""
+        if self.joined and x in self.joined:
+            return self.joined[x]
+        return self.text[x : x + 1] or EMPTY
+
+    def look_at(self, x: int) -> str:
+        return self.looks[x : x + 1] or DEFAULT
+
+    def is_wide(self, x: int) -> bool:
+        return x >= 0 and is_wide(self.text, x) is not None
+
+    def reach(self, size: int) -> None:
+        """Write out the cells before `size`."""
+        missing = size - len(self.text)
+        if missing > 0:
+            self.text += EMPTY * missing
+            self.looks += DEFAULT * missing
+
+    def put(self, x: int, text: str, looks: str) -> None:
+        """Replace the cells from `x` on, whatever halves that leaves."""
+        size = len(self.text)
+        if x == size:
+            self.text += text
+            self.looks += looks
+            return
+        if x > size:
+            self.reach(x)
+        end = x + len(text)
+        self.text = self.text[:x] + text + self.text[end:]
+        self.looks = self.looks[:x] + looks + self.looks[end:]
+        if self.joined:
+            self.joined = {place: shown for place, shown in self.joined.items() if not x <= place < end}
+
+    def join(self, x: int, character: str) -> None:
+        """Add a character that takes no cell of its own to what is at `x`."""
+        if self.joined is None:
+            self.joined = {}
+        shown = self.joined.get(x) or self.text[x]
+        if len(shown) < _MAX_JOINED:
+            self.joined[x] = shown + character
+
+    def fill(self, look: str, cols: int) -> None:
+        self.text, self.looks, self.joined = "", "", None
+        if look != DEFAULT:
+            self.text, self.looks = EMPTY * cols, look * cols
+
+    def erase(self, start: int, end: int, look: str, cols: int) -> None:
+        """Empty the cells from `start` to before `end`."""
+        end = min(end, cols)
+        if self.is_wide(start - 1):
+            start -= 1
+        if end < cols and self.is_wide(end - 1):
+            end += 1
+        if start >= end:
+            return
+        if look == DEFAULT and end >= len(self.text):
+            self._cut(start)
+            return
+        self.put(start, EMPTY * (end - start), look * (end - start))
+
+    def _cut(self, size: int) -> None:
+        self.text, self.looks = self.text[:size], self.looks[:size]
+        if self.joined:
+            self.joined = {place: shown for place, shown in self.joined.items() if place < size}
+
+    def insert(self, x: int, count: int, look: str, cols: int) -> None:
+        """Empty cells come in at `x`; what is pushed over the edge is lost."""
+        self.reach(cols)
+        if self.is_wide(x - 1):
+            self.put(x - 1, EMPTY, look)
+        count = min(count, cols - x)
+        joined = self.joined
+        self.text = (self.text[:x] + EMPTY * count + self.text[x:])[:cols]
+        self.looks = (self.looks[:x] + look * count + self.looks[x:])[:cols]
+        if joined:
+            moved = {place if place < x else place + count: shown for place, shown in joined.items()}
+            self.joined = {place: shown for place, shown in moved.items() if place < cols}
+        if self.is_wide(cols - 1):
+            self.put(cols - 1, EMPTY, look)
+
+    def delete(self, x: int, count: int, look: str, cols: int) -> None:
+        """Take cells out at `x`; empty ones come in at the edge."""
+        self.reach(cols)
+        count = min(count, cols - x)
+        self.text = self.text[:x] + self.text[x + count :] + EMPTY * count
+        self.looks = self.looks[:x] + self.looks[x + count :] + look * count
+        if self.joined:
+            kept = {place: shown for place, shown in self.joined.items() if not x <= place < x + count}
+            self.joined = {place if place < x else place - count: shown for place, shown in kept.items()}
+        if self.is_wide(x - 1):
+            self.put(x - 1, EMPTY, look)
+        if self.text[x] == HALF:
+            self.put(x, EMPTY, look)
+
+    def resize(self, cols: int) -> None:
+        """Cut what is beyond `cols`, and what of a wide character would stay before it."""
+        if len(self.text) > cols:
+            self._cut(cols)
+            if self.is_wide(cols - 1):
+                self._cut(cols - 1)
+
+    def copy(self) -> "Row":
+        made = Row(wrapped=self.wrapped)
+        made.text, made.looks, made.joined = self.text, self.looks, self.joined and dict(self.joined)
+        return made
+
+    def length(self) -> int:
+        """How many cells there are up to the last that is not empty."""
+        return len(self.text.rstrip(EMPTY))

@@ -1,0 +1,152 @@
+"""The screen of a terminal as a program's bytes leave it, without a terminal.
+
+It runs beside every PTY, so that whoever comes late, or lost the thread, can be sent a picture: bytes that make a fresh
+terminal look and behave as if it had read everything. `feed` draws. `skip` is for a flood that nobody could read: only
+what the program told the terminal is carried over it, and what was drawn is void. Neither minds what the bytes are or
+where they are cut: memory is bounded by the size of the screen and its scrollback.
+"""
+
+from codecs import utf_8_decode
+
+from sandbox.terminal.screen.canvas import Canvas
+from sandbox.terminal.screen.commands import Commands
+from sandbox.terminal.screen.picture import draw
+from sandbox.terminal.screen.sequences import (
+    COLOURS,
+    CONTROL,
+    CSI,
+    ESC,
+    MAX_HELD,
+    NEWLINE,
+    OSC,
+    RUN,
+    SGR,
+    SWALLOWED,
+    TOKEN,
+    WIDE_RUN,
+    ZERO_WIDTH,
+    Unfinished,
+)
+
+MIN_COLS = 2  # as xterm.js: a wide character must fit
+_BYTE_ORDER_MARK = "\ufeff"  # xterm.js leaves it out
+
+
+class Screen:
+    def __init__(self, cols: int, rows: int, *, scrollback: int = 1000) -> None:
+        self._canvas = Canvas(max(cols, MIN_COLS), max(rows, 1), scrollback)
+        self._commands = Commands(self._canvas)
+        self._unfinished = Unfinished(self._commands)
+        self._tail = b""  # of a character whose other bytes have not come
+        self._used = False
+
+    @property
+    def cols(self) -> int:
+        return self._canvas.cols
+
+    @property
+    def rows(self) -> int:
+        return self._canvas.rows
+
+    @property
+    def title(self) -> str:
+        return self._commands.title or ""
+
+    def feed(self, data: bytes) -> None:
+        """Draw what the program wrote."""
+        text = self._decode(data)
+        at = self._unfinished.take(text, 0) if self._unfinished.held else 0
+        while at < len(text):
+            at = self._draw(text, at)
+
+    def _decode(self, data: bytes) -> str:
+        self._used = self._used or bool(data)
+        if self._tail:
+            data = self._tail + data
+        text, end = utf_8_decode(data, "ignore", False)
+        self._tail = data[end:]
+        if _BYTE_ORDER_MARK in text:
+            text = text.replace(_BYTE_ORDER_MARK, "")
+        return text
+
+    def _draw(self, text: str, at: int) -> int:
+        """Draw what is whole and clean from `at` on, then one piece that is not; return where that ends."""
+        canvas, commands = self._canvas, self._commands
+        for token in TOKEN.finditer(text, at):
+            kind = token.lastindex
+            if kind == RUN:
+                canvas.print_narrow(token[RUN])
+            elif kind == NEWLINE:
+                canvas.page.x = 0
+                canvas.line_feed()
+                canvas.join = 0
+            elif kind == SGR:
+                commands.sgr(token[SGR])
+            elif kind == CSI:
+                commands.csi(token[4] + token[CSI], token[5])
+            elif kind == CONTROL:
+                commands.control(token[CONTROL])
+            elif kind == WIDE_RUN:
+                canvas.print_wide(token[WIDE_RUN])
+            elif kind == ZERO_WIDTH:
+                canvas.print_zero(token[ZERO_WIDTH])
+            elif kind == ESC:
+                commands.esc(token[ESC])
+            elif kind == OSC:
+                commands.osc(token[OSC][: MAX_HELD - 2])
+            else:
+                return self._unfinished.take(text, token.start())
+        return len(text)
+
+    def skip(self, data: bytes) -> None:
+        """Take what the program told the terminal out of `data`: modes, page, region, tab stops, character sets, look,
+        title. What it drew, now and before, is not on the screen any more, and the cursor is at home."""
+        text = self._decode(data)
+        at = self._unfinished.take(text, 0) if self._unfinished.held else 0
+        while at < len(text):
+            at = self._pass_over(text, at)
+        self._canvas.void()
+
+    def _pass_over(self, text: str, start: int) -> int:
+        """Leave out what only draws, then do the one thing that comes next; return where that ends."""
+        found = SWALLOWED.match(text, start)
+        end = found.end() if found else start
+        self._carry_colours(text, start, end)
+        token = TOKEN.match(text, end)
+        if token is None:
+            return len(text)
+        kind = token.lastindex
+        if token[0] in ("\x1bH", "\x1b[g", "\x1b[0g"):  # at the cursor: it must be known how far the line has come
+            line = max(text.rfind("\r", start, end), text.rfind("\n", start, end))
+            if line >= 0:
+                self._canvas.page.x = 0
+            self._draw(text[max(start, line + 1) : end], 0)
+        if kind == CSI:
+            self._commands.csi(token[4] + token[CSI], token[5])
+        elif kind == CONTROL:
+            self._commands.control(token[CONTROL])
+        elif kind == ESC:
+            self._commands.esc(token[ESC])
+        elif kind == OSC:
+            self._commands.osc(token[OSC][: MAX_HELD - 2])
+        else:
+            return self._unfinished.take(text, end)
+        return token.end()
+
+    def _carry_colours(self, text: str, start: int, end: int) -> None:
+        """What was said before all was set back does not matter."""
+        back = max(text.rfind("\x1b[m", start, end), text.rfind("\x1b[0m", start, end), start)
+        for colours in COLOURS.finditer(text, back, end):
+            self._commands.sgr(colours[1])
+
+    def resize(self, cols: int, rows: int) -> None:
+        """Another size, with what was on the screen as xterm.js would keep it."""
+        self._canvas.resize(max(cols, MIN_COLS), max(rows, 1))
+
+    def picture(self) -> bytes:
+        """What makes a terminal of this size that was reset show this screen, and go on from here as this one would:
+        it ends with what has come of an unfinished sequence or character. It asks the terminal nothing. Nothing for a
+        screen on which nothing ever happened."""
+        if not self._used:
+            return b""
+        return draw(self._canvas, self._commands) + self._unfinished.held.encode() + self._tail

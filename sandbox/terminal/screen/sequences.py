@@ -1,0 +1,138 @@
+"""Control sequences out of text that may end anywhere.
+
+What is whole and clean is found by one regular expression, `TOKEN`. The rest comes here: a sequence that is cut, one
+with control characters inside, strings of any length, the eight-bit forms. `Unfinished` follows the states of a VT500
+as xterm.js does, and keeps what an unfinished sequence consists of so far, so that it can be handed on: the program's
+next bytes are its end. It keeps `MAX_HELD` characters at most; the rest of a longer sequence is swallowed.
+"""
+
+import re
+
+from sandbox.terminal.screen.commands import Commands
+from sandbox.terminal.screen.widths import NARROW, WIDE, ZERO
+
+MAX_HELD = 4096
+
+# The number of the last group in an alternative says which one it was.
+RUN, NEWLINE, SGR, CSI, CONTROL, WIDE_RUN, ZERO_WIDTH, ESC, OSC = 1, 2, 3, 6, 7, 8, 9, 10, 11
+_CSI = r"\x1b\[([<-?]?)([0-9;:]*)([ -/]*[@-~])"
+_ESC = r"\x1b([ -/]*[0-OQ-WYZ\\`-~])"
+_OSC = r"\x1b\]([^\x00-\x1f\x80-\x9f]*)(?:\x07|(?=\x1b))"
+TOKEN = re.compile(
+    rf"([{NARROW}]+)|(\r\n)|\x1b\[([0-9;:]*)m|{_CSI}|([\x00-\x1a\x1c-\x1f])|([{WIDE}]+)|([{ZERO}])|{_ESC}|{_OSC}|([^\r\n])"
+)
+
+# Text, and sequences that change nothing but what is drawn and in which look.
+SWALLOWED = re.compile(r"(?:[^\x0e\x0f\x1b\x80-\x9f]++|\x1b\[[0-9;:]*+[@-fi-kmn-qtv-~])*+")
+COLOURS = re.compile(r"\x1b\[([0-9;:]*)m")
+
+_EIGHT_BIT = {"\x90": "P", "\x9b": "[", "\x9d": "]", "\x98": "X", "\x9e": "X", "\x9f": "X"}
+_INTRODUCED = {"[": "[", "]": "]", "P": "P", "X": "X", "^": "X", "_": "X"}
+_BODIES = {  # what a string goes on with
+    "]": re.compile(r"[^\x00-\x1f\x80-\x9f]+"),
+    "P": re.compile(r"[^\x18\x1a\x1b\x80-\x9f]+"),
+    "X": re.compile(r"[^\x18\x1a\x1b\x80-\U0010ffff]+"),
+}
+_WHOLE = re.compile(r"\x1b\[([<-?]?)([0-9;:]*)([ -/]*)")
+_WHOLE_DCS = re.compile(r"\x1bP[<-?]?[0-9;:]*[ -/]*")
+
+
+class Unfinished:
+    def __init__(self, commands: Commands) -> None:
+        self._commands = commands
+        self._in_head = False  # of a device control string: its parameters are not over
+        self.held = ""  # what came of a sequence; empty: nothing is unfinished
+
+    def take(self, text: str, at: int) -> int:
+        """Read on at `at` until nothing is unfinished, or to the end; return where that is."""
+        while at < len(text):
+            body = None if self._in_head else _BODIES.get(self.held[1:2])
+            found = body and body.match(text, at)
+            if found:
+                if self.held[1] != "X":
+                    self._keep(found[0])
+                at = found.end()
+                continue
+            self._read(text[at])
+            at += 1
+            if not self.held:
+                break
+        return at
+
+    def _keep(self, text: str) -> None:
+        self.held += text[: MAX_HELD - len(self.held)]
+
+    def _begin(self, kind: str) -> None:
+        self.held = "\x1b" + kind
+        self._in_head = kind == "P"
+
+    def _abandon(self) -> None:
+        self.held = ""
+        self._in_head = False
+
+    def _read(self, character: str) -> None:
+        if character in "\x18\x1a":
+            self._abandon()
+            self._commands.control(character)
+        elif character == "\x1b" or character == "\x9c":
+            if self.held[1:2] == "]":
+                self._commands.osc(self.held[2:])
+            self._abandon()
+            self.held = character if character == "\x1b" else ""
+        elif "\x80" <= character <= "\x9f":
+            self._abandon()
+            if character in _EIGHT_BIT:
+                self._begin(_EIGHT_BIT[character])
+            else:
+                self._commands.control(character)
+        else:
+            match self.held[1:2]:
+                case "[":
+                    self._read_csi(character)
+                case "]":
+                    if character == "\x07":
+                        self._commands.osc(self.held[2:])
+                        self._abandon()
+                case "P":
+                    self._read_dcs_head(character)
+                case "X":
+                    self._abandon()  # only ASCII is swallowed
+                case _:
+                    self._read_escape(character)
+
+    def _read_escape(self, character: str) -> None:
+        """After ESC and what may come between; or, if nothing is held, a character that means nothing."""
+        if character < " ":
+            self._commands.control(character)
+        elif character <= "/":
+            self._keep(character)
+        elif self.held == "\x1b" and character in _INTRODUCED:
+            self._begin(_INTRODUCED[character])
+        elif character != "\x7f":
+            kind = self.held[1:] + character
+            self._abandon()
+            if character < "\x7f":
+                self._commands.esc(kind)
+
+    def _read_csi(self, character: str) -> None:
+        if character < " ":
+            self._commands.control(character)
+        elif character <= "?":
+            self._keep(character)
+        elif character != "\x7f":
+            found = _WHOLE.fullmatch(self.held)
+            if character < "\x7f":
+                self._abandon()
+                if found and found[3] + character == "m" and not found[1]:
+                    self._commands.sgr(found[2])
+                elif found:
+                    self._commands.csi(found[1] + found[3] + character, found[2])
+            elif found:
+                self._abandon()
+
+    def _read_dcs_head(self, character: str) -> None:
+        if " " <= character < "\x7f":
+            self._keep(character)
+            self._in_head = character < "@" and _WHOLE_DCS.fullmatch(self.held) is not None
+        elif character > "\x7f":
+            self._abandon()
