@@ -172,7 +172,7 @@ def _without(target: Target, first: int) -> Target:
 
 
 async def run(*, quick: bool) -> list[Figure]:
-    size = Size(2, 1, 0.5, 1000) if quick else Size(5, 2, 1.0, 5000)
+    size = Size(1, 1, 0.5, 1000) if quick else Size(5, 2, 1.0, 5000)
     raise_descriptor_limit()
     try:
         program = compiled()

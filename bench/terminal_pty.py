@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import orjson
 
-from bench.processes import CORES, LOAD, UNDER_TEST, Process, pin
+from bench.processes import CORES, LOAD, START_SECONDS, UNDER_TEST, Process, pin
 from bench.sync_tools import environment
 from bench.terminal_goals import CEILING, OURS, PTY, PTY_CPU, TERMINADO, Laps
 from bench.terminal_load import Load, Target
@@ -103,8 +103,10 @@ async def _gateway(data_dir: Path) -> AsyncIterator[tuple[Gateway, int]]:
     async with Gateway(data_dir, LOG_LEVEL="warning") as gateway:
         pin(gateway.pid, UNDER_TEST)
         await gateway.create(SESSION)
-        async with gateway.http() as client:
-            (await client.post(f"/api/sandboxes/{SESSION}/exec", json={"command": "true"})).raise_for_status()
+        async with gateway.http() as client, asyncio.timeout(START_SECONDS):
+            (await client.post(f"/api/sandboxes/{SESSION}/wake", json={})).raise_for_status()
+            while (await client.get(f"/api/sandboxes/{SESSION}")).json()["status"] != "running":
+                await asyncio.sleep(0.05)
         bridge = SandboxHome(data_dir, SESSION).read_note()
         assert bridge is not None
         pin(bridge.init_pid, UNDER_TEST)
