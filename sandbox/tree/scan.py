@@ -51,18 +51,17 @@ class TreeScanner:
     def survey(self, ask: SurveyAsk) -> tuple[str | None, int, int]:
         """The token of the tree remembered last, how many entries differ from it as far as a walk can tell (0 if there
         is none), and how many files and symlinks there are. A root that is missing is empty, an ignore file that cannot
-        be read leaves nothing out, and whatever else cannot be read, or kept, is one file that differs."""
-        try:
-            rules = self._roots.rules(ask.agent_skip)
-        except TreeProblem:
-            rules = NO_RULES
+        be read leaves nothing out, and whatever else cannot be read, or kept, differs and has the files that are known
+        to be in it, one at least: it has not vanished."""
+        rules = self._roots.rules(ask.agent_skip, lenient=True)
         tree, walk = self._memory.tree, Walk(sys.maxsize, mapped=mapped_inodes(), lenient=True)
         changed = files = 0
         for visit in self._roots.visits(walk, tree, rules, may_be_missing=True):
             changed += _changed(visit, walk.mapped)
             files += _files(visit)
         changed += walk.passed_over
-        return tree.token, changed if tree.token is not None else 0, walk.files + files + walk.passed_over
+        files += walk.files + walk.files_passed_over
+        return tree.token, changed if tree.token is not None else 0, files
 
     def adopt(self, token: str, entries: Iterable[Entry]) -> None:
         """The tree on disk is `entries`, because it was just put there, and is called `token`."""

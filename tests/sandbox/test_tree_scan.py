@@ -23,7 +23,8 @@ from sandbox.tree import chunks, telling
 from sandbox.tree.entry import MAX_DEPTH, MAX_FILE, Chunk, Entry, Kind
 from sandbox.tree.problem import TreeProblem
 from sandbox.tree.scan import TreeScanner
-from sandbox.tree.wire import BATCH_BYTES, MAX_SKIPPED, ScanAsk, SurveyAsk, TreeLimits
+from sandbox.tree.wire import BATCH_BYTES, MAX_SKIPPED, ScanAsk, Survey, SurveyAsk, TreeLimits
+from sync.recovery import Decision, Newest, decide
 from tests.sandbox.scans import NEWEST, Keeper, hours_later, make_home, on_disk, tick
 
 MIB = 1 << 20
@@ -801,7 +802,7 @@ def test_a_survey_counts_what_is_too_deep_or_too_long_and_goes_on(home: Path, wo
 
 
 @pytest.mark.parametrize("mode", [0, 0o400])
-def test_a_survey_counts_a_directory_that_cannot_be_read_as_one_and_goes_on(mode: int) -> None:
+def test_a_survey_counts_a_directory_that_cannot_be_read_with_what_is_known_of_it_and_goes_on(mode: int) -> None:
     with unprivileged() as place:
         workspace = make_home(place / "home") / "workspace"
         keeper = Keeper(TreeScanner(place / "home", place / "cache", hours_later))
@@ -815,12 +816,51 @@ def test_a_survey_counts_a_directory_that_cannot_be_read_as_one_and_goes_on(mode
         (workspace / "d").chmod(mode)
         before = len(os.listdir("/proc/self/fd"))
         token, changed, files = keeper.survey()
-        assert (token, changed, files) == (keeper.token, 4, 2)  # itself, its mode, and `z` with what is new in it
+        assert (token, changed, files) == (keeper.token, 4, 3)  # itself, its mode, and `z` with what is new in it
         assert len(os.listdir("/proc/self/fd")) == before
         assert problem_of(keeper).code == "failed"
         fresh = TreeScanner(place / "home", place / "other", hours_later)
-        assert fresh.survey(SurveyAsk()) == (None, 0, 2)
+        assert fresh.survey(SurveyAsk()) == (None, 0, 2)  # nothing is known: one
         (workspace / "d").chmod(0o700)
+
+
+@pytest.mark.parametrize("which", ["workspace/data", "workspace", "agent"])
+def test_a_directory_that_cannot_be_read_does_not_make_a_disk_look_lost(which: str) -> None:
+    """A program locked it, syncs failed from then on, and then came a crash: what is new is only on the disk."""
+    with unprivileged() as place:
+        home = make_home(place / "home")
+        keeper = Keeper(TreeScanner(home, place / "cache", hours_later))
+        locked = home / which
+        locked.mkdir(exist_ok=True)
+        for n in range(10):
+            (locked / str(n)).write_bytes(b"%d" % n)
+        (home / "workspace" / "a").write_bytes(b"a")
+        keeper.sync()
+        token, _, files = keeper.survey()
+        assert token is not None
+        (home / "workspace" / "new work").write_bytes(b"not kept yet")
+        locked.chmod(0)
+        problem_of(keeper)
+        known, changed, now = keeper.survey()
+        assert decide(Survey(True, known, changed, now), Newest(token, files), clean=False) is Decision.KEEP_AND_SYNC
+        assert decide(Survey(True, known, changed, now), Newest(token, files), clean=True) is Decision.RESTORE_ASIDE
+        locked.chmod(0o700)
+
+
+@pytest.mark.parametrize("trouble", ["no workspace", "no ignore file that can be read", "no pattern"])
+def test_what_of_the_agents_home_is_left_out_counts_in_no_survey(
+    trouble: str, home: Path, workspace: Path, keeper: Keeper
+) -> None:
+    (home / "agent" / "cache").mkdir()
+    for n in range(50):
+        (home / "agent" / "cache" / str(n)).write_bytes(b"")
+    if trouble == "no workspace":
+        workspace.rmdir()
+    elif trouble == "no pattern":
+        (workspace / ".holdfastignore").write_bytes(b"[[:alpha:]]")
+    else:
+        (workspace / ".holdfastignore").symlink_to("/dev/null")
+    assert keeper.scanner.survey(SurveyAsk(("/cache/",)))[2] == (trouble != "no workspace")
 
 
 @contextlib.contextmanager
