@@ -16,6 +16,7 @@ from tests.campaign.sync.checker import Tree, files_in, is_replaced
 from tests.campaign.sync.cupboards import Bucket, Cupboard, Directory
 from tests.support.launcher import Launcher
 from tests.support.s3 import S3Server
+from tests.support.trees import Print
 
 WAYS = ("stay", "sleep", "sleep and wipe", "sleep and tamper", "crash", "crash and wipe", "crash and wipe")
 
@@ -192,6 +193,39 @@ async def _rounds(
         arena.acquit(name, **played.figures)
         missed = [what for what in when_large(*reached) if not played.figures[what]]
         assert missed == [], f"seed={seed}: never reached"
+
+
+@pytest.mark.parametrize(("left", "replaced"), [(0, True), (49, True), (50, False), (100, False)])
+def test_a_disk_with_fewer_than_half_of_the_files_is_expected_to_be_replaced(left: int, replaced: bool) -> None:
+    stored = {b"workspace/%d" % number: Print("file", 0o644, number, 0, b"") for number in range(100)}
+    assert is_replaced(dict(list(stored.items())[:left]), stored) is replaced
+
+
+async def test_what_a_crash_left_of_a_disk_is_beside_what_came_back(tmp_path: Path) -> None:
+    cupboard, (seed, rng) = Directory(tmp_path / "objects"), seeded()
+    async with (
+        Launcher() as launcher,
+        arena_on(
+            tmp_path,
+            cupboard,
+            seed,
+            rng,
+            launcher=launcher,
+            LOCAL_LEVEL="trusted",
+            SYNC_DEBOUNCE=600,  # what is deleted is not synced before the crash
+            SYNC_MAX_WAIT=600,
+        ) as arena,
+    ):
+        session = await arena.create("s0")
+        for number in range(100):
+            session.write(f"{number}")
+        await session.sync()
+        for number in range(90):
+            (session.home.workspace / f"{number}").unlink()
+        played = Rounds(arena)
+        await played._crash({session: "crash"})
+        arena.acquit("a disk that lost most of its files", **played.figures)
+        assert played.figures["disks replaced"] == 1
 
 
 @pytest.mark.soak
