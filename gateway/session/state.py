@@ -61,7 +61,7 @@ class SessionSpec:
         return orjson.dumps(line)
 
     def to_json(self) -> bytes:
-        return orjson.dumps(self)
+        return _compact(orjson.dumps(self))
 
     @classmethod
     def from_json(cls, raw: bytes) -> "SessionSpec":
@@ -69,6 +69,12 @@ class SessionSpec:
         if members.get("agent") is not None:
             members["agent"] = tuple(members["agent"])
         return cls(**members)
+
+
+def _compact(text: bytes) -> bytes:
+    """The same in no more memory than it needs. orjson returns the buffer it wrote into, of 4 KiB and more; these few
+    hundred bytes are kept for as long as a session is loaded."""
+    return bytes(memoryview(text))
 
 
 def _known(cls: type[Any], members: dict[str, Any]) -> dict[str, Any]:
@@ -151,7 +157,7 @@ class SessionState:
         return self.unkept and self.status in _ENDED
 
     def to_json(self) -> bytes:
-        return orjson.dumps(self)
+        return _compact(orjson.dumps(self))
 
     @classmethod
     def from_json(cls, raw: bytes) -> "SessionState":
