@@ -1,6 +1,7 @@
 """A terminal for scripts: lines of stdin are typed, output goes to stdout as it is, and only what is new.
 
-The end of the input is typed as Ctrl-D, so that a shell ends, and its exit code is the command's. What was written
+The end of the input is typed as Ctrl-D, so that a shell ends, and its exit code is the command's. An end lasts, so it
+is typed again and again: a shell that edits its lines does not see one that came while a command ran. What was written
 before this viewer came is not printed.
 """
 
@@ -19,6 +20,7 @@ from gateway.terminal_link import TerminalLink
 from sandbox.terminal.wire import Exit, Trouble
 
 ENTER, END_OF_INPUT = b"\r", b"\x04"
+FIRST_AGAIN, LAST_AGAIN = 0.5, 5.0  # seconds
 STOPPED = frozenset({"paused", "error", "archived", "unrestored", "needs_env"})
 
 
@@ -59,7 +61,11 @@ class PipedAttachment:
                 await self._begin()
                 await self._link.type(line.rstrip(b"\r") + ENTER)
             await self._begin()
-            await self._link.type(END_OF_INPUT)
+            pause = FIRST_AGAIN
+            while True:
+                await self._link.type(END_OF_INPUT)
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.5, LAST_AGAIN)
         except CommandFailed as failure:
             self.leave(Left(1, str(failure)))
 

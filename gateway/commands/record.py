@@ -31,7 +31,7 @@ CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of a character that began befor
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
-    """`output` is a file's name, or `-` for stdout. Times are in seconds."""
+    """`output` is a file's name, or `-` for stdout. `most_seconds` count from the first connection."""
 
     output: str
     from_ring: bool
@@ -47,12 +47,12 @@ async def record(settings: Settings, chosen: Chosen, options: RecordOptions) -> 
         after = await _oldest(door, api) if options.from_ring else None
     descriptor = _open(options.output)
     title = f"{chosen.session_id} {chosen.name}"
-    recorder = Recorder(descriptor, title=title, limit=options.idle_time_limit, from_ring=after is not None)
+    recorder = Recorder(descriptor, title, options, from_ring=after is not None)
     try:
         async with door.link("view", None, after) as link:
             complain(f"recording {chosen.name} of {chosen.session_id} to {_named(options.output)}; Ctrl-C ends it")
             with leaving_by_signal(lambda _: recorder.leave(Left(0))):
-                left = await recorder.run(link, options.most_seconds)
+                left = await recorder.run(link)
     finally:
         if options.output != "-":
             os.close(descriptor)
@@ -95,10 +95,11 @@ def _open(output: str) -> int:
 class Recorder:
     """One terminal into one descriptor. `written` counts bytes, `seconds` how long it takes to play."""
 
-    def __init__(self, descriptor: int, *, title: str, limit: float | None, from_ring: bool) -> None:
+    def __init__(self, descriptor: int, title: str, options: RecordOptions, *, from_ring: bool) -> None:
         self._writer = BlockingWriter(descriptor)
         self._title = title
-        self._limit = limit
+        self._limit = options.idle_time_limit
+        self._most_seconds = options.most_seconds
         self._from_ring = from_ring
         self._left: asyncio.Future[Left] = asyncio.get_running_loop().create_future()
         self._recording: Recording | None = None  # from the first sight of a program
@@ -113,12 +114,9 @@ class Recorder:
         if not self._left.done():
             self._left.set_result(left)
 
-    async def run(self, link: TerminalLink, most_seconds: float | None) -> Left:
-        loop = asyncio.get_running_loop()
+    async def run(self, link: TerminalLink) -> Left:
         async with asyncio.TaskGroup() as tasks:
             listening = tasks.create_task(self._listen(link), name="record.listen")
-            if most_seconds is not None:
-                loop.call_later(most_seconds, self.leave, Left(0))
             left = await self._left
             listening.cancel()
         if self._recording is not None:
@@ -158,6 +156,9 @@ class Recorder:
 
     async def _greeted(self, event: Greeted) -> None:
         self._told = ""
+        if self._most_seconds is not None:
+            asyncio.get_running_loop().call_later(self._most_seconds, self.leave, Left(0))
+            self._most_seconds = None
         if event.asleep:
             self._tell("asleep: it goes on when somebody wakes it")
         elif self._recording is None:

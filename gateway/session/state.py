@@ -141,9 +141,14 @@ class SessionState:
     fresh: bool = False  # the disk began with less than the newest generation: that there is little on it says nothing
 
     @property
+    def unkept(self) -> bool:
+        """Whether there may be something on the disk that is not kept."""
+        return self.incarnation > 0 and not self.clean
+
+    @property
     def left_behind(self) -> bool:
-        """Whether a sandbox that has ended may have left something on its disk that is not kept."""
-        return self.incarnation > 0 and not self.clean and self.status in _ENDED
+        """Whether a sandbox that is known to have ended may have left something on its disk that is not kept."""
+        return self.unkept and self.status in _ENDED
 
     def to_json(self) -> bytes:
         return orjson.dumps(self)

@@ -9,6 +9,7 @@ a few KiB and the queue takes 1 MiB; a message that does not fit is refused as a
 is thrown away, in the queue and in the kernel, and the key goes first.
 """
 
+import asyncio
 import contextlib
 import fcntl
 import os
@@ -25,6 +26,7 @@ from sandbox.bridge.process import READ_BYTES, Reader, Spawned, Writer, descenda
 from sandbox.terminal.wire import Size
 
 INPUT_BYTES = 1024 * 1024
+LOOK_SECONDS = 0.1  # after a key that stands for a signal
 STUCK_BYTES = 1024  # that the program has left unread: from here on the kernel may take no more
 
 _TIOCGPTPEER = 0x5441
@@ -92,6 +94,8 @@ class Pty(Spawned):
         finally:
             os.close(slave)
         os.set_blocking(master, False)
+        self._loop = asyncio.get_running_loop()
+        self._second_look: asyncio.TimerHandle | None = None
         self._queue: deque[bytes] = deque()
         self._queued_bytes = 0
         self._writer = Writer(os.dup(master), self._next_message, lambda: None)
@@ -109,17 +113,30 @@ class Pty(Spawned):
         """Queue one message, and say whether there was room for it."""
         if self._fd < 0:
             return True  # for a program that is gone
+        if self._second_look is not None:
+            self._second_look.cancel()
         key = self._signal_key_in(payload)
-        if key is not None and self._is_stuck():
-            payload = payload[key:]
-            self._throw_input_away()
-        if self._queued_bytes + len(payload) > INPUT_BYTES:
+        if key is not None:
+            self._second_look = self._loop.call_later(LOOK_SECONDS, self._look_again, payload[key : key + 1])
+            if self._is_stuck():
+                payload = payload[key:]
+                self._throw_input_away()
+        if self._queued_bytes + self._writer.unwritten_bytes + len(payload) > INPUT_BYTES:
             return False
         if payload:
             self._queue.append(payload)
             self._queued_bytes += len(payload)
             self._writer.write()
         return True
+
+    def _look_again(self, key: bytes) -> None:
+        """What was typed before a key may still have been on its way when that was typed: the kernel moves it in its
+        own time. Had the key been taken, nothing would be unread."""
+        if self._fd >= 0 and self._is_stuck():
+            self._throw_input_away()
+            self._queue.append(key)
+            self._queued_bytes += len(key)
+            self._writer.write()
 
     def _next_message(self) -> bytes:
         if not self._queue:
@@ -188,6 +205,8 @@ class Pty(Spawned):
     def close(self) -> None:
         """Let go of the terminal: whoever still has it open is hung up on."""
         if self._fd >= 0:
+            if self._second_look is not None:
+                self._second_look.cancel()
             self._writer.close()
             self.output.close()
             os.close(self._fd)

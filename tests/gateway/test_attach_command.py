@@ -5,44 +5,16 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.at_terminal import PATIENCE_SECONDS, PersonAtTerminal, at_terminal
 from tests.support.gateway import REPOSITORY
-from tests.support.native_terminal import NativeGateway
-from tests.support.proxy import CuttingProxy
+from tests.support.native_terminal import NativeGateway, Road, until
 
 LEAVE = b"\x1d\x1d"
-
-
-class Road(CuttingProxy):
-    """The way to the gateway: cut, closed for a while, open again."""
-
-    def __init__(self, port: int) -> None:
-        super().__init__(port)
-        self._closed = False
-
-    def cut(self) -> None:
-        for passage in self.passages:
-            passage.cut()
-
-    def stall(self) -> None:
-        for passage in self.passages:
-            passage.stall()
-
-    def close(self) -> None:
-        self._closed = True
-        self.cut()
-
-    def open(self) -> None:
-        self._closed = False
-
-    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not self._closed:
-            await super()._connect(reader, writer)
 
 
 @pytest.fixture
@@ -64,12 +36,6 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 def words(road: Road, *more: str) -> list[str]:
     return ["attach", "s1", "--url", f"http://127.0.0.1:{road.port}", *more]
-
-
-async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not true():  # noqa: ASYNC110 - what is waited for happens in other processes
-            await asyncio.sleep(0.01)
 
 
 def given_back(person: PersonAtTerminal) -> bool:
@@ -316,8 +282,9 @@ async def run(road: Road, env: dict[str, str], *more: str, typed: bytes = b"") -
 
 
 async def test_a_script_types_lines_and_gets_the_output_and_the_exit_code(road: Road, env: dict[str, str]) -> None:
-    code, out, err = await run(road, env, "--name", "ci", typed=b"echo one''two\nfalse")
-    assert code == 1
+    typed = b"echo one''two\nuntil [ $((n++)) = 40 ]; do sleep 0.01; done; (exit 6)"
+    code, out, err = await run(road, env, "--name", "ci", typed=typed)
+    assert code == 6, "the end of the input came while a command ran"
     assert b"\ronetwo\r\n" in out
     assert err == ""
 

@@ -12,7 +12,7 @@ import signal
 import socket
 import struct
 import termios
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,6 +23,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from tests.support.at_terminal import PATIENCE_SECONDS
+from tests.support.proxy import CuttingProxy
 
 SHELL = ("bash", "--norc", "--noprofile", "-i")
 FRAME = 16 << 10
@@ -140,6 +143,9 @@ class Terminal:
         if self.exit is not None:
             viewer.say("exit", **self.exit)
         self.viewers.append(viewer)
+
+    def wrote(self, words: bytes) -> bool:
+        return words in self.written
 
     def forget(self, count: int) -> None:
         """The ring has moved on by so many bytes."""
@@ -288,3 +294,36 @@ class NativeGateway:
             self.renewed.append(control["token"])
         elif control["type"] == "resize" and name in self.terminals:
             self.terminals[name].resize(control["cols"], control["rows"])
+
+
+class Road(CuttingProxy):
+    """The way to the gateway: cut, closed for a while, open again."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(port)
+        self._closed = False
+
+    def cut(self) -> None:
+        for passage in self.passages:
+            passage.cut()
+
+    def stall(self) -> None:
+        for passage in self.passages:
+            passage.stall()
+
+    def close(self) -> None:
+        self._closed = True
+        self.cut()
+
+    def open(self) -> None:
+        self._closed = False
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self._closed:
+            await super()._connect(reader, writer)
+
+
+async def until(true: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not true():  # noqa: ASYNC110 - what is waited for happens in other processes
+            await asyncio.sleep(0.01)

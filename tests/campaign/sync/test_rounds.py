@@ -3,6 +3,7 @@ what comes back is always a tree that was committed, and never an older one than
 
 import asyncio
 import json
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from tests.campaign.size import SOAK, seeded, sized, when_large
 from tests.campaign.sync.arena import Kept, SyncArena, arena_on
-from tests.campaign.sync.checker import Tree
+from tests.campaign.sync.checker import Tree, files_in, is_replaced
 from tests.campaign.sync.cupboards import Bucket, Cupboard, Directory
 from tests.support.launcher import Launcher
 from tests.support.s3 import S3Server
@@ -124,22 +125,29 @@ class Rounds:
             session.gardener.edit(session.rng.randint(0, 4))
         await asyncio.sleep(self._rng.uniform(0, 0.1))
         await arena.gateway.kill()
+        died = time.time()
         self.figures["crashes"] += len(ways)
+        disks: dict[Kept, Tree] = {}
         for session, way in ways.items():
             await session.kill_bridge()
             if way == "crash and wipe":
                 session.wipe(whole=session.rng.random() < 0.5)
+            disks[session] = session.disk
         await arena.start()
         async with asyncio.TaskGroup() as together:
-            for session, way in ways.items():
-                together.create_task(self._after_crash(session, way))
+            for session, disk in disks.items():
+                together.create_task(self._after_crash(session, disk, died))
 
-    async def _after_crash(self, session: Kept, way: str) -> None:
-        disk = session.disk if way == "crash" else {}
+    async def _after_crash(self, session: Kept, disk: Tree, died: float) -> None:
+        """What was on the disk is newer than the store and stays, unless most of its files were deleted."""
         await session.post("/wake")
-        if way == "crash and wipe":
-            return await session.check_restored()
         await session.running()
+        if is_replaced(disk, await session.stored_at(died)):
+            if files_in(disk):
+                self.figures["disks replaced"] += 1
+                if not session.has_aside(disk):
+                    session.ledger.says("what was left of its files is not kept beside them")
+            return await session.check_restored()
         if session.disk != disk:
             session.ledger.says("what was newer than the store did not stay as it was")
         await session.sync()
