@@ -5,7 +5,7 @@ import asyncio
 import os
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -88,6 +88,25 @@ class TerminalArena:
         async with terminal_client("native", cols=COLS, rows=ROWS, address=address) as client:
             yield Xterm(client)
 
+    async def end_of(self, name: str) -> int:
+        """How much its program has written."""
+        async with self.gateway.http() as client:
+            answer = await client.get(f"/api/sandboxes/{SESSION}/terminals")
+        offsets: dict[str, int] = {each["name"]: each["offset"] for each in answer.json()["terminals"]}
+        return offsets[name]
+
+    async def settled(self, name: str, xterms: Sequence["Xterm"]) -> None:
+        """Return when all of them have everything, and nothing more comes."""
+        before = -1
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                end = await self.end_of(name)
+                places = {(await xterm.look())["offset"] for xterm in xterms}
+                if before == end and places == {end}:
+                    return
+                before = end
+                await asyncio.sleep(0.1)
+
     # Breaking
 
     async def fault(self, kinds: tuple[str, ...] = ("browser", "browser", "link", "link", "gateway")) -> None:
@@ -160,7 +179,7 @@ class Xterm:
     async def until(self, met: Any, what: str) -> dict[str, Any]:
         try:
             async with asyncio.timeout(PATIENCE):
-                while not met(await self.look()):
+                while not met(await self.look()):  # noqa: ASYNC110 - it can only be asked
                     await asyncio.sleep(0.02)
         except TimeoutError:
             shown = "\n".join(self.seen.get("look", []))

@@ -1,0 +1,66 @@
+"""What a program that asks its terminal questions may have read. Pure."""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from tests.campaign.terminal.recorder import FIRST_MODE, place
+
+_PIECE = re.compile(
+    rb"""
+        (?P<typed> a\d+; )
+      | \x1b\[ (?P<cursor> \d+;\d+ ) R
+      | \x1b\[\? (?P<mode> \d+ ) ;\d \$y
+      | (?P<kind> \x1b\[\?[\d;]+c )
+      | (?P<other> .[^a\x1b]* )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class Reading:
+    """What was read, taken apart: typing in its order, and how often each question was answered."""
+
+    def __init__(self, log: bytes) -> None:
+        found = [(match.lastgroup, match[0]) for match in _PIECE.finditer(log)]
+        self.typed = [int(piece[1:-1]) for kind, piece in found if kind == "typed"]
+        self.others = [piece for kind, piece in found if kind == "other"]
+        self.kinds = sum(kind == "kind" for kind, _ in found)
+        self.cursors: Counter[tuple[int, int]] = Counter()
+        self.modes: Counter[int] = Counter()
+        for match in _PIECE.finditer(log):
+            if match.lastgroup == "cursor":
+                row, _, column = match["cursor"].partition(b";")
+                self.cursors[int(row), int(column)] += 1
+            elif match.lastgroup == "mode":
+                self.modes[int(match["mode"])] += 1
+
+    @property
+    def answers(self) -> int:
+        return self.kinds + self.cursors.total() + self.modes.total()
+
+    def problems(self, typed: int, asked: Sequence[int], surely: Collection[int]) -> list[str]:
+        """`typed` is how many tokens were, in order; `asked` are the questions, those in `surely` while nothing was
+        broken."""
+        found: list[str] = []
+        if self.typed != sorted(set(self.typed)) or not set(self.typed) <= set(range(typed)):
+            found.append(f"read what was not typed so: {self.typed}")
+        if self.others:
+            found.append(f"read what nobody typed: {self.others[:5]}")
+        if self.kinds > len(asked):
+            found.append(f"asked {len(asked)} times what the terminal is, was told {self.kinds} times")
+        found += _miscounted("cursor", self.cursors, {number: place(number) for number in asked}, surely)
+        found += _miscounted("mode", self.modes, {number: FIRST_MODE + number for number in asked}, surely)
+        return found
+
+
+def _miscounted(what: str, answers: Counter[Any], of: Mapping[int, Any], surely: Collection[int]) -> list[str]:
+    found: list[str] = []
+    if unasked := set(answers) - set(of.values()):
+        found.append(f"{what}: answers to what was never asked: {sorted(unasked)[:5]}")
+    if twice := [number for number in of if answers[of[number]] > 1]:
+        found.append(f"{what}: answered more than once: {twice}")
+    if never := [number for number in surely if not answers[of[number]]]:
+        found.append(f"{what}: never answered: {never}")
+    return found
