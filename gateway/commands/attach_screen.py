@@ -21,11 +21,12 @@ from sandbox.terminal.wire import Exit, Resized, Size, Trouble
 
 SILENT_SECONDS = 1.0
 READ_SECONDS = 3.0  # what is said over a screen stays so long
+INTENT = ": press a key to wake it"
 ABSENT = {
-    "sleeping": "asleep: press a key to wake it",
+    "sleeping": f"asleep{INTENT}",
     "paused": "paused: it goes on when somebody resumes it",
-    "error": "the session failed: it goes on when somebody resumes it",
-    "unrestored": "the workspace could not be restored: it goes on when somebody resumes it",
+    "error": f"the session failed{INTENT}",
+    "unrestored": f"the workspace could not be restored{INTENT}",
     "needs_env": "the session needs its variables again: it goes on when somebody resumes it with them",
     "archived": "the session was deleted",
 }
@@ -148,12 +149,10 @@ class Attachment:
             rows = self._tty.size.rows
             await self._tty.write(b"\x1b[%d;1H" % rows + b"\n" * rows)  # what is there goes into the scrollback
         if not event.goes_on:
-            self._present = not event.asleep
+            self._present = not event.absent
             await self._clear(b"")
         elif self._spoiled:
             await self._link.repaint()
-        if event.asleep:
-            await self._told("sleeping")
 
     async def _clear(self, picture: bytes) -> None:
         self._spoiled, self._said = False, ""
@@ -169,7 +168,7 @@ class Attachment:
     async def _told(self, status: str) -> None:
         if status in ABSENT:
             await self._close_screen()
-            await self._say(ABSENT[status] if self._drives or status != "sleeping" else "asleep")
+            await self._say(ABSENT[status] if self._drives else ABSENT[status].removesuffix(INTENT))
         elif status == "starting" and not self._present:
             await self._say("starting…")
 
