@@ -20,6 +20,7 @@ from gateway.terminal_queries import QueryFilter
 from sandbox.terminal.wire import Exit, Resized, Size, Trouble
 
 SILENT_SECONDS = 1.0
+HUNG_UP_SECONDS = 3.0
 READ_SECONDS = 3.0  # what is said over a screen stays so long
 INTENT = ": press a key to wake it"
 ABSENT = {
@@ -163,10 +164,20 @@ class Attachment:
             await self._close_screen()
             await self._say(f"ended, {in_words(exit)}: press a key to start it again")
             return
-        self.leave(Left(exit_code(exit), f"ended, {in_words(exit)}" if exit_code(exit) else ""))
+        left = Left(exit_code(exit), f"ended, {in_words(exit)}" if exit_code(exit) else "")
+        if exit.signal != "SIGHUP":
+            self.leave(left)
+        else:  # perhaps because its sandbox is being stopped: then that is what there is to say
+            self._hush()
+            self._speaking = self._tasks.create_task(self._leave_later(left), name="attach.hung_up")
+
+    async def _leave_later(self, left: Left) -> None:
+        await asyncio.sleep(HUNG_UP_SECONDS)
+        self.leave(left)
 
     async def _told(self, status: str) -> None:
         if status in ABSENT:
+            self._hush()
             await self._close_screen()
             await self._say(ABSENT[status] if self._drives else ABSENT[status].removesuffix(INTENT))
         elif status == "starting" and not self._present:

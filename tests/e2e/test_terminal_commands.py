@@ -94,10 +94,10 @@ async def test_nothing_is_lost_or_doubled_when_the_gateway_is_killed(tmp_path: P
         async with at_terminal("attach", "s1", "--user", "ada", env=environment(gateway)) as person:
             await person.until(PROMPT)
             await until(lambda: cast.exists() and PROMPT in cast.read_bytes())
-            person.type(b"for n in $(seq 1 600); do echo line $n; sleep 0.01; done; echo do''ne\r")
+            person.type(b"for n in $(seq 1 600); do echo line $n; sleep 0.01; done; echo fini''shed\r")
             await person.until(b"line 50\r\n")
             await gateway.restart(kill=True)
-            await until(lambda: b"done" in person.seen)
+            await until(lambda: b"finished" in person.seen)
             person.type(b"exit 4\r")
             assert await person.finish() == 4
         code, _, _ = await recording
