@@ -8,8 +8,8 @@ from sandbox.ports import LinkRefused
 from sandbox.providers.calls import CallFailed, ask
 from sandbox.terminal import link
 from sandbox.terminal.ports import PassOn, TerminalEvents, TerminalRefused, TerminalWish
-from sandbox.terminal.wire import Open, Size
-from sandbox.wire import clip
+from sandbox.terminal.wire import Open, Size, decode_terminal
+from sandbox.wire import WireError, clip
 
 CALL_SECONDS = 10.0
 
@@ -31,19 +31,22 @@ class BridgeTerminals:
         return await link.connect(dial, token, name, opening, events, pass_on)
 
     async def list(self) -> list[dict[str, Any]]:
-        answer = await self._ask("GET", "/terminals")
+        _, answer = await self._ask("GET", "/terminals")
         found = answer.get("terminals") if isinstance(answer, dict) else None
-        if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        if not isinstance(found, list):
             raise LinkRefused("the bridge gave no list of terminals")
-        return found
+        try:
+            return [decode_terminal(item) for item in found]
+        except WireError as exc:
+            raise LinkRefused(f"the bridge gave no list of terminals: {exc}") from exc
 
     async def create(self, name: str, wish: TerminalWish) -> bool:
-        body: dict[str, Any] = {"env": dict(wish.env)}
+        body: dict[str, Any] = {"env": dict(wish.env)} if wish.env else {}
         body |= {} if wish.command is None else {"command": list(wish.command)}
         body |= {} if wish.cwd is None else {"cwd": wish.cwd}
         body |= {} if wish.size is None else {"cols": wish.size.cols, "rows": wish.size.rows}
-        answer = await self._ask("POST", f"/terminals/{name}", body)
-        return isinstance(answer, dict) and answer.get("created") is True
+        status, _ = await self._ask("POST", f"/terminals/{name}", body)
+        return status == 201
 
     async def resize(self, name: str, size: Size) -> None:
         await self._ask("POST", f"/terminals/{name}/size", {"cols": size.cols, "rows": size.rows})
@@ -51,17 +54,17 @@ class BridgeTerminals:
     async def end(self, name: str) -> None:
         await self._ask("DELETE", f"/terminals/{name}")
 
-    async def _ask(self, method: str, target: str, body: Any = None) -> Any:
+    async def _ask(self, method: str, target: str, body: Any = None) -> tuple[int, Any]:
         path, token = self._find()
         try:
             status, answer = await ask(path, method, target, token=token, body=body, timeout=CALL_SECONDS)
         except CallFailed as exc:
             raise LinkRefused(f"the bridge did not answer: {exc}") from exc
         if status in (200, 201, 204):
-            return answer
+            return status, answer
         told = answer if isinstance(answer, dict) else {}
         code, error = told.get("code"), told.get("error")
         readable = isinstance(code, str) and isinstance(error, str) and 400 <= status < 500
         if not readable:
             raise LinkRefused(f"the bridge answered {status}")
-        raise TerminalRefused(status, clip(str(code)), clip(str(error)))
+        raise TerminalRefused(status, "unknown_terminal" if status == 404 else clip(str(code)), clip(str(error)))
