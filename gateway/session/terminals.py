@@ -119,6 +119,9 @@ class SessionTerminals:
         finally:
             self._bringing.discard(viewer)
 
+    async def has(self, name: str) -> bool:
+        return any(terminal["name"] == name for terminal in await self.describe() or [])
+
     async def describe(self) -> list[dict[str, Any]] | None:
         """What the bridge has; None if it cannot be asked now."""
         if self._status() is not SessionStatus.RUNNING:
