@@ -45,7 +45,7 @@ def holdfast(home: Path, terminals_socket: Path, terminals: int) -> Iterator[Con
     ):
 
         async def wake(first: int, count: int) -> None:
-            """Each session is made, which starts its sandbox: an agent's link is there, and nobody has said anything."""
+            """Each session is made, which starts its sandbox: its agent's link is there, and nobody said anything."""
             async with httpx.AsyncClient(
                 base_url=f"http://127.0.0.1:{gateway.port}",
                 headers={"Authorization": f"Bearer {SERVICE}"},
