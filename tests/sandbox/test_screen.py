@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from sandbox.terminal.screen.palette import DEFAULT, Palette
 from sandbox.terminal.screen.screen import Screen
 from sandbox.terminal.wire import MAX_PICTURE, MAX_SIDE
 from tests.sandbox.xterm import Xterm, differences
@@ -48,6 +49,7 @@ CASES = {
     "a wide character printed on, underlined": "\x1b[4m世界\x1b[2Gx\x1b[m\x1b[2;1H世\x1b[1mab\x1b[2;1Hq".encode(),
     "half a wide character erased": "世界\x1b[2G\x1b[X\x1b[5;1H世界\x1b[3G\x1b[1K".encode(),
     "half a wide character deleted": "世界ab\x1b[2G\x1b[P\x1b[2;1Hx世界\x1b[3G\x1b[2P".encode(),
+    "inserting within a wide character": "世界x\x1b[2G\x1b[@\x1b[m".encode(),
     "a wide character pushed over the edge": b"x" * 18 + "世\x1b[1G\x1b[7;31m\x1b[4hy".encode(),
     "an underlined hole at the edge": b"\x1b[4m" + b"x" * 18 + "世\x1b[1G\x1b[4hy\x1b[4l\x1b[m\x1b[1Gz".encode(),
     "holes at the edge": "\x1b[4mx\x1b[2;17H世世\x1b[1G\x1b[4hy\x1b[m\x1b[4;17H世世\x1b[4m\x1b[1Gy\x1b[18Gab".encode(),
@@ -62,6 +64,7 @@ CASES = {
     "nothing wraps": b"\x1b[?7l0123456789012345678901234567890",
     "nothing wraps, in the middle": b"\x1b[?7l0123456789\r",
     "nothing wraps, and a wide character has no room": "\x1b[?7l\x1b[20G世".encode(),
+    "nothing wraps, a wide character has no room, and is repeated": "\x1b[?7l\x1b[20G世\x1b[3b".encode(),
     "nothing wraps, on half a wide character": "\x1b[?7l\x1b[19G世xy\x1b[2;1H\x1b[19G世世\x1b[1G".encode(),
     "combining characters": "e\u0301a\u0308\u0323 世\u0301x".encode(),
     "a combining character after something else": "e\x1b[m\u0301x\u0301".encode(),
@@ -89,6 +92,7 @@ CASES = {
     "empty parameters": b"\x1b[;1mx\x1b[:3my\x1b[;Hz",
     "background on erased lines": b"\x1b[44m\x1b[2J\x1b[3;3Hx\x1b[K\x1b[m\x1b[K\n\n\n\n\n\n",
     "background that scrolls in": b"\x1b[44m" + b"x\r\n" * 20,
+    "background that scrolls in by wrapping": b"\x1b[6;1H\x1b[44m" + b"x" * 25 + b"\x1b[m\x1b[K",
     "background behind an empty row": b"\x1b[42mx\x1b[3;5H\x1b[4X\x1b[3G\x1b[45m\x1b[2X\x1b[m\x1b[5;10H\x1b[1K",
     "cursor movements": (
         b"\x1b[3;5Ha\x1b[2Ab\x1b[Bc\x1b[3Cd\x1b[2De\x1b[Ef\x1b[Fg\x1b[7Gh\x1b[9`i\x1b[2aj\x1b[4dk\x1b[el\x1b[2;3fm"
@@ -120,6 +124,7 @@ CASES = {
     "repeating": b"ab\x1b[3b\x1b[2bx\x1b[mx\x1b[9b" + "世\x1b[2be\u0301\x1b[2b".encode(),
     "repeating, and wrapping": b"x\x1b[103b",
     "repeating with a character set": b"\x1b(0q\x1b[5b",
+    "repeating what was joined": "世\u0301\x1b[2b".encode(),
     "inserting as it is typed": b"0123456789\x1b[3G\x1b[4hab" + "世".encode(),
     "inserting as it is typed, over the edge": b"0123456789\x1b[3G\x1b[4h" + b"x" * 40,
     "inserting as it is typed, nothing wraps": b"0123456789\x1b[15G\x1b[4;20h\x1b[?7labcdefghij",
@@ -128,12 +133,14 @@ CASES = {
     "inserting as it is typed, alone without width": b"x" * 19 + "\x1b[4h\x1b[m\u0301\x1b[m".encode(),
     "new lines that return": b"\x1b[20habc\ndef\n",
     "new lines that do not": b"\x1b[20h\x1b[20labc\ndef",
+    "modes that are none": b"\x1b[2;3habc\x1b[?9999h\x1b[?9999l",
     "backspace": b"abc\b\bX\x1b[5G\b\b\b\b\b\b\b\bY",
     "backspace over the edge": b"\x1b[?45h" + b"x" * 21 + b"\b\b\by\x1b[3;1H\b\b" + b"\x1b[5;1H\x1b[K\b",
     "backspace to an empty cell": b"\x1b[?45h" + b"x" * 22 + b"\x1b[1;15H\x1b[K\x1b[2;1H\b",
     "tab stops": b"a\tb\tc\td\x1b[2;1H\x1b[3g\x1b[4G\x1bH\x1b[9G\x1bH\x1b[1G\tx\ty\tz\x1b[Zq\x1b[2Zr",
     "tab stops, one cleared": b"\x1b[9G\x1b[g\x1b[2g\r\tx\x1b[2Iy\x1b[9Zz\x1b[20Gxx\t\x1b[I\x1b[Z",
     "no tab stops": b"\x1b[3g\tx\x1b[Zy",
+    "tabs past the last column": b"x" * 20 + b"\t\x1b[I\x1b[Z",
     "save and restore": b"\x1b[3;5H\x1b[1;31m\x1b(0\x1b7\x1b(B\x1b[mx\x1b8q\x1b[s\x1b[1;1Hy\x1b[u!",
     "restore what was never saved": b"abc\x1b[31mx\x1b8y",
     "saved, then scrolled away": b"\x1b[5;5H\x1b[31m\x1b7" + b"\r\n" * 30,
@@ -193,6 +200,7 @@ CASES = {
     "protected wide cells": (
         'a世世\x1b[1"q世世\x1b["q世\x1b[3G\x1b[?1K\x1b[7G\x1b[?K\x1b[2;1H世世\x1b[3G\x1b[?1K\x1b[2G\x1b[?K'
     ).encode(),
+    "half an unprotected wide cell": "世世\x1b[2G\x1b[?K".encode(),
     "title": b"\x1b]0;one\x07\x1b]2;tw\xc3\xb6\x1b\\\x1b]1;icon\x07\x1b]02;three\x07",
     "no title": b"\x1b]2\x07\x1b]x;y\x07\x1b];z\x07\x1b]99999999999999;z\x07\x1b]4;1;?\x07",
     "a title without end": b"\x1b]0;un\xc3\xa9",
@@ -206,6 +214,7 @@ CASES = {
     "half a sequence with control characters": b"ab\x1b[3\r\n\x7f1",
     "a sequence with control characters": b"ab\x1b[3\n1mc\x1b\r(0d\x1b(\n\x7fBe",
     "sequences that break off": b"a\x1b[3\xc3\xa9b\x1b\xc3\xa9c\x1b(\xc3\xa9d\x1b[1\x18e\x1b\x1b[1mf\x1b[1\x1b[mg",
+    "sequences that would break off, had they meant something": b"a\x1b[1?\xc3\xa9mb",
     "sequences that mean nothing": (
         b"a\x1b[1?5mb\x1b[>5mc\x1b[ 1md\x1b[1$$$$$$zx\x1b[<\xc3\xa9\x7fme\x1b9f\x1b#9g\x1b\\h\x7fi\x9cj"
     ),
@@ -272,6 +281,24 @@ def test_what_is_repeated_without_end_fills_the_screen(xterm: Xterm) -> None:
     assert xterm.tells_apart(screen, fed, scrollback=0) == []
 
 
+def test_on_the_alternate_screen_the_next_character_wraps_too(xterm: Xterm) -> None:
+    """It cannot be brought about without a blank in the last column."""
+    screen, fed = Screen(COLS, ROWS), b"\x1b[?1049h\x1b[3;1H" + b"x" * COLS + b"\x1b[2J"
+    screen.feed(fed)
+    for then in (b"", b"next"):
+        right, shown = (xterm.see(COLS, ROWS, made + then).dump["alternate"] for made in (fed, screen.picture()))
+        assert shown["cursor"] == right["cursor"]
+
+
+def test_there_are_no_more_looks_than_can_be_told_apart() -> None:
+    palette = Palette(list, most=3)
+    names = [palette.step(DEFAULT, str(code)) for code in (31, 32)]
+    assert len({DEFAULT, *names}) == 3
+    crowded = Palette(lambda: names, most=3)
+    assert [crowded.step(DEFAULT, str(code)) for code in (31, 32, 33)] == [*names, DEFAULT]
+    assert palette.step(DEFAULT, "33") in names  # nobody uses the others
+
+
 # What is left out
 
 
@@ -298,14 +325,14 @@ def test_the_oldest_lines_are_left_out_of_a_long_picture(xterm: Xterm) -> None:
 
 @pytest.mark.parametrize("page", [b"", b"normal\x1b[?1049h"])
 def test_no_screen_is_too_big_for_a_picture(page: bytes) -> None:
-    screen = Screen(MAX_SIDE, MAX_SIDE)
+    screen = Screen(MAX_SIDE, 200)
     screen.feed(page)
-    for n in range(MAX_SIDE):
-        cells = (f"\x1b[1;3;4:3;38;2;{n % 256};{x % 256};1;48;2;{x % 256};{n % 256};2mx" for x in range(0, MAX_SIDE, 4))
+    for n in range(200):
+        cells = (f"\x1b[1;3;4:3;38;5;{n};48;2;{x % 256};{n};2mx" for x in range(0, MAX_SIDE, 4))
         screen.feed("".join(cells).encode() + b"\r\n")
     screen.feed(b"the end")
     picture = screen.picture()
-    assert len(picture) <= MAX_PICTURE
+    assert MAX_PICTURE // 2 < len(picture) <= MAX_PICTURE
     assert b"the end" in picture
 
 
@@ -345,14 +372,14 @@ def test_memory_does_not_grow_with_what_is_fed() -> None:
     screen = Screen(80, 24, scrollback=100)
     lines = [
         ("".join(f"\x1b[38;2;{a % 256};{b};{a // 256}m" + "e\u0301世" for b in range(30)) + "\r\n").encode()
-        for a in range(400)
+        for a in range(150)
     ]
     tracemalloc.start()
     sizes = []
     for _ in range(3):
         for line in lines:
             screen.feed(line)
-        screen.feed(b"\xcc\x81" * 10_000 + b"x\x1b[999999999b\x1b]0;" + b"y" * 100_000)
+        screen.feed(b"x" + b"\xcc\x81" * 1000 + b"x\x1b[999999999b\x1b]0;" + b"y" * 100_000)
         sizes.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
     assert sizes[-1] < sizes[0] * 1.5
@@ -381,6 +408,7 @@ RESIZED = {
     "combined characters": "e\u0301".encode() * 50 + b"\r\n\r\n",
     "colours": b"\x1b[31m" + b"0123456789" * 5 + b"\x1b[m\r\n\x1b[32mx\r\n",
     "saved": b"x\r\n" * 10 + b"\x1b7" + b"0123456789" * 5 + b"\r\n",
+    "a wrapped line, mostly erased": b"0123456789" * 6 + b"\x1b[2;1H\x1b[20X\x1b[3;1H\x1b[20X\x1b[5;1H",
     "region and tabs": b"\x1b[2;4r\x1b[3g\x1b[5G\x1bH\x1b[1;1Hx",
 }
 
@@ -395,6 +423,14 @@ def test_what_is_on_a_screen_that_changes_its_size_stays(name: str, size: tuple[
     right = xterm.see(COLS, ROWS, RESIZED[name], size).dump
     shown = xterm.see(*size, screen.picture()).dump
     assert list(differences({**right, "join": 0}, {**shown, "join": 0})) == []
+
+
+def test_what_is_pushed_off_a_full_scrollback_is_lost(xterm: Xterm) -> None:
+    screen, fed = Screen(COLS, ROWS, scrollback=5), b"".join(b"line %d\r\n" % n for n in range(30)) + b"\x1b7$ "
+    screen.feed(fed)
+    screen.resize(COLS, 3)
+    right = xterm.see(COLS, ROWS, fed, (COLS, 3), scrollback=5).dump
+    assert list(differences(right, xterm.see(COLS, 3, screen.picture(), scrollback=5).dump)) == []
 
 
 def test_what_has_no_room_on_the_alternate_screen_is_cut(xterm: Xterm) -> None:
