@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gateway import frontdoor
 from gateway.session import actor, ledger, pending
 from gateway.sockets import viewers
 from persistence import backlog, drainer, spool, sqlite_file
@@ -45,6 +46,14 @@ def _as_if_stored(writes: Sequence[Write]) -> list[Outcome]:
 def impatient() -> None:
     """A locked database is noticed at once."""
     put(sqlite_file, "BUSY_SECONDS", 0.02)
+
+
+def impatient_guard() -> None:
+    """Whoever is silent, takes nothing or does not answer a close is found out within seconds."""
+    limits = frontdoor.GuardLimits(
+        ping_after=0.4, dead_after=2.0, stall_seconds=1.0, close_seconds=2.0, sweep_seconds=0.1
+    )
+    put(frontdoor.GuardLimits, "of", lambda settings: limits)
 
 
 # -- mistakes in keeping ----------------------------------------------------------------------------------------------
@@ -315,6 +324,7 @@ PATCHES: dict[str, Callable[[], None]] = {
     patch.__name__: patch
     for patch in (
         impatient,
+        impatient_guard,
         ack_before_commit,
         no_unique_cid,
         drop_after_three_retries,
