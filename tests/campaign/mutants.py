@@ -335,11 +335,8 @@ PATCHES: dict[str, Callable[[], None]] = {
     patch.__name__: patch
     for patch in (
         impatient,
-<<<<<<< HEAD
         impatient_with_slow_viewers,
-=======
         impatient_guard,
->>>>>>> gwtests
         ack_before_commit,
         no_unique_cid,
         drop_after_three_retries,
