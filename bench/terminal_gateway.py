@@ -16,7 +16,7 @@ from bench.terminal_pty import NATIVE
 SECRET = "a-secret-that-guards-nothing-but-this-benchmark"
 SERVICE = "a-service-that-serves-nobody-but-this-benchmark"
 TERMINALS_PER_USER = 80  # of the 100 connections a user may have
-WAKE_AT_ONCE = 8
+WAKE_AT_ONCE = 64
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def holdfast(home: Path, terminals_socket: Path, terminals: int) -> Iterator[Con
     ):
 
         async def wake(first: int, count: int) -> None:
-            """Each session is made, and its sandbox started: an agent's link is there, and nobody has said anything."""
+            """Each session is made, which starts its sandbox: its agent's link is there, and nobody said anything."""
             async with httpx.AsyncClient(
                 base_url=f"http://127.0.0.1:{gateway.port}",
                 headers={"Authorization": f"Bearer {SERVICE}"},
@@ -64,7 +64,6 @@ async def _wake_each(client: httpx.AsyncClient, numbers: Iterator[int]) -> None:
     for number in numbers:
         user = f"u{number // TERMINALS_PER_USER}"
         (await client.post(f"/api/sandboxes/s{number}", json={"userId": user})).raise_for_status()
-        (await client.post(f"/api/sandboxes/s{number}/wake", json={})).raise_for_status()
 
 
 def _token(user: int) -> str:

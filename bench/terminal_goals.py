@@ -25,7 +25,7 @@ P99 = "p99, 64 sessions, 1,000 messages/s"
 ECHO = "p50, 1 session, 1 in flight"
 IDLE = "memory per idle terminal"
 PTY = "`yes` on a PTY, to one viewer"
-PTY_CPU = "`yes` on a PTY, to one viewer, for a CPU-second of what serves it"
+PTY_CPU = "the same, by what serves it"
 
 UNITS = {
     KEYS: "messages per CPU-second",
@@ -113,7 +113,7 @@ def goals(laps: Laps) -> list[Figure]:
 def _compare(laps: Laps, step: str, peer: str) -> Iterator[Figure]:
     ours, theirs = laps.of(step, OURS), laps.of(step, peer)
     goal = next((goal for goal in GOALS if (goal.step, goal.peer) == (step, peer)), None)
-    claim, less = f"{step}, {UNITS[step]}", UNITS[step] in ("us", "KiB")
+    claim, less = step, UNITS[step] in ("us", "KiB")
     if direct := laps.of(step, DIRECT):
         claim = f"added latency {step}"
         ours, theirs = _beyond(ours, direct), _beyond(theirs, direct)

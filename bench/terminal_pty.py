@@ -104,7 +104,6 @@ async def _gateway(data_dir: Path) -> AsyncIterator[tuple[Gateway, int]]:
         pin(gateway.pid, UNDER_TEST)
         await gateway.create(SESSION)
         async with gateway.http() as client, asyncio.timeout(START_SECONDS):
-            (await client.post(f"/api/sandboxes/{SESSION}/wake", json={})).raise_for_status()
             while (await client.get(f"/api/sandboxes/{SESSION}")).json()["status"] != "running":  # noqa: ASYNC110 - a look
                 await asyncio.sleep(0.05)
         bridge = SandboxHome(data_dir, SESSION).read_note()

@@ -26,7 +26,19 @@ from gateway.frontdoor import FrontDoor, answer_bytes
 from gateway.outlet import OUTLET, Outlet
 from gateway.pulse import Pulse
 from gateway.sockets.splice import SplicedOwner, SplicedSocket
-from sandbox.framing import BINARY, CLOSE, PING, PONG, TEXT, FrameError, FrameReader, frame, frame_close, frame_text
+from sandbox.framing import (
+    BINARY,
+    CLOSE,
+    PING,
+    PONG,
+    TEXT,
+    FrameError,
+    FrameReader,
+    client_frame,
+    frame,
+    frame_close,
+    frame_text,
+)
 
 _EARLY_BYTES = 64 << 10
 _TERMINALS = ("/terminal/", "/v1/sandbox/", "/jupyter/", "/tty/")  # frames pass as they came: none is compressed
@@ -334,7 +346,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         its task may end. With `passes`, binary frames go to the owner as they came. Raises ClientDisconnected."""
         if self.close_sent or self.disconnected or not self.handshake_complete:
             raise ClientDisconnected
-        heir = SplicedSocket(self.transport, self.door, owner, passes=passes, early=self._reader.rest())
+        heir = SplicedSocket(self.transport, self.door, owner, passes=passes, early=self._unread())
         connections = cast(set[Any], self.connections)
         connections.discard(self)
         connections.add(heir)
@@ -345,6 +357,16 @@ class GuardedSocket(WebSocketsSansIOProtocol):
             self._leave = None
         self.close_sent = self.disconnected = self._deaf = True
         return heir
+
+    def _unread(self) -> bytes:
+        """What came behind the handshake, also what the app was already offered of it."""
+        early = b""
+        while not self.queue.empty():
+            event = self.queue.get_nowait()
+            if event["type"] == "websocket.receive":
+                text, data = event.get("text"), event.get("bytes")
+                early += client_frame(TEXT, text.encode()) if text is not None else client_frame(BINARY, data or b"")
+        return early + self._reader.rest()
 
     async def run_asgi(self) -> None:
         self._task = asyncio.current_task()

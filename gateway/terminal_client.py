@@ -35,12 +35,12 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Greeted:
-    """A connection is there. `goes_on`: what was shown is right, and goes on; otherwise it is void: clear. `asleep`:
-    there is no terminal yet; when there is one, it comes as Painted."""
+    """A connection is there. `goes_on`: what was shown is right, and goes on; otherwise it is void: clear. `absent`:
+    there is no terminal, `Told` says why; when there is one, it comes as Painted."""
 
     size: Size
     goes_on: bool
-    asleep: bool
+    absent: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class TerminalViewer:
         self._moved(epoch, offset)
         if self._wanted is not None and self._role == "drive":
             self._say_size(self._wanted)
-        return Greeted(self._size, goes_on, asleep=not epoch)
+        return Greeted(self._size, goes_on, absent=not epoch)
 
     def _moved(self, epoch: str, offset: int) -> None:
         if self._epoch not in ("", epoch):

@@ -96,6 +96,8 @@ class PipedAttachment:
                 self._meet(event)
             case Exit() if self._link.viewer.epoch != self._ended or not self._drives:
                 self.leave(Left(exit_code(event), "" if event.signal is None else f"ended, {in_words(event)}"))
+            case Told("sleeping") if not self._drives:
+                complain("asleep: there is output when somebody wakes it")
             case Told(status) if status in STOPPED:
                 self.leave(Left(1, f"the session's status is {status} now"))
             case Trouble(code, reason):
@@ -117,6 +119,4 @@ class PipedAttachment:
         if epoch not in ("", self._ended):
             self._epoch = epoch
             self._present.set()
-        elif epoch == "" and not self._drives:
-            complain("asleep: there is output when somebody wakes it")
         self._greeted.set()

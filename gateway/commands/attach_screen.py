@@ -20,12 +20,14 @@ from gateway.terminal_queries import QueryFilter
 from sandbox.terminal.wire import Exit, Resized, Size, Trouble
 
 SILENT_SECONDS = 1.0
+HUNG_UP_SECONDS = 3.0
 READ_SECONDS = 3.0  # what is said over a screen stays so long
+INTENT = ": press a key to wake it"
 ABSENT = {
-    "sleeping": "asleep: press a key to wake it",
+    "sleeping": f"asleep{INTENT}",
     "paused": "paused: it goes on when somebody resumes it",
-    "error": "the session failed: it goes on when somebody resumes it",
-    "unrestored": "the workspace could not be restored: it goes on when somebody resumes it",
+    "error": f"the session failed{INTENT}",
+    "unrestored": f"the workspace could not be restored{INTENT}",
     "needs_env": "the session needs its variables again: it goes on when somebody resumes it with them",
     "archived": "the session was deleted",
 }
@@ -148,12 +150,10 @@ class Attachment:
             rows = self._tty.size.rows
             await self._tty.write(b"\x1b[%d;1H" % rows + b"\n" * rows)  # what is there goes into the scrollback
         if not event.goes_on:
-            self._present = not event.asleep
+            self._present = not event.absent
             await self._clear(b"")
         elif self._spoiled:
             await self._link.repaint()
-        if event.asleep:
-            await self._told("sleeping")
 
     async def _clear(self, picture: bytes) -> None:
         self._spoiled, self._said = False, ""
@@ -164,12 +164,22 @@ class Attachment:
             await self._close_screen()
             await self._say(f"ended, {in_words(exit)}: press a key to start it again")
             return
-        self.leave(Left(exit_code(exit), f"ended, {in_words(exit)}" if exit_code(exit) else ""))
+        left = Left(exit_code(exit), f"ended, {in_words(exit)}" if exit_code(exit) else "")
+        if exit.signal != "SIGHUP":
+            self.leave(left)
+        else:  # perhaps because its sandbox is being stopped: then that is what there is to say
+            self._hush()
+            self._speaking = self._tasks.create_task(self._leave_later(left), name="attach.hung_up")
+
+    async def _leave_later(self, left: Left) -> None:
+        await asyncio.sleep(HUNG_UP_SECONDS)
+        self.leave(left)
 
     async def _told(self, status: str) -> None:
         if status in ABSENT:
+            self._hush()
             await self._close_screen()
-            await self._say(ABSENT[status] if self._drives or status != "sleeping" else "asleep")
+            await self._say(ABSENT[status] if self._drives else ABSENT[status].removesuffix(INTENT))
         elif status == "starting" and not self._present:
             await self._say("starting…")
 

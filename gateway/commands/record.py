@@ -159,9 +159,9 @@ class Recorder:
         if self._most_seconds is not None:
             asyncio.get_running_loop().call_later(self._most_seconds, self.leave, Left(0))
             self._most_seconds = None
-        if event.asleep:
-            self._tell("asleep: it goes on when somebody wakes it")
-        elif self._recording is None:
+        if event.absent:
+            return
+        if self._recording is None:
             self._replaying = event.goes_on
             if self._from_ring and not event.goes_on:
                 self._tell("the ring has moved on meanwhile: the recording begins with the screen")

@@ -17,9 +17,7 @@ from sandbox.terminal.wire import Role, Size
 _CLOSED = {
     "paused": "is paused: resume it first, with POST /api/sandboxes/{id}/resume",
     "needs_env": "needs its variables again: POST /api/sandboxes/{id}/resume with envVars",
-    "unrestored": "could not be restored: POST /api/sandboxes/{id}/resume tries again",
     "archived": "is archived: POST /api/sandboxes/{id} revives it",
-    "error": "has failed: POST /api/sandboxes/{id}/resume starts it again",
 }
 
 
@@ -48,7 +46,7 @@ class TerminalDoor:
         return GatewayApi(self._url, lambda: {"Authorization": f"Bearer {self._token()}"})
 
     async def check(self, api: GatewayApi) -> None:
-        """Raises CommandFailed unless the session is there, and runs or sleeps."""
+        """Raises CommandFailed unless the session is there, and runs or can be woken."""
         try:
             session = await api.ask("GET", self._path)
         except CommandFailed as failure:

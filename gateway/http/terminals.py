@@ -63,6 +63,7 @@ class TerminalRoutes:
         if size is None:
             raise ApiError(400, "bad_member", "cols and rows must be given")
         name = _name(request.path_params["name"])
+        await self._one(actor, name)
         await self._ask(actor, lambda terminals: terminals.resize(name, size), wake=False)
         return answer(await self._one(actor, name))
 
@@ -147,6 +148,5 @@ def _directory(body: dict[str, Any]) -> str | None:
 
 
 def _as_jupyter(terminal: dict[str, Any]) -> dict[str, Any]:
-    idle = terminal.get("idleSeconds")
-    since = datetime.now(UTC) - timedelta(seconds=idle if isinstance(idle, int | float) else 0)
+    since = datetime.now(UTC) - timedelta(seconds=terminal["idleSeconds"])
     return {"name": terminal["name"], "last_activity": since.isoformat().replace("+00:00", "Z")}

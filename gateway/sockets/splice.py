@@ -123,13 +123,13 @@ class SplicedSocket(asyncio.Protocol):
     def _pass(self, data: bytes) -> None:
         scan = self._scan
         try:
-            if passed := scan.feed(data):
+            if (passed := scan.feed(data)) and not self._closing:
                 self._owner.on_frames(passed)
             while scan.aside is not None and not self._deaf:
                 self._take_aside(*scan.take())
                 if self._held:
                     break
-                if passed := scan.feed(b""):
+                if (passed := scan.feed(b"")) and not self._closing:
                     self._owner.on_frames(passed)
         except FrameError as exc:
             self._door.refused(f"frame_{exc.code}")

@@ -10,8 +10,10 @@ from gateway.errors import ApiError
 from gateway.session.actor import SessionActor
 from gateway.sockets.dialects.choose import Choice, Kind, choose
 from gateway.sockets.entry import Doorway, Pass, asked_position, outlet_of
+from gateway.sockets.splice import SplicedSocket
 from gateway.sockets.terminal_viewer import TerminalViewer
-from sandbox.terminal.wire import MAX_SIDE, NAME, Role, Size
+from sandbox.ports import Position
+from sandbox.terminal.wire import MAX_SIDE, NAME, NOWHERE, Role, Size, can_be_asked_for
 
 MAIN = "main"
 
@@ -33,30 +35,36 @@ class TerminalSocket:
         except ApiError as error:
             return await refuse(websocket.scope, websocket.receive, websocket.send, error)
         await websocket.accept(subprotocol=choice.protocol)
-        who = websocket.state.principal
-        entry = Pass(viewer, who, self._doorway.verifier)
-        viewer.on_renewal = lambda token: actor.spawn(entry.refresh(token), "auth")
-        socket = outlet_of(websocket).hand_over(viewer, passes=choice.dialect.splices)
-        viewer.begin(socket)
-        socket.when_gone(entry.end)
-        actor.post(actor.join_terminal, viewer)
-        actor.post(entry.begin)
+        entry = Pass(viewer, websocket.state.principal, self._doorway.verifier)
+        seat(actor, viewer, outlet_of(websocket).hand_over(viewer, passes=choice.dialect.splices), entry)
 
     async def _viewer(self, websocket: WebSocket, actor: SessionActor, choice: Choice) -> TerminalViewer:
         ours = self._kind == "terminal"
         name = websocket.path_params.get("name") or (websocket.query_params.get("name", MAIN) if ours else MAIN)
         if not NAME.fullmatch(name):
             raise ApiError(400, "bad_name", "a terminal's name: letters, digits, - and _, at most 64")
-        if self._kind == "jupyter" and name not in await _names(actor):
+        if self._kind == "jupyter" and not await actor.terminals.has(name):
             raise ApiError(404, "unknown_terminal", "there is no such terminal")
-        after = asked_position(websocket) if ours else None
+        after = _asked_place(websocket) if ours else None
         return TerminalViewer(
             actor.terminals, name, choice.dialect, _role(websocket), after=after, size=asked_size(websocket)
         )
 
 
-async def _names(actor: SessionActor) -> set[str]:
-    return {terminal["name"] for terminal in await actor.terminals.describe() or []}
+def seat(actor: SessionActor, viewer: TerminalViewer, socket: SplicedSocket, entry: Pass) -> None:
+    """Let a viewer whose connection is there into the session, for as long as its pass is good."""
+    viewer.on_renewal = lambda token: actor.spawn(entry.refresh(token), "auth")
+    viewer.begin(socket)
+    viewer.hold(True)  # until the session knows it: what came behind the handshake is typed, too
+    socket.when_gone(entry.end)
+    actor.post(actor.join_terminal, viewer)
+    actor.post(entry.begin)
+
+
+def _asked_place(websocket: WebSocket) -> Position | None:
+    """Where the query wants to go on. A bridge would not understand whatever might be written there."""
+    asked = asked_position(websocket)
+    return asked if asked is None or can_be_asked_for(asked) else NOWHERE
 
 
 def _role(websocket: WebSocket) -> Role:

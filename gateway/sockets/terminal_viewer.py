@@ -17,13 +17,18 @@ from gateway.sockets.splice import SplicedSocket
 from sandbox.ports import Position
 from sandbox.terminal.ports import TerminalLink
 from sandbox.terminal.scan import payloads
-from sandbox.terminal.wire import Exit, Greeting, Open, Reset, Role, Size, Trouble
+from sandbox.terminal.wire import NOWHERE, Exit, Greeting, Open, Reset, Role, Size, Trouble
 
 NO_SIZE = Size(80, 24)
 
 
 class Room(Protocol):
     """The session's side: where viewers come, and what they ask of it."""
+
+    @property
+    def stopping(self) -> bool:
+        """Whether programs end because their sandbox is being put to sleep, not by themselves."""
+        ...
 
     def left(self, viewer: "TerminalViewer") -> None: ...
     def link_lost(self, viewer: "TerminalViewer", reason: str) -> None: ...
@@ -50,6 +55,7 @@ class TerminalViewer:
         "_socket",
         "_stopped",
         "_told",
+        "_trouble",
         "_typed",
         "name",
         "on_renewal",
@@ -70,6 +76,7 @@ class TerminalViewer:
         self._full = False  # the client takes no more
         self._stopped = False  # the client wants no more
         self._told = ""  # the newest status it knows
+        self._trouble: Trouble | None = None  # why it is not linked, if the bridge says so
         self._typed = 0  # messages that were not passed but translated
         self.name = name
         self.role = role
@@ -110,12 +117,18 @@ class TerminalViewer:
 
     def tell_status(self, status: str) -> None:
         """The session's status, to a client that is not linked or was told another."""
-        if not self._greeted:
-            self._greeted = True
-            self._write(self._dialect.greet(Greeting("", 0, self._size or NO_SIZE, 0, False), None))
+        self._greet_unlinked()
         if status != self._told:
             self._told = status
             self._write(self._dialect.told_status(status))
+
+    def _greet_unlinked(self) -> None:
+        """There is no terminal yet. A client that comes back keeps what it has, until that proves to be void."""
+        if not self._greeted:
+            self._greeted = True
+            at = Position("", 0) if self._at in (None, NOWHERE) else self._at
+            assert at is not None
+            self._write(self._dialect.greet(Greeting(at.epoch, at.offset, self._size or NO_SIZE, 0, False), None))
 
     def tell_trouble(self, code: str, reason: str) -> None:
         self._write(self._dialect.told_trouble(Trouble(code, reason)))
@@ -191,6 +204,7 @@ class TerminalViewer:
             link.close()
             return
         self._link = link
+        self._trouble = None
         self._set_flow()
         self.hold(False)
         asked, self._at = self._at, Position(hello.epoch, hello.offset)
@@ -207,6 +221,8 @@ class TerminalViewer:
         self._write(self._dialect.repaint(reset, picture))
 
     def on_exit(self, exit: Exit) -> None:
+        if self._room.stopping:  # the client is told that it sleeps, and stays: typing wakes it
+            return
         self._write(self._dialect.exited(exit))
         if self._dialect.closes_at_exit:
             self.close(CloseCode.FINISHED)
@@ -215,6 +231,12 @@ class TerminalViewer:
         self._write(self._dialect.resized(size))
 
     def on_trouble(self, trouble: Trouble) -> None:
+        """One that keeps it from being linked is told once, however often that is tried."""
+        if self._link is None:
+            self._greet_unlinked()
+            if trouble == self._trouble:
+                return
+            self._trouble = trouble
         self._write(self._dialect.told_trouble(trouble))
 
     def on_input_full(self, full: bool) -> None:
@@ -226,6 +248,10 @@ class TerminalViewer:
         if not self.over:
             self.hold(True)
             self._room.link_lost(self, reason)
+
+    def on_gone(self) -> None:
+        self._link = None
+        self.close(CloseCode.FINISHED, "the terminal was ended")
 
     def pass_on(self, frames: bytes) -> None:
         """Output, in the bridge's own frames."""

@@ -1,9 +1,10 @@
 """Terminals of sandboxes that exist only in this process: a real adapter for tests on virtual time.
 
 Who sits where, who is owed what and whose size counts is decided by the same core as in a bridge
-(sandbox/terminal/room.py). The program is a parrot: it writes what is typed, and `quit` ends it with code 3. Both
-directions of a link are queues emptied by the event loop, so nothing is ever called back from within a call. Unlike a
-bridge it never holds its program: there is nothing to hold.
+(sandbox/terminal/room.py). The program is a parrot: it says what the variable PARROT_SAYS has, if it was given one,
+then it writes what is typed, and `quit` ends it with code 3. Both directions of a link are queues emptied by the event
+loop, so nothing is ever called back from within a call. Unlike a bridge it never holds its program: there is nothing to
+hold.
 """
 
 import asyncio
@@ -52,6 +53,8 @@ class MemoryTerminal:
         screen = Screen(self._room.size.cols, self._room.size.rows)
         self._painter = Painter(screen, self._room.ring)
         self.settle()
+        if words := self.wish.env.get("PARROT_SAYS"):
+            self.write(words.encode())
 
     def write(self, payload: bytes) -> None:
         """The parrot says something of its own."""
@@ -192,11 +195,18 @@ class MemoryTerminalLink:
 
     def lose(self, reason: str) -> None:
         """The connection ends; what was on its way still arrives."""
+        self._finish(lambda: self._events.on_lost(reason))
+
+    def end(self) -> None:
+        """The terminal is no more."""
+        self._finish(self._events.on_gone)
+
+    def _finish(self, last: Action) -> None:
         if not self._over:
             self._over = True
             self._up.cut()
             self._terminal.leave(self._seat)
-            self._down.put(lambda: self._events.on_lost(reason))
+            self._down.put(last)
 
 
 class MemoryTerminals:
@@ -221,8 +231,13 @@ class MemoryTerminals:
         if name not in terminals:
             terminals[name] = MemoryTerminal(wish)
             return True
-        if wish.command not in (None, terminals[name].wish.command):
-            raise TerminalRefused(409, "taken", "this terminal runs something else")
+        terminal = terminals[name]
+        if not terminal.alive:
+            terminal.wish = wish if wish.command or wish.env or wish.cwd else terminal.wish
+            terminal.begin()
+            return True
+        if wish.command not in (None, terminal.wish.command):
+            raise TerminalRefused(409, "conflict", "this terminal runs another command")
         return False
 
     async def resize(self, name: str, size: Size) -> None:
@@ -233,7 +248,7 @@ class MemoryTerminals:
         if terminal.alive:
             terminal.exit(None, "SIGHUP")
         for link in list(terminal.links.values()):
-            link.lose("the terminal is gone")
+            link.end()
         del self._find()[name]
 
     def _known(self, name: str) -> MemoryTerminal:

@@ -8,32 +8,13 @@ from sandbox.ports import LinkRefused
 from sandbox.providers.calls import CallFailed, ask
 from sandbox.terminal import link
 from sandbox.terminal.ports import PassOn, TerminalEvents, TerminalRefused, TerminalWish
-from sandbox.terminal.wire import NAME, Open, Size
-from sandbox.wire import clip
+from sandbox.terminal.wire import Open, Size, decode_terminal
+from sandbox.wire import WireError, clip
 
 CALL_SECONDS = 10.0
 MOST_LISTED = 1000
-NUMBERS = ("base", "offset", "cols", "rows", "viewers", "idleSeconds")
-WORDS = ("name", "epoch", "title")
-MOST_WORDS = 64
 
 Find = Callable[[], tuple[str, str]]  # the socket and the token of a bridge; raises LinkRefused
-
-
-def _read(item: Any) -> dict[str, Any]:
-    """One terminal as the bridge lists it; what is not as it should be raises LinkRefused."""
-    if not isinstance(item, dict) or not NAME.fullmatch(str(item.get("name"))):
-        raise LinkRefused("the bridge listed something that is no terminal")
-    exit, said = item.get("exit"), item.get("command")
-    command = [word for word in said if isinstance(word, str)] if isinstance(said, list) else []
-    good = all(type(item.get(name)) in (int, float) and item[name] >= 0 for name in NUMBERS)
-    good = good and all(isinstance(item.get(name), str) for name in WORDS) and isinstance(item.get("alive"), bool)
-    good = good and (exit is None or (isinstance(exit, dict) and exit.keys() == {"code", "signal"}))
-    if not good:
-        raise LinkRefused("the bridge listed a terminal that cannot be")
-    told = {name: item[name] for name in (*NUMBERS, "alive", "exit")}
-    words = {name: clip(item[name]) for name in WORDS}
-    return {**words, **told, "command": [clip(word) for word in command[:MOST_WORDS]]}
 
 
 class BridgeTerminals:
@@ -55,10 +36,13 @@ class BridgeTerminals:
         found = answer.get("terminals") if isinstance(answer, dict) else None
         if not isinstance(found, list) or len(found) > MOST_LISTED:
             raise LinkRefused("the bridge gave no list of terminals")
-        return [_read(item) for item in found]
+        try:
+            return [decode_terminal(item) for item in found]
+        except WireError as exc:
+            raise LinkRefused(f"the bridge gave no list of terminals: {exc}") from exc
 
     async def create(self, name: str, wish: TerminalWish) -> bool:
-        body: dict[str, Any] = {"env": dict(wish.env)}
+        body: dict[str, Any] = {"env": dict(wish.env)} if wish.env else {}
         body |= {} if wish.command is None else {"command": list(wish.command)}
         body |= {} if wish.cwd is None else {"cwd": wish.cwd}
         body |= {} if wish.size is None else {"cols": wish.size.cols, "rows": wish.size.rows}
@@ -84,4 +68,4 @@ class BridgeTerminals:
         readable = isinstance(code, str) and isinstance(error, str) and 400 <= status < 500
         if not readable:
             raise LinkRefused(f"the bridge answered {status}")
-        raise TerminalRefused(status, clip(str(code)), clip(str(error)))
+        raise TerminalRefused(status, "unknown_terminal" if status == 404 else clip(str(code)), clip(str(error)))

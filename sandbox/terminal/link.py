@@ -183,7 +183,14 @@ class BridgeTerminalLink(asyncio.Protocol):
         elif opcode == PING and self._transport is not None:
             self._transport.write(client_frame(PONG, payload))
         elif opcode == CLOSE:
-            self._lose(_CLOSE_REASONS.get(int.from_bytes(payload[:2], "big"), "the bridge closed the link"))
+            self._take_close(int.from_bytes(payload[:2], "big"))
+
+    def _take_close(self, code: int) -> None:
+        if code == _ENDED and self._opened is None:
+            self.close()
+            self._events.on_gone()
+        else:
+            self._lose(_CLOSE_REASONS.get(code, "the bridge closed the link"))
 
     def _take_control(self, message: wire.Up) -> None:
         early = isinstance(message, wire.Greeting | wire.Trouble)
@@ -236,10 +243,13 @@ class BridgeTerminalLink(asyncio.Protocol):
             self._opened.set_exception(LinkRefused(reason))
 
 
+_ENDED = 4410
 _CLOSE_REASONS: dict[int, str] = {
-    1000: "the terminal is gone",
+    1012: "the sandbox ends",
     4400: "the bridge could not read what we sent",
-    4404: "there is no such terminal",
-    4429: "there are too many terminals",
+    4408: "we took nothing for a long time",
+    _ENDED: "the terminal was ended",
+    4429: "there are too many terminals, or too many look at this one",
+    4500: "its program cannot be run",
     4503: "no program may run there yet",
 }

@@ -30,8 +30,8 @@ class TerminalWish:
 
 class TerminalEvents(Protocol):
     """What a terminal's link tells its viewer, in order, from the event loop. Nothing here may block. First on_hello;
-    whatever it says of a picture has come with it, and from there on the link can be used. on_lost comes once, last,
-    unless the viewer closed the link, or `open` raised."""
+    whatever it says of a picture has come with it, and from there on the link can be used. on_lost or on_gone comes
+    once, last, unless the viewer closed the link, or `open` raised."""
 
     def on_hello(self, link: "TerminalLink", hello: Greeting, picture: bytes | None) -> None: ...
     def on_reset(self, reset: Reset, picture: bytes) -> None: ...
@@ -43,6 +43,9 @@ class TerminalEvents(Protocol):
         ...
 
     def on_lost(self, reason: str) -> None: ...
+    def on_gone(self) -> None:
+        """Somebody ended the terminal, and it is no more: to open it again would make another."""
+        ...
 
 
 class TerminalLink(Protocol):
@@ -83,7 +86,8 @@ class SandboxTerminals(Protocol):
         ...
 
     async def create(self, name: str, wish: TerminalWish) -> bool:
-        """Make a terminal. False: it was there already, as wished. Raises TerminalRefused."""
+        """Make a terminal, or run what ended in it again. False: it runs already, as wished. Raises
+        TerminalRefused."""
         ...
 
     async def resize(self, name: str, size: Size) -> None:

@@ -29,6 +29,8 @@ MAX_SIDE = 1000  # of a screen, in cells
 
 Role = Literal["drive", "view"]
 
+NOWHERE = Position("nowhere", MAX_NUMBER)  # no terminal was ever there: whoever comes from it gets a picture
+
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _EPOCH = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _WORD = re.compile(r"[a-z_]{1,32}")
@@ -141,6 +143,11 @@ def _sides(size: Size | None) -> dict[str, int | None]:
     return {"cols": None, "rows": None} if size is None else {"cols": size.cols, "rows": size.rows}
 
 
+def can_be_asked_for(position: Position) -> bool:
+    """Whether a terminal may have been there, and `Open` can say so."""
+    return bool(_EPOCH.fullmatch(position.epoch)) and 0 <= position.offset <= MAX_NUMBER
+
+
 def decode_down(text: bytes) -> Down:
     """Read a gateway's control message. Raises WireError."""
     fields = _object(text)
@@ -169,10 +176,7 @@ def decode_up(text: bytes) -> Up:
         case "reset":
             return Reset(_epoch(fields), _number(fields, "offset"), _size(fields))
         case "exit":
-            code, signal = fields.get("code"), fields.get("signal")
-            if signal is not None and (not isinstance(signal, str) or not _SIGNAL.fullmatch(signal)):
-                raise WireError("bad signal")
-            return Exit(None if code is None else _number(fields, "code", 255), signal)
+            return _exit(fields)
         case "resized":
             return Resized(_size(fields))
         case "trouble":
@@ -181,6 +185,47 @@ def decode_up(text: bytes) -> Up:
                 raise WireError("bad trouble")
             return Trouble(word, clip(reason))
     raise WireError("unknown control message")
+
+
+def decode_terminal(fields: Any) -> dict[str, Any]:
+    """Read one terminal of a bridge's list: the members that are known, and those whole. Raises WireError."""
+    if not isinstance(fields, dict):
+        raise WireError("a terminal is not an object")
+    name, title, command = fields.get("name"), fields.get("title"), fields.get("command")
+    idle, alive, exit = fields.get("idleSeconds"), fields.get("alive"), fields.get("exit")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise WireError("bad name")
+    if not isinstance(title, str) or not isinstance(alive, bool):
+        raise WireError("bad terminal")
+    if isinstance(idle, bool) or not isinstance(idle, int | float) or not 0 <= idle <= MAX_NUMBER:
+        raise WireError("bad idleSeconds")
+    if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
+        raise WireError("bad command")
+    if exit is not None and not isinstance(exit, dict):
+        raise WireError("bad exit")
+    ended = None if exit is None else _exit(exit)
+    size = _size(fields)
+    return {
+        "name": name,
+        "epoch": _epoch(fields),
+        "base": _number(fields, "base"),
+        "offset": _number(fields, "offset"),
+        "cols": size.cols,
+        "rows": size.rows,
+        "viewers": _number(fields, "viewers"),
+        "idleSeconds": idle,
+        "alive": alive,
+        "exit": None if ended is None else {"code": ended.code, "signal": ended.signal},
+        "title": clip(title),
+        "command": [word.encode(errors="replace").decode() for word in command],
+    }
+
+
+def _exit(fields: dict[str, Any]) -> Exit:
+    signal = fields.get("signal")
+    if signal is not None and (not isinstance(signal, str) or not _SIGNAL.fullmatch(signal)):
+        raise WireError("bad signal")
+    return Exit(None if fields.get("code") is None else _number(fields, "code", 255), signal)
 
 
 def _object(text: bytes) -> dict[str, Any]:

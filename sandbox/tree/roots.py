@@ -9,6 +9,7 @@ from typing import Final
 from sandbox.tree.entry import ROOTS
 from sandbox.tree.ignore import IGNORE_FILE, Rules, agent_rules, workspace_rules
 from sandbox.tree.kept import KeptTree
+from sandbox.tree.mapped import Mapped, find_mapped
 from sandbox.tree.problem import TreeProblem
 from sandbox.tree.walk import NO_DIRECTORY, OPEN_DIRECTORY, VANISHED, Visit, Walk
 
@@ -60,6 +61,9 @@ class Roots:
                 continue
             recheck = known.rules.get(root) != rules[root].fingerprint
             yield from walk.below(top, root, directory, rules[root], recheck=recheck)
+
+    def mapped(self) -> Mapped:
+        return find_mapped(self._home)
 
     def have_moved(self, walk: Walk, since_ns: int) -> bool:
         """Whether directories of `walk` have changed since; then it may have missed what was moved."""

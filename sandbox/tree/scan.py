@@ -22,7 +22,7 @@ from sandbox.tree.batch import PendingBatch
 from sandbox.tree.chunks import Cutter
 from sandbox.tree.entry import Entry
 from sandbox.tree.kept import Directory, KeptTree, tree_of
-from sandbox.tree.mapped import mapped_inodes
+from sandbox.tree.mapped import Mapped
 from sandbox.tree.memory import Memory
 from sandbox.tree.problem import TreeProblem
 from sandbox.tree.roots import NO_RULES, Roots
@@ -54,7 +54,7 @@ class TreeScanner:
         be read leaves nothing out, and whatever else cannot be read, or kept, differs and has the files that are known
         to be in it, one at least: it has not vanished."""
         rules = self._roots.rules(ask.agent_skip, lenient=True)
-        tree, walk = self._memory.tree, Walk(sys.maxsize, mapped=mapped_inodes(), lenient=True)
+        tree, walk = self._memory.tree, Walk(sys.maxsize, mapped=self._roots.mapped(), lenient=True)
         changed = files = 0
         for visit in self._roots.visits(walk, tree, rules, may_be_missing=True):
             changed += _changed(visit, walk.mapped)
@@ -87,7 +87,7 @@ class Scan:
         self._known = memory.tree if ask.base is not None else KeptTree()
         is_whole = ask.base is None or ask.base != self._known.token
         self._base = None if is_whole else ask.base
-        self._walk = Walk(ask.limits.files, every=is_whole, mapped=mapped_inodes())
+        self._walk = Walk(ask.limits.files, every=is_whole, mapped=roots.mapped())
         most = ask.limits.total_bytes
         self._telling = Telling(self._walk, cutter, whole=is_whole, most_bytes=most, began_ns=now_ns)
         self._began_ns = now_ns
@@ -138,12 +138,12 @@ class Scan:
         self._edition = self._memory.edition
 
 
-def _changed(visit: Visit, mapped: frozenset[int]) -> int:
+def _changed(visit: Visit, mapped: Mapped) -> int:
     """How many entries are not as they were kept, or may be not."""
     known, changed = visit.known, len(visit.gone)
     for name, stamp in visit.found:
         before = known.stamps.get(name)
-        changed += before is None or not as_kept(before, stamp) or stamp[INODE] in mapped
+        changed += before is None or not as_kept(before, stamp) or stamp[INODE] in mapped.inodes
     no_directories = [name for name, stamp in visit.found if not stat.S_ISDIR(stamp[MODE])]
     return changed + sum(_entries(known.dirs[name]) for name in (*visit.gone, *no_directories) if name in known.dirs)
 

@@ -21,6 +21,7 @@ from typing import Final
 from sandbox.tree.entry import MAX_DEPTH, MAX_PATH
 from sandbox.tree.ignore import Rules
 from sandbox.tree.kept import KINDS, Directory
+from sandbox.tree.mapped import NOTHING, Mapped
 from sandbox.tree.problem import TreeProblem, printable, unreadable
 from sandbox.tree.stamps import INODE, MODE, Stamp, stamp_of
 from sandbox.tree.wire import MAX_SKIPPED
@@ -64,12 +65,10 @@ class Visit:
 
 class Walk:
     """One look at the roots. `most` is how many entries there may be. With `every`, each directory is visited. What has
-    an inode in `mapped` is never as it is known. With `lenient`, what cannot be read, or lies too deep, is counted and
-    passed over: as all the files that are known to be in it, and one at least."""
+    an inode in `mapped.inodes` is never as it is known. With `lenient`, what cannot be read, or lies too deep, is
+    counted and passed over: as all the files that are known to be in it, and one at least."""
 
-    def __init__(
-        self, most: int, *, every: bool = False, mapped: frozenset[int] = frozenset(), lenient: bool = False
-    ) -> None:
+    def __init__(self, most: int, *, every: bool = False, mapped: Mapped = NOTHING, lenient: bool = False) -> None:
         self._most = most
         self._every = every
         self.mapped = mapped
@@ -145,7 +144,7 @@ class Walk:
         known = (nothing if recheck else stamps).get
         seen: list[str] = []
         note_seen = seen.append
-        room, mapped = self._most - self.entries, self.mapped
+        room, mapped = self._most - self.entries, self.mapped.inodes
         try:
             with os.scandir(visit.fd) as items:
                 for item in items:

@@ -61,6 +61,12 @@ def impatient_with_slow_viewers() -> None:
     put(GuardLimits, "of", of)
 
 
+def impatient_guard() -> None:
+    """Whoever is silent, takes nothing or does not answer a close is found out within seconds."""
+    limits = GuardLimits(ping_after=0.4, dead_after=2.0, stall_seconds=1.0, close_seconds=2.0, sweep_seconds=0.1)
+    put(GuardLimits, "of", lambda settings: limits)
+
+
 # -- mistakes in keeping ----------------------------------------------------------------------------------------------
 
 
@@ -330,6 +336,7 @@ PATCHES: dict[str, Callable[[], None]] = {
     for patch in (
         impatient,
         impatient_with_slow_viewers,
+        impatient_guard,
         ack_before_commit,
         no_unique_cid,
         drop_after_three_retries,

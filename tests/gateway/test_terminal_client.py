@@ -177,11 +177,11 @@ def test_a_viewer_asks_for_its_name_role_size_and_position() -> None:
 
 def test_it_goes_on_only_from_where_it_was() -> None:
     viewer = driver()
-    assert greeted(viewer, offset=5) == Greeted(SIZE, goes_on=False, asleep=False)
+    assert greeted(viewer, offset=5) == Greeted(SIZE, goes_on=False, absent=False)
     viewer.hear(b"abc")
     assert viewer.position == Position("e1", 8)
-    assert greeted(viewer, offset=8) == Greeted(SIZE, goes_on=True, asleep=False)
-    assert greeted(viewer, offset=9) == Greeted(SIZE, goes_on=False, asleep=False)
+    assert greeted(viewer, offset=8) == Greeted(SIZE, goes_on=True, absent=False)
+    assert greeted(viewer, offset=9) == Greeted(SIZE, goes_on=False, absent=False)
     assert viewer.position is None
 
 
@@ -200,11 +200,12 @@ def test_a_picture_that_never_came_is_asked_for_again() -> None:
 
 def test_a_sleeping_session_has_no_terminal_until_it_wakes() -> None:
     viewer = driver()
-    assert greeted(viewer, epoch="") == Greeted(SIZE, goes_on=False, asleep=True)
+    assert greeted(viewer, epoch="") == Greeted(SIZE, goes_on=False, absent=True)
     assert viewer.hear(text("status", status="sleeping\x1b[c")) == Told("sleeping\\x1b[c")
     viewer.hear(text("reset", epoch="e2", offset=0, cols=90, rows=20))
     assert viewer.hear(b"") == Painted(b"", Size(90, 20))
     assert viewer.position == Position("e2", 0)
+    assert viewer.epoch == "e2"
 
 
 @pytest.mark.parametrize(

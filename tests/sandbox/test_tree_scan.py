@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from sandbox.tree import chunks, telling
 from sandbox.tree.entry import MAX_DEPTH, MAX_FILE, Chunk, Entry, Kind
+from sandbox.tree.mapped import find_mapped
 from sandbox.tree.problem import TreeProblem
 from sandbox.tree.scan import TreeScanner
 from sandbox.tree.wire import BATCH_BYTES, MAX_SKIPPED, ScanAsk, Survey, SurveyAsk, TreeLimits
@@ -767,6 +768,60 @@ def test_what_is_written_through_a_mapping_is_found_until_after_it_is_gone(
     assert keeper.content(b"workspace/mapped").startswith(b"final\n")
     assert keeper.survey() == (keeper.token, 0, 2)
     assert keeper.sync().read_bytes == 0
+
+
+def become_nobody() -> None:
+    """For good, in a process that is about to become another program."""
+    if os.getuid() == 0:
+        os.seteuid(0)
+        os.setuid(NOBODY)
+
+
+def test_what_is_written_through_a_mapping_by_a_program_that_may_not_be_looked_into_is_found() -> None:
+    keeps_to_itself = "import ctypes; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\n" + MAPS
+    python = shutil.which("python3", path="/usr/bin:/bin")
+    if python is None:
+        pytest.skip("there is no Python that anybody may run")
+    with unprivileged() as place:
+        workspace = make_home(place / "home") / "workspace"
+        keeper = Keeper(TreeScanner(place / "home", place / "cache", hours_later))
+        (workspace / "mapped").write_bytes(bytes(8192))
+        keeper.sync()
+        tick(place / "home")
+        program = [python, "-c", keeps_to_itself, str(workspace / "mapped")]
+        with subprocess.Popen(
+            program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=become_nobody
+        ) as writer:
+            assert writer.stdin is not None
+            assert writer.stdout is not None
+            for text in ("first\n", "again\n", "third\n"):
+                writer.stdin.write(text)
+                writer.stdin.flush()
+                writer.stdout.readline()
+                keeper.sync()
+                assert keeper.content(b"workspace/mapped").startswith(text.encode())
+            writer.stdin.write("final\n")
+        keeper.sync()
+        assert keeper.content(b"workspace/mapped").startswith(b"final\n")
+
+
+def test_what_is_mapped_of_another_file_system_is_no_reason_for_doubt(home: Path) -> None:
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or memory.stat().st_dev == home.stat().st_dev:
+        pytest.skip("there is only one file system")
+    with tempfile.NamedTemporaryFile(dir=memory) as file:
+        file.write(bytes(8192))
+        file.flush()
+        program = [sys.executable, "-c", MAPS, file.name]
+        with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdin is not None
+            assert writer.stdout is not None
+            writer.stdin.write("first\n")
+            writer.stdin.flush()
+            writer.stdout.readline()
+            inode = os.stat(file.name).st_ino
+            assert inode in find_mapped(memory).inodes
+            assert inode not in find_mapped(home).inodes
 
 
 def test_holes_that_touch_are_one(workspace: Path, keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:

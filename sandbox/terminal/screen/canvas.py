@@ -176,9 +176,9 @@ class Canvas:
         shown = page.rows[page.y].at(page.x - self.join)
         if shown in (EMPTY, HALF):
             return
-        # More than all that is kept can hold would only replace itself; the last row is filled as far as it would be.
+        # No more than fills the screen, so that a few bytes cannot cost much; the last row ends where it would.
         in_row = self.cols // self.join
-        limit = in_row * (self.rows + (page.history.maxlen or 0) + 1)
+        limit = in_row * (self.rows + 1)
         if count > limit:
             count = limit + (count - limit) % in_row
         if len(shown) == 1 and not is_zero(shown):
@@ -276,14 +276,14 @@ class Canvas:
     def tab(self, count: int = 1) -> None:
         page = self.page
         if page.x < self.cols:
-            for _ in range(min(count, self.cols)):
-                page.x = min(page.next_tab(), self.cols - 1)
+            stops = sorted(stop for stop in page.tabs if page.x < stop < self.cols)
+            page.x = stops[count - 1] if count <= len(stops) else self.cols - 1
 
     def back_tab(self, count: int) -> None:
         page = self.page
         if page.x < self.cols:
-            for _ in range(min(count, self.cols)):
-                page.x = page.previous_tab()
+            stops = sorted((stop for stop in page.tabs if stop < page.x), reverse=True)
+            page.x = stops[count - 1] if count <= len(stops) else 0
 
     def save(self) -> None:
         page = self.page
@@ -326,23 +326,25 @@ class Canvas:
         self.shift(0)
 
     def void(self) -> None:
-        """Nothing is drawn any more; all else stays."""
+        """Nothing is drawn any more; all else stays, but that the cursor is in the first line."""
         for page in (self.normal, self.alternate):
             page.void()
         self.join = 0
-        self.move_to(0, 0)
+        self.page.y = self.page.top if self.origin else 0
 
     def resize(self, cols: int, rows: int) -> None:
         """Lines on the normal page are wrapped anew; on the other one they are cut."""
         if (cols, rows) == (self.cols, self.rows):
             return
         before, self.cols, self.rows = self.cols, cols, rows
-        self.join = 0
+        x = self.page.x
         for page in (self.normal, self.alternate):
             page.resize(cols, rows)
         reflow(self.normal, before, cols)
         for page in (self.normal, self.alternate):
             page.cut()
+        if self.page.x != x:
+            self.join = 0
 
     def soft_reset(self) -> None:
         self.page.clear_margins()

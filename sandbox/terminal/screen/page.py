@@ -80,12 +80,6 @@ class Page:
         end = self.bottom + 1 - count
         self.rows[end:end] = [Row(look, self.cols) for _ in range(count)]
 
-    def next_tab(self) -> int:
-        return min((stop for stop in self.tabs if stop > self.x), default=self.cols - 1)
-
-    def previous_tab(self) -> int:
-        return max((stop for stop in self.tabs if stop < self.x), default=0)
-
     def resize(self, cols: int, rows: int) -> None:
         """Rows come in from above if the cursor is on the last one, else empty ones below; they go the same way."""
         pulled = 0

@@ -22,6 +22,7 @@ _LONE_WIDE = re.compile(f"[{WIDE}](?!{HALF})")
 _ZEROES = re.compile(f"[{ZERO}]")
 _WIDE_BLANK = "\u3000"
 _STEP = 24  # bytes that moving, erasing and wrapping take at most, for each change of look
+_MAX_FEEDS = 10_000
 _ACCIDENT = 160  # bytes for a cell that takes one
 
 
@@ -47,7 +48,7 @@ class Painter:
         text = row.text
         if row.joined:
             text += "".join(row.joined.values())
-        total = len(text.encode()) + 4 * _STEP + _ACCIDENT
+        total = len(text.encode()) + (4 * _STEP + _ACCIDENT if row.wrapped else _STEP)
         for run in _SAME.finditer(row.looks):
             total += len(self.sequence(run[1])) + _STEP
             part = row.text[run.start() : run.end()]
@@ -74,7 +75,7 @@ class Painter:
         on_screen = len(page.rows)
         mark = -1 if page.saved == Saved() else max(page.saved.line - dropped, 0)
         if mark >= len(rows):  # it was saved before the rows that went off the top were thrown away
-            self.out.append(f"\x1b[{on_screen}H" + "\n" * (mark - on_screen + 1))
+            self.out.append(f"\x1b[{on_screen}H" + "\n" * min(mark - on_screen + 1, _MAX_FEEDS))
             self.mark(page.saved)
             self.use(DEFAULT)
             self.out.append("\x1b[3J\x1b[H")

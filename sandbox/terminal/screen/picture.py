@@ -19,7 +19,7 @@ from sandbox.terminal.screen.palette import DEFAULT
 from sandbox.terminal.screen.widths import is_zero
 from sandbox.terminal.wire import MAX_PICTURE
 
-_RESERVE = 128 * 1024  # for all that is not rows: title, tab stops, an unfinished sequence, ...
+_RESERVE = 80 * 1024  # for all that is not rows: title, tab stops, an unfinished sequence, ...
 _CANCEL = "\x18"  # what the viewer's terminal may have begun to read
 _SHIFTS = ("\x0f", "\x0e", "\x1bn", "\x1bo")
 
@@ -116,7 +116,8 @@ def _cursor(canvas: Canvas, painter: Painter) -> list[str]:
     pen = painter.sequence(canvas.pen)
     if canvas.join:
         start = page.x - canvas.join
-        if row.at(start) not in (EMPTY, HALF) and (canvas.join == 1) == (row.at(start + 1) != HALF):
+        shown = row.at(start) if row.look_at(start) == canvas.pen else EMPTY
+        if shown not in (EMPTY, HALF) and (canvas.join == 1) == (row.at(start + 1) != HALF):
             return [f"\x1b[{line};{start + 1}H{pen}", _again(canvas, row, start)]
         return [f"\x1b[{line};{cols}H{pen}\u3000"]  # nothing wraps, and a wide character found no room
     if page.x < cols:

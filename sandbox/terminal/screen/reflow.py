@@ -25,6 +25,8 @@ def _widen(page: Page, old: int, new: int) -> None:
         group = lines[start:end]
         if len(group) > 1 and not start <= cursor < end:
             group = _wrapped(group, old, new)
+            while len(group) > 1 and not group[-1].length():
+                group.pop()
         made += group
         start = end
     removed = len(lines) - len(made)
@@ -103,7 +105,5 @@ def _wrapped(group: list[Row], old: int, new: int) -> list[Row]:
             part.joined = {place - start: shown for place, shown in whole.joined.items() if start <= place < end}
         made.append(part)
         start = end
-    while len(made) > 1 and not made[-1].length():
-        made.pop()
     made[0].wrapped = group[0].wrapped
     return made
