@@ -134,8 +134,8 @@ def encode(message: Down | Up) -> bytes:
             fields = {"type": "exit", "code": code, "signal": signal}
         case Resized(size):
             fields = {"type": "resized", **_sides(size)}
-        case Trouble(code, reason):
-            fields = {"type": "trouble", "code": code, "reason": clip(reason)}
+        case _:
+            fields = {"type": "trouble", "code": message.code, "reason": clip(message.reason)}
     return orjson.dumps(fields)
 
 
