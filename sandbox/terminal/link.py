@@ -136,13 +136,12 @@ class BridgeTerminalLink(asyncio.Protocol):
             data = self._shake_hands(*self._opening, data)
         try:
             scan = self._scan
-            passed = scan.feed(data)
-            if passed:
-                self._pass_on(passed)
+            if passed := scan.feed(data):
+                self._pass(passed)
             while scan.aside is not None and not self._closed:
                 self._take_aside(*scan.take())
-                if passed := scan.feed(b""):
-                    self._pass_on(passed)
+                if (passed := scan.feed(b"")) and not self._closed:
+                    self._pass(passed)
         except (FrameError, WireError) as exc:
             self._lose(f"the bridge broke the protocol: {exc}")
 
@@ -171,6 +170,11 @@ class BridgeTerminalLink(asyncio.Protocol):
         self._opening = None
         self.write(client_frame(TEXT, wire.encode(opening)))
         return rest
+
+    def _pass(self, frames: bytes) -> None:
+        if self._opened is not None:
+            raise WireError("output before hello")
+        self._pass_on(frames)
 
     def _take_aside(self, opcode: int, payload: bytes) -> None:
         self._asides += 1
