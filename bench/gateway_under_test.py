@@ -1,7 +1,7 @@
 """The real gateway, whole: launcher, guard, identity, sessions, SQLite with synchronous=FULL. Only its sandboxes are
-one stand-in, reached through the real link.
+one stand-in, reached through the real link; their terminals are another's, if its socket is given.
 
-    HOLDFAST_...=... python -m bench.gateway_under_test STAND_IN_PORT
+    HOLDFAST_...=... python -m bench.gateway_under_test STAND_IN_PORT [TERMINALS_SOCKET]
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from gateway.settings import Settings, load_settings, resolve_secrets
 from sandbox import link
 from sandbox.ports import LinkEvents, Position, SandboxSpec
 from sandbox.providers.memory_tree import MemoryRoots, MemoryTree
+from sandbox.terminal.client import BridgeTerminals
 
 
 class StandInProvider:
@@ -27,8 +28,9 @@ class StandInProvider:
     name = "standin"
     level = "trusted"
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, terminals_socket: str) -> None:
         self._port = port
+        self._terminals = BridgeTerminals(lambda: (terminals_socket, "standin"))
         self._running: set[str] = set()
 
     async def open(self) -> None:
@@ -59,6 +61,9 @@ class StandInProvider:
         roots = MemoryRoots()  # empty, and nothing is ever in it
         return MemoryTree(lambda: roots)
 
+    def terminals(self, session_id: str) -> BridgeTerminals:
+        return self._terminals
+
     async def logs(self, session_id: str, *, limit: int = 65536) -> bytes:
         return b""
 
@@ -66,8 +71,8 @@ class StandInProvider:
         return None
 
 
-async def run(settings: Settings, port: int) -> int:
-    house = build_house(settings, resolve_secrets(settings), provider=StandInProvider(port))
+async def run(settings: Settings, provider: StandInProvider) -> int:
+    house = build_house(settings, resolve_secrets(settings), provider=provider)
     return await serve(
         house.app,
         settings,
@@ -77,13 +82,13 @@ async def run(settings: Settings, port: int) -> int:
     )
 
 
-def main(port: int) -> int:
+def main(port: int, terminals_socket: str = "") -> int:
     raise_descriptor_limit()
     settings = load_settings(os.environ)
     configure_logging(settings.log_level)
     with DataDirLock(settings.data_dir), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(run(settings, port))
+        return runner.run(run(settings, StandInProvider(port, terminals_socket)))
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    sys.exit(main(int(sys.argv[1]), *sys.argv[2:]))

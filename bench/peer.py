@@ -1,6 +1,6 @@
 """The usual relay, as most people write it: a Starlette endpoint, a `websockets` client behind it, two tasks for each
 session, no storage, no identity. It is given the fastest of uvicorn's settings: uvloop, httptools, the sans-I/O
-WebSocket class, no compression, no access log.
+WebSocket class (its defaults, if those are installed), no compression, no access log.
 
     python -m bench.peer UPSTREAM_PORT
 """
@@ -13,6 +13,7 @@ import uvicorn
 import websockets
 from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
+from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from bench.processes import raise_descriptor_limit
@@ -26,14 +27,16 @@ def make_app(upstream: str) -> Starlette:
             async def upward() -> None:
                 try:
                     while True:
-                        await agent.send(await browser.receive_text())
+                        await agent.send(_content(await browser.receive()))
                 except WebSocketDisconnect:
                     pass
 
             async def downward() -> None:
                 async for message in agent:
-                    assert isinstance(message, str)
-                    await browser.send_text(message)
+                    if isinstance(message, str):
+                        await browser.send_text(message)
+                    else:
+                        await browser.send_bytes(message)
 
             tasks = [asyncio.create_task(upward()), asyncio.create_task(downward())]
             try:
@@ -43,6 +46,13 @@ def make_app(upstream: str) -> Starlette:
                     task.cancel()
 
     return Starlette(routes=[WebSocketRoute("/ws/v2", relay)])
+
+
+def _content(message: Message) -> str | bytes:
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect
+    text: str | None = message.get("text")
+    return message["bytes"] if text is None else text
 
 
 def main(upstream_port: int) -> None:

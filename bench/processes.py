@@ -2,15 +2,18 @@
 
 import os
 import resource
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 REPOSITORY = Path(__file__).parent.parent
 UNDER_TEST, LOAD = 0, 1  # cores: what is measured has one to itself, everything else shares the other
-END_SECONDS = 30
+START_SECONDS, END_SECONDS = 20, 30
 TICKS = os.sysconf("SC_CLK_TCK")
 CORES = sorted(os.sched_getaffinity(0))  # before anybody is pinned
 
@@ -32,29 +35,24 @@ def _passed_on() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PORT" and not name.startswith("HOLDFAST_")}
 
 
-class Program:
-    """`python -m bench.<name>` on a core of its own. It says `port <n>` on stdout when it is ready."""
+class Process:
+    """A process on a core of its own, with whatever it starts; ended by its own id."""
 
     def __init__(
-        self, name: str, *arguments: str | int, core: int, log: Path, env: dict[str, str] | None = None
+        self, command: Sequence[str | int | Path], *, core: int, log: Path, env: Mapping[str, str] | None = None
     ) -> None:
         with log.open("ab") as stderr:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", f"bench.{name}", *map(str, arguments)],
+                [str(word) for word in command],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 env={**_passed_on(), **(env or {})},
                 cwd=REPOSITORY,
             )
+        self._log = log
+        self._core = core
         self.pid = self._process.pid
         pin(self.pid, core)
-        assert self._process.stdout is not None
-        said = self._process.stdout.readline().decode().split()
-        if said[:1] != ["port"]:
-            self._process.kill()
-            self._process.wait()
-            raise RuntimeError(f"{name} did not start:\n{log.read_text(errors='replace')[-2000:]}")
-        self.port = int(said[1])
 
     def __enter__(self) -> Self:
         return self
@@ -71,14 +69,64 @@ class Program:
         if self._process.stdout is not None:
             self._process.stdout.close()
 
+    def _read_port(self) -> int:
+        """The port it says on its stdout, `port <n>`, when it is ready."""
+        assert self._process.stdout is not None
+        said = self._process.stdout.readline().decode().split()
+        if said[:1] != ["port"]:
+            self._give_up()
+        return int(said[1])
+
+    def _wait_for_port(self, port: int) -> None:
+        """Until somebody listens there; then pin what it has started since."""
+        late = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                if self._process.poll() is not None or time.monotonic() > late:
+                    self._give_up()
+                time.sleep(0.02)
+        for pid in self.pids():
+            pin(pid, self._core)
+
+    def _give_up(self) -> NoReturn:
+        self._process.kill()
+        self._process.wait()
+        raise RuntimeError(f"{self._process.args!r} did not start:\n{self._log.read_text(errors='replace')[-2000:]}")
+
+    def pids(self) -> list[int]:
+        """Itself, its children, theirs."""
+        return _family(self.pid)
+
     def cpu_seconds(self) -> float:
         """What all its threads have used so far, in user and kernel mode."""
         after_name = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(after_name[11]) + int(after_name[12])) / TICKS
 
     def pss_kib(self) -> int:
-        """Its memory, with what it shares with others counted in part."""
-        for line in Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1])
-        raise RuntimeError("no Pss in smaps_rollup")
+        """The memory of all of them, with what they share with others counted in part."""
+        return sum(_pss_kib(pid) for pid in self.pids())
+
+
+class Program(Process):
+    """`python -m bench.<name>`. It says `port <n>` on stdout when it is ready."""
+
+    def __init__(
+        self, name: str, *arguments: str | int, core: int, log: Path, env: dict[str, str] | None = None
+    ) -> None:
+        super().__init__([sys.executable, "-m", f"bench.{name}", *arguments], core=core, log=log, env=env)
+        self.port = self._read_port()
+
+
+def _family(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(each for child in children for each in _family(int(child)))]
+
+
+def _pss_kib(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1])
+    raise RuntimeError("no Pss in smaps_rollup")

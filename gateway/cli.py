@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gateway import cli_snapshots
+from gateway import cli_snapshots, cli_terminals
 from gateway.cli_words import EXIT_FAILED, EXIT_OK, EXIT_USAGE, add_url, session_id
 from gateway.commands.terminal import complain
 
@@ -18,6 +18,7 @@ first steps:
   holdfast serve                 start the gateway here; everything it keeps is in .holdfast/
   holdfast chat                  in a second terminal: a new session, and talk to its agent
   holdfast chat SESSION          come back to it
+  holdfast attach SESSION        a terminal where its agent works
 
 Settings are HOLDFAST_* environment variables; `holdfast doctor` shows whether they work on this machine.
 Exit codes: 0 done, 1 failed, 2 wrong usage or settings.
@@ -98,6 +99,7 @@ def parser() -> argparse.ArgumentParser:
     add_url(export)
     _add_dead_letters(commands)
     cli_snapshots.add_to(commands)
+    cli_terminals.add_to(commands)
     return top
 
 
@@ -198,6 +200,8 @@ def _talk(words: argparse.Namespace, settings: "Settings") -> int:
             return asyncio.run(_decide(words, settings))
         if words.command == "snapshots":
             return asyncio.run(cli_snapshots.run(words, settings))
+        if words.command in cli_terminals.COMMANDS:
+            return asyncio.run(cli_terminals.run(words, settings))
         if words.command == "export":
             from gateway.commands.export import export
 

@@ -20,14 +20,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
 from gateway.close_codes import CloseCode
+from gateway.returning import FIRST_PAUSE, farewell, pause, refusal
 
 FRAME_BYTES = 4 << 20
 OPEN_SECONDS = 10.0
-FIRST_PAUSE, LONGEST_PAUSE = 0.25, 15.0
-# Refusals of the upgrade that the same request will meet again.
-HOPELESS_STATUS = frozenset({400, 401, 403, 404, 426})
-# Protocol errors (RFC 6455): what was sent would only be sent again.
-HOPELESS_CLOSE = frozenset({1002, 1003, 1007, 1009, 1010})
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +170,9 @@ class ChatClient:
                         again = True
                         yield event
             except InvalidStatus as refused:
-                status = refused.response.status_code
-                reason, hopeless = _refusal(status, refused.response.body), status in HOPELESS_STATUS
+                reason, hopeless = refusal(refused.response.status_code, refused.response.body)
             except ConnectionClosed as closed:
-                reason, hopeless = _farewell(closed)
+                reason, hopeless = said_farewell(closed)
             except InvalidURI as error:
                 reason, hopeless = str(error), True
             except (OSError, TimeoutError, InvalidHandshake) as error:
@@ -189,9 +184,9 @@ class ChatClient:
             if hopeless:
                 yield Ended(reason, failed=not reason.startswith(CloseCode.FINISHED.reason))
                 return
-            pause = self._pause()
-            yield Lost(reason, pause)
-            await self._rest(pause)
+            retry_seconds = self._pause()
+            yield Lost(reason, retry_seconds)
+            await self._rest(retry_seconds)
 
     def _connect(self) -> connect:
         query = urlencode({"sessionId": self._session_id, **self._conversation.position()}, quote_via=quote)
@@ -241,9 +236,8 @@ class ChatClient:
 
     def _pause(self) -> float:
         """The gateway's own wish, or backoff; with jitter either way, for everybody else was cut off too."""
-        longest = min(LONGEST_PAUSE, self._first_pause * 2 ** min(self._attempt, 16))
         self._attempt += 1
-        return self._retry_after + self._rng.uniform(0, longest)
+        return self._retry_after + pause(self._attempt - 1, self._rng, first=self._first_pause)
 
     async def _rest(self, seconds: float) -> None:
         try:
@@ -261,22 +255,6 @@ def is_loopback(url: str) -> bool:
         return host == "localhost"
 
 
-def _farewell(closed: ConnectionClosed) -> tuple[str, bool]:
+def said_farewell(closed: ConnectionClosed) -> tuple[str, bool]:
     """Why the connection ended, and whether that is final."""
-    if closed.rcvd is None:
-        return "the connection was cut", False
-    code, reason = closed.rcvd.code, closed.rcvd.reason
-    try:
-        known = CloseCode(code)
-    except ValueError:
-        return reason or f"closed with {code}", code in HOPELESS_CLOSE
-    if known is CloseCode.FINISHED:
-        return known.reason, True
-    return reason or known.reason, not known.come_back
-
-
-def _refusal(status: int, body: bytes | bytearray | None) -> str:
-    try:
-        return f"{json.loads(body or b'')['error']} ({status})"
-    except (ValueError, KeyError, TypeError):
-        return f"the gateway refused the connection ({status})"
+    return farewell(None, "") if closed.rcvd is None else farewell(closed.rcvd.code, closed.rcvd.reason)

@@ -351,7 +351,8 @@ class SessionRegistry:
             for actor in list(self._actors.values()):
                 idle, linked = actor.idle_seconds(), actor.conversation.link is not None
                 status = actor.conversation.state.status
-                if self._tired(actor) and (status is SessionStatus.RUNNING or linked):
+                stops = self._tired(actor) and not actor.life.lock.locked()  # else somebody is at it
+                if stops and (status is SessionStatus.RUNNING or linked):
                     self._spawn(actor, self._sleep(actor), f"sleep {actor.id}")
                 elif idle > RESCUE_SECONDS and not linked and actor.conversation.state.left_behind:
                     actor.rest.rescue(self._keeping.rescuing)

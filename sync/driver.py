@@ -90,6 +90,8 @@ class SyncDriver:
         self._owed = False  # an attempt is to begin
         self._attempt: asyncio.Task[_Outcome] | None = None  # the one under way, unless it was stopped
         self._changed = asyncio.Event()
+        self._lull = asyncio.Event()  # no attempt is under way, or about to begin
+        self._lull.set()
         self._ending = self._ended = False
         self._warned_at: float | None = None
         self._last_view = self.view
@@ -142,6 +144,10 @@ class SyncDriver:
             case Fail(reason=reason, permanent=permanent):
                 raise SyncFailed(reason, permanent=permanent)
         raise SyncRefused(ENDED)
+
+    async def lull(self) -> None:
+        """Wait until no attempt is under way; the next may begin at any time."""
+        await self._lull.wait()
 
     def lost(self) -> None:
         """The sandbox has ended: nothing is pushed until `restored`, and whoever waits is told."""
@@ -227,6 +233,10 @@ class SyncDriver:
                     self._warned_at = None
                     log.info("sync.recovered", generation=self._state.generation)
         self._changed.set()  # an attempt may be owed, or the deadline another one
+        if self._state.state in (State.SYNCING, State.FLUSHING):
+            self._lull.clear()
+        else:
+            self._lull.set()
         self._tell(recovered=TellRecovered() in effects)
 
     def _answer(self, upto: int, answer: Resolve | Fail | None) -> None:

@@ -55,12 +55,15 @@ class Keys:
     def manifest(self, name: str) -> str:
         return self.manifests + _checked(name, _NAME)
 
+    def session(self, session_id: str) -> str:
+        return f"{self.sessions}{_checked(session_id, _SESSION_ID)}/"
+
     def pointer(self, session_id: str) -> str:
-        return f"{self.sessions}{_checked(session_id, _SESSION_ID)}/pointer"
+        return f"{self.session(session_id)}pointer"
 
     def set_aside(self, session_id: str, name: str) -> str:
         """Where a pointer lies that cannot be read."""
-        return f"{self.sessions}{_checked(session_id, _SESSION_ID)}/damaged-{name}"
+        return f"{self.session(session_id)}damaged-{name}"
 
     def is_set_aside(self, key: str) -> bool:
         return key.startswith(self.sessions) and key.rpartition("/")[2].startswith("damaged-")

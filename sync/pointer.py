@@ -3,8 +3,9 @@
 It is sealed JSON (sync/sealed.py): no name says what is in it, so it says so itself.
 
 A generation is a number, a manifest, and what to say about it. The newest `keep` stay, and whatever is pinned: a pin is
-set on the generation before one that lost most of the files, on the one before a restore in place, and on one that was
-found damaged when it was to be restored, and stays until somebody releases it. Numbers only grow, also when the newest
+set on the generation before one that lost most of the files, or whose tree did not begin with it, on the one before a
+restore in place, and on one that was found damaged when it was to be restored, and stays until somebody releases it, or
+there are PINS newer ones. Numbers only grow, also when the newest
 are put aside, so a number never means two trees.
 """
 
@@ -62,12 +63,16 @@ def first(session: str, generation: Generation, writer: str, origin: str = "") -
     return Pointer(session, (generation,), writer, origin=origin)
 
 
-def follow(pointer: Pointer, generation: Generation, writer: str, keep: int) -> Pointer:
-    """`pointer` with one generation more. What it is the successor of is pinned if most of its files are gone."""
+def follow(pointer: Pointer, generation: Generation, writer: str, keep: int, *, begun_without: bool = False) -> Pointer:
+    """`pointer` with one generation more. What it is the successor of is pinned if most of its files are gone, or if
+    the new one's tree was `begun_without` it."""
     before = pointer.newest
-    if lost_most(before.files, generation.files) and not before.pinned:
+    lost = ""
+    if lost_most(before.files, generation.files):
         lost = f"generation {generation.number} has {generation.files} of its {before.files} files"
-        before = msgspec.structs.replace(before, pinned=lost)
+    elif begun_without:
+        lost = f"generation {generation.number} was begun without it"
+    before = msgspec.structs.replace(before, pinned=before.pinned or lost)
     generations = (*pointer.generations[:-1], before, generation)
     return msgspec.structs.replace(pointer, generations=_keep(generations, keep), writer=writer)
 

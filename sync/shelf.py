@@ -110,6 +110,8 @@ class Shelf:
             return await asyncio.shield(writing)
         except asyncio.CancelledError:
             await asyncio.wait({writing})
+            if not writing.cancelled():
+                writing.exception()  # whoever gave up does not want to know
             raise
 
     async def set_aside(self, session_id: str) -> None:
@@ -129,8 +131,12 @@ class Shelf:
         return secrets.token_hex(8)
 
     async def forget(self, session_id: str) -> None:
-        """Remove what names the session's generations; what nobody else names is collected later."""
+        """Remove what names the session's generations, or may have named them; what nobody else names is collected
+        later."""
         await self.store.delete(self.keys.pointer(session_id))
+        listed = [found.key async for found in self.store.list(self.keys.session(session_id))]
+        for key in filter(self.keys.is_set_aside, listed):
+            await self.store.delete(key)
 
     # -- manifests and trees ------------------------------------------------------------------------------------------
 

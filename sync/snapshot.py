@@ -51,6 +51,17 @@ class Pushed:
     remembered: bool = True  # the bridge knows this tree by the generation's name
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a session knows of its generations, whatever is stored of them."""
+
+    number: int = 0  # of the newest one it has had; the next is above it
+    begun_without: bool = False  # its tree did not begin with the newest one that is stored: that one is to stay
+
+
+UNKNOWN = Standing()
+
+
 class _Moved(Exception):
     """Directories changed while they were listed: something may have been missed. Scan again."""
 
@@ -60,7 +71,12 @@ class _NotEnough(Exception):
 
 
 async def push(
-    shelf: Shelf, session_id: str, tree: Tree, rules: ScanAsk, on_uploaded: Callable[[], None] = lambda: None
+    shelf: Shelf,
+    session_id: str,
+    tree: Tree,
+    rules: ScanAsk,
+    on_uploaded: Callable[[], None] = lambda: None,
+    standing: Standing = UNKNOWN,
 ) -> Pushed:
     """Keep the tree as it is now; `on_uploaded` is called once, before the commit. Raises SyncFailed; then nothing has
     changed for anybody who reads, unless the answer to the last write was lost: then the next attempt finds that
@@ -69,7 +85,7 @@ async def push(
     try:
         while True:
             try:
-                attempt = _Attempt(shelf, session_id, rules, anew=anew, patient=scans < SCANS)
+                attempt = _Attempt(shelf, session_id, rules, standing, anew=anew, patient=scans < SCANS)
                 return await attempt.run(tree, on_uploaded)
             except _Moved:
                 scans += 1
@@ -102,10 +118,13 @@ class _Plan:
 class _Attempt:
     """`anew`: build on nothing that is there. `patient`: keep nothing of which a part may have been missed."""
 
-    def __init__(self, shelf: Shelf, session_id: str, rules: ScanAsk, *, anew: bool, patient: bool) -> None:
+    def __init__(
+        self, shelf: Shelf, session_id: str, rules: ScanAsk, standing: Standing, *, anew: bool, patient: bool
+    ) -> None:
         self._shelf = shelf
         self._session_id = session_id
         self._rules = rules
+        self._standing = standing
         self._anew = anew
         self._patient = patient
         self._watch = shelf.stopwatch()
@@ -199,7 +218,7 @@ class _Attempt:
         name, size = await shelf.put_manifest(plan.change, plan.places, plan.bases)
         crash_points.reached("sync.manifest_stored")
         generation = Generation(
-            number=kept[0].newest.number + 1 if kept is not None else 1,
+            number=max(kept[0].newest.number if kept is not None else 0, self._standing.number) + 1,
             manifest=name,
             at=shelf.utcnow(),
             files=done.files,
@@ -222,7 +241,9 @@ class _Attempt:
         if kept is None:
             await shelf.swap(pointers.first(self._session_id, generation, writer), None)
         else:
-            await shelf.swap(pointers.follow(kept[0], generation, writer, shelf.keep), kept[1])
+            without = self._standing.begun_without
+            followed = pointers.follow(kept[0], generation, writer, shelf.keep, begun_without=without)
+            await shelf.swap(followed, kept[1])
 
 
 def _change(intake: Intake, done: ScanDone, before: StoredTree | None) -> Change:

@@ -25,7 +25,7 @@ from sync.pointer import Generation, Pointer
 from sync.ports import Conflict, ObjectsRefused, ObjectStore, ObjectsUnavailable
 from sync.restore import Progress, Restored
 from sync.shelf import Shelf
-from sync.snapshot import Pushed
+from sync.snapshot import UNKNOWN, Pushed, Standing
 from sync.verify import Verdict
 
 log = structlog.get_logger()
@@ -76,10 +76,16 @@ class Vault:
         return None if found is None else found[0].newest
 
     async def push(
-        self, user_id: str, session_id: str, tree: Tree, rules: ScanAsk, on_uploaded: Callable[[], None]
+        self,
+        user_id: str,
+        session_id: str,
+        tree: Tree,
+        rules: ScanAsk,
+        on_uploaded: Callable[[], None],
+        standing: Standing = UNKNOWN,
     ) -> Pushed:
         """A new generation, if anything changed. Raises SyncFailed."""
-        return await snapshot.push(self.shelf(user_id), session_id, tree, rules, on_uploaded)
+        return await snapshot.push(self.shelf(user_id), session_id, tree, rules, on_uploaded, standing)
 
     async def restore(
         self, user_id: str, session_id: str, tree: Tree, *, aside: bool, told: Callable[[Progress], None]

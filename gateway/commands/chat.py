@@ -1,23 +1,21 @@
 """`holdfast chat [SESSION]`: a conversation in the terminal, or line by line for scripts."""
 
 import asyncio
-import getpass
-import os
 import random
 import secrets
 import sys
-import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from gateway.client import ChatClient, Connected, Ended
 from gateway.commands.api import CommandFailed, GatewayApi, find_gateway
 from gateway.commands.chat_view import Abort, Action, Break, ChatView, Line, Quit, Send, Shown, Stream
+from gateway.commands.identity import token_source
+from gateway.commands.input_lines import input_lines
 from gateway.commands.terminal import as_typed, complain
-from gateway.settings import Settings, SettingsError
+from gateway.settings import Settings
 
-TOKEN_SECONDS = 3600
 RECALLED = 20
 
 
@@ -150,31 +148,13 @@ class PlainScreen:
 
 
 async def typed_lines(descriptor: int = 0) -> AsyncIterator[str]:
-    """Lines of the input, read one at a time in a thread that may be left waiting when the process ends."""
-    loop = asyncio.get_running_loop()
-    lines: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=1)
-
-    def put(line: bytes | None) -> None:
-        asyncio.run_coroutine_threadsafe(lines.put(line), loop).result()
-
-    def pump() -> None:
-        kept = b""
-        while chunk := os.read(descriptor, 65536):
-            *whole, kept = (kept + chunk).split(b"\n")
-            for line in whole:
-                put(line)
-        if kept:
-            put(kept)
-        put(None)
-
-    threading.Thread(target=pump, name="stdin", daemon=True).start()
-    while (line := await lines.get()) is not None:
+    async for line in input_lines(descriptor):
         yield line.decode(errors="replace").rstrip("\r")
 
 
 async def chat(settings: Settings, options: ChatOptions) -> int:
     """Talk until the person leaves; the session goes on without them."""
-    token = _token_source(settings, options)
+    token = token_source(settings, token=options.token, user=options.user, email=options.email)
     url = find_gateway(settings, options.url)
     session_id = options.session_id or secrets.token_hex(16)
     async with GatewayApi(url, lambda: {"Authorization": f"Bearer {token()}"}) as api:
@@ -195,29 +175,3 @@ def _come_back(session_id: str, options: ChatOptions) -> str:
     """The command that leads here again, as the same person."""
     same = {"--url": options.url, "--user": options.user}
     return as_typed("chat", session_id, *(word for name, value in same.items() if value for word in (name, value)))
-
-
-def _token_source(settings: Settings, options: ChatOptions) -> Callable[[], str]:
-    """The token given, or a fresh one for whoever sits here, signed with the data directory's secret."""
-    if options.token is not None:
-        given = options.token
-        return lambda: given
-    from gateway.auth.tokens import TokenError
-    from gateway.commands.token import sign
-
-    user = options.user or _login()
-    email = options.email or f"{user}@localhost"
-    try:
-        sign(settings, user, email, TOKEN_SECONDS)
-    except TokenError as error:
-        raise CommandFailed(f"--user or --email: {error.message}") from None
-    except SettingsError as error:
-        raise CommandFailed(f"{error.problems[0]}; give one with --token") from None
-    return lambda: sign(settings, user, email, TOKEN_SECONDS)
-
-
-def _login() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container's user need not have a name
-        return "me"

@@ -49,6 +49,10 @@ agent in a sandbox, a stored conversation and a workspace that outlive every con
 <p>It creates a session, prints its id, and streams the agent's answers. Try <code>/help</code>. Close the terminal,
 then come back to the same conversation:</p>
 <pre>holdfast chat SESSION</pre>
+<h2>Open a terminal in its sandbox</h2>
+<pre>holdfast attach SESSION</pre>
+<p>A shell that goes on when you leave. Cut the line, restart the gateway, come back from another machine: it is where
+it was. <code>holdfast record SESSION -o x.cast</code> keeps what is seen there.</p>
 <h2>Write a client</h2>
 <pre>TOKEN=$(holdfast token --user ada --email ada@example.com)
 curl -X POST -H "Authorization: Bearer $TOKEN" %(origin)s/api/sandboxes/demo
@@ -57,6 +61,7 @@ websocat -H "Authorization: Bearer $TOKEN" "%(socket)s/ws/v2?sessionId=demo"
 <h2>Where things are</h2>
 <dl>
 <dt>/ws/v2?sessionId=</dt><dd>the conversation, live: messages, acknowledgements, streamed answers, resume</dd>
+<dt>/terminal/{id}</dt><dd>a terminal: for xterm.js and its attach add-on as they are, or counted and resumed</dd>
 <dt>/api/sandboxes/{id}</dt><dd>create, status, sleep, wake, pause, resume, abort, delete</dd>
 <dt>/api/sessions/{id}/messages</dt><dd>the stored conversation</dd>
 <dt>/openapi.json</dt><dd>every HTTP route, for programs</dd>

@@ -13,7 +13,8 @@ from starlette.routing import BaseRoute, Route
 
 from gateway.auth.identity import Accept
 from gateway.auth.policy import POLICY
-from gateway.http.openapi_schemas import FLAG, INTEGER, SCHEMAS, SESSION_ID, Schema, ref, text, words
+from gateway.http.openapi_schemas import FLAG, INTEGER, SCHEMAS, SESSION_ID, Schema, array, ref, text, words
+from sandbox.terminal.wire import NAME
 
 JSON = "application/json"
 TEXT = "text/plain"
@@ -36,6 +37,7 @@ REFUSALS = {
     422: "the store will never take this record",
     429: "too much at once: try again later",
     500: "what is stored is damaged; the words say what",
+    501: "not with these settings; the words say which",
     502: "the sandbox or the object store did not do it",
     503: "a store does not answer, or the gateway restarts: try again",
 }
@@ -87,6 +89,9 @@ ONE = "/api/sandboxes/{id}"
 CONVERSATION = "/internal/sessions/{id}/messages"
 LETTER = "/internal/dead-letters/{number}"
 SNAPSHOT = f"{ONE}/snapshots/{{generation}}"
+TERMINALS = f"{ONE}/terminals"
+TERMINAL = f"{TERMINALS}/{{name}}"
+JUPYTER = "/jupyter/{id}/api/terminals"
 
 
 STORED = (500, 502, 503)  # what reading snapshots may come to
@@ -213,6 +218,40 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "logs", "The end of what agent and bridge logged", query=(number("tail", 1, 1 << 20, "bytes", 64 << 10),),
         refusals=(400, 404, 503), media={TEXT: text()},
     ),
+    ("GET", TERMINALS): Operation(
+        "listTerminals", "What runs in its terminals; none while its sandbox does not run", {200: ref("Terminals")},
+        refusals=(404, 503),
+    ),
+    ("POST", TERMINAL): Operation(
+        "createTerminal", "Make a terminal, or find it there; wakes its sandbox",
+        {201: ref("Terminal"), 200: ref("Terminal")}, body="TerminalWish", refusals=(400, 404, 409, 413, 429, 503),
+    ),
+    ("POST", f"{TERMINAL}/size"): Operation(
+        "resizeTerminal", "For clients that cannot say it themselves", {200: ref("Terminal")}, body="Size",
+        refusals=(400, 404, 413, 503),
+    ),
+    ("DELETE", TERMINAL): Operation(
+        "endTerminal", "Hang up on its program", {200: ref("Terminal")}, refusals=(400, 404, 503)
+    ),
+    ("POST", f"{ONE}/shares"): Operation(
+        "shareSession", "A token to look at this one session", {201: ref("Share")}, body="ShareWish",
+        refusals=(400, 404, 413, 501, 503),
+    ),
+    ("GET", JUPYTER): Operation(
+        "listJupyterTerminals", "The same, for Jupyter's clients", {200: array(ref("JupyterTerminal"))},
+        refusals=(404, 503),
+    ),
+    ("POST", JUPYTER): Operation(
+        "createJupyterTerminal", "A new terminal, numbered unless named", {200: ref("JupyterTerminal")},
+        body="JupyterWish", refusals=(400, 404, 409, 413, 429, 503),
+    ),
+    ("GET", f"{JUPYTER}/{{name}}"): Operation(
+        "getJupyterTerminal", "One", {200: ref("JupyterTerminal")}, refusals=(400, 404, 503)
+    ),
+    ("DELETE", f"{JUPYTER}/{{name}}"): Operation("endJupyterTerminal", "End it", {204: {}}, refusals=(400, 404, 503)),
+    ("GET", "/tty/{id}/token"): Operation(
+        "ttyToken", "What ttyd's client asks for first", {200: ref("TtyToken")}, refusals=(404, 503)
+    ),
     ("POST", "/api/tickets"): Operation(
         "issueTicket", "A one-time ticket for a browser's WebSocket", {201: ref("Ticket")}, body="TicketWish",
         refusals=(400, 404, 413, 429, 503),
@@ -222,6 +261,10 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
 WEBSOCKETS = {
     "/ws/v2": "the chat socket of a session (`?sessionId=`): messages, acknowledgements, streamed answers, resume",
     "/ws/sandboxes/{id}": "the agent's lines as they are, for relays",
+    "/terminal/{sessionId}": "a terminal (`?name=`): bytes, plain or in the native dialect, which resumes",
+    "/v1/sandbox/{id}/pty": "the main terminal, as Cloudflare's add-on speaks",
+    "/jupyter/{id}/terminals/websocket/{name}": "a terminal, as JupyterLab speaks",
+    "/tty/{id}/ws": "the main terminal, as ttyd's client speaks",
 }
 
 
@@ -273,6 +316,8 @@ def _operation(method: str, path: str, operation: Operation) -> dict[str, Any]:
 
 
 def _answer(description: str, media: dict[str, Schema]) -> dict[str, Any]:
+    if media == {JSON: {}}:
+        return {"description": description or "done, and nothing to say"}
     return {"description": description or "done", "content": {kind: {"schema": s} for kind, s in media.items()}}
 
 
@@ -280,6 +325,7 @@ def _in_path(path: str) -> list[Schema]:
     known = {
         "{id}": ("id", SESSION_ID),
         "{number}": ("number", INTEGER),
+        "{name}": ("name", text(pattern=f"^{NAME.pattern}$")),
         "{generation}": ("generation", GENERATION),
         "{path:path}": ("path", text("components percent-encoded, with `/` between them")),
     }

@@ -37,6 +37,7 @@ def made_of(members: dict[str, Schema], optional: dict[str, Schema] | None = Non
 
 
 INTEGER: Schema = {"type": "integer", "minimum": 0}
+SIDE: Schema = {"type": "integer", "minimum": 1, "maximum": 1000}
 TRUE: Schema = {"const": True}
 BOOLEAN: Schema = {"type": "boolean"}
 FLAG = words("0", "1", "true", "false")
@@ -105,7 +106,27 @@ SCHEMAS: dict[str, Schema] = {
         "hasWorkspace": BOOLEAN, "title": maybe(text()), "metadata": OBJECT, "network": words(*NETWORKS),
         "agent": maybe(array(text())), "repoUrl": maybe(text()), "repoBranch": maybe(text()),
         "sync": ref("Sync"),
+    }, {"terminals": maybe(array(ref("Terminal")))}),
+    "Terminal": made_of({
+        "name": text(), "epoch": text("of the program that runs there"),
+        "base": {**INTEGER, "description": "the oldest offset that can be resumed from"},
+        "offset": {**INTEGER, "description": "bytes its program has written"},
+        "cols": INTEGER, "rows": INTEGER, "viewers": INTEGER, "idleSeconds": {"type": "number", "minimum": 0},
+        "alive": BOOLEAN, "exit": maybe(made_of({"code": maybe(INTEGER), "signal": maybe(text())})),
+        "title": text(), "command": array(text()),
     }),
+    "Terminals": made_of({"terminals": array(ref("Terminal"))}),
+    "TerminalWish": made_of({}, {
+        "command": {"anyOf": [text("a command line"), array(text()), {"type": "null"}]},
+        "envVars": {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 256},
+        "cwd": maybe(text("below the workspace, or absolute")), "cols": SIDE, "rows": SIDE,
+    }),
+    "Size": made_of({"cols": SIDE, "rows": SIDE}),
+    "ShareWish": made_of({}, {"ttl": {"type": "integer", "minimum": 1, "maximum": 2592000, "default": 3600}}),
+    "Share": made_of({"token": text("a JWT"), "sessionId": SESSION_ID, "role": words("view"), "expiresAt": TIME}),
+    "JupyterTerminal": made_of({"name": text(), "last_activity": TIME}),
+    "JupyterWish": made_of({}, {"name": maybe(text()), "cwd": maybe(text())}),
+    "TtyToken": made_of({"token": text()}),
     "Sync": made_of(
         {"state": SYNC_STATE, "generation": {**INTEGER, "description": "the newest one that is kept; 0 for none"},
          "lastSuccess": maybe(TIME), "lastError": maybe(text()),

@@ -102,7 +102,7 @@ class SessionActor:
             self, self.conversation, self.output, self.workspace, provider, agent, lambda: envs.get(self.id)
         )
         self.rest = Rest(self, self.life, self.workspace, provider)
-        self.terminals = SessionTerminals(self, self.id, provider, lambda: self.life.status)
+        self.terminals = SessionTerminals(self, self.id, provider, self.life)
         self.terminals.on_intent = self._wanted_by_typing
         self.terminals.on_left = lambda: self.post(self._somebody_left)
         self.life.on_status = self.terminals.status_changed

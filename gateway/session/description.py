@@ -68,6 +68,6 @@ def describe_sync(state: SessionState) -> dict[str, Any]:
         "generation": state.generation,
         "lastSuccess": iso(state.synced_at) if state.synced_at is not None else None,
         "lastError": state.sync_error or None,
-        "dirty": bool(state.sync_error) or (state.incarnation > 0 and not state.clean),
+        "dirty": bool(state.sync_error) or state.unkept,
         "degraded": state.degraded or None,
     }

@@ -297,7 +297,7 @@ class Life:
         async with self.lock:
             if self.talk.link is None:
                 return
-            if await self.workspace.find():  # it was let go since
+            if await self.workspace.find(held=True):  # it was let go since
                 self._host.post(self._greet, hello)
                 return
             wanted = self._wanted  # by somebody who could not know yet

@@ -1,6 +1,5 @@
 """How often something may fail before it is left alone, and how long to wait until then. Pure."""
 
-from collections import deque
 from random import Random
 
 from persistence.backoff import delay
@@ -15,14 +14,14 @@ class Patience:
     def __init__(self, failures: int, window: float) -> None:
         self._failures = failures
         self._window = window
-        self._failed_at: deque[float] = deque()
+        self._failed_at: list[float] = []  # a few; every session has one of these, and an empty deque takes 760 bytes
 
     def failed(self, now: float) -> None:
         self._failed_at.append(now)
 
     def exhausted(self, now: float) -> bool:
         while self._failed_at and self._failed_at[0] < now - self._window:
-            self._failed_at.popleft()
+            self._failed_at.pop(0)
         return len(self._failed_at) >= self._failures
 
     def pause(self, rng: Random) -> float:

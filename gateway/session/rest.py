@@ -6,8 +6,9 @@ afterwards: it is started once more, with its agent held, and stopped again.
 """
 
 import asyncio
+import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import structlog
@@ -28,6 +29,10 @@ NOTHING_KEPT = {
     "generation": 0, "tree": "", "files": 0, "synced_at": None, "sync_error": "", "clean": True, "degraded": "",
     "fresh": False,
 }  # fmt: skip
+REPLACED = (
+    "its sandbox ended and most of its files were gone: the newest generation is in their place, what was left is kept "
+    "beside it"
+)
 RESCUE_BASE, RESCUE_CAP = 5.0, 300.0  # seconds between two attempts at what a sandbox left
 
 
@@ -43,11 +48,13 @@ class Rest:
     async def stop(self, to: SessionStatus, reason: str = "", *, if_still: Callable[[], bool] | None = None) -> None:
         """Stop the agent, keep the workspace, stop the sandbox. What waits keeps waiting. Whoever had to wait for its
         turn finds out first whether the session is still to be stopped: what was paused or archived meanwhile stays so.
-        Raises ApiError if the workspace cannot be kept: then the sandbox stays.
+        Raises ApiError if the workspace cannot be kept: then the sandbox stays. A sync that is under way is waited for
+        before anything is stopped, as the last one can only follow it.
         """
         life, talk = self._life, self._talk
         try:
             async with life.lock:
+                await self._lull(to)
                 if self._overtaken(to) or (if_still is not None and not if_still()):
                     return
                 with life.at_rest():
@@ -56,8 +63,11 @@ class Rest:
                     life.drop_link()
                     try:
                         await self._provider.stop(talk.id)
+                    except asyncio.CancelledError:
+                        self._workspace.hold.let_go_soon()
+                        raise
                     except Exception:  # it goes on, and so may its programs
-                        await self._workspace.let_go()
+                        await self._workspace.hold.let_go()
                         raise
                     self._workspace.lost()
                     life.output.in_order(lambda: life.forget(reason or "the sandbox was stopped"))
@@ -66,15 +76,18 @@ class Rest:
             if len(talk.window) and talk.state.status in (SessionStatus.SLEEPING, SessionStatus.RUNNING):
                 life.want_agent()
 
+    async def _lull(self, to: SessionStatus) -> None:
+        if to is not SessionStatus.ARCHIVED:
+            with _as_refusal():
+                await self._workspace.lull()
+
     async def _keep_the_last(self, to: SessionStatus) -> dict[str, Any]:
         """The programs have ended: keep what they left. What the session's state is to say then."""
         if to is SessionStatus.ARCHIVED or not await self._runs():
             return {}
-        try:
+        with _as_refusal():
             await self._workspace.find()
             await self._workspace.settle()
-        except (SyncFailed, SyncRefused) as error:
-            raise ApiError(503, "sync_failed", f"the sandbox stays, its workspace is not kept: {error}") from error
         return {"clean": self._workspace.remembered, "sync_error": "", **self._workspace.kept}
 
     async def _runs(self) -> bool:
@@ -96,15 +109,27 @@ class Rest:
 
     async def keep(self) -> None:
         """Keep what is on the disk now, also of a session whose sandbox has ended and left something that is not
-        kept. Raises SyncFailed, SyncRefused, and NotRestored or SandboxFailed if it cannot be looked at."""
+        kept. When this returns, what was there when it was called is in the newest generation. Raises SyncFailed,
+        SyncRefused, and NotRestored or SandboxFailed if it cannot be looked at."""
+        replaced = self._workspace.replaced
         async with self._life.lock:
             runs = await self._runs()
             if runs:
                 await self._workspace.find()
-            elif self._talk.state.left_behind:
-                await self._visit()
+            else:
+                await self._keep_what_was_left()
         if runs:
             await self._workspace.flush()
+        if self._workspace.replaced != replaced:
+            raise SyncFailed(REPLACED)
+
+    async def _keep_what_was_left(self) -> None:
+        """No sandbox runs, whatever the status says: one that has just died is `running` until that was noticed."""
+        state = self._talk.state
+        if state.status in (SessionStatus.UNRESTORED, SessionStatus.ARCHIVED):  # since this waited for its turn
+            raise SyncRefused(f"the session is {state.status}: nothing of its workspace may be synced")
+        if state.unkept:
+            await self._visit()
 
     def keep_soon(self) -> None:
         """The same; nobody waits for it."""
@@ -123,14 +148,16 @@ class Rest:
         return True
 
     async def _visit(self) -> None:
-        """Start the sandbox with its agent held, keep what is there, stop it. The status stays what it was."""
-        talk = self._talk
+        """Start the sandbox with its agent held, keep what is there, stop it. The status stays what it was: what should
+        run is about to be started again, and is not at rest."""
+        talk, at_rest = self._talk, self._talk.state.left_behind
         talk.save(incarnation=talk.state.incarnation + 1)
         try:
             await self._life.start_held(await self._workspace.look(), {})
             await self._workspace.flush()
             self._workspace.lost()
-            talk.save(clean=self._workspace.remembered, sync_error="", **self._workspace.kept)
+            clean = at_rest and self._workspace.remembered
+            talk.save(clean=clean, sync_error="", **self._workspace.kept)
         finally:
             self._workspace.lost()
             if not self._host.ended:
@@ -158,3 +185,12 @@ class Rest:
         if not self._rescuing:
             self._rescuing = True
             self._host.spawn(keep(), f"rescue {self._talk.id}")
+
+
+@contextlib.contextmanager
+def _as_refusal() -> Iterator[None]:
+    """What cannot be kept is not stopped. Raises ApiError."""
+    try:
+        yield
+    except (SyncFailed, SyncRefused) as error:
+        raise ApiError(503, "sync_failed", f"the sandbox stays, its workspace is not kept: {error}") from error

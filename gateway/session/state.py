@@ -61,7 +61,7 @@ class SessionSpec:
         return orjson.dumps(line)
 
     def to_json(self) -> bytes:
-        return orjson.dumps(self)
+        return _compact(orjson.dumps(self))
 
     @classmethod
     def from_json(cls, raw: bytes) -> "SessionSpec":
@@ -69,6 +69,12 @@ class SessionSpec:
         if members.get("agent") is not None:
             members["agent"] = tuple(members["agent"])
         return cls(**members)
+
+
+def _compact(text: bytes) -> bytes:
+    """The same in no more memory than it needs. orjson returns the buffer it wrote into, of 4 KiB and more; these few
+    hundred bytes are kept for as long as a session is loaded."""
+    return bytes(memoryview(text))
 
 
 def _known(cls: type[Any], members: dict[str, Any]) -> dict[str, Any]:
@@ -141,12 +147,17 @@ class SessionState:
     fresh: bool = False  # the disk began with less than the newest generation: that there is little on it says nothing
 
     @property
+    def unkept(self) -> bool:
+        """Whether there may be something on the disk that is not kept."""
+        return self.incarnation > 0 and not self.clean
+
+    @property
     def left_behind(self) -> bool:
-        """Whether a sandbox that has ended may have left something on its disk that is not kept."""
-        return self.incarnation > 0 and not self.clean and self.status in _ENDED
+        """Whether a sandbox that is known to have ended may have left something on its disk that is not kept."""
+        return self.unkept and self.status in _ENDED
 
     def to_json(self) -> bytes:
-        return orjson.dumps(self)
+        return _compact(orjson.dumps(self))
 
     @classmethod
     def from_json(cls, raw: bytes) -> "SessionState":

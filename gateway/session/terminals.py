@@ -6,8 +6,9 @@ a link is found again, or the sandbox starts, what is typed waits in the client'
 """
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -30,14 +31,21 @@ REASONS = {
 RETRY_BASE, RETRY_CAP = 0.05, 2.0
 
 
+class Running(Protocol):
+    """Of the session's sandbox (`Life` is one)."""
+
+    stopping: bool
+
+    @property
+    def status(self) -> SessionStatus: ...
+
+
 class SessionTerminals:
-    def __init__(
-        self, host: Host, session_id: str, provider: SandboxProvider, status: Callable[[], SessionStatus]
-    ) -> None:
+    def __init__(self, host: Host, session_id: str, provider: SandboxProvider, life: Running) -> None:
         self._host = host
         self._id = session_id
         self._provider = provider
-        self._status = status
+        self._life = life
         self._viewers: dict[TerminalViewer, int] = {}  # and how often each had typed when somebody last looked
         self._bringing: set[TerminalViewer] = set()
         self.on_intent: Callable[[], None] = lambda: None
@@ -75,12 +83,17 @@ class SessionTerminals:
 
     # Room
 
+    @property
+    def stopping(self) -> bool:
+        """Whether programs end because the sandbox is being stopped."""
+        return self._life.stopping
+
     def link_lost(self, viewer: TerminalViewer, reason: str) -> None:
         log.info("terminal.link_lost", session_id=self._id, name=viewer.name, cause=reason)
         self._see_to(viewer)
 
     def typed_unlinked(self, viewer: TerminalViewer) -> None:
-        status = self._status()
+        status = self._life.status
         if status in WAKES:
             self._host.post(self.on_intent)
         elif status in REASONS:
@@ -90,7 +103,7 @@ class SessionTerminals:
 
     def _see_to(self, viewer: TerminalViewer) -> None:
         """Have it linked if that can be; otherwise tell it why not, and listen to it only if typing is intent."""
-        status = self._status()
+        status = self._life.status
         if status in COMING:
             viewer.hold(not viewer.linked)
         else:
@@ -103,19 +116,22 @@ class SessionTerminals:
             viewer.tell_status(status)
 
     async def _bring(self, viewer: TerminalViewer) -> None:
-        """Link it, however often that takes, while the sandbox runs and somebody is there."""
+        """Link it, however often that takes, while the sandbox runs and somebody is there. One that is being stopped
+        lets nobody in; should it not be stopped after all, it does again."""
         try:
-            for attempt in range(1_000_000):
-                if viewer.linked or viewer.over or self._status() is not SessionStatus.RUNNING:
+            for attempt in itertools.count():
+                if viewer.linked or viewer.over or self._life.status is not SessionStatus.RUNNING:
                     return
                 try:
-                    terminals = self._provider.terminals(self._id)
-                    await terminals.open(viewer.name, viewer.opening(), viewer, viewer.pass_on)
+                    if not self.stopping:
+                        terminals = self._provider.terminals(self._id)
+                        await terminals.open(viewer.name, viewer.opening(), viewer, viewer.pass_on)
+                        continue
                 except LinkRefused as error:
                     if attempt == 0:
                         log.info("terminal.refused", session_id=self._id, name=viewer.name, cause=str(error))
-                    viewer.tell_status(self._status())
-                    await asyncio.sleep(delay(attempt, base=RETRY_BASE, cap=RETRY_CAP, rng=self._host.rng))
+                    viewer.tell_status(self._life.status)
+                await asyncio.sleep(delay(attempt, base=RETRY_BASE, cap=RETRY_CAP, rng=self._host.rng))
         finally:
             self._bringing.discard(viewer)
 
@@ -124,7 +140,7 @@ class SessionTerminals:
 
     async def describe(self) -> list[dict[str, Any]] | None:
         """What the bridge has; None if it cannot be asked now."""
-        if self._status() is not SessionStatus.RUNNING:
+        if self._life.status is not SessionStatus.RUNNING:
             return None
         try:
             return await self._provider.terminals(self._id).list()

@@ -7,7 +7,7 @@ way of its inbox like everything else.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,9 @@ import structlog
 
 from gateway import wire
 from gateway.session.conversation import Conversation
+from gateway.session.hold import Hold
 from gateway.session.ports import Host
+from gateway.session.slots import Slots
 from persistence.reading import iso
 from sandbox.ports import SandboxProvider
 from sandbox.tree.ports import TreeFailed
@@ -26,6 +28,7 @@ from sync.pointer import Generation
 from sync.ports import ObjectsRefused, ObjectsUnavailable
 from sync.recovery import Decision, Newest, decide
 from sync.restore import Progress
+from sync.snapshot import Standing
 from sync.state import State, SyncLimits
 from sync.vault import Vault
 
@@ -52,28 +55,6 @@ class WorkspaceLimits:
     syncs_at_once: int = 8  # likewise
 
 
-class Slots:
-    """How much may happen at once: so much in all, and half of that for one user, who cannot hold up all others."""
-
-    def __init__(self, most: int) -> None:
-        self._all = asyncio.Semaphore(most)
-        self._most_of_one = max(1, most // 2)
-        self._by_user: dict[str, tuple[asyncio.Semaphore, int]] = {}
-
-    @contextlib.asynccontextmanager
-    async def of(self, user_id: str) -> AsyncIterator[None]:
-        """One of them, when there is one."""
-        own, waiting = self._by_user.get(user_id, (asyncio.Semaphore(self._most_of_one), 0))
-        self._by_user[user_id] = own, waiting + 1
-        try:
-            async with own, self._all:
-                yield
-        finally:
-            own, waiting = self._by_user.pop(user_id)
-            if waiting > 1:
-                self._by_user[user_id] = own, waiting - 1
-
-
 class Keeping:
     """What the workspaces of all sessions share: the vault, and how much may happen at once."""
 
@@ -96,9 +77,11 @@ class Workspace:
         self._user_id = user_id
         self._provider = provider
         self._keeping = keeping
+        self.hold = Hold(host, conversation.id, provider)
         self._driver: SyncDriver | None = None
         self._begins_with_less = False
         self.remembered = True  # the disk can be recognised as the newest generation, by a walk
+        self.replaced = 0  # how often a sandbox left so little that the newest generation took its place
         self._generation: Generation | None = None  # the newest one that this process has seen
         self._progress: Progress | None = None
         self._told_at = 0.0
@@ -172,6 +155,7 @@ class Workspace:
             self._begins_with_less = keeps
             if decision in (Decision.RESTORE, Decision.RESTORE_ASIDE):
                 await self._restore(aside=decision is Decision.RESTORE_ASIDE)
+                self.replaced += state.incarnation > 1 and not state.clean
             else:
                 self._tell("restore_skipped", reason="begun empty" if empty else None)
         except (TreeFailed, RestoreFailed, Damaged, NoSuchSnapshot, ObjectsUnavailable, ObjectsRefused) as error:
@@ -242,19 +226,22 @@ class Workspace:
     def found(self) -> None:
         """The sandbox was found running, its agent not held: an earlier gateway proved its workspace."""
         if not self.ready and not self._host.ended:
+            self._begins_with_less = self._talk.state.fresh
             self._proven(request=True)
 
-    async def find(self) -> bool:
-        """The sandbox runs: see whether its workspace was proven, and say so."""
-        if not self.ready:
-            try:
-                survey = await self._survey()
-            except (TreeFailed, TimeoutError) as error:
-                log.info("sync.not_found", session_id=self._talk.id, cause=str(error))
-                return False
-            if not survey.held:
-                self.found()
-        return self.ready
+    async def find(self, *, held: bool = False) -> bool:
+        """The sandbox runs: see whether its workspace was proven, and say so. If it said that its agent is `held`, one
+        that was proven is asked again: its agent may have been let go since, or this is another sandbox."""
+        if self.ready and not held:
+            return True
+        try:
+            survey = await self._survey()
+        except (TreeFailed, TimeoutError) as error:
+            log.info("sync.not_found", session_id=self._talk.id, cause=str(error))
+            return False
+        if not survey.held:
+            self.found()
+        return self.ready and not survey.held
 
     def _proven(self, *, request: bool) -> None:
         state = self._talk.state
@@ -297,31 +284,38 @@ class Workspace:
             raise SyncRefused("the sandbox does not run")
         return await self._driver.flush()
 
+    async def lull(self) -> None:
+        """Wait for the attempt that is under way, if one is. Raises SyncFailed if that takes long."""
+        if self._driver is not None:
+            try:
+                async with asyncio.timeout(SETTLE_SECONDS):
+                    await self._driver.lull()
+            except TimeoutError as error:
+                raise SyncFailed(f"a sync takes longer than {SETTLE_SECONDS:g} s: try again when it is over") from error
+
     async def settle(self) -> int:
         """End every program, then keep what they left; from then on none may start. Raises SyncFailed, SyncRefused;
         then they may start again."""
         if not self.ready:
             raise SyncRefused("the sandbox is being found again: try again in a moment")
-        tree = self._provider.tree(self._talk.id)
         try:
-            await tree.quiet()
+            await self.hold.take()
             async with asyncio.timeout(SETTLE_SECONDS):  # the round goes on
                 return await self.flush()
+        except asyncio.CancelledError:
+            self.hold.let_go_soon()
+            raise
         except (TreeFailed, SyncFailed, SyncRefused, TimeoutError) as error:
-            await self.let_go()
+            await self.hold.let_go()
             if isinstance(error, TimeoutError):
                 raise SyncFailed(f"it takes longer than {SETTLE_SECONDS:g} s") from error
             if isinstance(error, TreeFailed):
                 raise SyncFailed(str(error)) from error
             raise
 
-    async def let_go(self) -> None:
-        """What `settle` held may start again, if there is anything left of it."""
-        with contextlib.suppress(TreeFailed):
-            await self._provider.tree(self._talk.id).release()
-
     def lost(self) -> None:
         """The sandbox has ended."""
+        self.hold.forget()
         if self._driver is not None and self.ready:
             self._driver.lost()
 
@@ -356,7 +350,7 @@ class Workspace:
             try:
                 async with asyncio.timeout(seconds):
                     pushed = await keeping.vault.push(
-                        self._user_id, self._talk.id, tree, keeping.limits.rules, uploaded
+                        self._user_id, self._talk.id, tree, keeping.limits.rules, uploaded, self._standing
                     )
             except TimeoutError as error:
                 metrics.sync_failures.inc()
@@ -366,7 +360,13 @@ class Workspace:
                 raise
             metrics.synced(self._host.now() - began, pushed)
         self._generation, self.remembered = pushed.generation, pushed.remembered
+        self._begins_with_less = False
         return pushed.generation.number
+
+    @property
+    def _standing(self) -> Standing:
+        seen = 0 if self._generation is None else self._generation.number
+        return Standing(max(seen, self._talk.state.generation), begun_without=self._begins_with_less)
 
     def _heard(self, view: SyncView) -> None:
         self._host.post(self._note, self._driver, view)

@@ -25,6 +25,11 @@ NO_SIZE = Size(80, 24)
 class Room(Protocol):
     """The session's side: where viewers come, and what they ask of it."""
 
+    @property
+    def stopping(self) -> bool:
+        """Whether programs end because their sandbox is being put to sleep, not by themselves."""
+        ...
+
     def left(self, viewer: "TerminalViewer") -> None: ...
     def link_lost(self, viewer: "TerminalViewer", reason: str) -> None: ...
     def typed_unlinked(self, viewer: "TerminalViewer") -> None:
@@ -216,6 +221,8 @@ class TerminalViewer:
         self._write(self._dialect.repaint(reset, picture))
 
     def on_exit(self, exit: Exit) -> None:
+        if self._room.stopping:  # the client is told that it sleeps, and stays: typing wakes it
+            return
         self._write(self._dialect.exited(exit))
         if self._dialect.closes_at_exit:
             self.close(CloseCode.FINISHED)

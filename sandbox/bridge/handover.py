@@ -57,8 +57,8 @@ class HandoverSocket(WebSocketsSansIOProtocol):
 
     def _hand_over(self, taker: Taker) -> None:
         assert self._early is not None, "not one of the paths"
-        self.connections.discard(self)  # at the end of the server its new owner closes it
         if self.disconnected or self.transport.is_closing():
-            raise ConnectionResetError
+            raise ConnectionResetError("gone before the handover")
+        self.connections.discard(self)  # at the end of the server its new owner closes it
         early, self._early = bytes(self._early), None
         taker(self.transport, early)

@@ -183,6 +183,11 @@ class Writer:
         """Whether nobody reads what is being written."""
         return self._waiting
 
+    @property
+    def unwritten_bytes(self) -> int:
+        """Of the piece that is being written."""
+        return len(self._rest)
+
     def forget(self) -> None:
         """Do not write the rest of the piece that is being written."""
         self._rest = b""

@@ -9,6 +9,7 @@ a few KiB and the queue takes 1 MiB; a message that does not fit is refused as a
 is thrown away, in the queue and in the kernel, and the key goes first.
 """
 
+import asyncio
 import contextlib
 import fcntl
 import os
@@ -25,6 +26,7 @@ from sandbox.bridge.process import READ_BYTES, Reader, Spawned, Writer, descenda
 from sandbox.terminal.wire import Size
 
 INPUT_BYTES = 1024 * 1024
+LOOK_SECONDS = 0.1  # after a key that stands for a signal
 STUCK_BYTES = 1024  # that the program has left unread: from here on the kernel may take no more
 
 _TIOCGPTPEER = 0x5441
@@ -41,19 +43,22 @@ def _take_terminal() -> None:
 class _Output(Reader):
     """The kernel gives some 4 KB at a time: what there is by now is taken together."""
 
+    _room = memoryview(bytearray(READ_BYTES))  # for all of them: nobody keeps anything in it
+
     def _read(self) -> bytes | None:
-        first = super()._read()
-        if not first:
-            return first
-        pieces, size = [first], len(first)
-        while size < READ_BYTES:
-            try:
-                piece = os.read(self._fd, READ_BYTES - size)
-            except OSError:  # nothing more now; if it is the end, the next read says so
-                break
-            pieces.append(piece)
-            size += len(piece)
-        return b"".join(pieces) if len(pieces) > 1 else first
+        size = 0
+        try:
+            while size < READ_BYTES:
+                taken = os.readv(self._fd, (self._room[size:],))
+                if not taken:
+                    break
+                size += taken
+        except BlockingIOError:
+            if not size:
+                return None
+        except OSError:  # the end; if something came before it, the next read will say so again
+            pass
+        return bytes(self._room[:size])
 
 
 class Pty(Spawned):
@@ -89,6 +94,8 @@ class Pty(Spawned):
         finally:
             os.close(slave)
         os.set_blocking(master, False)
+        self._loop = asyncio.get_running_loop()
+        self._second_look: asyncio.TimerHandle | None = None
         self._queue: deque[bytes] = deque()
         self._queued_bytes = 0
         self._writer = Writer(os.dup(master), self._next_message, lambda: None)
@@ -106,17 +113,30 @@ class Pty(Spawned):
         """Queue one message, and say whether there was room for it."""
         if self._fd < 0:
             return True  # for a program that is gone
+        if self._second_look is not None:
+            self._second_look.cancel()
         key = self._signal_key_in(payload)
-        if key is not None and self._is_stuck():
-            payload = payload[key:]
-            self._throw_input_away()
-        if self._queued_bytes + len(payload) > INPUT_BYTES:
+        if key is not None:
+            self._second_look = self._loop.call_later(LOOK_SECONDS, self._look_again, payload[key : key + 1])
+            if self._is_stuck():
+                payload = payload[key:]
+                self._throw_input_away()
+        if self._queued_bytes + self._writer.unwritten_bytes + len(payload) > INPUT_BYTES:
             return False
         if payload:
             self._queue.append(payload)
             self._queued_bytes += len(payload)
             self._writer.write()
         return True
+
+    def _look_again(self, key: bytes) -> None:
+        """What was typed before a key may still have been on its way when that was typed: the kernel moves it in its
+        own time. Had the key been taken, nothing would be unread."""
+        if self._fd >= 0 and self._is_stuck():
+            self._throw_input_away()
+            self._queue.append(key)
+            self._queued_bytes += len(key)
+            self._writer.write()
 
     def _next_message(self) -> bytes:
         if not self._queue:
@@ -127,12 +147,7 @@ class Pty(Spawned):
 
     def _signal_key_in(self, payload: bytes) -> int | None:
         """Where the first key is that the terminal turns into a signal."""
-        if len(payload) > 64 and not self._writer.is_waiting:
-            return None  # somebody pasted, and it is being read
-        try:
-            attributes = termios.tcgetattr(self._fd)
-        except termios.error:
-            return None
+        attributes = termios.tcgetattr(self._fd)
         if not attributes[_LFLAG] & termios.ISIG:
             return None
         keys = (attributes[_CC][number] for number in _SIGNAL_KEYS)
@@ -190,6 +205,8 @@ class Pty(Spawned):
     def close(self) -> None:
         """Let go of the terminal: whoever still has it open is hung up on."""
         if self._fd >= 0:
+            if self._second_look is not None:
+                self._second_look.cancel()
             self._writer.close()
             self.output.close()
             os.close(self._fd)

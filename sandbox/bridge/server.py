@@ -220,6 +220,8 @@ class Bridge:
             self._commands += 1
             try:
                 command = parse_command(await read_json(request, None), self._config)
+                if self._agent.barred:
+                    raise Refused(409, "held", "no program may start now: the workspace is being kept, or put in place")
                 return JSONResponse(await run_command(command, self._config, gone(request)))
             except BadCommand as exc:
                 raise Refused(400, "bad_request", str(exc)) from exc

@@ -83,11 +83,11 @@ class Terminal:
     def watched(self) -> bool:
         return bool(self._viewers)
 
-    def start(self) -> None:
-        """Run the program, which must not run. Raises Turned; then nothing has changed."""
+    def start(self, program: Program | None = None) -> None:
+        """Run `program`, or the one there was; none runs. Raises Turned; then nothing has changed."""
         if not self._may_start():
             raise Turned(Trouble("held", "the terminal waits for its workspace"), HELD)
-        program = self.program
+        program = program or self.program
         env = {
             **self._config.environment,
             "TERM": "xterm-256color",
@@ -103,6 +103,7 @@ class Terminal:
             reason = f"cannot run {program.argv[0]!r} in {program.cwd!r}: {cause}"
             raise Turned(Trouble("start_failed", reason), START_FAILED) from exc
         self._pty = pty
+        self.program = program
         self._room.begin(secrets.token_urlsafe(9))
         self._size = size = self._room.size
         screen = Screen(size.cols, size.rows, scrollback=int(self._limits.terminal_scrollback))
@@ -111,6 +112,7 @@ class Terminal:
         log("terminal.started", name=self.name, pid=pty.pid, epoch=self._room.epoch)
         pty.ended.add_done_callback(lambda _: self._on_ended(pty))
         self._tell_all()
+        self._watch_for_neglect()
 
     def _on_output(self, chunk: bytes) -> None:
         if not chunk:

@@ -60,19 +60,19 @@ class Terminals:
         members = await read_json(request, {})
         program, size = self._parse(members)
         terminal = self._by_name.get(name)
+        runs = terminal is not None and terminal.alive
         try:
             if terminal is None:
                 terminal = self._open(name, program, size or DEFAULT_SIZE)
             elif not terminal.alive:
-                terminal.program = program if members else terminal.program
-                terminal.start()
+                terminal.start(program if members.keys() & {"command", "env", "cwd"} else None)
             elif "command" in members and terminal.program.argv != program.argv:
                 raise Refused(409, "conflict", "this terminal runs another command")
-            else:
-                return JSONResponse(terminal.describe())
         except Turned as exc:
             raise Refused(_STATUS.get(exc.close_code, 400), exc.trouble.code, exc.trouble.reason) from exc
-        return JSONResponse(terminal.describe(), status_code=201)
+        if size is not None:
+            terminal.set_size(size)
+        return JSONResponse(terminal.describe(), status_code=200 if runs else 201)
 
     async def remove(self, request: Request) -> Response:
         terminal = self._find(request)

@@ -1,6 +1,7 @@
 """The bridge's end of an operation on the kept tree: one WebSocket for each, as sandbox/tree/wire.py says.
 
-One operation at a time; a second one waits for the first. What blocks (walking, reading, hashing, writing) is done in
+One operation at a time; a second one waits for the first, but for `quiet` and `release`: they are about programs, and a
+scan may take many minutes. What blocks (walking, reading, hashing, writing) is done in
 one worker thread, in pieces: each piece is made while the one before is compressed and on its way, and none beyond
 that, so two batches are all the memory a scan takes, and a restore is a few frames ahead of what it has written. An
 operation ends with its connection: between two pieces at the latest.
@@ -89,6 +90,8 @@ class Trees:
         self._scanner: TreeScanner | None = None
         self._is_tidy = True
         self.turn = asyncio.Lock()
+        self._in_place = asyncio.Event()  # nobody puts other roots there
+        self._in_place.set()
 
     # Working
 
@@ -127,9 +130,11 @@ class Trees:
     def swapping(self) -> Iterator[None]:
         """While the roots are changed: no agent runs or starts. Raises AgentRuns."""
         with self._agent.kept_out():
+            self._in_place.clear()
             try:
                 yield
             finally:
+                self._in_place.set()
                 self._on_swap()
 
     # Serving
@@ -171,8 +176,7 @@ class Trees:
     async def _serve(self, talk: "_Talk") -> None:
         try:
             ask = await talk.hear(ScanAsk, RestoreAsk, SurveyAsk, QuietAsk, ReleaseAsk)
-            async with self.turn:
-                await self._perform(talk, ask)
+            await self._perform(talk, ask)
         except TreeProblem as exc:
             await self._fail(talk, exc.code, exc.error)
         except AgentRuns as exc:
@@ -198,17 +202,21 @@ class Trees:
     async def _perform(self, talk: "_Talk", ask: object) -> None:
         match ask:
             case ScanAsk():
-                await self._scan(talk, ask)
+                async with self.turn:
+                    await self._scan(talk, ask)
             case RestoreAsk():
-                await self._restore(talk, ask)
+                async with self.turn:
+                    await self._restore(talk, ask)
             case SurveyAsk():
-                await talk.say(await self._survey(ask))
+                async with self.turn:
+                    await talk.say(await self._survey(ask))
             case QuietAsk():
                 self._agent.hold()
                 await asyncio.gather(self._agent.end(), self._end_terminals())
                 await end_programs(KILL_SECONDS)
                 await talk.say(Done())
             case _:  # ReleaseAsk
+                await self._in_place.wait()  # whoever is told that it may start can start
                 self._agent.release()
                 await talk.say(Done())
 

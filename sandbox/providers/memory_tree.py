@@ -118,15 +118,17 @@ class MemoryTree:
             return Survey(roots.held, token, changed, sum(entry.kind != Kind.DIRECTORY for entry in now.values()))
 
     async def quiet(self) -> None:
-        async with self._operation("quiet") as operation:
-            operation.roots.held = True
-            self._end_programs()
-            while self._agent_runs():  # noqa: ASYNC110 - it is killed if it does not end, and time is the loop's own
-                await asyncio.sleep(0.1)
+        operation = _Operation(self._find)
+        await operation.step("quiet")
+        operation.roots.held = True
+        self._end_programs()
+        while self._agent_runs():  # noqa: ASYNC110 - it is killed if it does not end, and time is the loop's own
+            await asyncio.sleep(0.1)
 
     async def release(self) -> None:
-        async with self._operation("release") as operation:
-            operation.roots.held = False
+        operation = _Operation(self._find)
+        await operation.step("release")
+        operation.roots.held = False
 
     async def files(
         self, root: bytes, path: bytes, *, start: int = 0, length: int | None = None

@@ -12,6 +12,7 @@ from sandbox.terminal.wire import Open, Size, decode_terminal
 from sandbox.wire import WireError, clip
 
 CALL_SECONDS = 10.0
+MOST_LISTED = 1000
 
 Find = Callable[[], tuple[str, str]]  # the socket and the token of a bridge; raises LinkRefused
 
@@ -33,7 +34,7 @@ class BridgeTerminals:
     async def list(self) -> list[dict[str, Any]]:
         _, answer = await self._ask("GET", "/terminals")
         found = answer.get("terminals") if isinstance(answer, dict) else None
-        if not isinstance(found, list):
+        if not isinstance(found, list) or len(found) > MOST_LISTED:
             raise LinkRefused("the bridge gave no list of terminals")
         try:
             return [decode_terminal(item) for item in found]

@@ -14,6 +14,7 @@ from sandbox.terminal.wire import MAX_PICTURE, Size
 
 SLICE_BYTES = 16 * 1024
 BEHIND_BYTES = 64 * 1024
+SKIP_BYTES = 64 * 1024
 
 
 class Model(Protocol):
@@ -76,8 +77,8 @@ class Painter:
 
     def _approach(self) -> None:
         self._drawn = max(self._drawn, self._ring.base)  # a ring smaller than one write may be ahead
-        if not self.is_near:
-            self._model.skip(self._take(self._ring.end - self._drawn - self._near))
+        while not self.is_near:
+            self._model.skip(self._take(min(SKIP_BYTES, self._ring.end - self._drawn - self._near)))
 
     def _take(self, most: int) -> bytes:
         payload = self._ring.since(self._drawn, most)

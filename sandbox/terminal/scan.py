@@ -58,13 +58,13 @@ class _Scan:
 
     def _gather(self, data: bytes) -> bytes:
         """What is to be looked at, from `_at` on, now that `data` has come: b"" if it makes no frame whole."""
-        if data:
-            self.keep(data)
-        if self._tail is None:
+        tail = self._tail
+        if tail is None or len(data) < self._missing:
+            if data:
+                self.keep(data)
             return self._data
-        if self._missing > 0:
-            return b""
-        self._data, self._tail = bytes(self._tail), None
+        # One copy: in a flood nearly every read ends within a frame.
+        self._data, self._tail = b"".join((tail, data)), None
         return self._data
 
     def _stop(self, data: bytes, at: int) -> None:

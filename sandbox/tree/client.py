@@ -7,7 +7,7 @@ content is what its hash says is for the caller to check, who has to do so for s
 A bridge that says nothing for `silence_seconds`, while it is its turn, has failed. One that shows that it lives may
 take longer, but no answer is waited for longer than `work_seconds` in all: a batch with what is fetched of the one
 before, a plan, the taking of a frame, the end of a restore, a survey; `short_work_seconds` for `quiet` and `release`,
-which have little to do.
+which have little to do and wait for no scan.
 """
 
 import asyncio

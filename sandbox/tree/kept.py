@@ -80,6 +80,11 @@ class Directory:
             return 0
         return data_bytes(unpack_chunks(content))
 
+    @property
+    def all_files(self) -> int:
+        """How many files and symlinks are in it, at any depth."""
+        return sum(len(inner.contents) for _, inner in self.below(""))
+
     def below(self, path: str) -> Iterator[tuple[str, "Directory"]]:
         """This directory, called `path`, and every directory in it, parents first."""
         waiting = [(path, self)]

@@ -56,7 +56,8 @@ class TreeRestore(Protocol):
 
 
 class Tree(Protocol):
-    """The kept roots of one running sandbox. One operation at a time; a second one waits for the first."""
+    """The kept roots of one running sandbox. One operation at a time; a second one waits for the first, but for
+    `quiet`, which waits for none, and `release`, which waits for a restore only."""
 
     def scan(self, asked: ScanAsk) -> AbstractAsyncContextManager[TreeScan]: ...
 

@@ -2,17 +2,19 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from sandbox.tree.entry import ROOTS
-from sandbox.tree.ignore import Rules, agent_rules, workspace_rules
+from sandbox.tree.ignore import IGNORE_FILE, Rules, agent_rules, workspace_rules
 from sandbox.tree.kept import KeptTree
+from sandbox.tree.mapped import Mapped, find_mapped
 from sandbox.tree.problem import TreeProblem
-from sandbox.tree.walk import OPEN_DIRECTORY, VANISHED, Visit, Walk
+from sandbox.tree.walk import NO_DIRECTORY, OPEN_DIRECTORY, VANISHED, Visit, Walk
 
 WORKSPACE, AGENT = (os.fsdecode(root) for root in ROOTS)
-NO_RULES: Final = {root: Rules(b"", "") for root in (WORKSPACE, AGENT)}
+NO_RULES: Final = {WORKSPACE: Rules(b"", "", IGNORE_FILE), AGENT: Rules(b"", "")}
 
 
 class Roots:
@@ -22,15 +24,24 @@ class Roots:
         self._home = home
         self._rules: dict[str, Rules] = {}
 
-    def rules(self, agent_skip: Sequence[str]) -> Mapping[str, Rules]:
-        """The rules of each root as they are now. Raises TreeProblem."""
+    def rules(self, agent_skip: Sequence[str], *, lenient: bool = False) -> Mapping[str, Rules]:
+        """The rules of each root as they are now. Raises TreeProblem; with `lenient`, those that cannot be read leave
+        nothing out instead."""
+        for root, read in ((WORKSPACE, self._workspace_rules), (AGENT, partial(agent_rules, agent_skip))):
+            try:
+                self._rules[root] = read(self._rules.get(root))
+            except TreeProblem:
+                if not lenient:
+                    raise
+                self._rules[root] = NO_RULES[root]
+        return dict(self._rules)
+
+    def _workspace_rules(self, before: Rules | None) -> Rules:
         top = self._open(WORKSPACE)
         try:
-            workspace = workspace_rules(top, self._rules.get(WORKSPACE))
+            return workspace_rules(top, before)
         finally:
             os.close(top)
-        self._rules = {WORKSPACE: workspace, AGENT: agent_rules(agent_skip, self._rules.get(AGENT))}
-        return self._rules
 
     def visits(
         self, walk: Walk, known: KeptTree, rules: Mapping[str, Rules], *, may_be_missing: bool = False
@@ -40,13 +51,19 @@ class Roots:
         for root, directory in known.roots.items():
             try:
                 top = self._open(root)
-            except TreeProblem:
+            except TreeProblem as problem:
                 if not may_be_missing:
                     raise
-                yield Visit(root, VANISHED, directory, gone=list(directory.stamps))
+                if isinstance(problem.__cause__, OSError) and problem.__cause__.errno in NO_DIRECTORY:
+                    yield Visit(root, VANISHED, directory, gone=list(directory.stamps))
+                else:
+                    walk.pass_over(problem, directory)
                 continue
             recheck = known.rules.get(root) != rules[root].fingerprint
             yield from walk.below(top, root, directory, rules[root], recheck=recheck)
+
+    def mapped(self) -> Mapped:
+        return find_mapped(self._home)
 
     def have_moved(self, walk: Walk, since_ns: int) -> bool:
         """Whether directories of `walk` have changed since; then it may have missed what was moved."""

@@ -22,7 +22,7 @@ from sandbox.tree.batch import PendingBatch
 from sandbox.tree.chunks import Cutter
 from sandbox.tree.entry import Entry
 from sandbox.tree.kept import Directory, KeptTree, tree_of
-from sandbox.tree.mapped import mapped_inodes
+from sandbox.tree.mapped import Mapped
 from sandbox.tree.memory import Memory
 from sandbox.tree.problem import TreeProblem
 from sandbox.tree.roots import NO_RULES, Roots
@@ -51,18 +51,17 @@ class TreeScanner:
     def survey(self, ask: SurveyAsk) -> tuple[str | None, int, int]:
         """The token of the tree remembered last, how many entries differ from it as far as a walk can tell (0 if there
         is none), and how many files and symlinks there are. A root that is missing is empty, an ignore file that cannot
-        be read leaves nothing out, and whatever else cannot be read, or kept, is one file that differs."""
-        try:
-            rules = self._roots.rules(ask.agent_skip)
-        except TreeProblem:
-            rules = NO_RULES
-        tree, walk = self._memory.tree, Walk(sys.maxsize, mapped=mapped_inodes(), lenient=True)
+        be read leaves nothing out, and whatever else cannot be read, or kept, differs and has the files that are known
+        to be in it, one at least: it has not vanished."""
+        rules = self._roots.rules(ask.agent_skip, lenient=True)
+        tree, walk = self._memory.tree, Walk(sys.maxsize, mapped=self._roots.mapped(), lenient=True)
         changed = files = 0
         for visit in self._roots.visits(walk, tree, rules, may_be_missing=True):
             changed += _changed(visit, walk.mapped)
             files += _files(visit)
         changed += walk.passed_over
-        return tree.token, changed if tree.token is not None else 0, walk.files + files + walk.passed_over
+        files += walk.files + walk.files_passed_over
+        return tree.token, changed if tree.token is not None else 0, files
 
     def adopt(self, token: str, entries: Iterable[Entry]) -> None:
         """The tree on disk is `entries`, because it was just put there, and is called `token`."""
@@ -88,7 +87,7 @@ class Scan:
         self._known = memory.tree if ask.base is not None else KeptTree()
         is_whole = ask.base is None or ask.base != self._known.token
         self._base = None if is_whole else ask.base
-        self._walk = Walk(ask.limits.files, every=is_whole, mapped=mapped_inodes())
+        self._walk = Walk(ask.limits.files, every=is_whole, mapped=roots.mapped())
         most = ask.limits.total_bytes
         self._telling = Telling(self._walk, cutter, whole=is_whole, most_bytes=most, began_ns=now_ns)
         self._began_ns = now_ns
@@ -139,12 +138,12 @@ class Scan:
         self._edition = self._memory.edition
 
 
-def _changed(visit: Visit, mapped: frozenset[int]) -> int:
+def _changed(visit: Visit, mapped: Mapped) -> int:
     """How many entries are not as they were kept, or may be not."""
     known, changed = visit.known, len(visit.gone)
     for name, stamp in visit.found:
         before = known.stamps.get(name)
-        changed += before is None or not as_kept(before, stamp) or stamp[INODE] in mapped
+        changed += before is None or not as_kept(before, stamp) or stamp[INODE] in mapped.inodes
     no_directories = [name for name, stamp in visit.found if not stat.S_ISDIR(stamp[MODE])]
     return changed + sum(_entries(known.dirs[name]) for name in (*visit.gone, *no_directories) if name in known.dirs)
 

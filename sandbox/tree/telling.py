@@ -15,7 +15,7 @@ from sandbox.tree.chunks import BLOCK, Cutter, Swapped, Vanished, open_file, rea
 from sandbox.tree.entry import MAX_FILE, MOST_CHUNKS, Chunk
 from sandbox.tree.kept import Section, entry_of, is_same_entry, join_names, pack_chunks, size_of
 from sandbox.tree.problem import TreeProblem, printable, unreadable
-from sandbox.tree.stamps import INODE, MAPPED, MODE, UNSETTLED, Stamp, doubted, possible, read_at, stamp_of
+from sandbox.tree.stamps import CTIME, INODE, MAPPED, MODE, UNSETTLED, Stamp, doubted, possible, read_at, stamp_of
 from sandbox.tree.walk import Visit, Walk
 
 ATTEMPTS: Final = 3
@@ -167,7 +167,7 @@ class Telling:
         for attempt in range(1, ATTEMPTS + 1):
             mark, weight = self._batch.mark(), self._data_bytes
             stamp, is_settled, chunks = yield from self._read_once(visit, name, path)
-            if is_settled and stamp[INODE] in self._walk.mapped:
+            if is_settled and self._may_be_mapped(stamp):
                 return doubted(stamp, MAPPED), pack_chunks(chunks)
             if is_settled:
                 return read_at(stamp, self._began_ns), pack_chunks(chunks)
@@ -175,6 +175,10 @@ class Telling:
                 self._data_bytes = weight
                 self._batch.take_back(mark)
         return doubted(stamp, UNSETTLED), pack_chunks(chunks)
+
+    def _may_be_mapped(self, stamp: Stamp) -> bool:
+        mapped = self._walk.mapped
+        return stamp[INODE] in mapped.inodes or stamp[CTIME] >= mapped.doubt_since_ns
 
     def _read_once(
         self, visit: Visit, name: str, path: str

@@ -21,12 +21,13 @@ from typing import Final
 from sandbox.tree.entry import MAX_DEPTH, MAX_PATH
 from sandbox.tree.ignore import Rules
 from sandbox.tree.kept import KINDS, Directory
+from sandbox.tree.mapped import NOTHING, Mapped
 from sandbox.tree.problem import TreeProblem, printable, unreadable
 from sandbox.tree.stamps import INODE, MODE, Stamp, stamp_of
 from sandbox.tree.wire import MAX_SKIPPED
 
 OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NO_DIRECTORY: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+NO_DIRECTORY: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 VANISHED: Final = -1
 CLOCK_TICK_NS: Final = 10_000_000  # the clock that stamps files goes in steps, and may be as far behind
 
@@ -64,17 +65,16 @@ class Visit:
 
 class Walk:
     """One look at the roots. `most` is how many entries there may be. With `every`, each directory is visited. What has
-    an inode in `mapped` is never as it is known. With `lenient`, what cannot be read, or lies too deep, is counted and
-    passed over."""
+    an inode in `mapped.inodes` is never as it is known. With `lenient`, what cannot be read, or lies too deep, is
+    counted and passed over: as all the files that are known to be in it, and one at least."""
 
-    def __init__(
-        self, most: int, *, every: bool = False, mapped: frozenset[int] = frozenset(), lenient: bool = False
-    ) -> None:
+    def __init__(self, most: int, *, every: bool = False, mapped: Mapped = NOTHING, lenient: bool = False) -> None:
         self._most = most
         self._every = every
         self.mapped = mapped
         self._lenient = lenient
         self.passed_over = 0
+        self.files_passed_over = 0
         self.entries = 0
         self.files = 0  # and symlinks, in directories that were not visited
         self.data_bytes = 0  # in directories that were not visited
@@ -98,7 +98,7 @@ class Walk:
                     try:
                         self._look(visit, rules, len(root) + 1, recheck=recheck, deepest=deepest)
                     except TreeProblem as problem:
-                        self._pass_over(problem)
+                        self.pass_over(problem, known)
                         visit = Visit(path, fd, known := Directory())
                 if self._every or visit.found or visit.gone:
                     yield visit
@@ -126,14 +126,16 @@ class Walk:
                 try:
                     return _enter(parent, name, path), path, known
                 except TreeProblem as problem:
-                    self._pass_over(problem)
+                    self.pass_over(problem, known)
             os.close(levels.pop()[0])
         return None
 
-    def _pass_over(self, problem: TreeProblem) -> None:
+    def pass_over(self, problem: TreeProblem, known: Directory | None = None) -> None:
+        """What cannot be read has not vanished, nor has what is known to be in it. Raises `problem` unless lenient."""
         if not self._lenient:
             raise problem
         self.passed_over += 1
+        self.files_passed_over += max(1, known.all_files if known is not None else 0)
 
     def _look(self, visit: Visit, rules: Rules, start: int, *, recheck: bool, deepest: bool) -> None:
         """List a directory; `start` is where the path relative to the root begins."""
@@ -142,7 +144,7 @@ class Walk:
         known = (nothing if recheck else stamps).get
         seen: list[str] = []
         note_seen = seen.append
-        room, mapped = self._most - self.entries, self.mapped
+        room, mapped = self._most - self.entries, self.mapped.inodes
         try:
             with os.scandir(visit.fd) as items:
                 for item in items:
@@ -166,7 +168,7 @@ class Walk:
                                 self._refuse(path, deepest=deepest)
                             check_length(path)
                         except TreeProblem as problem:
-                            self._pass_over(problem)
+                            self.pass_over(problem)
                             continue
                         found.append((name, stamp))
                         if is_directory:
@@ -221,6 +223,6 @@ def _enter(parent: int, name: str, path: str) -> int:
     try:
         return os.open(name, OPEN_DIRECTORY, dir_fd=parent)
     except OSError as error:
-        if error.errno in _NO_DIRECTORY:
+        if error.errno in NO_DIRECTORY:
             return VANISHED
         raise unreadable(path, error) from error

@@ -353,6 +353,22 @@ class SandboxTreeContract:
         await provider.start(spec(incarnation=2))
         assert not (await tree.survey(())).held
 
+    async def test_programs_end_and_are_let_go_in_the_middle_of_a_scan(
+        self, provider: SandboxProvider, hands: Hands
+    ) -> None:
+        await provider.start(spec())
+        write_all(hands)
+        tree, owner = provider.tree("s1"), Owner()
+        link = await attach(provider, owner)
+        await run_agent(link, owner)
+        async with tree.scan(ScanAsk()) as slow:
+            assert isinstance(await slow.next(), Batch)
+            async with asyncio.timeout(30):
+                await tree.quiet()
+                await until(lambda: len(owner.exits) == len(owner.epochs))
+                await tree.release()
+            await run_agent(link, owner, b"once more")
+
     async def test_a_sandbox_may_begin_empty_and_what_was_there_is_kept_aside(
         self, provider: SandboxProvider, hands: Hands
     ) -> None:

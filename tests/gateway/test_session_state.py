@@ -1,5 +1,6 @@
 """What a session remembers of itself comes back as it was, and holds no secret."""
 
+import tracemalloc
 from dataclasses import fields, replace
 from typing import Any
 
@@ -133,3 +134,14 @@ def test_neither_spec_nor_state_can_be_changed_in_place() -> None:
 def test_what_a_newer_version_kept_is_passed_over() -> None:
     assert SessionState.from_json(b'{"status":"paused","from_the_future":1}').status is SessionStatus.PAUSED
     assert SessionSpec.from_json(b'{"title":"t","from_the_future":1}').title == "t"
+
+
+@pytest.mark.parametrize("kept", [SessionSpec(), SessionState()], ids=["spec", "state"])
+def test_what_is_kept_of_a_session_takes_no_more_memory_than_it_is_long(kept: SessionSpec | SessionState) -> None:
+    tracemalloc.start()
+    try:
+        texts = [kept.to_json() for _ in range(100)]
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 100 * (len(texts[0]) + 200)

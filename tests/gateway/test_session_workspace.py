@@ -243,6 +243,44 @@ async def test_resume_with_empty_begins_anew_and_the_old_generations_stay() -> N
         assert pointer.generations[0].pinned
 
 
+async def begun_empty(town: Town) -> SessionActor:
+    """A session of four files that could not be restored, and begins empty."""
+    actor, _ = await town.begun()
+    town.sandbox().files.update({b"workspace/%d" % n: b"%d" % n for n in range(4)})
+    await actor.sleep()
+    town.sandbox().files.popitem()
+    town.sandbox().roots.failures["finish"] = [TreeFailed("failed", "never")] * 9
+    assert (await actor.wake())["status"] == "unrestored"
+    assert (await actor.resume(None, empty=True))["status"] == "running"
+    town.sandbox().roots.failures.clear()
+    return actor
+
+
+@pytest.mark.parametrize("then", ["nothing", "a crash", "another gateway"])
+async def test_what_a_session_was_begun_without_stays_whatever_comes(then: str) -> None:
+    """The agent is quick: before the first sync it has half as many files as there were, so that none seem lost."""
+    async with Town() as town:
+        actor = await begun_empty(town)
+        town.sandbox().files.update({b"workspace/new%d" % n: b"%d" % n for n in range(2)})
+        if then == "a crash":
+            town.sandbox().crash()
+        elif then == "another gateway":
+            await asyncio.sleep(0.5)
+            await town.kill()
+            await town.open()
+            await town.talk("again")
+            actor = await town.actor()
+        await asyncio.sleep(30)
+        for number in range(12):
+            town.sandbox().files[b"workspace/new"] = b"%d" % number
+            await actor.sync(wait=True)
+        generations = (await town.vault().pointer("ann", "s")).generations
+        assert [each.number for each in generations if each.pinned] == [1]
+        assert generations[0].pinned == "generation 2 was begun without it"
+        await town.vault().release("ann", "s", 1)
+        assert not any(each.pinned for each in (await town.vault().pointer("ann", "s")).generations)
+
+
 async def test_a_restore_without_progress_is_given_up() -> None:
     async with Town() as town:
         actor, tab = await town.begun()

@@ -14,6 +14,7 @@ from sandbox.ports import Link, LinkEvents, Position, SandboxSpec
 from sandbox.tree.ports import TreeFailed
 from sync.ports import ObjectsUnavailable
 from tests.gateway.test_session_workspace import FILE, AwayObjects, Town
+from tests.support.sessions import Tab
 
 pytestmark = pytest.mark.virtual_time
 
@@ -355,6 +356,30 @@ async def test_a_pointer_that_cannot_be_read_makes_room_for_a_session_that_begin
         assert "remove it" in (await town.vault().collect()).problem
 
 
+async def test_numbers_go_on_when_a_pointer_was_put_aside_and_a_delete_removes_that_too() -> None:
+    async with Town() as town:
+        actor, _ = await town.begun()
+        await town.create("s2")
+        await town.talk("x", "s2")
+        for each in ("s", "s2"):
+            for number in range(5):
+                town.sandbox(each).files[FILE] = b"%d" % number
+                await (await town.actor(each)).sync(wait=True)
+            await (await town.actor(each)).sleep()
+        for key in [key for key in town.objects._kept if key.endswith("/pointer")]:
+            await town.objects.put(key, b"garbage")
+        for each in ("s", "s2"):
+            again = await town.actor(each)
+            assert (await again.wake())["status"] == "unrestored"
+            assert (await again.resume(None, empty=True))["status"] == "running"
+            town.sandbox(each).files[FILE] = b"anew"
+            assert (await again.sync(wait=True))["sync"]["generation"] == 6
+        await actor.destroy(purge=False)
+        left = [key.split("/sessions/")[1] for key in sorted(town.objects._kept) if "/sessions/" in key]
+        assert [key.rpartition("-")[0] or key for key in left] == ["s2/damaged", "s2/pointer"]
+        assert "s2/damaged-" in (await town.vault().collect()).problem
+
+
 async def test_a_branch_whose_creation_was_answered_too_late_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Town() as town:
         actor, _ = await town.begun()
@@ -421,3 +446,129 @@ async def test_a_delete_at_any_moment_of_a_sync_leaves_nothing(moments: Sequence
             assert await town.vault().newest("ann", "s") is None
             described = actor.describe()
             assert (described["status"], described["sync"]["state"]) == ("archived", "idle")
+
+
+async def answers(tab: Tab) -> None:
+    """An agent runs, or can be started."""
+    before = len(tab.seen("done"))
+    tab.say("are you there?")
+    async with asyncio.timeout(120):
+        await tab.until("done", count=before + 1)
+
+
+class SlowObjects(AwayObjects):
+    """What is put takes its time."""
+
+    seconds = 0.0
+
+    async def put(self, key: str, content: bytes) -> str:
+        await asyncio.sleep(self.seconds)
+        return await super().put(key, content)
+
+
+async def test_a_word_that_is_lost_leaves_no_sandbox_held() -> None:
+    async with Town() as town:
+        actor, tab = await town.begun()
+        roots = town.sandbox().roots
+        roots.failures["scan"] = [TreeFailed("failed", "not now")] * 3
+        roots.failures["release"] = [TreeFailed("failed", "lost")] * 3
+        with pytest.raises(ApiError, match="not now"):
+            await actor.pause()
+        await answers(tab)
+        assert (actor.describe()["status"], roots.held, town.provider.starts) == ("running", False, 1)
+
+
+async def test_a_sandbox_that_cannot_be_let_go_is_begun_anew_when_its_link_is_found_again() -> None:
+    async with Town() as town:
+        actor, tab = await town.begun()
+        roots = town.sandbox().roots
+        roots.failures["scan"] = [TreeFailed("failed", "not now")] * 3
+        roots.failures["release"] = [TreeFailed("failed", "never")] * 1000
+        with pytest.raises(ApiError, match="not now"):
+            await actor.pause()
+        town.sandbox().files[FILE] = b"still there"
+        town.sandbox().lose_link("cut")
+        await town.until(lambda: town.provider.starts == 2 or not town.sandbox().alive, "its end", within=60)
+        roots.failures.clear()
+        await answers(tab)
+        assert (town.provider.starts, town.sandbox().files) == (2, {FILE: b"still there"})
+
+
+async def test_what_lets_go_of_one_sandbox_does_not_let_go_of_the_next() -> None:
+    """The next one is held until its workspace is proven."""
+    async with Town() as town:
+        actor, _ = await town.begun()
+        roots = town.sandbox().roots
+        town.sandbox().files[FILE] = b"mine"
+        await actor.sync(wait=True)
+        roots.failures["scan"] = [TreeFailed("failed", "not now")] * 3
+        roots.failures["release"] = [TreeFailed("failed", "never")] * 1000
+        with pytest.raises(ApiError, match="not now"):
+            await actor.pause()
+        town.sandbox().crash()
+        roots.failures = {"survey": [TreeFailed("failed", "not yet")] * 1000}
+        await town.until(lambda: actor.describe()["status"] == "unrestored", "its failure")
+        town.sandbox().boot(town.sandbox().spec)
+        await asyncio.sleep(60)
+        assert roots.held
+
+
+async def test_a_pause_that_is_given_up_leaves_no_sandbox_held() -> None:
+    async with Town() as town:
+        actor, tab = await town.begun()
+        roots = town.sandbox().roots
+        roots.step_seconds = 1
+        pausing = asyncio.ensure_future(actor.pause())
+        await town.until(lambda: roots.held, "the hold")
+        pausing.cancel()
+        await asyncio.gather(pausing, return_exceptions=True)
+        roots.step_seconds = 0
+        await answers(tab)
+        assert (actor.describe()["status"], roots.held) == ("running", False)
+
+
+async def test_a_last_sync_that_takes_too_long_leaves_no_sandbox_held() -> None:
+    async with Town() as town:
+        town.objects = objects = SlowObjects()
+        await town.restart()
+        actor, tab = await town.begun()
+        town.sandbox().files[FILE] = b"new"
+        objects.seconds = 300
+        with pytest.raises(ApiError, match="longer than 120 s"):
+            await actor.pause()
+        assert not town.sandbox().roots.held
+        await answers(tab)
+
+
+async def test_a_pause_waits_for_a_long_sync_and_then_pauses() -> None:
+    async with Town() as town:
+        town.objects = objects = SlowObjects()
+        await town.restart()
+        actor, _ = await town.begun()
+        agent = town.sandbox().agent
+        assert agent is not None
+        town.sandbox().files[FILE] = b"new"
+        objects.seconds = 45
+        await town.until(lambda: actor.describe()["sync"]["state"] == "syncing", "a sync")
+        pausing = asyncio.ensure_future(actor.pause())
+        await asyncio.sleep(60)
+        assert agent.alive, "nothing is stopped before its turn has come"
+        described = await pausing
+        assert (described["status"], described["sync"]["dirty"], agent.alive) == ("paused", False, False)
+
+
+async def test_a_pause_that_cannot_wait_for_a_sync_has_stopped_nothing() -> None:
+    async with Town() as town:
+        town.objects = objects = SlowObjects()
+        await town.restart()
+        actor, tab = await town.begun()
+        agent = town.sandbox().agent
+        assert agent is not None
+        town.sandbox().files[FILE] = b"new"
+        objects.seconds = 600
+        await town.until(lambda: actor.describe()["sync"]["state"] == "syncing", "a sync")
+        with pytest.raises(ApiError, match="try again when it is over") as refused:
+            await actor.pause()
+        assert (refused.value.code, agent.alive, "quiet" in town.steps()) == ("sync_failed", True, False)
+        await answers(tab)
+        assert town.sandbox().agent is agent

@@ -261,6 +261,39 @@ async def test_no_agent_starts_while_a_tree_is_restored(tmp_path: Path) -> None:
             await until_async(http, "/start")
 
 
+async def test_no_command_runs_while_all_must_be_quiet_or_a_tree_is_restored(tmp_path: Path) -> None:
+    with running_bridge(tmp_path, ["cat"]) as bridge:
+        async with bridge.client() as http:
+
+            async def run() -> tuple[int, str | None]:
+                answer = await http.post("/exec", json={"command": "echo late > late"})
+                return answer.status_code, answer.json().get("code")
+
+            await tree_of(bridge).quiet()
+            assert await run() == (409, "held")
+            await tree_of(bridge).release()
+            async with tree_of(bridge).restore("t", aside=False) as begun:
+                await begun.plan([])
+                assert await run() == (409, "held")
+            assert not (bridge.workspace / "late").exists()
+            await until_async(http, "/start")
+            assert await run() == (200, None)
+        assert (bridge.workspace / "late").exists()
+
+
+async def test_whoever_is_let_go_after_a_restore_can_start_at_once(tmp_path: Path) -> None:
+    """The bridge still learns what it has put there when the gateway has heard of it."""
+    with running_bridge(tmp_path, ["cat"], hold=True) as bridge:
+        write_much(bridge)
+        told = await scan(tree_of(bridge))
+        async with bridge.client() as http:
+            for token in ("first", "second", "third"):
+                await restore(tree_of(bridge), told, token)
+                await tree_of(bridge).release()
+                assert (await http.post("/start")).json().get("started")
+                await tree_of(bridge).quiet()
+
+
 async def until_async(http: httpx.AsyncClient, path: str) -> None:
     """The bridge hears of the end of a connection in its own time."""
     async with asyncio.timeout(30):

@@ -21,9 +21,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from sandbox.tree import chunks, telling
 from sandbox.tree.entry import MAX_DEPTH, MAX_FILE, Chunk, Entry, Kind
+from sandbox.tree.mapped import find_mapped
 from sandbox.tree.problem import TreeProblem
 from sandbox.tree.scan import TreeScanner
-from sandbox.tree.wire import BATCH_BYTES, MAX_SKIPPED, ScanAsk, SurveyAsk, TreeLimits
+from sandbox.tree.wire import BATCH_BYTES, MAX_SKIPPED, ScanAsk, Survey, SurveyAsk, TreeLimits
+from sync.recovery import Decision, Newest, decide
 from tests.sandbox.scans import NEWEST, Keeper, hours_later, make_home, on_disk, tick
 
 MIB = 1 << 20
@@ -768,6 +770,60 @@ def test_what_is_written_through_a_mapping_is_found_until_after_it_is_gone(
     assert keeper.sync().read_bytes == 0
 
 
+def become_nobody() -> None:
+    """For good, in a process that is about to become another program."""
+    if os.getuid() == 0:
+        os.seteuid(0)
+        os.setuid(NOBODY)
+
+
+def test_what_is_written_through_a_mapping_by_a_program_that_may_not_be_looked_into_is_found() -> None:
+    keeps_to_itself = "import ctypes; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\n" + MAPS
+    python = shutil.which("python3", path="/usr/bin:/bin")
+    if python is None:
+        pytest.skip("there is no Python that anybody may run")
+    with unprivileged() as place:
+        workspace = make_home(place / "home") / "workspace"
+        keeper = Keeper(TreeScanner(place / "home", place / "cache", hours_later))
+        (workspace / "mapped").write_bytes(bytes(8192))
+        keeper.sync()
+        tick(place / "home")
+        program = [python, "-c", keeps_to_itself, str(workspace / "mapped")]
+        with subprocess.Popen(
+            program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=become_nobody
+        ) as writer:
+            assert writer.stdin is not None
+            assert writer.stdout is not None
+            for text in ("first\n", "again\n", "third\n"):
+                writer.stdin.write(text)
+                writer.stdin.flush()
+                writer.stdout.readline()
+                keeper.sync()
+                assert keeper.content(b"workspace/mapped").startswith(text.encode())
+            writer.stdin.write("final\n")
+        keeper.sync()
+        assert keeper.content(b"workspace/mapped").startswith(b"final\n")
+
+
+def test_what_is_mapped_of_another_file_system_is_no_reason_for_doubt(home: Path) -> None:
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or memory.stat().st_dev == home.stat().st_dev:
+        pytest.skip("there is only one file system")
+    with tempfile.NamedTemporaryFile(dir=memory) as file:
+        file.write(bytes(8192))
+        file.flush()
+        program = [sys.executable, "-c", MAPS, file.name]
+        with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdin is not None
+            assert writer.stdout is not None
+            writer.stdin.write("first\n")
+            writer.stdin.flush()
+            writer.stdout.readline()
+            inode = os.stat(file.name).st_ino
+            assert inode in find_mapped(memory).inodes
+            assert inode not in find_mapped(home).inodes
+
+
 def test_holes_that_touch_are_one(workspace: Path, keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program may punch a hole between two questions, right behind the one that was just found."""
     with open(workspace / "sparse", "wb") as file:
@@ -801,7 +857,7 @@ def test_a_survey_counts_what_is_too_deep_or_too_long_and_goes_on(home: Path, wo
 
 
 @pytest.mark.parametrize("mode", [0, 0o400])
-def test_a_survey_counts_a_directory_that_cannot_be_read_as_one_and_goes_on(mode: int) -> None:
+def test_a_survey_counts_a_directory_that_cannot_be_read_with_what_is_known_of_it_and_goes_on(mode: int) -> None:
     with unprivileged() as place:
         workspace = make_home(place / "home") / "workspace"
         keeper = Keeper(TreeScanner(place / "home", place / "cache", hours_later))
@@ -815,12 +871,51 @@ def test_a_survey_counts_a_directory_that_cannot_be_read_as_one_and_goes_on(mode
         (workspace / "d").chmod(mode)
         before = len(os.listdir("/proc/self/fd"))
         token, changed, files = keeper.survey()
-        assert (token, changed, files) == (keeper.token, 4, 2)  # itself, its mode, and `z` with what is new in it
+        assert (token, changed, files) == (keeper.token, 4, 3)  # itself, its mode, and `z` with what is new in it
         assert len(os.listdir("/proc/self/fd")) == before
         assert problem_of(keeper).code == "failed"
         fresh = TreeScanner(place / "home", place / "other", hours_later)
-        assert fresh.survey(SurveyAsk()) == (None, 0, 2)
+        assert fresh.survey(SurveyAsk()) == (None, 0, 2)  # nothing is known: one
         (workspace / "d").chmod(0o700)
+
+
+@pytest.mark.parametrize("which", ["workspace/data", "workspace", "agent"])
+def test_a_directory_that_cannot_be_read_does_not_make_a_disk_look_lost(which: str) -> None:
+    """A program locked it, syncs failed from then on, and then came a crash: what is new is only on the disk."""
+    with unprivileged() as place:
+        home = make_home(place / "home")
+        keeper = Keeper(TreeScanner(home, place / "cache", hours_later))
+        locked = home / which
+        locked.mkdir(exist_ok=True)
+        for n in range(10):
+            (locked / str(n)).write_bytes(b"%d" % n)
+        (home / "workspace" / "a").write_bytes(b"a")
+        keeper.sync()
+        token, _, files = keeper.survey()
+        assert token is not None
+        (home / "workspace" / "new work").write_bytes(b"not kept yet")
+        locked.chmod(0)
+        problem_of(keeper)
+        known, changed, now = keeper.survey()
+        assert decide(Survey(True, known, changed, now), Newest(token, files), clean=False) is Decision.KEEP_AND_SYNC
+        assert decide(Survey(True, known, changed, now), Newest(token, files), clean=True) is Decision.RESTORE_ASIDE
+        locked.chmod(0o700)
+
+
+@pytest.mark.parametrize("trouble", ["no workspace", "no ignore file that can be read", "no pattern"])
+def test_what_of_the_agents_home_is_left_out_counts_in_no_survey(
+    trouble: str, home: Path, workspace: Path, keeper: Keeper
+) -> None:
+    (home / "agent" / "cache").mkdir()
+    for n in range(50):
+        (home / "agent" / "cache" / str(n)).write_bytes(b"")
+    if trouble == "no workspace":
+        workspace.rmdir()
+    elif trouble == "no pattern":
+        (workspace / ".holdfastignore").write_bytes(b"[[:alpha:]]")
+    else:
+        (workspace / ".holdfastignore").symlink_to("/dev/null")
+    assert keeper.scanner.survey(SurveyAsk(("/cache/",)))[2] == (trouble != "no workspace")
 
 
 @contextlib.contextmanager

@@ -1,6 +1,8 @@
 """A TCP proxy that does to connections what networks do: cut, stall, swallow."""
 
 import asyncio
+import os
+from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Self
@@ -60,8 +62,14 @@ class CuttingProxy:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await self._listen()
         return self
+
+    async def _listen(self) -> asyncio.Server:
+        return await asyncio.start_server(self._serve, "127.0.0.1", 0)
+
+    async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self._target)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -96,7 +104,7 @@ class CuttingProxy:
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+            far_reader, far_writer = await self._dial()
         except OSError:
             return
         passage = self.passage(writer, far_writer)
@@ -107,11 +115,12 @@ class CuttingProxy:
             passage.cut()
             self._passages.remove(passage)
 
-    async def harm_one(self, rng: Random) -> None:
-        """Pick a connection and end it in one of the ways connections end. Waits until it is cut."""
-        if not self._passages:
-            return
-        passage = rng.choice(self._passages)
+    async def harm_one(self, rng: Random) -> bool:
+        """Pick a connection and end it in one of the ways connections end. Waits until it is cut. False if there is
+        none."""
+        if not (victims := self._victims()):
+            return False
+        passage = rng.choice(victims)
         match rng.randrange(3):
             case 0:
                 passage.stall()
@@ -120,6 +129,59 @@ class CuttingProxy:
                 passage.swallow()
                 await asyncio.sleep(rng.uniform(0, 0.3))
         passage.cut()
+        return True
+
+    def _victims(self) -> list[Passage]:
+        return self.passages
+
+
+class LinkPassage(Passage):
+    """A connection to a bridge, which may be the link of a terminal's viewer."""
+
+    TERMINAL = b"GET /terminals/"
+
+    def __init__(self, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
+        super().__init__(near, far)
+        self.is_terminal: bool | None = None  # known when it has asked for something
+
+    def passes(self, data: bytes, writer: asyncio.StreamWriter) -> bool:
+        if self.is_terminal is None:
+            self.is_terminal = data.startswith(self.TERMINAL)
+        return True
+
+
+class LinkProxy(CuttingProxy):
+    """In the place of a bridge's socket: whoever connects to the bridge from now on comes through here. It harms the
+    links of terminals."""
+
+    passage = LinkPassage
+
+    def __init__(self, directory: Path, name: str) -> None:
+        super().__init__(0)
+        self._directory = directory
+        self._name = name
+        self._opened = -1
+
+    def _path(self, name: str) -> str:
+        return f"/proc/self/fd/{self._opened}/{name}"  # a socket's path may not be long
+
+    async def _listen(self) -> asyncio.Server:
+        self._opened = os.open(self._directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        os.rename(self._path(self._name), self._path(f"{self._name}.far"))
+        return await asyncio.start_unix_server(self._serve, self._path(self._name))
+
+    async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_unix_connection(self._path(f"{self._name}.far"))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await super().__aexit__(kind, error, trace)
+        os.rename(self._path(f"{self._name}.far"), self._path(self._name))
+        os.close(self._opened)
+
+    def _victims(self) -> list[Passage]:
+        return [each for each in self.passages if isinstance(each, LinkPassage) and each.is_terminal]
 
 
 class StorePassage(Passage):

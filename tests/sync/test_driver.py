@@ -348,6 +348,21 @@ async def test_an_attempt_that_ends_slowly_after_the_loss_counts_for_nothing_and
     await asyncio.wait([task])
 
 
+async def test_a_lull_is_when_no_attempt_is_under_way_also_between_two_of_a_round() -> None:
+    async with running() as bench:
+        await bench.driver.lull()
+        bench.faults = [SyncFailed("once")]
+        flushing = asyncio.ensure_future(bench.driver.flush())
+        await asyncio.sleep(0)
+        assert bench.began == [], "it is about to begin"
+        await bench.driver.lull()
+        assert (bench.second, bench.ended) == (0.5, [0.5])
+        await bench.until(1.6)
+        await bench.driver.lull()
+        assert bench.ended[1:] == [bench.second]
+        await flushing
+
+
 async def test_a_cancelled_waiter_leaves_the_others_and_the_round_alone() -> None:
     async with running() as bench:
         tasks = [asyncio.create_task(bench.driver.flush()) for _ in range(3)]

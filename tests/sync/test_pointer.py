@@ -29,7 +29,8 @@ def numbers(pointer: Pointer) -> list[int]:
 
 
 steps = st.lists(
-    st.tuples(st.sampled_from(["follow", "put_back", "release"]), st.integers(0, 100), st.integers(0, 100)), max_size=25
+    st.tuples(st.sampled_from(["follow", "begin", "put_back", "release"]), st.integers(0, 100), st.integers(0, 100)),
+    max_size=25,
 )
 
 
@@ -43,8 +44,9 @@ def test_whatever_happens_numbers_grow_and_the_newest_and_the_pinned_stay(
     for what, files, which in done:
         chosen = pointer.generations[which % len(pointer.generations)]
         before = {each.number: each for each in pointer.generations}
-        if what == "follow":
-            pointer = follow(pointer, generation(highest + 1, files), "w", keep)
+        if what in ("follow", "begin"):
+            pointer = follow(pointer, generation(highest + 1, files), "w", keep, begun_without=what == "begin")
+            assert pointer.find(highest).pinned if what == "begin" else True
         elif what == "put_back":
             pointer = put_back(pointer, chosen.number, 5.0, "w", keep)
             assert pointer.newest.manifest == chosen.manifest
@@ -71,6 +73,14 @@ def test_the_generation_before_a_loss_is_pinned_until_it_is_released() -> None:
     assert numbers(pointer) == [1, 4, 5, 6]
     assert pointer.generations[0].pinned == "generation 2 has 49 of its 100 files"
     assert numbers(release(pointer, 1, "w", KEEP)) == [4, 5, 6]
+
+
+def test_what_a_tree_was_begun_without_is_pinned_however_many_files_that_has() -> None:
+    pointer = follow(pointer_of(10), generation(2, 100), "w", KEEP, begun_without=True)
+    for number in range(3, 9):
+        pointer = follow(pointer, generation(number, 100), "w", KEEP)
+    assert numbers(pointer) == [1, 6, 7, 8]
+    assert pointer.generations[0].pinned == "generation 2 was begun without it"
 
 
 def test_losing_half_of_the_files_pins_nothing() -> None:

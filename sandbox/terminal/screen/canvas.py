@@ -11,6 +11,7 @@ from sandbox.terminal.screen.cells import EMPTY, HALF, Row
 from sandbox.terminal.screen.charsets import PLAIN, TABLES
 from sandbox.terminal.screen.page import Page, Saved
 from sandbox.terminal.screen.palette import DEFAULT, Look, Palette
+from sandbox.terminal.screen.reflow import reflow
 from sandbox.terminal.screen.widths import is_wide, is_zero
 
 
@@ -60,7 +61,6 @@ class Canvas:
         if self.charset in TABLES:
             text = text.translate(TABLES[self.charset])
         page, pen = self.page, self.pen
-        self.join = 1
         row = page.rows[page.y]
         x, end = page.x, page.x + len(text)
         if self.insert or end > self.cols:
@@ -72,6 +72,7 @@ class Canvas:
         else:
             self._free_half_before(row, x)
             row.put(x, text, pen * len(text))
+        self.join = 1
         page.x = end
         if row.text[end : end + 1] == HALF:
             row.put(end, EMPTY, pen)
@@ -80,6 +81,7 @@ class Canvas:
         page, cols = self.page, self.cols
         row = page.rows[page.y]
         self._free_half_before(row, page.x)
+        self.join = 1
         at = 0
         if not self.wraparound and page.x + len(text) > cols:  # all that has no room ends in the last cell
             page.x = min(page.x, cols - 1)
@@ -109,9 +111,9 @@ class Canvas:
 
     def print_wide(self, text: str) -> None:
         page, cols, pen = self.page, self.cols, self.pen
-        self.join = 2
         row = page.rows[page.y]
         self._free_half_before(row, page.x)
+        self.join = 2
         at = 0
         while at < len(text):
             room = (cols - page.x) // 2
@@ -157,8 +159,8 @@ class Canvas:
         return 0 if shown == HALF or is_zero(shown) else 2 if is_wide(shown) else 1
 
     def _free_half_before(self, row: Row, x: int) -> None:
-        """What is printed on the second half of a wide character takes the first half away."""
-        if row.is_wide(x - 1):
+        """What begins to be printed on the second half of a wide character takes the first half away."""
+        if not self.join and row.is_wide(x - 1):
             row.put(x - 1, EMPTY, self.pen)
 
     def _free_half_after(self, row: Row) -> None:
@@ -174,9 +176,9 @@ class Canvas:
         shown = page.rows[page.y].at(page.x - self.join)
         if shown in (EMPTY, HALF):
             return
-        # More than all that is kept can hold would only replace itself; the last row is filled as far as it would be.
+        # No more than fills the screen, so that a few bytes cannot cost much; the last row ends where it would.
         in_row = self.cols // self.join
-        limit = in_row * (self.rows + (page.history.maxlen or 0) + 1)
+        limit = in_row * (self.rows + 1)
         if count > limit:
             count = limit + (count - limit) % in_row
         if len(shown) == 1 and not is_zero(shown):
@@ -274,14 +276,14 @@ class Canvas:
     def tab(self, count: int = 1) -> None:
         page = self.page
         if page.x < self.cols:
-            for _ in range(min(count, self.cols)):
-                page.x = min(page.next_tab(), self.cols - 1)
+            stops = sorted(stop for stop in page.tabs if page.x < stop < self.cols)
+            page.x = stops[count - 1] if count <= len(stops) else self.cols - 1
 
     def back_tab(self, count: int) -> None:
         page = self.page
         if page.x < self.cols:
-            for _ in range(min(count, self.cols)):
-                page.x = page.previous_tab()
+            stops = sorted((stop for stop in page.tabs if stop < page.x), reverse=True)
+            page.x = stops[count - 1] if count <= len(stops) else 0
 
     def save(self) -> None:
         page = self.page
@@ -324,16 +326,25 @@ class Canvas:
         self.shift(0)
 
     def void(self) -> None:
-        """Nothing is drawn any more; all else stays."""
+        """Nothing is drawn any more; all else stays, but that the cursor is in the first line."""
         for page in (self.normal, self.alternate):
             page.void()
         self.join = 0
-        self.move_to(0, 0)
+        self.page.y = self.page.top if self.origin else 0
 
     def resize(self, cols: int, rows: int) -> None:
-        self.cols, self.rows = cols, rows
-        self.normal.resize(cols, rows)
-        self.alternate.resize(cols, rows)
+        """Lines on the normal page are wrapped anew; on the other one they are cut."""
+        if (cols, rows) == (self.cols, self.rows):
+            return
+        before, self.cols, self.rows = self.cols, cols, rows
+        x = self.page.x
+        for page in (self.normal, self.alternate):
+            page.resize(cols, rows)
+        reflow(self.normal, before, cols)
+        for page in (self.normal, self.alternate):
+            page.cut()
+        if self.page.x != x:
+            self.join = 0
 
     def soft_reset(self) -> None:
         self.page.clear_margins()

@@ -175,10 +175,11 @@ class Edits:
                 row.wrapped = False
 
     def align(self) -> None:
-        """Fill the screen with E, from the row on which lines begin to count."""
+        """Fill the screen with E, from the row on which lines begin to count; an underline is a plain one."""
         canvas, page = self._canvas, self._canvas.page
+        look = canvas.palette.name(canvas.palette.look(canvas.pen)._replace(line=0))
         canvas.move_to(0, 0)
         for row in page.rows[page.y :]:
             row.fill(DEFAULT, canvas.cols)
-            row.put(0, "E" * canvas.cols, canvas.pen * canvas.cols)
+            row.put(0, "E" * canvas.cols, look * canvas.cols)
             row.wrapped = False

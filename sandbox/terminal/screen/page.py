@@ -80,15 +80,8 @@ class Page:
         end = self.bottom + 1 - count
         self.rows[end:end] = [Row(look, self.cols) for _ in range(count)]
 
-    def next_tab(self) -> int:
-        return min((stop for stop in self.tabs if stop > self.x), default=self.cols - 1)
-
-    def previous_tab(self) -> int:
-        return max((stop for stop in self.tabs if stop < self.x), default=0)
-
     def resize(self, cols: int, rows: int) -> None:
-        """Rows come in from above if the cursor is on the last one, else empty ones below; they go the same way. What
-        is beyond the last column is cut."""
+        """Rows come in from above if the cursor is on the last one, else empty ones below; they go the same way."""
         pulled = 0
         for _ in range(rows - len(self.rows)):
             if self.history and self.y + pulled + 1 >= len(self.rows):
@@ -108,7 +101,10 @@ class Page:
         self.saved.x = min(self.saved.x, cols - 1)
         self.cols = cols
         self.clear_margins()
-        for row in (*self.history, *self.rows):
-            row.resize(cols)
         last = max((stop for stop in self.tabs if stop < cols), default=0)
         self.tabs.update(range(last, cols, TAB))
+
+    def cut(self) -> None:
+        """Take away what is beyond the last column."""
+        for row in (*self.history, *self.rows):
+            row.resize(self.cols)

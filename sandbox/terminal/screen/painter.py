@@ -22,6 +22,7 @@ _LONE_WIDE = re.compile(f"[{WIDE}](?!{HALF})")
 _ZEROES = re.compile(f"[{ZERO}]")
 _WIDE_BLANK = "\u3000"
 _STEP = 24  # bytes that moving, erasing and wrapping take at most, for each change of look
+_MAX_FEEDS = 10_000
 _ACCIDENT = 160  # bytes for a cell that takes one
 
 
@@ -47,7 +48,7 @@ class Painter:
         text = row.text
         if row.joined:
             text += "".join(row.joined.values())
-        total = len(text.encode()) + 4 * _STEP + _ACCIDENT
+        total = len(text.encode()) + (4 * _STEP + _ACCIDENT if row.wrapped else _STEP)
         for run in _SAME.finditer(row.looks):
             total += len(self.sequence(run[1])) + _STEP
             part = row.text[run.start() : run.end()]
@@ -72,11 +73,17 @@ class Painter:
         """Print `rows`, the last of which are on the screen, on a page that is empty, with the cursor at home.
         `dropped`: how many older rows of the page are left out."""
         on_screen = len(page.rows)
-        mark = -1 if page.saved == Saved() else min(max(page.saved.line - dropped, 0), len(rows) - 1)
+        mark = -1 if page.saved == Saved() else max(page.saved.line - dropped, 0)
+        if mark >= len(rows):  # it was saved before the rows that went off the top were thrown away
+            self.out.append(f"\x1b[{on_screen}H" + "\n" * min(mark - on_screen + 1, _MAX_FEEDS))
+            self.mark(page.saved)
+            self.use(DEFAULT)
+            self.out.append("\x1b[3J\x1b[H")
+            mark = -1
         if len(rows) == on_screen:
             while len(rows) > mark + 1 and not rows[-1].text and not rows[-1].wrapped:
                 rows.pop()
-        above = None
+        above, self._x = None, 0
         for number, row in enumerate(rows):
             below = rows[number + 1] if number + 1 < len(rows) else None
             blank = self._enter(row) if above is None else self._link(above, row, number >= on_screen)
@@ -87,7 +94,7 @@ class Painter:
         self.use(DEFAULT)
 
     def mark(self, saved: Saved) -> None:
-        """Have the terminal save the cursor, on this line."""
+        """Have the terminal save the cursor, on the line it is on."""
         self.go(min(saved.x, self._cols - 1))
         self.use(self._palette.name(saved.look))
         self.out.append("\x1b7" if saved.charset == PLAIN else f"\x1b({saved.charset}\x1b7\x1b(B")
@@ -149,7 +156,7 @@ class Painter:
             text = text[: cols - 1]
         if not text.isascii() or HALF in text:
             text = _LONE_HALF.sub(EMPTY, text)
-            broken = len(text) == cols and _LONE_WIDE.match(text, cols - 2) is not None and text[-1] != EMPTY
+            broken = len(text) == cols and _LONE_WIDE.match(text, cols - 2) is not None
             if broken:
                 text = text[: cols - 2]
             text = _LONE_WIDE.sub(EMPTY, text)
@@ -230,11 +237,13 @@ class Painter:
             self._print(row, row.text, x - 1, x)
 
     def _break(self, row: Row) -> None:
-        """The last cell was printed on half of a wide character while nothing wrapped: the other half stays."""
+        """While nothing wrapped, the last cell was printed on half of a wide character, or another wide character had
+        no room there: the first half stays."""
         last = self._cols - 1
         self.go(last - 1)
         self.use(row.looks[last - 1])
         self.out.append("\x1b[?7l" + row.text[last - 1])
         self.use(row.looks[last])
-        self.out.append(row.at(last) + "\x1b[?7h")
-        self._x = self._cols
+        empty = row.at(last) == EMPTY
+        self.out.append((_WIDE_BLANK if empty else row.at(last)) + "\x1b[?7h")
+        self._x = last if empty else self._cols

@@ -5,6 +5,7 @@ what an underline looks like. `Palette` numbers the looks in use, and knows what
 each. It forgets those that no row shows when there are too many.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -20,9 +21,9 @@ _STYLE_SHIFT = 26
 
 _MOST = 0x7FFFFFFF
 _MAX_PARAMS = 32
-_MAX_LOOKS = 0x10FFFF
 _ROOM = 4096  # looks and remembered steps, before those not in use are forgotten
 
+_TRUE_COLOUR = re.compile("([34])8;2;([0-9]{1,3});([0-9]{1,3});([0-9]{1,3})")
 _FG_ON = {1: _BOLD, 5: _BLINK, 7: _INVERSE, 8: _HIDDEN, 9: _STRIKE}
 _FG_OFF = {25: _BLINK, 27: _INVERSE, 28: _HIDDEN, 29: _STRIKE, 39: _COLOUR}
 _BG_ON = {2: _DIM, 3: _ITALIC, 53: _OVERLINE}
@@ -36,9 +37,10 @@ class Look(NamedTuple):
 
 
 class Palette:
-    def __init__(self, in_use: Callable[[], Iterable[str]]) -> None:
-        """`in_use`: all the strings of looks there are."""
+    def __init__(self, in_use: Callable[[], Iterable[str]], most: int = 0x10FFFF) -> None:
+        """`in_use`: all the strings of looks there are. `most`: as many looks can there be at once."""
         self._in_use = in_use
+        self._most = most
         self._looks: list[Look] = [Look()]
         self._numbers: dict[Look, str] = {Look(): DEFAULT}
         self._free: list[str] = []
@@ -50,16 +52,16 @@ class Palette:
         return self._looks[ord(name)]
 
     def name(self, look: Look) -> str:
-        """The character that stands for `look`; that of the default look when there are more looks than characters."""
+        """The character that stands for `look`; that of the default look when there are too many."""
         found = self._numbers.get(look)
         if found is not None:
             return found
-        if not self._free and len(self._looks) >= self._room:
+        if not self._free and len(self._looks) >= min(self._room, self._most):
             self._forget()
         if self._free:
             made = self._free.pop()
             self._looks[ord(made)] = look
-        elif len(self._looks) < _MAX_LOOKS:
+        elif len(self._looks) < self._most:
             made = chr(len(self._looks))
             self._looks.append(look)
         else:
@@ -135,8 +137,12 @@ def parse(params: str) -> list[list[int]]:
 
 
 def _apply(look: Look, params: str) -> Look:
-    groups = parse(params)
     fg, bg, line = look
+    simple = _TRUE_COLOUR.fullmatch(params)
+    if simple is not None:  # programs that paint with it hardly use the same one twice
+        colour = _coloured(0, [2, *map(int, simple.groups()[1:])])
+        return Look(fg & ~_COLOUR | colour, bg, line) if simple[1] == "3" else Look(fg, bg & ~_COLOUR | colour, line)
+    groups = parse(params)
     at = 0
     while at < len(groups):
         code = groups[at][0]

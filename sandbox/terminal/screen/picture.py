@@ -19,7 +19,7 @@ from sandbox.terminal.screen.palette import DEFAULT
 from sandbox.terminal.screen.widths import is_zero
 from sandbox.terminal.wire import MAX_PICTURE
 
-_RESERVE = 128 * 1024  # for all that is not rows: title, tab stops, an unfinished sequence, ...
+_RESERVE = 80 * 1024  # for all that is not rows: title, tab stops, an unfinished sequence, ...
 _CANCEL = "\x18"  # what the viewer's terminal may have begun to read
 _SHIFTS = ("\x0f", "\x0e", "\x1bn", "\x1bo")
 
@@ -47,8 +47,11 @@ def draw(canvas: Canvas, commands: Commands) -> bytes:
         out.append("\x1b[?1047h\x1b[H")
         painter.page(canvas.alternate, shown, 0)
     out += _stops_and_region(canvas.page)
-    out += _settings(canvas, commands)
-    out += _cursor(canvas, painter)
+    out += _modes(canvas, commands)
+    if canvas.join or _came_back(canvas):
+        out += _charsets(canvas) + _cursor(canvas, painter)
+    else:  # what is in the last cell was not printed in the character set in use now
+        out += _cursor(canvas, painter) + _charsets(canvas)
     return "".join(out).encode()
 
 
@@ -77,13 +80,22 @@ def _stops_and_region(page: Page) -> list[str]:
     return made
 
 
-def _settings(canvas: Canvas, commands: Commands) -> list[str]:
+def _came_back(canvas: Canvas) -> bool:
+    """The character set in use was restored with the cursor: it is not the one that was designated."""
+    return canvas.charset != canvas.designated[canvas.level] and canvas.charset == canvas.page.saved.charset
+
+
+def _charsets(canvas: Canvas) -> list[str]:
     made = [f"\x1b{'()*+'[level]}{name}" for level, name in enumerate(canvas.designated) if name != PLAIN]
     if canvas.level:
         made.append(_SHIFTS[canvas.level])
-    if canvas.charset != canvas.designated[canvas.level] and canvas.charset == canvas.page.saved.charset:
-        made.append("\x1b8")  # it came from there
-    made.append(commands.modes.sequences())
+    if _came_back(canvas):
+        made.append("\x1b8")
+    return made
+
+
+def _modes(canvas: Canvas, commands: Commands) -> list[str]:
+    made = [commands.modes.sequences()]
     if commands.newline_said is not None:
         made.append("\x1b[20h" if commands.newline_said else "\x1b[20l")
     if not canvas.wraparound:
@@ -104,9 +116,10 @@ def _cursor(canvas: Canvas, painter: Painter) -> list[str]:
     pen = painter.sequence(canvas.pen)
     if canvas.join:
         start = page.x - canvas.join
-        if start >= 0 and row.at(start) not in (EMPTY, HALF) and (canvas.join == 1) == (row.at(start + 1) != HALF):
+        shown = row.at(start) if row.look_at(start) == canvas.pen else EMPTY
+        if shown not in (EMPTY, HALF) and (canvas.join == 1) == (row.at(start + 1) != HALF):
             return [f"\x1b[{line};{start + 1}H{pen}", _again(canvas, row, start)]
-        return [f"\x1b[{line};{page.x + 1}H{pen}\u3000"]  # a wide character that found no room
+        return [f"\x1b[{line};{cols}H{pen}\u3000"]  # nothing wraps, and a wide character found no room
     if page.x < cols:
         return [f"\x1b[{line};{page.x + 1}H{pen}"]
     beyond = "\u200b" * (page.x - cols)
@@ -121,9 +134,8 @@ def _cursor(canvas: Canvas, painter: Painter) -> list[str]:
 
 def _again(canvas: Canvas, row: Row, x: int) -> str:
     """What prints cell `x` again."""
-    shown = row.at(x)
-    made = shown
-    if canvas.charset in TABLES:
+    made = shown = row.at(x)
+    if canvas.join and canvas.charset in TABLES:
         made = sent_for(shown[0], canvas.charset) + shown[1:]
     if canvas.insert and not is_zero(shown):
         made = f"\x1b[{2 if row.at(x + 1) == HALF else 1}P" + made

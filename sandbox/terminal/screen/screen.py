@@ -20,6 +20,7 @@ from sandbox.terminal.screen.sequences import (
     NEWLINE,
     OSC,
     RUN,
+    SEQUENCE,
     SGR,
     SWALLOWED,
     TOKEN,
@@ -29,6 +30,7 @@ from sandbox.terminal.screen.sequences import (
 )
 
 MIN_COLS = 2  # as xterm.js: a wide character must fit
+_MAX_LINE = 4096  # characters of a skipped line that count
 _BYTE_ORDER_MARK = "\ufeff"  # xterm.js leaves it out
 
 
@@ -100,14 +102,19 @@ class Screen:
 
     def skip(self, data: bytes) -> None:
         """Take what the program told the terminal out of `data`: modes, page, region, tab stops, character sets, look,
-        title. What it drew, now and before, is not on the screen any more, and the cursor is at home."""
+        title. What it drew, now and before, is not on the screen any more, and the cursor is in the first line."""
         text = self._decode(data)
-        at = self._unfinished.take(text, 0) if self._unfinished.held else 0
-        while at < len(text):
-            at = self._pass_over(text, at)
+        if self._unfinished.held:
+            text = text[self._unfinished.take(text, 0) :]
+        column, at = self._canvas.page.x, 0
+        # Most floods are nothing but text, and to find out so costs a twentieth of passing over it.
+        plain = text.isascii() and "\x1b" not in text and "\x0e" not in text and "\x0f" not in text
+        while at < len(text) and not plain:
+            at = self._pass_over(text, at, column)
+        self._find_column(text, len(text), column)
         self._canvas.void()
 
-    def _pass_over(self, text: str, start: int) -> int:
+    def _pass_over(self, text: str, start: int, column: int) -> int:
         """Leave out what only draws, then do the one thing that comes next; return where that ends."""
         found = SWALLOWED.match(text, start)
         end = found.end() if found else start
@@ -116,22 +123,28 @@ class Screen:
         if token is None:
             return len(text)
         kind = token.lastindex
-        if token[0] in ("\x1bH", "\x1b[g", "\x1b[0g"):  # at the cursor: it must be known how far the line has come
-            line = max(text.rfind("\r", start, end), text.rfind("\n", start, end))
-            if line >= 0:
-                self._canvas.page.x = 0
-            self._draw(text[max(start, line + 1) : end], 0)
         if kind == CSI:
+            if token[CSI] == "g":
+                self._find_column(text, end, column)
             self._commands.csi(token[4] + token[CSI], token[5])
+        elif kind == ESC:
+            if token[ESC] == "H":
+                self._find_column(text, end, column)
+            self._commands.esc(token[ESC])
         elif kind == CONTROL:
             self._commands.control(token[CONTROL])
-        elif kind == ESC:
-            self._commands.esc(token[ESC])
         elif kind == OSC:
             self._commands.osc(token[OSC][: MAX_HELD - 2])
         else:
             return self._unfinished.take(text, end)
         return token.end()
+
+    def _find_column(self, text: str, end: int, column: int) -> None:
+        """Put the cursor where the last line before `end` has come to; `column`: where it was when `text` began."""
+        begin = max(end - _MAX_LINE, 0)
+        line = max(text.rfind("\r", begin, end), text.rfind("\n", begin, end))
+        self._canvas.page.x = 0 if line >= 0 else column
+        self._draw(SEQUENCE.sub("", text[max(line + 1, begin) : end]), 0)
 
     def _carry_colours(self, text: str, start: int, end: int) -> None:
         """What was said before all was set back does not matter."""

@@ -24,11 +24,17 @@ TOKEN = re.compile(
 
 # Text, and sequences that change nothing but what is drawn and in which look.
 SWALLOWED = re.compile(r"(?:[^\x0e\x0f\x1b\x80-\x9f]++|\x1b\[[0-9;:]*+[@-fi-kmn-qtv-~])*+")
+# Whatever takes no room, or would be told twice.
+_STRING = r"[\]PX^_][^\x07\x18\x1a\x1b\x9c]*(?:\x07|\x1b\\)?"
+SEQUENCE = re.compile(rf"\x1b(?:\[[ -?]*(?:[@-~]|\Z)|{_STRING}|[ -/]*[0-~])?|[\x0e\x0f\x80-\x9f]")
 COLOURS = re.compile(r"\x1b\[([0-9;:]*)m")
 
 _EIGHT_BIT = {"\x90": "P", "\x9b": "[", "\x9d": "]", "\x98": "X", "\x9e": "X", "\x9f": "X"}
 _INTRODUCED = {"[": "[", "]": "]", "P": "P", "X": "X", "^": "X", "_": "X"}
-_BODIES = {  # what a string goes on with
+_PARAMETERS = re.compile("[ -?]+")
+_BODIES = {  # what a sequence goes on with
+    **dict.fromkeys(" !\"#$%&'()*+,-./", re.compile("[ -/]+")),
+    "[": _PARAMETERS,
     "]": re.compile(r"[^\x00-\x1f\x80-\x9f]+"),
     "P": re.compile(r"[^\x18\x1a\x1b\x80-\x9f]+"),
     "X": re.compile(r"[^\x18\x1a\x1b\x80-\U0010ffff]+"),
@@ -46,11 +52,13 @@ class Unfinished:
     def take(self, text: str, at: int) -> int:
         """Read on at `at` until nothing is unfinished, or to the end; return where that is."""
         while at < len(text):
-            body = None if self._in_head else _BODIES.get(self.held[1:2])
+            body = _PARAMETERS if self._in_head else _BODIES.get(self.held[1:2])
             found = body and body.match(text, at)
             if found:
                 if self.held[1] != "X":
                     self._keep(found[0])
+                if self._in_head:
+                    self._in_head = len(self.held) < MAX_HELD and _WHOLE_DCS.fullmatch(self.held) is not None
                 at = found.end()
                 continue
             self._read(text[at])
@@ -117,8 +125,6 @@ class Unfinished:
     def _read_csi(self, character: str) -> None:
         if character < " ":
             self._commands.control(character)
-        elif character <= "?":
-            self._keep(character)
         elif character != "\x7f":
             found = _WHOLE.fullmatch(self.held)
             if character < "\x7f":
@@ -131,8 +137,8 @@ class Unfinished:
                 self._abandon()
 
     def _read_dcs_head(self, character: str) -> None:
-        if " " <= character < "\x7f":
+        if "@" <= character < "\x7f":
             self._keep(character)
-            self._in_head = character < "@" and _WHOLE_DCS.fullmatch(self.held) is not None
+            self._in_head = False
         elif character > "\x7f":
             self._abandon()

@@ -88,6 +88,10 @@ class Kept:
     def asides(self) -> list[Path]:
         return sorted(self.home.kept.glob(".aside-*"))
 
+    def has_aside(self, disk: Tree) -> bool:
+        """Whether `disk` is kept beside the roots."""
+        return any(fingerprint(aside) == disk for aside in self.asides)
+
     @property
     def bridge(self) -> Process | None:
         """The process that everything in the sandbox dies with, if it lives."""
@@ -110,6 +114,10 @@ class Kept:
             async with gateway.http(gateway.bearer(self.user)) as client:
                 return await client.request(method, f"/api/sandboxes/{self.id}{path}", **given)
         except httpx.TransportError:
+            return None
+        except AttributeError as error:  # anyio asks a socket for its peer that is gone since it was connected
+            if error.name != "getpeername":
+                raise
             return None
 
     async def post(self, path: str, *, status: int = 200, **body: Any) -> Described:
@@ -192,6 +200,13 @@ class Kept:
                 if generation.number in self.ledger.known:
                     _, stored = await stored_tree(vault, self.user, self.id, generation.number)
                     self.ledger.holds(generation.number, stored)
+
+    async def stored_at(self, when: float) -> Tree:
+        """What the newest generation was at that time, in seconds since 1970."""
+        async with self._arena.vault() as vault:
+            kept = (await vault.pointer(self.user, self.id)).generations
+            newest = max(generation.number for generation in kept if generation.at <= when)
+            return (await stored_tree(vault, self.user, self.id, newest))[1]
 
     async def stored(self, number: int | None = None) -> tuple[int, Tree]:
         """A generation, the newest unless given: its number and its tree."""

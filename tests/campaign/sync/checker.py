@@ -65,6 +65,18 @@ class Ledger:
         self.problems.append(f"{self.session_id}: {problem}")
 
 
+def is_replaced(disk: Tree, stored: Tree) -> bool:
+    """Whether a crash that left `disk` is answered with `stored`, the newest generation: docs/snapshots.md says so of a
+    disk without files, and of one with fewer than half of them."""
+    left, had = files_in(disk), files_in(stored)
+    return 2 * left < had or (left == 0 and disk != stored)
+
+
+def files_in(tree: Tree) -> int:
+    """Regular files and symlinks."""
+    return sum(entry.kind != "directory" for entry in tree.values())
+
+
 async def stored_tree(vault: Vault, user_id: str, session_id: str, number: int | None = None) -> tuple[int, Tree]:
     """A generation's number, and its tree as the store has it."""
     generation, stored = await vault.tree(user_id, session_id, number)

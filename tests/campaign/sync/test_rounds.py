@@ -3,6 +3,7 @@ what comes back is always a tree that was committed, and never an older one than
 
 import asyncio
 import json
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -11,10 +12,11 @@ import pytest
 
 from tests.campaign.size import SOAK, seeded, sized, when_large
 from tests.campaign.sync.arena import Kept, SyncArena, arena_on
-from tests.campaign.sync.checker import Tree
+from tests.campaign.sync.checker import Tree, files_in, is_replaced
 from tests.campaign.sync.cupboards import Bucket, Cupboard, Directory
 from tests.support.launcher import Launcher
 from tests.support.s3 import S3Server
+from tests.support.trees import Print
 
 WAYS = ("stay", "sleep", "sleep and wipe", "sleep and tamper", "crash", "crash and wipe", "crash and wipe")
 
@@ -124,22 +126,29 @@ class Rounds:
             session.gardener.edit(session.rng.randint(0, 4))
         await asyncio.sleep(self._rng.uniform(0, 0.1))
         await arena.gateway.kill()
+        died = time.time()
         self.figures["crashes"] += len(ways)
+        disks: dict[Kept, Tree] = {}
         for session, way in ways.items():
             await session.kill_bridge()
             if way == "crash and wipe":
                 session.wipe(whole=session.rng.random() < 0.5)
+            disks[session] = session.disk
         await arena.start()
         async with asyncio.TaskGroup() as together:
-            for session, way in ways.items():
-                together.create_task(self._after_crash(session, way))
+            for session, disk in disks.items():
+                together.create_task(self._after_crash(session, disk, died))
 
-    async def _after_crash(self, session: Kept, way: str) -> None:
-        disk = session.disk if way == "crash" else {}
+    async def _after_crash(self, session: Kept, disk: Tree, died: float) -> None:
+        """What was on the disk is newer than the store and stays, unless most of its files were deleted."""
         await session.post("/wake")
-        if way == "crash and wipe":
-            return await session.check_restored()
         await session.running()
+        if is_replaced(disk, await session.stored_at(died)):
+            if files_in(disk):
+                self.figures["disks replaced"] += 1
+                if not session.has_aside(disk):
+                    session.ledger.says("what was left of its files is not kept beside them")
+            return await session.check_restored()
         if session.disk != disk:
             session.ledger.says("what was newer than the store did not stay as it was")
         await session.sync()
@@ -184,6 +193,39 @@ async def _rounds(
         arena.acquit(name, **played.figures)
         missed = [what for what in when_large(*reached) if not played.figures[what]]
         assert missed == [], f"seed={seed}: never reached"
+
+
+@pytest.mark.parametrize(("left", "replaced"), [(0, True), (49, True), (50, False), (100, False)])
+def test_a_disk_with_fewer_than_half_of_the_files_is_expected_to_be_replaced(left: int, replaced: bool) -> None:
+    stored = {b"workspace/%d" % number: Print("file", 0o644, number, 0, b"") for number in range(100)}
+    assert is_replaced(dict(list(stored.items())[:left]), stored) is replaced
+
+
+async def test_what_a_crash_left_of_a_disk_is_beside_what_came_back(tmp_path: Path) -> None:
+    cupboard, (seed, rng) = Directory(tmp_path / "objects"), seeded()
+    async with (
+        Launcher() as launcher,
+        arena_on(
+            tmp_path,
+            cupboard,
+            seed,
+            rng,
+            launcher=launcher,
+            LOCAL_LEVEL="trusted",
+            SYNC_DEBOUNCE=600,  # what is deleted is not synced before the crash
+            SYNC_MAX_WAIT=600,
+        ) as arena,
+    ):
+        session = await arena.create("s0")
+        for number in range(100):
+            session.write(f"{number}")
+        await session.sync()
+        for number in range(90):
+            (session.home.workspace / f"{number}").unlink()
+        played = Rounds(arena)
+        await played._crash({session: "crash"})
+        arena.acquit("a disk that lost most of its files", **played.figures)
+        assert played.figures["disks replaced"] == 1
 
 
 @pytest.mark.soak

@@ -1,0 +1,35 @@
+"""Who a command speaks for: a token that was given, or a fresh one for whoever sits here."""
+
+import getpass
+from collections.abc import Callable
+
+from gateway.commands.api import CommandFailed
+from gateway.settings import Settings, SettingsError
+
+TOKEN_SECONDS = 3600
+
+
+def token_source(settings: Settings, *, token: str | None, user: str | None, email: str | None) -> Callable[[], str]:
+    """A token for each time it is asked: the one given, or a fresh one, signed with the data directory's secret."""
+    if token is not None:
+        given = token
+        return lambda: given
+    from gateway.auth.tokens import TokenError
+    from gateway.commands.token import sign
+
+    name = user or _login()
+    address = email or f"{name}@localhost"
+    try:
+        sign(settings, name, address, TOKEN_SECONDS)
+    except TokenError as error:
+        raise CommandFailed(f"--user or --email: {error.message}") from None
+    except SettingsError as error:
+        raise CommandFailed(f"{error.problems[0]}; give one with --token") from None
+    return lambda: sign(settings, name, address, TOKEN_SECONDS)
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container's user need not have a name
+        return "me"

@@ -1,0 +1,60 @@
+"""`holdfast terminals SESSION`: which terminals a session has."""
+
+import json
+import shlex
+from typing import Any
+
+from gateway.commands.leaving import in_words
+from gateway.commands.terminal import as_typed, complain, say
+from gateway.commands.terminal_door import Chosen, TerminalDoor
+from gateway.settings import Settings
+from gateway.visible import visible_line
+from sandbox.terminal.wire import Exit
+
+HEAD = ("NAME", "SIZE", "VIEWERS", "IDLE", "STATE", "WHAT")
+
+
+async def terminals(settings: Settings, chosen: Chosen, *, as_json: bool) -> int:
+    door = TerminalDoor(settings, chosen)
+    async with door.api() as api:
+        listed = await door.terminals(api)
+    if as_json:
+        for each in listed:
+            say(json.dumps(each))
+    elif not listed:
+        complain(f"no terminals yet; the first is made by: {as_typed('attach', chosen.session_id)}")
+    else:
+        _print_table([HEAD, *map(_row, listed)])
+    return 0
+
+
+def _row(terminal: dict[str, Any]) -> tuple[str, ...]:
+    size = f"{terminal['cols']}x{terminal['rows']}"
+    what = terminal.get("title") or shlex.join(terminal.get("command") or [])
+    return (
+        visible_line(str(terminal["name"])),
+        size,
+        str(terminal["viewers"]),
+        in_short(float(terminal["idleSeconds"])),
+        "running" if terminal["alive"] else _ended(terminal.get("exit")),
+        visible_line(str(what), longest=80),
+    )
+
+
+def _ended(exit: dict[str, Any] | None) -> str:
+    return "ended" if exit is None else visible_line(f"ended, {in_words(Exit(exit.get('code'), exit.get('signal')))}")
+
+
+def in_short(seconds: float) -> str:
+    """`7s`, `5m`, `3h`, `2d`. Pure."""
+    for unit, most in (("s", 60), ("m", 60), ("h", 24)):
+        if seconds < most:
+            return f"{seconds:.0f}{unit}"
+        seconds /= most
+    return f"{seconds:.0f}d"
+
+
+def _print_table(rows: list[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        say("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
