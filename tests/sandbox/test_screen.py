@@ -56,6 +56,8 @@ CASES = {
     "an underlined hole at the edge, an empty cell before": b"\x1b[4m"
     + b"x" * 18
     + "世\x1b[1G\x1b[4hy\x1b[4l\x1b[m\x1b[19G\x1b[X".encode(),
+    "underlined holes at the edge": "\x1b[17Gab\x1b[4m\x1b[19G世\x1b[19Gx\x1b[m\x1b[4m\x1b[18G世\x1b[18Gy".encode(),
+    "nothing but underlined holes": "\x1b[4m\x1b[19G世\x1b[19Gx\x1b[18G世\x1b[18Gx\x1b[17G世\x1b[17Gx".encode(),
     "an underlined hole at the edge, a wide character before": b"\x1b[4m"
     + b"x" * 16
     + "世世\x1b[1G\x1b[4hy\x1b[4l\x1b[m\x1b[1Gz".encode(),
@@ -105,6 +107,8 @@ CASES = {
     "region from the top": b"\x1b[1;3r" + b"".join(b"%d\r\n" % n for n in range(9)),
     "region": b"top\x1b[6;1Hlast\x1b[2;4r" + b"".join(b"%d\r\n" % n for n in range(9)),
     "a region that is none": b"\x1b[5;2r\x1b[3;3r\x1b[99;2rx\x1b[2;99ry",
+    "a line feed past the last column": b"x" * 20 + b"\ny",
+    "line feeds below the region": b"\x1b[1;2r\x1b[6;3H\n\nx\v",
     "below the region": b"\x1b[1;2r\x1b[6;1H\n\n\nx\x1bD\x1bDy",
     "wrapping below the region": b"\x1b[1;2r\x1b[6;1H" + b"0123456789" * 5,
     "index and reverse index": b"a\x1bDb\x1bEc\x1bMd\x1b[1;1H\x1bMe\x1bMf\x1b[2;3r\x1bMg",
@@ -156,6 +160,7 @@ CASES = {
     "a shifted character set": b"\x1b)0\x0eqx",
     "a character set that came back": b"\x1b(0\x1b7\x1b(B\x1b8q",
     "character sets, back to plain": b"\x1b(0\x1b)0\x0e\x1b%Gq\x1b)0\x0e\x1b%@q\x1b(0\x1b[?2hq\x1b[?2l",
+    "no such character set": b"\x1b(0\x1b(aq\x1b(%5q",
     "no character set": b"\x1b/0q\x1b(%q\x1b-0\x1b.0q",
     "alignment": b"\x1b[4:3;31mabc\x1b#8",
     "alignment and origin": b"\x1b[3;5r\x1b[?6h\x1b#8x",
@@ -276,7 +281,7 @@ def test_any_size_will_do(cols: int, rows: int, xterm: Xterm) -> None:
 
 
 def test_what_is_repeated_without_end_fills_the_screen(xterm: Xterm) -> None:
-    screen, fed = Screen(COLS, ROWS), "x\x1b[10003b\x1b[1;1He\u0301\x1b[10003b世\x1b[10003b".encode()
+    screen, fed = Screen(COLS, ROWS), "x\x1b[100003b\x1b[1;1He\u0301\x1b[100003b世\x1b[100003b".encode()
     screen.feed(fed)
     assert xterm.tells_apart(screen, fed, scrollback=0) == []
 
@@ -457,6 +462,7 @@ FLOODS = {
     "text": b"0123456789" * 1000,
     "lines in colour": b"\x1b[0m\x1b[01;34mdir\x1b[0m  \x1b[01;32mfile\x1b[0m\x1b[K\r\n" * 200 + b"\x1b[35m\x1b[7m",
     "colours that are never set back": b"\x1b[31ma\x1b[1mb\x1b[44mc" * 100,
+    "true colours": b"".join(b"\x1b[38;2;%d;2;3mx\x1b[48;2;1;%d;3my\x1b[1m" % (n, n) for n in range(100)),
     "state": STATE,
     "state between text": b"x\r\n" * 100 + STATE + b"y\r\n" * 100,
     "the alternate screen": b"x\r\n" * 100 + b"\x1b[?1049hin it" * 3,
