@@ -14,7 +14,8 @@ LIMITS = GuardLimits(ping_after=12.0, dead_after=22.0, stall_seconds=25.0, pings
 
 
 class PulseAgainstAModel(RuleBasedStateMachine):
-    """Silence is counted from the last word, being slow from the last byte taken. Asked once for each silence."""
+    """Silence is counted from the last word, being slow from the last byte taken. Asked once for each silence. Who has
+    not taken what was written has not been asked either: that is slow, not dead."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,12 +54,13 @@ class PulseAgainstAModel(RuleBasedStateMachine):
     @rule(read=st.booleans())
     def is_looked_at(self, read: bool) -> None:
         silence = self.now - self.heard if read else 0.0
-        if self.stalled and self.unsent < self.known and silence < LIMITS.dead_after:
+        if self.unsent < self.known:
             self.taken_at, self.known = self.now, self.unsent
-        if silence >= LIMITS.dead_after:
-            wanted = DEAD
-        elif self.stalled and self.now - self.taken_at >= LIMITS.stall_seconds:
+        stuck = self.now - self.taken_at
+        if self.stalled and (stuck >= LIMITS.stall_seconds or (stuck >= 22.0 and silence >= 22.0)):
             wanted = SLOW
+        elif not self.stalled and silence >= LIMITS.dead_after:
+            wanted = DEAD
         elif silence >= LIMITS.ping_after and not self.asked:
             wanted, self.asked = PING, True
         else:
