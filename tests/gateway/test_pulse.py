@@ -110,3 +110,14 @@ def test_a_flood_of_pings_is_refused_whatever_was_before() -> None:
 def flood(pulse: Pulse) -> None:
     for _ in range(2 * LIMITS.pings + 2):
         pulse.pinged(LIMITS)
+
+
+def test_who_takes_a_little_each_time_is_kept_and_who_takes_nothing_is_not() -> None:
+    pulse, now = Pulse(0.0), 0.0
+    pulse.stall(now, 1000)
+    for unsent in range(999, 900, -1):
+        now += LIMITS.stall_seconds - 1
+        assert pulse.verdict(now, LIMITS, read=True, unsent=unsent) in (ALIVE, PING)
+    assert pulse.verdict(now + LIMITS.dead_after, LIMITS, read=True, unsent=unsent) == SLOW
+    pulse.flow()
+    assert pulse.verdict(now + LIMITS.dead_after, LIMITS, read=True, unsent=0) == DEAD
