@@ -151,7 +151,7 @@ def decode_down(text: bytes) -> Down:
     fields = _read(text)
     match fields.get("type"):
         case "open":
-            role, anew = fields.get("role"), fields.get("anew")
+            role, anew = fields.get("role"), fields.get("anew", False)
             if role not in ("drive", "view") or not isinstance(anew, bool):
                 raise WireError("bad open")
             after = None if fields.get("epoch") is None else read_position(fields)
