@@ -69,6 +69,25 @@ class SyncDriver:
     Requests are numbers, not a queue. Waiters are bounded by `limits.waiters`; one more is refused.
     """
 
+    __slots__ = (
+        "_attempt",
+        "_changed",
+        "_ended",
+        "_ending",
+        "_last_success",
+        "_last_view",
+        "_limits",
+        "_lull",
+        "_now",
+        "_owed",
+        "_push",
+        "_state",
+        "_told",
+        "_utcnow",
+        "_waiters",
+        "_warned_at",
+    )
+
     def __init__(
         self,
         push: Push,

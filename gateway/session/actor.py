@@ -55,6 +55,41 @@ EVENTS_A_TURN = 32
 
 
 class SessionActor:
+    __slots__ = (
+        "_aborted",
+        "_bell",
+        "_envs",
+        "_farewell",
+        "_inbox",
+        "_joining",
+        "_loop",
+        "_owed",
+        "_provider",
+        "_purge",
+        "_room",
+        "_spawn",
+        "audience",
+        "conversation",
+        "created_at",
+        "ended",
+        "ended_with",
+        "id",
+        "incoming",
+        "life",
+        "limits",
+        "metrics",
+        "now",
+        "output",
+        "queue",
+        "rest",
+        "rng",
+        "store",
+        "terminals",
+        "user_id",
+        "utcnow",
+        "workspace",
+    )
+
     def __init__(
         self,
         loaded: Loaded,

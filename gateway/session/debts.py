@@ -18,6 +18,8 @@ REMEMBERED = 1000  # answered requests, so that a late answer hears `already_ans
 
 
 class Debts:
+    __slots__ = ("_answered", "_open", "_open_bytes", "_unanswered")
+
     def __init__(self, unanswered: Iterable[tuple[int, str]], open_requests: dict[str, Record]) -> None:
         # An agent that never says `done` would otherwise be owed answers for ever; the oldest are let go.
         self._unanswered = deque(unanswered, maxlen=MOST_UNANSWERED)

@@ -39,6 +39,32 @@ FAILED = (SessionStatus.ERROR, SessionStatus.UNRESTORED)  # what is wanted may b
 
 
 class Life:
+    __slots__ = (
+        "_agent",
+        "_closing",
+        "_ear",
+        "_ended",
+        "_env",
+        "_flaps",
+        "_greeted",
+        "_host",
+        "_linked_at",
+        "_lost_again",
+        "_patience",
+        "_provider",
+        "_restart",
+        "_rising",
+        "_shown",
+        "_told",
+        "_wanted",
+        "lock",
+        "on_status",
+        "output",
+        "stopping",
+        "talk",
+        "workspace",
+    )
+
     def __init__(
         self,
         host: Host,

@@ -32,6 +32,8 @@ class Held:
 
 
 class Order:
+    __slots__ = ("_closed", "_held", "_show", "_storing", "_waiting", "bytes")
+
     def __init__(self, show: Show) -> None:
         self._show = show
         self._waiting: deque[tuple[bool, int, Event]] = deque()  # (until nothing is held, size, what to do)

@@ -31,6 +31,8 @@ RETRY_BASE, RETRY_CAP = 0.05, 2.0
 
 
 class SessionTerminals:
+    __slots__ = ("_bringing", "_host", "_id", "_provider", "_status", "_viewers", "on_intent", "on_left")
+
     def __init__(
         self, host: Host, session_id: str, provider: SandboxProvider, status: Callable[[], SessionStatus]
     ) -> None:
