@@ -94,7 +94,7 @@ class Life:
         self._lost_again = False  # a link was lost before the task that brought it had ended
         self.stopping = False
         self._closing = False
-        self._ended = asyncio.Event()
+        self._ended: asyncio.Event | None = None  # somebody waits for the agent's end
         self._told = ""
         self._shown: SessionStatus | None = None
         self.on_status: Callable[[], None] = lambda: None  # `status` is another now
@@ -345,7 +345,8 @@ class Life:
 
     def _after_exit(self, exit: AgentExit, current: bool) -> None:
         talk = self.talk
-        self._ended.set()
+        if self._ended is not None:
+            self._ended.set()
         talk.audience.tell(
             wire.dump("session_status", status="agent_exited", code=exit.code, signal=exit.signal, reason=exit.reason)
         )
@@ -477,7 +478,7 @@ class Life:
             if self.output.agent_starting:
                 self.talk.link.stop_agent()
             return
-        self._ended.clear()
+        self._ended = asyncio.Event()
         self.talk.link.stop_agent()
         try:
             async with asyncio.timeout(self._host.limits.stop_seconds):
