@@ -18,7 +18,7 @@ from tests.campaign.size import seeded, sized, when_large
 from tests.campaign.stage import until
 from tests.campaign.terminal.arena import PATIENCE, TerminalArena, Xterm, differences, terminal_arena
 from tests.campaign.terminal.flood import RECORD_BYTES, stream
-from tests.campaign.terminal.recorder import FIRST_MODE
+from tests.campaign.terminal.recorder import FIRST_MODE, MOST_QUESTIONS
 from tests.campaign.terminal.screens import Dump, drawn, unlike
 from tests.campaign.terminal.verdict import Reading
 from tests.campaign.terminal.watcher import Watcher
@@ -171,6 +171,7 @@ async def test_no_terminal_answers_an_old_question_and_one_answers_a_new_one(tmp
                 await xterm.type(typed[-1])
 
             async def ask() -> None:
+                assert len(asked) < MOST_QUESTIONS, "no two questions may be alike"
                 asked.append(len(asked))
                 fifo.tell(asked[-1])
 
@@ -182,7 +183,7 @@ async def test_no_terminal_answers_an_old_question_and_one_answers_a_new_one(tmp
                 deadline = time.monotonic() + PATIENCE
                 while True:
                     await ask()
-                    await asyncio.sleep(0.2)
+                    await asyncio.sleep(0.4)
                     if heard():
                         return
                     assert time.monotonic() < deadline, f"nobody answers; seed={seed}"
