@@ -89,7 +89,7 @@ class SessionRegistry:
         self._envs: dict[str, Mapping[str, str]] = {}
         self._group = asyncio.TaskGroup()
         self._keepers: list[asyncio.Task[None]] = []
-        self._beside: dict[asyncio.Task[None], SessionActor] = {}
+        self._beside: dict[asyncio.Task[None], tuple[SessionActor, Coroutine[Any, Any, None]]] = {}
         self.draining = False
         self._closed = False
         self._purging: set[str] = set()
@@ -296,7 +296,7 @@ class SessionRegistry:
             log.exception("session.crashed", session_id=actor.id)
         finally:
             self._forget(actor)
-            for task, owner in self._beside.items():
+            for task, (owner, _) in self._beside.items():
                 if owner is actor:  # it would go on with a sandbox that is another's by now
                     task.cancel()
 
@@ -309,20 +309,22 @@ class SessionRegistry:
         if self._closed or actor.ended:
             work.close()
             return
+        task = self._group.create_task(self._run_beside(actor, work, name), name=name)
+        self._beside[task] = actor, work
+        task.add_done_callback(self._over_beside)
 
-        async def beside() -> None:
-            try:
-                await work
-            except StoreUnavailable as error:
-                log.warning("session.store_unavailable", session_id=actor.id, cause=str(error))
-            except Exception:
-                log.exception("session.crashed", session_id=actor.id, work=name)
-                self._forget(actor)
+    async def _run_beside(self, actor: SessionActor, work: Coroutine[Any, Any, None], name: str) -> None:
+        try:
+            await work
+        except StoreUnavailable as error:
+            log.warning("session.store_unavailable", session_id=actor.id, cause=str(error))
+        except Exception:
+            log.exception("session.crashed", session_id=actor.id, work=name)
+            self._forget(actor)
 
-        task = self._group.create_task(beside(), name=name)
-        self._beside[task] = actor
-        task.add_done_callback(self._beside.pop)
-        task.add_done_callback(lambda _: work.close())  # cancelled before its first step, it would never have begun
+    def _over_beside(self, task: asyncio.Task[None]) -> None:
+        _, work = self._beside.pop(task)
+        work.close()  # cancelled before its first step, it would never have begun
 
     async def _purge(self, actor: SessionActor) -> None:
         self._purging.add(actor.id)  # until it is gone nobody finds it, or it would be loaded once more

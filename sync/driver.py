@@ -69,6 +69,25 @@ class SyncDriver:
     Requests are numbers, not a queue. Waiters are bounded by `limits.waiters`; one more is refused.
     """
 
+    __slots__ = (
+        "_attempt",
+        "_bell",
+        "_ended",
+        "_ending",
+        "_last_success",
+        "_last_view",
+        "_limits",
+        "_lull",
+        "_now",
+        "_owed",
+        "_push",
+        "_state",
+        "_told",
+        "_utcnow",
+        "_waiters",
+        "_warned_at",
+    )
+
     def __init__(
         self,
         push: Push,
@@ -89,9 +108,8 @@ class SyncDriver:
         self._waiters: dict[int, asyncio.Future[Resolve | Fail | None]] = {}  # by ticket, in order
         self._owed = False  # an attempt is to begin
         self._attempt: asyncio.Task[_Outcome] | None = None  # the one under way, unless it was stopped
-        self._changed = asyncio.Event()
-        self._lull = asyncio.Event()  # no attempt is under way, or about to begin
-        self._lull.set()
+        self._bell: asyncio.Future[None] | None = None  # `run` waits for something to change
+        self._lull: asyncio.Event | None = None  # somebody waits until no attempt is under way, or about to begin
         self._ending = self._ended = False
         self._warned_at: float | None = None
         self._last_view = self.view
@@ -147,7 +165,13 @@ class SyncDriver:
 
     async def lull(self) -> None:
         """Wait until no attempt is under way; the next may begin at any time."""
-        await self._lull.wait()
+        if self._busy:
+            self._lull = self._lull or asyncio.Event()
+            await self._lull.wait()
+
+    @property
+    def _busy(self) -> bool:
+        return self._state.state in (State.SYNCING, State.FLUSHING)
 
     def lost(self) -> None:
         """The sandbox has ended: nothing is pushed until `restored`, and whoever waits is told."""
@@ -158,7 +182,7 @@ class SyncDriver:
         self._ending = True
         if self._state.state is not State.UNRESTORED:
             self.lost()
-        self._changed.set()
+        self._ring()
 
     async def run(self) -> None:
         """Do what is asked, until cancelled or told to `end`. An attempt under way is cancelled with it and has ended
@@ -178,10 +202,14 @@ class SyncDriver:
             if deadline is not None and deadline <= self._now():
                 self._on(Event.DUE)
                 continue
-            self._changed.clear()
+            self._bell = asyncio.get_running_loop().create_future()
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline):
-                    await self._changed.wait()
+                    await self._bell
+
+    def _ring(self) -> None:
+        if self._bell is not None and not self._bell.done():
+            self._bell.set_result(None)
 
     async def _make_attempt(self) -> None:
         self._owed = False
@@ -232,11 +260,10 @@ class SyncDriver:
                 case TellRecovered():
                     self._warned_at = None
                     log.info("sync.recovered", generation=self._state.generation)
-        self._changed.set()  # an attempt may be owed, or the deadline another one
-        if self._state.state in (State.SYNCING, State.FLUSHING):
-            self._lull.clear()
-        else:
+        self._ring()  # an attempt may be owed, or the deadline another one
+        if self._lull is not None and not self._busy:
             self._lull.set()
+            self._lull = None
         self._tell(recovered=TellRecovered() in effects)
 
     def _answer(self, upto: int, answer: Resolve | Fail | None) -> None:

@@ -199,6 +199,25 @@ class SyncLimits:
 class SyncState:
     """Where one session's sync stands. Begins in `unrestored`."""
 
+    __slots__ = (
+        "_again_at",
+        "_attempts",
+        "_failures",
+        "_forced",
+        "_limits",
+        "_permanent",
+        "_rng",
+        "_series",
+        "asked",
+        "attempt",
+        "failing",
+        "generation",
+        "last_error",
+        "scanned",
+        "state",
+        "synced",
+    )
+
     def __init__(self, limits: SyncLimits, rng: Random) -> None:
         self._limits = limits
         self._rng = rng

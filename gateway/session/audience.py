@@ -22,6 +22,8 @@ STUCK_SECONDS = 20.0
 
 
 class Audience:
+    __slots__ = ("_feeding", "_viewers", "ring")
+
     def __init__(self) -> None:
         self._viewers: dict[Viewer, None] = {}
         self._feeding: asyncio.TimerHandle | None = None

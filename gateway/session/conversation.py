@@ -42,6 +42,27 @@ def give_up(session_id: str, outcome: Fenced | Rejected) -> NoReturn:
 
 
 class Conversation:
+    __slots__ = (
+        "_delivered",
+        "_delivered_timer",
+        "_expiry_timer",
+        "_host",
+        "_kept",
+        "_reached",
+        "active_at",
+        "audience",
+        "debts",
+        "fence",
+        "id",
+        "last_durable",
+        "ledger",
+        "link",
+        "spec",
+        "stages",
+        "state",
+        "window",
+    )
+
     def __init__(self, host: Host, loaded: Loaded, unanswered: Sequence[Record], audience: Audience) -> None:
         session = loaded.session
         self.id = session.id

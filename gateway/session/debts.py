@@ -6,7 +6,6 @@ anybody anything any more: what was open is named once, and gone. An agent that 
 expire: at most `MOST_OPEN` of `OPEN_BYTES` are open, or one of any size.
 """
 
-from collections import deque
 from collections.abc import Iterable
 
 from persistence.record import Record
@@ -18,9 +17,10 @@ REMEMBERED = 1000  # answered requests, so that a late answer hears `already_ans
 
 
 class Debts:
+    __slots__ = ("_answered", "_open", "_open_bytes", "_unanswered")
+
     def __init__(self, unanswered: Iterable[tuple[int, str]], open_requests: dict[str, Record]) -> None:
-        # An agent that never says `done` would otherwise be owed answers for ever; the oldest are let go.
-        self._unanswered = deque(unanswered, maxlen=MOST_UNANSWERED)
+        self._unanswered = list(unanswered)  # few, most often none
         self._open = dict(open_requests)
         self._open_bytes = sum(len(record.payload) for record in open_requests.values())
         self._answered: dict[str, None] = {}
@@ -35,10 +35,12 @@ class Debts:
 
     def deliver(self, seq: int, cid: str) -> None:
         self._unanswered.append((seq, cid))
+        # An agent that never says `done` would otherwise be owed answers for ever; the oldest are let go.
+        del self._unanswered[:-MOST_UNANSWERED]
 
     def done(self) -> int | None:
         """Return the seq of the message that this `done` answers."""
-        return self._unanswered.popleft()[0] if self._unanswered else None
+        return self._unanswered.pop(0)[0] if self._unanswered else None
 
     def ask(self, request_id: str, record: Record) -> list[Record]:
         """A request is open; return those that no longer are. Asked again, its newest record is the one to answer."""
@@ -76,7 +78,6 @@ class Debts:
         """The process is gone: return what it did not answer, and what it still wanted to know. Messages above `taken`
         were never its own (None: all were): another process has them, and owes their answers."""
         gone = [(seq, cid) for seq, cid in self._unanswered if taken is None or seq <= taken]
-        for _ in gone:
-            self._unanswered.popleft()
+        del self._unanswered[: len(gone)]
         open_requests, self._open, self._open_bytes = self._open, {}, 0
         return gone, open_requests

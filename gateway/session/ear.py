@@ -25,6 +25,8 @@ class Listener(Protocol):
 class Ear:
     """Hears one link. What it hears before `open` waits: the link is not in its place yet."""
 
+    __slots__ = ("_early", "_life")
+
     def __init__(self, life: Listener) -> None:
         self._life = life
         self._early: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = []

@@ -24,6 +24,8 @@ ASK_BASE, ASK_CAP = 0.2, 10.0  # seconds between two attempts
 
 
 class Hold:
+    __slots__ = ("_asking", "_host", "_provider", "_session_id", "_wanted")
+
     def __init__(self, host: Host, session_id: str, provider: SandboxProvider) -> None:
         self._host = host
         self._session_id = session_id

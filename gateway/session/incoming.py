@@ -24,6 +24,8 @@ from persistence.record import Dead, Duplicate, Fenced, Outcome, Record, Rejecte
 
 
 class Incoming:
+    __slots__ = ("_early", "_host", "_replies", "_stages", "_talk", "asking")
+
     def __init__(self, host: Host, conversation: Conversation) -> None:
         self._host = host
         self._talk = conversation

@@ -10,6 +10,8 @@ REMEMBERED = 10_000
 
 
 class Ledger:
+    __slots__ = ("_cids", "complete", "last_seq")
+
     def __init__(self, last_seq: int, cids: dict[str, int]) -> None:
         """`cids` are the newest that the store has: all of them, if they are fewer than it would tell."""
         self.last_seq = last_seq

@@ -39,6 +39,32 @@ FAILED = (SessionStatus.ERROR, SessionStatus.UNRESTORED)  # what is wanted may b
 
 
 class Life:
+    __slots__ = (
+        "_agent",
+        "_closing",
+        "_ear",
+        "_ended",
+        "_env",
+        "_flaps",
+        "_greeted",
+        "_host",
+        "_linked_at",
+        "_lost_again",
+        "_patience",
+        "_provider",
+        "_restart",
+        "_rising",
+        "_shown",
+        "_told",
+        "_wanted",
+        "lock",
+        "on_status",
+        "output",
+        "stopping",
+        "talk",
+        "workspace",
+    )
+
     def __init__(
         self,
         host: Host,
@@ -68,7 +94,7 @@ class Life:
         self._lost_again = False  # a link was lost before the task that brought it had ended
         self.stopping = False
         self._closing = False
-        self._ended = asyncio.Event()
+        self._ended: asyncio.Event | None = None  # somebody waits for the agent's end
         self._told = ""
         self._shown: SessionStatus | None = None
         self.on_status: Callable[[], None] = lambda: None  # `status` is another now
@@ -319,7 +345,8 @@ class Life:
 
     def _after_exit(self, exit: AgentExit, current: bool) -> None:
         talk = self.talk
-        self._ended.set()
+        if self._ended is not None:
+            self._ended.set()
         talk.audience.tell(
             wire.dump("session_status", status="agent_exited", code=exit.code, signal=exit.signal, reason=exit.reason)
         )
@@ -451,7 +478,7 @@ class Life:
             if self.output.agent_starting:
                 self.talk.link.stop_agent()
             return
-        self._ended.clear()
+        self._ended = asyncio.Event()
         self.talk.link.stop_agent()
         try:
             async with asyncio.timeout(self._host.limits.stop_seconds):

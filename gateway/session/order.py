@@ -10,7 +10,6 @@ before `release`. `bytes` is what waits or is held, with what that costs beside 
 further while it is too much.
 """
 
-from collections import deque
 from collections.abc import Callable
 
 COST = 256  # of anything that waits, beside its bytes
@@ -32,10 +31,13 @@ class Held:
 
 
 class Order:
+    __slots__ = ("_closed", "_held", "_show", "_storing", "_waiting", "bytes")
+
     def __init__(self, show: Show) -> None:
         self._show = show
-        self._waiting: deque[tuple[bool, int, Event]] = deque()  # (until nothing is held, size, what to do)
-        self._held: deque[Held] = deque()
+        # Lists, not deques, of which an empty one takes 760 bytes: every session has these, and they stay short.
+        self._waiting: list[tuple[bool, int, Event]] = []  # (until nothing is held, size, what to do)
+        self._held: list[Held] = []
         self._closed = False
         self._storing = 0
         self.bytes = 0
@@ -71,7 +73,7 @@ class Order:
     def release(self, held: Held, shown: bytes) -> None:
         held.shown = shown
         while self._held and (ready := self._held[0].shown) is not None:
-            first = self._held.popleft()
+            first = self._held.pop(0)
             if not first.itself:
                 self.bytes -= len(first.line) + COST
             self._show(ready, first.line, first.itself)
@@ -100,6 +102,6 @@ class Order:
 
     def _go_on(self) -> None:
         while self._waiting and not self._shut and not (self._waiting[0][0] and self._held):
-            _, size, event = self._waiting.popleft()
+            _, size, event = self._waiting.pop(0)
             self.bytes -= size
             event()

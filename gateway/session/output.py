@@ -43,6 +43,27 @@ CHECKPOINT_BYTES = 64 << 10
 
 
 class AgentOutput:
+    __slots__ = (
+        "_aborting",
+        "_checkpoint_timer",
+        "_coming",
+        "_exit_due",
+        "_fed",
+        "_host",
+        "_link_number",
+        "_order",
+        "_replay_to",
+        "_replayed",
+        "_talk",
+        "_transcript",
+        "_unsaved_bytes",
+        "_whole",
+        "agent_alive",
+        "agent_starting",
+        "greeted_at",
+        "received",
+    )
+
     def __init__(self, host: Host, conversation: Conversation, checkpoint: bytes) -> None:
         self._host = host
         self._talk = conversation

@@ -11,6 +11,8 @@ CAP_SECONDS = 10.0
 class Patience:
     """Ends after `failures` within `window` seconds; comes back as they pass, or at once by `renew`."""
 
+    __slots__ = ("_failed_at", "_failures", "_window")
+
     def __init__(self, failures: int, window: float) -> None:
         self._failures = failures
         self._window = window

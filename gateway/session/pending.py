@@ -45,6 +45,8 @@ class Entry:
 
 
 class PendingWindow:
+    __slots__ = ("_away_since", "_bytes", "_connected", "_entries", "_limits", "_sent", "_sent_bytes")
+
     def __init__(self, limits: WindowLimits) -> None:
         self._limits = limits
         self._entries: OrderedDict[int, Entry] = OrderedDict()

@@ -37,6 +37,8 @@ RESCUE_BASE, RESCUE_CAP = 5.0, 300.0  # seconds between two attempts at what a s
 
 
 class Rest:
+    __slots__ = ("_host", "_life", "_provider", "_rescuing", "_talk", "_workspace")
+
     def __init__(self, host: Host, life: Life, workspace: Workspace, provider: SandboxProvider) -> None:
         self._host = host
         self._life = life

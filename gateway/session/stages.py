@@ -62,6 +62,8 @@ class Unsettled:
 
 
 class Stages:
+    __slots__ = ("_doubted", "_doubtful", "_settled", "_waiting")
+
     def __init__(self, doubtful: int) -> None:
         self._doubtful = doubtful
         self._settled = 0

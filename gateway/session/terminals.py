@@ -41,6 +41,8 @@ class Running(Protocol):
 
 
 class SessionTerminals:
+    __slots__ = ("_bringing", "_host", "_id", "_life", "_provider", "_viewers", "on_intent", "on_left")
+
     def __init__(self, host: Host, session_id: str, provider: SandboxProvider, life: Running) -> None:
         self._host = host
         self._id = session_id

@@ -69,6 +69,23 @@ class Keeping:
 class Workspace:
     """`look`, then start the sandbox with `hold`, then `prepare`; from then on it may be synced, until `lost`."""
 
+    __slots__ = (
+        "_begins_with_less",
+        "_driver",
+        "_generation",
+        "_host",
+        "_keeping",
+        "_progress",
+        "_provider",
+        "_pushing",
+        "_talk",
+        "_told_at",
+        "_user_id",
+        "hold",
+        "remembered",
+        "replaced",
+    )
+
     def __init__(
         self, host: Host, conversation: Conversation, user_id: str, provider: SandboxProvider, keeping: Keeping
     ) -> None:

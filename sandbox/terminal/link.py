@@ -9,9 +9,9 @@ the transport, up to its high-water mark and one message; then the viewer is no 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import cast
 
+from sandbox.dialling import Dial, Link, open_link
 from sandbox.framing import BINARY, CLOSE, PING, PONG, TEXT, FrameError, client_frame
 from sandbox.handshake import Handshake
 from sandbox.ports import LinkRefused
@@ -23,8 +23,6 @@ from sandbox.wire import WireError
 HANDSHAKE_SECONDS = 10.0
 MAX_ASIDES = 10_000  # messages beside output that may come before the viewer has typed or resized again
 
-Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[object]]
-
 
 async def connect(
     dial: Dial, token: str, name: str, opening: wire.Open, events: TerminalEvents, pass_on: PassOn
@@ -32,23 +30,10 @@ async def connect(
     """Open a link. `dial` takes a protocol factory and connects it. Raises LinkRefused."""
     opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     link = BridgeTerminalLink(token, name, opening, events, pass_on, opened)
-    try:
-        async with asyncio.timeout(HANDSHAKE_SECONDS):
-            await dial(lambda: link)
-            await opened
-    except TimeoutError:
-        link.close()
-        raise LinkRefused("the bridge does not answer") from None
-    except OSError as exc:
-        link.close()
-        raise LinkRefused(f"the bridge cannot be reached: {exc.strerror or exc}") from exc
-    except BaseException:
-        link.close()
-        raise
-    return link
+    return await open_link(dial, link, opened, HANDSHAKE_SECONDS)
 
 
-class BridgeTerminalLink(asyncio.Protocol):
+class BridgeTerminalLink(Link):
     """Implements sandbox.terminal.ports.TerminalLink."""
 
     __slots__ = (
@@ -136,13 +121,12 @@ class BridgeTerminalLink(asyncio.Protocol):
             data = self._shake_hands(*self._opening, data)
         try:
             scan = self._scan
-            passed = scan.feed(data)
-            if passed:
-                self._pass_on(passed)
+            if passed := scan.feed(data):
+                self._pass(passed)
             while scan.aside is not None and not self._closed:
                 self._take_aside(*scan.take())
-                if passed := scan.feed(b""):
-                    self._pass_on(passed)
+                if (passed := scan.feed(b"")) and not self._closed:
+                    self._pass(passed)
         except (FrameError, WireError) as exc:
             self._lose(f"the bridge broke the protocol: {exc}")
 
@@ -171,6 +155,11 @@ class BridgeTerminalLink(asyncio.Protocol):
         self._opening = None
         self.write(client_frame(TEXT, wire.encode(opening)))
         return rest
+
+    def _pass(self, frames: bytes) -> None:
+        if self._opened is not None:
+            raise WireError("output before hello")
+        self._pass_on(frames)
 
     def _take_aside(self, opcode: int, payload: bytes) -> None:
         self._asides += 1

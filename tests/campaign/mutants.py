@@ -174,7 +174,7 @@ def newest_first() -> None:
     def post_in_front(self: actor.SessionActor, handler: Callable[..., None], *arguments: Any) -> None:
         post(self, handler, *arguments)
         if handler == self.receive and not self.ended:
-            self._inbox.appendleft(self._inbox.pop())
+            self._inbox.insert(0, self._inbox.pop())
 
     put(actor.SessionActor, "post", post_in_front)
 

@@ -72,6 +72,7 @@ CORES = (
     "gateway/sockets/dialects/jupyter.py",
     "gateway/sockets/dialects/native.py",
     "gateway/sockets/dialects/plain.py",
+    "gateway/sockets/dialects/quiet.py",
     "gateway/sockets/dialects/tty.py",
     "gateway/sockets/dialects/utf8.py",
     "sandbox/terminal/screen/canvas.py",

@@ -65,7 +65,7 @@ def _narrow(page: Page, old: int, new: int) -> None:
             else:
                 base += 1
         page.saved.line = min(page.saved.line + more, base + height - 1)
-        end = start
+        end = min(start, len(lines))  # what was taken from the end may have been more than this line
     for start, end, group in wrapped:  # from the last one up, so that places stay what they were
         lines[start:end] = group
     _lay_out(page, lines[-most:], base, height)
