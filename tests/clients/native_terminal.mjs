@@ -18,6 +18,7 @@ export class NativeTerminal {
   }
 
   connect() {
+    this.leave(); // one connection at a time: another would be a viewer of its own
     const url = new URL(this.address);
     if (this.epoch !== null) {
       url.searchParams.set('epoch', this.epoch);
@@ -34,7 +35,7 @@ export class NativeTerminal {
       if (this.socket !== socket) return;
       this.leave();
       this.told({ type: 'closed', code });
-      setTimeout(() => this.connect(), AGAIN_MS);
+      this.again = setTimeout(() => this.connect(), AGAIN_MS);
     };
     this.socket = socket;
   }
@@ -95,6 +96,7 @@ export class NativeTerminal {
 
   // Be gone, and remember where it was; `connect` comes back.
   leave() {
+    clearTimeout(this.again);
     if (this.picture) this.epoch = this.picture = null; // what it shows is void, and where it was counts no more
     this.socket?.close();
     this.socket = null;

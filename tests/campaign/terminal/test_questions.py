@@ -15,6 +15,7 @@ from tests.campaign.terminal.verdict import Reading
 
 CALM_QUESTIONS = 5
 NAME = "main"
+SHOWN = ("epoch", "offset", "counts", "heard")  # of a viewer, when something is wrong
 
 
 class Inquiry:
@@ -58,7 +59,9 @@ class Inquiry:
             await asyncio.sleep(0.4)
             if self.heard():
                 return
-            assert time.monotonic() < deadline, f"nobody answers; seed={self._arena.seed}"
+            if time.monotonic() > deadline:
+                looks = [{what: seen[what] for what in SHOWN} for seen in [await each.look() for each in self._xterms]]
+                raise AssertionError(f"nobody answers; seed={self._arena.seed}\n{looks}\n{self._arena.log}")
 
     async def ask_calmly(self) -> None:
         """Nothing is broken: exactly one of them answers."""
