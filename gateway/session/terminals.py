@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from gateway.close_codes import CloseCode
+from gateway.session.life import Life
 from gateway.session.ports import Host
 from gateway.session.state import SessionStatus
 from gateway.sockets.terminal_viewer import TerminalViewer
@@ -31,15 +32,13 @@ RETRY_BASE, RETRY_CAP = 0.05, 2.0
 
 
 class SessionTerminals:
-    __slots__ = ("_bringing", "_host", "_id", "_provider", "_status", "_viewers", "on_intent", "on_left")
+    __slots__ = ("_bringing", "_host", "_id", "_life", "_provider", "_viewers", "on_intent", "on_left")
 
-    def __init__(
-        self, host: Host, session_id: str, provider: SandboxProvider, status: Callable[[], SessionStatus]
-    ) -> None:
+    def __init__(self, host: Host, session_id: str, provider: SandboxProvider, life: Life) -> None:
         self._host = host
         self._id = session_id
         self._provider = provider
-        self._status = status
+        self._life = life
         self._viewers: dict[TerminalViewer, int] = {}  # and how often each had typed when somebody last looked
         self._bringing: frozenset[TerminalViewer] = frozenset()  # few; an empty set takes 216 bytes, this one none
         self.on_intent: Callable[[], None] = lambda: None
@@ -58,7 +57,7 @@ class SessionTerminals:
 
     def left(self, viewer: TerminalViewer) -> None:
         if self._viewers.pop(viewer, None) is not None:
-            self.on_left()
+            self._host.post(self.on_left)
 
     def status_changed(self) -> None:
         for viewer in self:
@@ -82,7 +81,7 @@ class SessionTerminals:
         self._see_to(viewer)
 
     def typed_unlinked(self, viewer: TerminalViewer) -> None:
-        status = self._status()
+        status = self._life.status
         if status in WAKES:
             self._host.post(self.on_intent)
         elif status in REASONS:
@@ -92,7 +91,7 @@ class SessionTerminals:
 
     def _see_to(self, viewer: TerminalViewer) -> None:
         """Have it linked if that can be; otherwise tell it why not, and listen to it only if typing is intent."""
-        status = self._status()
+        status = self._life.status
         if status in COMING:
             viewer.hold(not viewer.linked)
         else:
@@ -108,7 +107,7 @@ class SessionTerminals:
         """Link it, however often that takes, while the sandbox runs and somebody is there."""
         try:
             for attempt in range(1_000_000):
-                if viewer.linked or viewer.over or self._status() is not SessionStatus.RUNNING:
+                if viewer.linked or viewer.over or self._life.status is not SessionStatus.RUNNING:
                     return
                 try:
                     terminals = self._provider.terminals(self._id)
@@ -116,7 +115,7 @@ class SessionTerminals:
                 except LinkRefused as error:
                     if attempt == 0:
                         log.info("terminal.refused", session_id=self._id, name=viewer.name, cause=str(error))
-                    viewer.tell_status(self._status())
+                    viewer.tell_status(self._life.status)
                     await asyncio.sleep(delay(attempt, base=RETRY_BASE, cap=RETRY_CAP, rng=self._host.rng))
         finally:
             self._bringing -= {viewer}
@@ -126,7 +125,7 @@ class SessionTerminals:
 
     async def describe(self) -> list[dict[str, Any]] | None:
         """What the bridge has; None if it cannot be asked now."""
-        if self._status() is not SessionStatus.RUNNING:
+        if self._life.status is not SessionStatus.RUNNING:
             return None
         try:
             return await self._provider.terminals(self._id).list()
