@@ -157,6 +157,7 @@ class TerminalViewer:
 
     def tell_trouble(self, code: str, reason: str) -> None:
         """Unless it does not read: whoever provokes answers and takes none gets none."""
+        self._greet_unlinked()
         if not self._full:
             self._write(self._dialect.told_trouble(Trouble(code, reason)))
 

@@ -221,7 +221,7 @@ class MemoryTerminals:
         terminals = self._find()
         if name not in terminals and opening.role == "view":
             events.on_trouble(Trouble("unknown_terminal", "nobody has opened this terminal yet"))
-            raise LinkRefused("there is no such terminal")
+            raise LinkRefused("nobody has opened this terminal yet")
         terminal = terminals.get(name) or terminals.setdefault(name, MemoryTerminal(TerminalWish()))
         link = MemoryTerminalLink(terminal, opening, events, pass_on, self._pipe)
         await link.opened

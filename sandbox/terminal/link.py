@@ -239,7 +239,7 @@ _ENDED = 4410
 _CLOSE_REASONS: dict[int, str] = {
     1012: "the sandbox ends",
     4400: "the bridge could not read what we sent",
-    4404: "there is no such terminal",
+    4404: "nobody has opened this terminal yet",
     4408: "we took nothing for a long time",
     _ENDED: "the terminal was ended",
     4429: "there are too many terminals, or too many look at this one",
