@@ -163,6 +163,14 @@ class Xterm:
         """Send it, if it is connected: nobody says whether it arrives."""
         await self._client.do("type", text=text)
 
+    async def away(self) -> None:
+        """Be gone, and stay so."""
+        await self._client.do("away")
+
+    async def back(self) -> None:
+        """Come back where it was."""
+        await self._client.do("back")
+
     async def look(self) -> dict[str, Any]:
         await self._client.do("look")
         self.seen = await self._client.tells()
@@ -184,6 +192,12 @@ class Xterm:
             shown = "\n".join(self.seen.get("look", []))
             raise AssertionError(f"never {what}; it is at {self.place} and shows\n{shown}") from None
         return self.seen
+
+
+def went_through(xterms: Sequence[Xterm]) -> dict[str, int]:
+    """What they went through together, as of their newest looks."""
+    counts: Counter[str] = sum((Counter(xterm.seen["counts"]) for xterm in xterms), Counter())
+    return {what: counts[what] for what in ("connections", "resets", "unsaid")}
 
 
 def differences(one: Any, other: Any, at: str = "") -> list[str]:
