@@ -132,9 +132,7 @@ class SessionActor:
         self.output = AgentOutput(self, self.conversation, loaded.checkpoint)
         self._envs = envs
         self.workspace = Workspace(self, self.conversation, self.user_id, provider, keeping)
-        self.life = Life(
-            self, self.conversation, self.output, self.workspace, provider, agent, lambda: envs.get(self.id)
-        )
+        self.life = Life(self, self.conversation, self.output, self.workspace, provider, agent, envs)
         self.rest = Rest(self, self.life, self.workspace, provider)
         self.terminals = SessionTerminals(self, self.id, provider, self.life)
         self.terminals.on_intent = self._wanted_by_typing

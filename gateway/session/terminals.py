@@ -64,7 +64,7 @@ class SessionTerminals:
         self._provider = provider
         self._life = life
         self._viewers: dict[TerminalViewer, int] = {}  # and how often each had typed when somebody last looked
-        self._bringing: set[TerminalViewer] = set()
+        self._bringing: frozenset[TerminalViewer] = frozenset()  # few; an empty set takes 216 bytes, this one none
         self._wanted = False  # typing that was heard and not seen to yet
         self.on_intent: Callable[[], None] = lambda: None
         self.on_left: Callable[[], None] = lambda: None
@@ -142,7 +142,7 @@ class SessionTerminals:
         if not self._life.up:
             viewer.tell_status(status)
         elif not viewer.linked and viewer not in self._bringing and not viewer.over:
-            self._bringing.add(viewer)
+            self._bringing |= {viewer}
             self._host.spawn(self._bring(viewer), f"terminal {self._id}/{viewer.name}")
 
     async def _bring(self, viewer: TerminalViewer) -> None:
@@ -166,7 +166,7 @@ class SessionTerminals:
                         log.info("terminal.refused", session_id=self._id, name=viewer.name, cause=str(error))
                     viewer.tell_status(self._life.status)
         finally:
-            self._bringing.discard(viewer)
+            self._bringing -= {viewer}
             if not viewer.linked and not viewer.over and self._life.up:
                 self._host.post(self._see_to, viewer)  # it was lost again before this had ended
 
