@@ -3,8 +3,9 @@
 Starlette did the routing, the auth and the refusal; the accepted connection was then handed over (`Outlet.hand_over`),
 and this lean protocol holds to the same bounds as the guard: frames and fragments (sandbox/terminal/scan.py), pings,
 silence, a peer that does not read, a close that is not answered. What one read brought leaves in one write at the other
-side. Nothing is queued here: a viewer that takes nothing is not written to (`on_full`). It is always read, so that its
-end is noticed; of a read that is full of tiny frames only so many are looked at in one turn of the loop.
+side. Nothing is queued here: a viewer that takes nothing is not written to (`on_full`), and one whose bridge takes
+nothing is not read, for a while (`hold`). Of a read that is full of tiny frames only so many are looked at in one turn
+of the loop.
 """
 
 import asyncio
@@ -60,6 +61,7 @@ class SplicedSocket(asyncio.Protocol):
         "_deaf",
         "_door",
         "_gone",
+        "_held_at",
         "_leave",
         "_loop",
         "_newest_ping",
@@ -83,6 +85,7 @@ class SplicedSocket(asyncio.Protocol):
         self._pulse = Pulse(self._loop.time())
         self._newest_ping: bytes | None = None
         self._resting = False  # for a turn
+        self._held_at: float | None = None
         self._closing = False  # goodbye was said
         self._deaf = False  # what comes in no longer matters
         self._gone = False
@@ -117,7 +120,7 @@ class SplicedSocket(asyncio.Protocol):
         if self._deaf:
             return
         self._pulse.heard(self._loop.time())
-        if self._resting:
+        if self._resting or self._held_at is not None:
             self._scan.keep(data)
         else:
             self._pass(data)
@@ -128,7 +131,7 @@ class SplicedSocket(asyncio.Protocol):
         try:
             if (passed := scan.feed(data)) and not self._closing:
                 self._owner.on_frames(passed)
-            while scan.aside is not None and not self._deaf and asides < ASIDES_A_TURN:
+            while scan.aside is not None and not self._deaf and asides < ASIDES_A_TURN and self._held_at is None:
                 asides += 1
                 self._take_aside(*scan.take())
                 if (passed := scan.feed(b"")) and not self._closing:
@@ -142,7 +145,7 @@ class SplicedSocket(asyncio.Protocol):
             self.close(CloseCode.FAILED, CloseCode.FAILED.reason)
         if self._newest_ping is not None:
             self._answer_ping(self._newest_ping)
-        if (scan.more or scan.aside is not None) and not self._deaf:
+        if (scan.more or scan.aside is not None) and not self._deaf and self._held_at is None:
             self._rest()
 
     def _rest(self) -> None:
@@ -157,8 +160,9 @@ class SplicedSocket(asyncio.Protocol):
             return
         if self._resting:
             self._resting = False
-            self._transport.resume_reading()
-        if not self._deaf:
+            if self._held_at is None:
+                self._transport.resume_reading()
+        if not self._deaf and self._held_at is None:
             self._pass(b"")
 
     def _take_aside(self, opcode: int, payload: bytes) -> None:
@@ -196,6 +200,20 @@ class SplicedSocket(asyncio.Protocol):
 
     # Flow
 
+    def hold(self, held: bool) -> None:
+        """Read nothing from the peer for now, so that it waits, too; or again. Nobody sees it go meanwhile, so this
+        must be short: one that is held for as long as a slow one may be is sent away."""
+        if self._closing or held is (self._held_at is not None):
+            return
+        self._held_at = self._loop.time() if held else None
+        if held:
+            self._transport.pause_reading()
+        else:
+            self._pulse.heard(self._loop.time())
+            if not self._resting:
+                self._transport.resume_reading()
+            self._loop.call_soon(self._go_on)
+
     def pause_writing(self) -> None:
         self._pulse.stall(self._loop.time(), self._transport.get_write_buffer_size())
         if not self._closing:
@@ -212,6 +230,9 @@ class SplicedSocket(asyncio.Protocol):
         """Say goodbye; a peer that does not answer within a few seconds is cut off."""
         if not self._closing and not self._gone:
             self._say_goodbye(frame_close(code, reason))
+            if self._held_at is not None:
+                self._held_at = None
+                self._transport.resume_reading()
 
     def _say_goodbye(self, goodbye: bytes) -> None:
         self._closing = True
@@ -235,8 +256,11 @@ class SplicedSocket(asyncio.Protocol):
         """Ping the peer, or end the connection, if its time has come."""
         if self._closing:
             return
+        if self._held_at is not None and now - self._held_at >= self._door.limits.stall_seconds:
+            self._door.refused("input_stuck")
+            return self.close(CloseCode.FAILED, "the sandbox does not read")
         unsent = self._transport.get_write_buffer_size()
-        match self._pulse.verdict(now, self._door.limits, read=True, unsent=unsent):
+        match self._pulse.verdict(now, self._door.limits, read=self._held_at is None, unsent=unsent):
             case pulse.DEAD:
                 self._door.refused("dead_peer")
                 self._transport.abort()

@@ -21,7 +21,7 @@ from sandbox.terminal.scan import payloads
 from sandbox.terminal.wire import NOWHERE, Exit, Greeting, Open, Reset, Role, Size, Trouble
 
 NO_SIZE = Size(80, 24)
-KEPT_BYTES = 64 * 1024  # typed while a link is found again; more is left out, and that is said
+KEPT_BYTES = 64 * 1024  # typed while a link is found again, or one message; more is left out, and that is said
 
 
 class Room(Protocol):
@@ -52,7 +52,6 @@ class TerminalViewer:
         "_full",
         "_greeted",
         "_held",
-        "_input_full",
         "_kept",
         "_link",
         "_room",
@@ -88,7 +87,6 @@ class TerminalViewer:
         self._typed = 0  # messages that were not passed but translated
         self._held = False  # what is typed waits for a link
         self._kept = b""  # frames that wait
-        self._input_full = False  # the bridge takes no more
         self._withheld: Exit | None = None  # of a program that ended because its sandbox is being stopped
         self.flaps = 0  # links in a row that did not last
         self.linked_at = 0.0
@@ -123,6 +121,7 @@ class TerminalViewer:
             self._note_position()
             self._link.close()
             self._link = None
+            self.on_input_full(False)
 
     def hold(self, held: bool) -> None:
         """Let what is typed wait, so that it is typed later; or no longer, also what has waited."""
@@ -176,9 +175,9 @@ class TerminalViewer:
 
     def _enter(self, frames: bytes) -> None:
         """Input, as whole frames of a client."""
-        if self._held and len(self._kept) + len(frames) <= KEPT_BYTES:
+        if self._held and (not self._kept or len(self._kept) + len(frames) <= KEPT_BYTES):
             self._kept += frames
-        elif self._held or self._input_full:
+        elif self._held:
             self.tell_trouble("input_full", "nothing takes so much now; this input was left out")
         elif self._link is not None:
             self._link.write(frames)
@@ -235,8 +234,8 @@ class TerminalViewer:
             link.close()
             return
         self._link = link
+        self.on_input_full(False)
         self._trouble = self._withheld = None
-        self._input_full = False
         self._set_flow()
         asked, self._at = self._at, Position(hello.epoch, hello.offset)
         if not self._greeted:
@@ -273,11 +272,13 @@ class TerminalViewer:
         self.tell_trouble(trouble.code, trouble.reason)
 
     def on_input_full(self, full: bool) -> None:
-        self._input_full = full
+        if self._socket is not None:
+            self._socket.hold(full)
 
     def on_lost(self, reason: str) -> None:
         self._note_position()
         self._link = None
+        self.on_input_full(False)
         if not self.over:
             self.hold(True)
             self._room.link_lost(self, reason)
