@@ -4,6 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from gateway.cli_words import add_url, session_id
+from gateway.commands.detach_keys import DEFAULT, read_keys
 
 if TYPE_CHECKING:
     from gateway.settings import Settings
@@ -53,7 +54,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     attach.add_argument("--view", action="store_true", help="watch only: nothing typed is sent")
     attach.add_argument(
         "--detach-keys",
-        default="ctrl-],ctrl-]",
+        default=DEFAULT,
         metavar="KEYS",
         type=_keys,
         help="keys that leave: ctrl-p,ctrl-q or ^P^Q; none: only the program's end does (%(default)s)",
@@ -80,8 +81,6 @@ def _name(text: str) -> str:
 
 
 def _keys(text: str) -> str:
-    from gateway.commands.detach_keys import read_keys
-
     try:
         read_keys(text)
     except ValueError as error:

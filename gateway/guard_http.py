@@ -97,9 +97,9 @@ class GuardedHttp(HttpToolsProtocol):
                 self._set_timer(self.limits.head_seconds)
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
+        except httptools.HttpParserUpgrade as end:
             if self._should_upgrade():
-                self.handle_websocket_upgrade()
+                self.handle_websocket_upgrade(data[end.args[0] :])
             return
         except httptools.HttpParserError as exc:
             cause = exc.__context__
@@ -210,7 +210,8 @@ class GuardedHttp(HttpToolsProtocol):
 
     # The upgrade
 
-    def handle_websocket_upgrade(self) -> None:
+    def handle_websocket_upgrade(self, early: bytes = b"") -> None:
+        """`early` came right behind the request: a client that does not wait for the answer loses nothing."""
         problem = self._handshake_problem()
         if problem is not None:
             self._refuse(problem)
@@ -234,6 +235,8 @@ class GuardedHttp(HttpToolsProtocol):
         self.parser = None  # type: ignore[assignment]  # it refers back to this object, which is over
         request = Request(self.url.decode("ascii"), headers)
         socket.begin(request, client, self.scope["scheme"] == "https", leave)
+        if early:
+            socket.data_received(early)
 
     def _handshake_problem(self) -> Refusal | None:
         found: dict[bytes, bytes] = {}

@@ -8,7 +8,8 @@ ALIVE, PING, DEAD, SLOW = "alive", "ping", "dead", "slow"
 
 
 class Pulse:
-    """One connection's. Silence counts only while it is read, and being slow only while nothing at all is taken."""
+    """One connection's. Silence counts only while it is read, and being slow only while nothing at all is taken. Who
+    neither takes nor says anything is slow: it is told so, if it ever reads again."""
 
     __slots__ = ("_asked", "_heard_at", "_pings", "_pings_since", "_stalled_at", "_unsent")
 
@@ -30,7 +31,7 @@ class Pulse:
         self._asked = False
 
     def pinged(self, limits: GuardLimits) -> None:
-        """It pings us. Raises FrameError if it does so too often."""
+        """It pings us, or answers. Raises FrameError if it does so too often."""
         self._pings += 1
         if self._pings > limits.pings:
             if self._heard_at - self._pings_since < limits.ping_window:
@@ -48,13 +49,15 @@ class Pulse:
     def verdict(self, now: float, limits: GuardLimits, *, read: bool, unsent: int) -> str:
         """What is to be done about it now. It is asked for a sign of life once, `PING`, before it is `DEAD`."""
         silence = now - self._heard_at if read else 0.0
-        if silence >= limits.dead_after:
-            return DEAD
         if self._stalled_at is not None:
             if unsent < self._unsent:  # slowly, but it reads
                 self._stalled_at, self._unsent = now, unsent
-            if now - self._stalled_at >= limits.stall_seconds:
+            # What it is asked waits behind what it does not take: its silence counts only as long as it takes nothing.
+            stuck = now - self._stalled_at
+            if stuck >= limits.stall_seconds or min(stuck, silence) >= limits.dead_after:
                 return SLOW
+        elif silence >= limits.dead_after:
+            return DEAD
         if silence >= limits.ping_after and not self._asked:
             self._asked = True
             return PING

@@ -6,11 +6,12 @@ of it; a bridge that breaks the rules, floods, or falls silent loses its link, w
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from sandbox import wire
+from sandbox import dialling, wire
+from sandbox.dialling import Dial, open_link
 from sandbox.framing import BINARY, CLOSE, PING, PONG, TEXT, FrameError, FrameReader, client_frame
 from sandbox.handshake import Handshake
 from sandbox.ports import AgentExit, Hello, LinkEvents, LinkRefused, Position
@@ -19,8 +20,6 @@ MAX_FRAGMENTS = 1024
 MAX_UNSENT = 16 * 1024 * 1024  # a bridge that leaves this much unread is lost
 CONFIRM_SECONDS = 0.1  # a confirmation only frees the bridge's memory: it may wait for company
 MAX_ASIDES = 1000  # messages beside output and confirmations that a bridge may send between two pings
-
-Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[tuple[asyncio.BaseTransport, asyncio.BaseProtocol]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,26 +35,12 @@ DEFAULT_TIMINGS = Timings()
 async def connect(
     dial: Dial, token: str, events: LinkEvents, after: Position | None, *, timings: Timings = DEFAULT_TIMINGS
 ) -> "BridgeLink":
-    """Open a link. `dial` takes a protocol factory and connects it, like `loop.create_unix_connection`. Events come
-    only after the caller has the link. Raises LinkRefused."""
+    """Open a link. Events come only after the caller has it. Raises LinkRefused."""
     link = BridgeLink(token, events, after, timings)
-    try:
-        async with asyncio.timeout(timings.handshake_seconds):
-            await dial(lambda: link)
-            await link.opened
-    except TimeoutError:
-        link.close()
-        raise LinkRefused("the bridge does not answer") from None
-    except OSError as exc:
-        link.close()
-        raise LinkRefused(f"the bridge cannot be reached: {exc.strerror or exc}") from exc
-    except BaseException:
-        link.close()
-        raise
-    return link
+    return await open_link(dial, link, link.opened, timings.handshake_seconds)
 
 
-class BridgeLink(asyncio.Protocol):
+class BridgeLink(dialling.Link):
     """Implements sandbox.ports.Link."""
 
     __slots__ = (

@@ -25,8 +25,8 @@ MAX_CONTROL_UP = 8 * 1024
 MAX_NUMBER = 2**53 - 1
 MAX_REASON = 1000
 
-_EPOCH = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_SIGNAL = re.compile(r"[A-Z0-9+]{1,16}")
+EPOCH = re.compile(r"[A-Za-z0-9_-]{1,64}")
+SIGNAL = re.compile(r"[A-Z0-9+]{1,16}")
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]+")
 
 
@@ -168,34 +168,34 @@ def decode_up(text: bytes | str) -> Up:
     """Read a bridge's control message. Raises WireError."""
     if len(text) > MAX_CONTROL_UP:
         raise WireError("control message too long")
-    fields = _object(text)
+    fields = read_object(text)
     match fields.get("type"):
         case "hello":
             epoch = fields.get("epoch")
             return Hello(
-                taker=_epoch(fields, "taker"),
-                taken=_number(fields, "taken"),
-                epoch=None if epoch is None else _epoch(fields, "epoch"),
-                alive=_flag(fields, "alive") and epoch is not None,
-                held=_flag(fields, "held"),
+                taker=read_epoch(fields, "taker"),
+                taken=read_number(fields, "taken"),
+                epoch=None if epoch is None else read_epoch(fields, "epoch"),
+                alive=read_flag(fields, "alive") and epoch is not None,
+                held=read_flag(fields, "held"),
             )
         case "epoch":
-            return Epoch(_epoch(fields, "epoch"), _number(fields, "base"))
+            return Epoch(read_epoch(fields, "epoch"), read_number(fields, "base"))
         case "exit":
             return AgentExit(
-                epoch=_epoch(fields, "epoch"),
-                offset=_number(fields, "offset"),
-                taken=_number(fields, "taken"),
-                code=None if fields.get("code") is None else _number(fields, "code", 255),
-                signal=None if fields.get("signal") is None else _match(fields, "signal", _SIGNAL),
+                epoch=read_epoch(fields, "epoch"),
+                offset=read_number(fields, "offset"),
+                taken=read_number(fields, "taken"),
+                code=None if fields.get("code") is None else read_number(fields, "code", 255),
+                signal=None if fields.get("signal") is None else read_match(fields, "signal", SIGNAL),
                 reason=_reason(fields),
             )
         case "taken":
-            return Taken(_number(fields, "seq"))
+            return Taken(read_number(fields, "seq"))
         case "problem":
             return Problem(_reason(fields))
         case "pong":
-            return Pong(_number(fields, "n"))
+            return Pong(read_number(fields, "n"))
         case "changed":
             return Changed()
     raise WireError("unknown control message")
@@ -205,12 +205,12 @@ def decode_down(text: bytes | str) -> Down:
     """Read a gateway's control message. Raises WireError."""
     if len(text) > MAX_DOWN:
         raise WireError("control message too long")
-    fields = _object(text)
+    fields = read_object(text)
     match fields.get("type"):
         case "attach":
             if fields.get("epoch") is None:
                 return Attach(None)
-            return Attach(_position(fields))
+            return Attach(read_position(fields))
         case "start":
             return Start(None if fields.get("line") is None else _line(fields))
         case "inject":
@@ -220,15 +220,18 @@ def decode_down(text: bytes | str) -> Down:
         case "stop":
             return Stop()
         case "seen":
-            return Seen(_position(fields))
+            return Seen(read_position(fields))
         case "ready":
-            return Ready(_epoch(fields, "epoch"))
+            return Ready(read_epoch(fields, "epoch"))
         case "ping":
-            return Ping(_number(fields, "n"))
+            return Ping(read_number(fields, "n"))
     raise WireError("unknown control message")
 
 
-def _object(text: bytes | str) -> dict[str, Any]:
+# What is read here raises WireError, and is read by sandbox/terminal/wire.py, too.
+
+
+def read_object(text: bytes | str) -> dict[str, Any]:
     try:
         fields = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -238,33 +241,33 @@ def _object(text: bytes | str) -> dict[str, Any]:
     return fields
 
 
-def _number(fields: dict[str, Any], name: str, most: int = MAX_NUMBER) -> int:
+def read_number(fields: dict[str, Any], name: str, most: int = MAX_NUMBER) -> int:
     value = fields.get(name)
     if type(value) is not int or not 0 <= value <= most:
         raise WireError(f"bad {name}")
     return value
 
 
-def _flag(fields: dict[str, Any], name: str) -> bool:
+def read_flag(fields: dict[str, Any], name: str) -> bool:
     value = fields.get(name)
     if type(value) is not bool:
         raise WireError(f"bad {name}")
     return value
 
 
-def _match(fields: dict[str, Any], name: str, pattern: re.Pattern[str]) -> str:
+def read_match(fields: dict[str, Any], name: str, pattern: re.Pattern[str]) -> str:
     value = fields.get(name)
     if not isinstance(value, str) or not pattern.fullmatch(value):
         raise WireError(f"bad {name}")
     return value
 
 
-def _epoch(fields: dict[str, Any], name: str) -> str:
-    return _match(fields, name, _EPOCH)
+def read_epoch(fields: dict[str, Any], name: str) -> str:
+    return read_match(fields, name, EPOCH)
 
 
-def _position(fields: dict[str, Any]) -> Position:
-    return Position(_epoch(fields, "epoch"), _number(fields, "offset"))
+def read_position(fields: dict[str, Any]) -> Position:
+    return Position(read_epoch(fields, "epoch"), read_number(fields, "offset"))
 
 
 def _line(fields: dict[str, Any]) -> str:

@@ -110,6 +110,8 @@ class Shelf:
             return await asyncio.shield(writing)
         except asyncio.CancelledError:
             await asyncio.wait({writing})
+            if not writing.cancelled():
+                writing.exception()  # whoever gave up does not want to know
             raise
 
     async def set_aside(self, session_id: str) -> None:

@@ -108,6 +108,11 @@ class Life:
         return SessionStatus.STARTING if self._rising and status is SessionStatus.SLEEPING else status
 
     @property
+    def up(self) -> bool:
+        """Whether there is a bridge to talk to: also of a session whose agent is given up."""
+        return self.talk.state.status is SessionStatus.RUNNING or self.talk.link is not None
+
+    @property
     def connection(self) -> str:
         """`connected`, `connecting`, `sleeping` or `disconnected`."""
         if self.output.agent_alive:
@@ -463,6 +468,7 @@ class Life:
                     self.rise_again()
                 elif self._wanted or len(self.talk.window):
                     self._start_agent()
+            self.on_status()  # what ended meanwhile has ended, or sleeps
 
     def _cancel_restart(self) -> None:
         if self._restart is not None:

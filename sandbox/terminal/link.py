@@ -9,9 +9,9 @@ the transport, up to its high-water mark and one message; then the viewer is no 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import cast
 
+from sandbox.dialling import Dial, Link, open_link
 from sandbox.framing import BINARY, CLOSE, PING, PONG, TEXT, FrameError, client_frame
 from sandbox.handshake import Handshake
 from sandbox.ports import LinkRefused
@@ -21,9 +21,8 @@ from sandbox.terminal.scan import DownScan
 from sandbox.wire import WireError
 
 HANDSHAKE_SECONDS = 10.0
+CLOSE_SECONDS = 5.0
 MAX_ASIDES = 10_000  # messages beside output that may come before the viewer has typed or resized again
-
-Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[object]]
 
 
 async def connect(
@@ -32,23 +31,10 @@ async def connect(
     """Open a link. `dial` takes a protocol factory and connects it. Raises LinkRefused."""
     opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     link = BridgeTerminalLink(token, name, opening, events, pass_on, opened)
-    try:
-        async with asyncio.timeout(HANDSHAKE_SECONDS):
-            await dial(lambda: link)
-            await opened
-    except TimeoutError:
-        link.close()
-        raise LinkRefused("the bridge does not answer") from None
-    except OSError as exc:
-        link.close()
-        raise LinkRefused(f"the bridge cannot be reached: {exc.strerror or exc}") from exc
-    except BaseException:
-        link.close()
-        raise
-    return link
+    return await open_link(dial, link, opened, HANDSHAKE_SECONDS)
 
 
-class BridgeTerminalLink(asyncio.Protocol):
+class BridgeTerminalLink(Link):
     """Implements sandbox.terminal.ports.TerminalLink."""
 
     __slots__ = (
@@ -119,6 +105,8 @@ class BridgeTerminalLink(asyncio.Protocol):
                 if self._opening is None:
                     self._transport.write(client_frame(CLOSE, b"\x03\xe8"))
                 self._transport.close()
+                if self._transport.get_write_buffer_size():  # a bridge that does not read must not keep it for ever
+                    asyncio.get_running_loop().call_later(CLOSE_SECONDS, self._transport.abort)
 
     # asyncio.Protocol
 
@@ -136,13 +124,12 @@ class BridgeTerminalLink(asyncio.Protocol):
             data = self._shake_hands(*self._opening, data)
         try:
             scan = self._scan
-            passed = scan.feed(data)
-            if passed:
-                self._pass_on(passed)
+            if passed := scan.feed(data):
+                self._pass(passed)
             while scan.aside is not None and not self._closed:
                 self._take_aside(*scan.take())
-                if passed := scan.feed(b""):
-                    self._pass_on(passed)
+                if (passed := scan.feed(b"")) and not self._closed:
+                    self._pass(passed)
         except (FrameError, WireError) as exc:
             self._lose(f"the bridge broke the protocol: {exc}")
 
@@ -171,6 +158,11 @@ class BridgeTerminalLink(asyncio.Protocol):
         self._opening = None
         self.write(client_frame(TEXT, wire.encode(opening)))
         return rest
+
+    def _pass(self, frames: bytes) -> None:
+        if self._opened is not None:
+            raise WireError("output before hello")
+        self._pass_on(frames)
 
     def _take_aside(self, opcode: int, payload: bytes) -> None:
         self._asides += 1
@@ -247,6 +239,7 @@ _ENDED = 4410
 _CLOSE_REASONS: dict[int, str] = {
     1012: "the sandbox ends",
     4400: "the bridge could not read what we sent",
+    4404: "nobody has opened this terminal yet",
     4408: "we took nothing for a long time",
     _ENDED: "the terminal was ended",
     4429: "there are too many terminals, or too many look at this one",

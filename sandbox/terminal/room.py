@@ -16,7 +16,8 @@ it may still want: what lies after its cursor, and half a ring before it, as wha
 Input comes from seats that may *drive*. The *active* one is who typed last; before anybody has typed, and when those
 who typed have left, who came first. The answers that terminals give by themselves are taken from the active seat
 alone. Not even from it while it is shown old questions again: a seat that resumes in front of some has its answers
-dropped, until a second after it was given the last of them.
+dropped, until a second after it was given the last of them. And not for a second after it took over from another with
+questions about: that one may have answered them.
 
 The size is the active seat's (`active`), the smallest of all that drive (`smallest`), or what it was set to
 (`fixed`). It changes when what the seats want changes, so a size that was set from outside stays until then.
@@ -33,6 +34,7 @@ from sandbox.terminal.ring import ByteRing
 from sandbox.terminal.wire import Exit, Greeting, Open, Reset, Resized, Role, Size, Trouble
 
 ECHO_SECONDS = 1.0  # how long after old questions were sent their answers may come
+LATELY_BYTES = 64 * 1024  # of output, whose questions may still be on their way to somebody
 TROUBLES_KEPT = 4  # of different kinds, for a seat that is full; more are not told
 
 
@@ -158,8 +160,11 @@ class Room:
         return seat
 
     def leave(self, seat: Seat, now: float) -> None:
+        was_active = seat is self.active
         del self.seats[seat]
         self._settle()
+        if was_active and (heir := self.active) is not None:
+            self._take_over(heir, now)
         if seat.epoch == self.epoch and seat.cursor >= self.ring.base:
             floor = max(seat.cursor - self.ring.limit // 2, 0)
             # Several are often cut off at once: then the one who was behind counts.
@@ -208,10 +213,18 @@ class Room:
             return False
         if is_answer(payload):
             return seat is self.active and now >= seat.deaf_until and self.exit is None
+        if seat is not self.active:
+            self._take_over(seat, now)
         self._turns += 1
         seat.turn = self._turns
         self._settle()
         return True
+
+    def _take_over(self, seat: Seat, now: float) -> None:
+        """This one becomes active. What the program asked lately, the one before may have answered."""
+        lately = self.ring.since(max(self.ring.base, self.ring.end - LATELY_BYTES), LATELY_BYTES)
+        if lately and has_question(lately):
+            seat.deaf_until = max(seat.deaf_until, now + ECHO_SECONDS)
 
     def wants(self, seat: Seat, size: Size) -> None:
         """This one can show so much now."""

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import orjson
 
 from sandbox.ports import Position
-from sandbox.wire import MAX_NUMBER, WireError, clip
+from sandbox.wire import EPOCH, MAX_NUMBER, SIGNAL, WireError, clip, read_epoch, read_number, read_object, read_position
 
 MAX_BYTES = 16 * 1024  # one binary frame of output
 MAX_INPUT = 1024 * 1024  # one binary frame of typing
@@ -32,9 +32,7 @@ Role = Literal["drive", "view"]
 NOWHERE = Position("nowhere", MAX_NUMBER)  # no terminal was ever there: whoever comes from it gets a picture
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_EPOCH = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _WORD = re.compile(r"[a-z_]{1,32}")
-_SIGNAL = re.compile(r"[A-Z0-9+]{1,16}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +132,8 @@ def encode(message: Down | Up) -> bytes:
             fields = {"type": "exit", "code": code, "signal": signal}
         case Resized(size):
             fields = {"type": "resized", **_sides(size)}
-        case Trouble(code, reason):
-            fields = {"type": "trouble", "code": code, "reason": clip(reason)}
+        case _:
+            fields = {"type": "trouble", "code": message.code, "reason": clip(message.reason)}
     return orjson.dumps(fields)
 
 
@@ -145,18 +143,18 @@ def _sides(size: Size | None) -> dict[str, int | None]:
 
 def can_be_asked_for(position: Position) -> bool:
     """Whether a terminal may have been there, and `Open` can say so."""
-    return bool(_EPOCH.fullmatch(position.epoch)) and 0 <= position.offset <= MAX_NUMBER
+    return bool(EPOCH.fullmatch(position.epoch)) and 0 <= position.offset <= MAX_NUMBER
 
 
 def decode_down(text: bytes) -> Down:
     """Read a gateway's control message. Raises WireError."""
-    fields = _object(text)
+    fields = _read(text)
     match fields.get("type"):
         case "open":
-            role, anew = fields.get("role"), fields.get("anew")
+            role, anew = fields.get("role"), fields.get("anew", False)
             if role not in ("drive", "view") or not isinstance(anew, bool):
                 raise WireError("bad open")
-            after = None if fields.get("epoch") is None else Position(_epoch(fields), _number(fields, "offset"))
+            after = None if fields.get("epoch") is None else read_position(fields)
             return Open(None if fields.get("cols") is None else _size(fields), role, after, anew)
         case "resize":
             return Resize(_size(fields))
@@ -165,16 +163,16 @@ def decode_down(text: bytes) -> Down:
 
 def decode_up(text: bytes) -> Up:
     """Read a bridge's control message. Raises WireError."""
-    fields = _object(text)
+    fields = _read(text)
     match fields.get("type"):
         case "hello":
             picture, title = fields.get("picture"), fields.get("title")
             if not isinstance(picture, bool) or not isinstance(title, str):
                 raise WireError("bad hello")
-            offset, replayed = _number(fields, "offset"), _number(fields, "replayed")
-            return Greeting(_epoch(fields), offset, _size(fields), replayed, picture, clip(title))
+            offset, replayed = read_number(fields, "offset"), read_number(fields, "replayed")
+            return Greeting(read_epoch(fields, "epoch"), offset, _size(fields), replayed, picture, clip(title))
         case "reset":
-            return Reset(_epoch(fields), _number(fields, "offset"), _size(fields))
+            return Reset(read_epoch(fields, "epoch"), read_number(fields, "offset"), _size(fields))
         case "exit":
             return _exit(fields)
         case "resized":
@@ -207,12 +205,12 @@ def decode_terminal(fields: Any) -> dict[str, Any]:
     size = _size(fields)
     return {
         "name": name,
-        "epoch": _epoch(fields),
-        "base": _number(fields, "base"),
-        "offset": _number(fields, "offset"),
+        "epoch": read_epoch(fields, "epoch"),
+        "base": read_number(fields, "base"),
+        "offset": read_number(fields, "offset"),
         "cols": size.cols,
         "rows": size.rows,
-        "viewers": _number(fields, "viewers"),
+        "viewers": read_number(fields, "viewers"),
         "idleSeconds": idle,
         "alive": alive,
         "exit": None if ended is None else {"code": ended.code, "signal": ended.signal},
@@ -223,39 +221,19 @@ def decode_terminal(fields: Any) -> dict[str, Any]:
 
 def _exit(fields: dict[str, Any]) -> Exit:
     signal = fields.get("signal")
-    if signal is not None and (not isinstance(signal, str) or not _SIGNAL.fullmatch(signal)):
+    if signal is not None and (not isinstance(signal, str) or not SIGNAL.fullmatch(signal)):
         raise WireError("bad signal")
-    return Exit(None if fields.get("code") is None else _number(fields, "code", 255), signal)
+    return Exit(None if fields.get("code") is None else read_number(fields, "code", 255), signal)
 
 
-def _object(text: bytes) -> dict[str, Any]:
+def _read(text: bytes) -> dict[str, Any]:
     if len(text) > MAX_CONTROL:
         raise WireError("control message too long")
-    try:
-        fields = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        raise WireError("control message is not JSON") from None
-    if not isinstance(fields, dict):
-        raise WireError("control message is not an object")
-    return fields
-
-
-def _number(fields: dict[str, Any], name: str, most: int = MAX_NUMBER) -> int:
-    value = fields.get(name)
-    if type(value) is not int or not 0 <= value <= most:
-        raise WireError(f"bad {name}")
-    return value
+    return read_object(text)
 
 
 def _size(fields: dict[str, Any]) -> Size:
-    cols, rows = _number(fields, "cols", MAX_SIDE), _number(fields, "rows", MAX_SIDE)
+    cols, rows = read_number(fields, "cols", MAX_SIDE), read_number(fields, "rows", MAX_SIDE)
     if not cols or not rows:
         raise WireError("bad size")
     return Size(cols, rows)
-
-
-def _epoch(fields: dict[str, Any]) -> str:
-    value = fields.get("epoch")
-    if not isinstance(value, str) or not _EPOCH.fullmatch(value):
-        raise WireError("bad epoch")
-    return value

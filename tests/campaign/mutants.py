@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gateway.frontdoor import GuardLimits
 from gateway.session import actor, ledger, pending
+from gateway.settings import Settings
 from gateway.sockets import viewers
 from persistence import backlog, drainer, spool, sqlite_file
 from persistence.batch import Plan, plan
@@ -45,6 +47,24 @@ def _as_if_stored(writes: Sequence[Write]) -> list[Outcome]:
 def impatient() -> None:
     """A locked database is noticed at once."""
     put(sqlite_file, "BUSY_SECONDS", 0.02)
+
+
+def impatient_with_slow_viewers() -> None:
+    """Who takes nothing, or says nothing, is ended after seconds, in the same order; and has all the time to read
+    why."""
+    make = GuardLimits.of
+
+    def of(settings: Settings) -> GuardLimits:
+        times = replace(make(settings), ping_after=3.0, dead_after=5.5, stall_seconds=6.25)
+        return replace(times, sweep_seconds=0.25, close_seconds=60.0)
+
+    put(GuardLimits, "of", of)
+
+
+def impatient_guard() -> None:
+    """Whoever is silent, takes nothing or does not answer a close is found out within seconds."""
+    limits = GuardLimits(ping_after=0.4, dead_after=2.0, stall_seconds=1.0, close_seconds=2.0, sweep_seconds=0.1)
+    put(GuardLimits, "of", lambda settings: limits)
 
 
 # -- mistakes in keeping ----------------------------------------------------------------------------------------------
@@ -315,6 +335,8 @@ PATCHES: dict[str, Callable[[], None]] = {
     patch.__name__: patch
     for patch in (
         impatient,
+        impatient_with_slow_viewers,
+        impatient_guard,
         ack_before_commit,
         no_unique_cid,
         drop_after_three_retries,

@@ -27,7 +27,9 @@ function look() {
   });
 }
 
-const doings = { look, type: ({ text }) => client.type(text) };
+const doings = {
+  look, type: ({ text }) => client.type(text), away: () => client.leave(), back: () => client.connect(),
+};
 createInterface({ input: process.stdin })
   .on('line', (line) => {
     const wish = JSON.parse(line);

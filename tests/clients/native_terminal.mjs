@@ -4,11 +4,10 @@ const AGAIN_MS = 50;
 
 export class NativeTerminal {
   // `told(what)` hears of every control message and of every end of a connection.
-  constructor(term, address, { told = () => {}, comesBack = true } = {}) {
+  constructor(term, address, { told = () => {} } = {}) {
     this.term = term;
     this.address = address;
     this.told = told;
-    this.comesBack = comesBack;
     this.epoch = null;
     this.offset = 0;
     this.counts = { connections: 0, resets: 0, replayed: 0, unsaid: 0, lost: 0 };
@@ -26,12 +25,16 @@ export class NativeTerminal {
     }
     const socket = new WebSocket(url);
     socket.binaryType = 'arraybuffer';
-    socket.onmessage = ({ data }) => (typeof data === 'string' ? this.hear(JSON.parse(data)) : this.take(new Uint8Array(data)));
+    socket.onmessage = ({ data }) => {
+      if (this.socket !== socket) return; // it was left
+      if (typeof data === 'string') this.hear(JSON.parse(data));
+      else this.take(new Uint8Array(data));
+    };
     socket.onclose = ({ code }) => {
-      if (this.picture) this.epoch = this.picture = null; // what it shows is void, and where it was counts no more
-      this.socket = null;
+      if (this.socket !== socket) return;
+      this.leave();
       this.told({ type: 'closed', code });
-      if (this.comesBack) setTimeout(() => this.connect(), AGAIN_MS);
+      setTimeout(() => this.connect(), AGAIN_MS);
     };
     this.socket = socket;
   }
@@ -90,8 +93,10 @@ export class NativeTerminal {
     else this.counts.lost += 1;
   }
 
-  end() {
-    this.comesBack = false;
+  // Be gone, and remember where it was; `connect` comes back.
+  leave() {
+    if (this.picture) this.epoch = this.picture = null; // what it shows is void, and where it was counts no more
     this.socket?.close();
+    this.socket = null;
   }
 }

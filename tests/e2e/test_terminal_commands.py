@@ -79,7 +79,7 @@ async def test_an_editor_comes_back_after_a_long_cut(gateway: Gateway) -> None:
             await person.until("reconnecting…".encode())
             seen = len(person.seen)
             road.open()
-            await until(lambda: b"\x1b[?1049h" in person.seen[seen:] and b"300" in person.seen[seen:])
+            await until(lambda: re.search(rb"\x1b\[\?104[79]h.*300\r\n", person.seen[seen:], re.DOTALL))
             person.type(b":q!\r")
             await until(lambda: person.seen.rfind(b"\x1b[?1049l") > seen)
             person.type(b"exit\r")

@@ -205,6 +205,7 @@ def test_a_sleeping_session_has_no_terminal_until_it_wakes() -> None:
     viewer.hear(text("reset", epoch="e2", offset=0, cols=90, rows=20))
     assert viewer.hear(b"") == Painted(b"", Size(90, 20))
     assert viewer.position == Position("e2", 0)
+    assert viewer.epoch == "e2"
 
 
 @pytest.mark.parametrize(

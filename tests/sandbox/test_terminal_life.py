@@ -99,6 +99,7 @@ async def test_a_background_process_that_keeps_the_terminal_open_does_not_keep_i
         async with viewing(bridge) as viewer:
             assert await viewer.until(lambda: viewer.exit) == Exit(0, None)
             await viewer.shows(b"bye")
+            bridge.terminate()  # which finds the process that went its own way
 
 
 async def test_a_program_that_closes_its_terminal_is_waited_for(tmp_path: Path) -> None:
@@ -337,7 +338,7 @@ async def test_names_and_tokens_are_checked_before_anything_else(tmp_path: Path)
         assert await listed(bridge) == []
 
 
-OPEN = json.dumps({"type": "open", "role": "drive", "epoch": None, "offset": 0}).encode()
+OPEN = json.dumps({"type": "open", "role": "drive", "epoch": None, "offset": 0, "anew": False}).encode()
 
 
 @pytest.mark.parametrize(

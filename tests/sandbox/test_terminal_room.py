@@ -330,6 +330,40 @@ def test_answers_are_taken_from_the_active_one_and_make_nobody_active() -> None:
     assert room.active is second
 
 
+ANSWER = b"\x1b[?1;2c"
+
+
+def test_who_takes_over_does_not_answer_what_the_one_before_has_answered() -> None:
+    """Both were asked at once, and answer at once. The first was listened to; then the second typed, or the first was
+    cut off, before the second's answer had come: the program heard it twice."""
+    room = make_room()
+    first, second, third = came(room), came(room), came(room)
+    room.takes(first, b"x", 1)
+    room.takes(second, b"y", 2)
+    room.takes(first, b"x", 3)
+    room.wrote(b"what are you?\x1b[c")
+    assert room.takes(first, ANSWER, 4)
+    assert room.takes(second, b"y", 4)
+    assert not room.takes(second, ANSWER, 4)
+    room.leave(second, 5)
+    assert not room.takes(first, ANSWER, 5)
+    assert room.takes(first, ANSWER, 5 + ECHO_SECONDS)
+    room.leave(first, 7)
+    assert not room.takes(third, ANSWER, 7)
+    room.leave(third, 7)
+
+
+def test_who_takes_over_while_nothing_was_asked_is_listened_to() -> None:
+    room = make_room()
+    first, second = came(room), came(room)
+    room.wrote(b"$ ")
+    room.takes(first, b"x", 1)
+    room.takes(second, b"y", 1)
+    assert room.takes(second, ANSWER, 1)
+    room.leave(second, 2)
+    assert room.takes(first, ANSWER, 2)
+
+
 def test_an_answer_starts_no_program() -> None:
     room = make_room()
     seat = came(room)

@@ -786,7 +786,6 @@ def test_what_is_written_through_a_mapping_by_a_program_that_may_not_be_looked_i
         workspace = make_home(place / "home") / "workspace"
         keeper = Keeper(TreeScanner(place / "home", place / "cache", hours_later))
         (workspace / "mapped").write_bytes(bytes(8192))
-        (workspace / "other").write_bytes(bytes(8192))
         keeper.sync()
         tick(place / "home")
         program = [python, "-c", keeps_to_itself, str(workspace / "mapped")]
@@ -799,12 +798,11 @@ def test_what_is_written_through_a_mapping_by_a_program_that_may_not_be_looked_i
                 writer.stdin.write(text)
                 writer.stdin.flush()
                 writer.stdout.readline()
-                assert keeper.sync().read_bytes == 8192
+                keeper.sync()
                 assert keeper.content(b"workspace/mapped").startswith(text.encode())
             writer.stdin.write("final\n")
         keeper.sync()
         assert keeper.content(b"workspace/mapped").startswith(b"final\n")
-        assert keeper.survey() == (keeper.token, 0, 2)
 
 
 def test_what_is_mapped_of_another_file_system_is_no_reason_for_doubt(home: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 import httpx
 
@@ -51,10 +52,15 @@ async def assert_healthy(door: Door) -> None:
         assert (await client.get("/health")).status_code == 200
 
 
+class Resident(Protocol):
+    @property
+    def rss(self) -> int: ...
+
+
 class Memory:
     """The server's growth while a block runs, sampled."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Resident) -> None:
         self.door = door
         self.before = self.peak = door.rss
 
@@ -69,7 +75,7 @@ class Memory:
 
 
 @asynccontextmanager
-async def memory(door: Door, bound: int) -> AsyncIterator[Memory]:
+async def memory(door: Resident, bound: int) -> AsyncIterator[Memory]:
     seen = Memory(door)
     watching = asyncio.create_task(seen.watch())
     try:

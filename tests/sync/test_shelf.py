@@ -1,6 +1,9 @@
 """One user's part of the store: what is known of packs and manifests, and what is asked for."""
 
+import asyncio
+import gc
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -11,6 +14,7 @@ from sync.errors import Damaged
 from sync.keys import Keys
 from sync.manifest import MAX_DEPTH, Change
 from sync.objects.memory import MemoryObjects
+from sync.pointer import Generation, first
 from sync.ports import Conflict, ObjectsUnavailable
 from sync.shelf import Shelf
 from tests.support.keeping import DAY, Clock
@@ -211,3 +215,34 @@ async def test_of_two_clocks_the_one_that_says_more_is_believed() -> None:
     assert watch.seconds == 5
     clocks |= {"utc": 7.0}
     assert watch.seconds == 7
+
+
+class LateConflict(MemoryObjects):
+    """Somebody else was quicker, as one hears in the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.answer = asyncio.Event(), asyncio.Event()
+
+    async def create(self, key: str, content: bytes) -> str:
+        self.asked.set()
+        await self.answer.wait()
+        raise Conflict(f"{key} exists")
+
+
+async def test_a_write_that_was_given_up_fails_without_a_word() -> None:
+    unheard: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+    store = LateConflict()
+    shelf = shelf_on(WatchedObjects(store))
+    writing = asyncio.ensure_future(shelf.swap(first("s", Generation(1, "a" * 64, 0.0, 0, 0), "w"), None))
+    await store.asked.wait()
+    writing.cancel()
+    await asyncio.sleep(0)
+    assert not writing.done(), "what was sent cannot be called back"
+    store.answer.set()
+    await asyncio.wait({writing})
+    assert writing.cancelled()
+    del writing
+    gc.collect()
+    assert unheard == []

@@ -11,12 +11,13 @@ import orjson
 
 from gateway.sockets.dialects.control import CLEAR, rough_size, unreadable
 from gateway.sockets.dialects.ports import Heard, Typed, Wanted
+from gateway.sockets.dialects.quiet import QuietDialect
 from gateway.sockets.dialects.utf8 import Utf8Cutter
 from sandbox.framing import frame_text
-from sandbox.terminal.wire import Exit, Greeting, Reset, Size, Trouble
+from sandbox.terminal.wire import Exit, Greeting, Reset
 
 
-class JupyterDialect:
+class JupyterDialect(QuietDialect):
     splices = False
     closes_at_exit = True
 
@@ -34,18 +35,6 @@ class JupyterDialect:
 
     def exited(self, exit: Exit) -> bytes:
         return _stdout(self._cutter.finish()) + _say("disconnect", 1)
-
-    def resized(self, size: Size) -> bytes:
-        return b""
-
-    def told_status(self, status: str) -> bytes:
-        return b""
-
-    def told_trouble(self, trouble: Trouble) -> bytes:
-        return b""
-
-    def told_expiring(self, at: str) -> bytes:
-        return b""
 
     def hear_text(self, payload: bytes) -> Sequence[Heard]:
         """`stdin` and `set_size`. Other words, and sizes that are none, are passed over, as terminado does."""

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 
 from gateway.sockets.dialects.control import CLEAR
 from gateway.sockets.dialects.ports import Heard, Typed
+from gateway.sockets.dialects.quiet import QuietDialect
 from gateway.sockets.dialects.utf8 import Utf8Cutter
 from sandbox.framing import frame_text
-from sandbox.terminal.wire import Exit, Greeting, Reset, Size, Trouble
+from sandbox.terminal.wire import Exit, Greeting, Reset
 
 
-class PlainDialect:
+class PlainDialect(QuietDialect):
     splices = False
     closes_at_exit = True
 
@@ -34,18 +35,6 @@ class PlainDialect:
     def exited(self, exit: Exit) -> bytes:
         rest = self._cutter.finish()
         return frame_text(rest.encode()) if rest else b""
-
-    def resized(self, size: Size) -> bytes:
-        return b""
-
-    def told_status(self, status: str) -> bytes:
-        return b""
-
-    def told_trouble(self, trouble: Trouble) -> bytes:
-        return b""
-
-    def told_expiring(self, at: str) -> bytes:
-        return b""
 
     def hear_text(self, payload: bytes) -> Sequence[Heard]:
         return self.hear_binary(payload)

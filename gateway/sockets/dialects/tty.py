@@ -12,13 +12,14 @@ from collections.abc import Sequence
 
 from gateway.sockets.dialects.control import CLEAR, read_object, rough_size
 from gateway.sockets.dialects.ports import Flow, Heard, Typed, Wanted
+from gateway.sockets.dialects.quiet import QuietDialect
 from sandbox.framing import BINARY, frame
-from sandbox.terminal.wire import Exit, Greeting, Reset, Size, Trouble
+from sandbox.terminal.wire import Exit, Greeting, Reset
 
 PROTOCOL = "tty"
 
 
-class TtyDialect:
+class TtyDialect(QuietDialect):
     splices = False
     closes_at_exit = True
 
@@ -34,18 +35,6 @@ class TtyDialect:
         return self.output(CLEAR + picture)
 
     def exited(self, exit: Exit) -> bytes:
-        return b""
-
-    def resized(self, size: Size) -> bytes:
-        return b""
-
-    def told_status(self, status: str) -> bytes:
-        return b""
-
-    def told_trouble(self, trouble: Trouble) -> bytes:
-        return b""
-
-    def told_expiring(self, at: str) -> bytes:
         return b""
 
     def hear_text(self, payload: bytes) -> Sequence[Heard]:

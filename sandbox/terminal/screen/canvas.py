@@ -14,6 +14,8 @@ from sandbox.terminal.screen.palette import DEFAULT, Look, Palette
 from sandbox.terminal.screen.reflow import reflow
 from sandbox.terminal.screen.widths import is_wide, is_zero
 
+_MAX_REPEATED = 4096  # characters, or as many as fill the screen
+
 
 class Canvas:
     def __init__(self, cols: int, rows: int, scrollback: int) -> None:
@@ -176,9 +178,9 @@ class Canvas:
         shown = page.rows[page.y].at(page.x - self.join)
         if shown in (EMPTY, HALF):
             return
-        # No more than fills the screen, so that a few bytes cannot cost much; the last row ends where it would.
+        # A few bytes must not cost much, but the screen must be full, and its last row end where it would.
         in_row = self.cols // self.join
-        limit = in_row * (self.rows + 1)
+        limit = in_row * (max(self.rows, _MAX_REPEATED // in_row) + 1)
         if count > limit:
             count = limit + (count - limit) % in_row
         if len(shown) == 1 and not is_zero(shown):
@@ -313,9 +315,9 @@ class Canvas:
         self.page = page
 
     def designate(self, level: int, charset: str) -> None:
-        self.designated[level] = charset if charset in TABLES else PLAIN
+        self.designated[level] = charset
         if self.level == level:
-            self.charset = self.designated[level]
+            self.charset = charset
 
     def shift(self, level: int) -> None:
         self.level = level

@@ -1,6 +1,6 @@
 """Sets of 94 characters that a program may have its ASCII shown in: line drawing, and the national ones of the VT220.
 
-A set is named by the final byte that designates it; `PLAIN` is ASCII, and every name that is not here stands for it.
+A set is named by the final byte that designates it; `PLAIN` is ASCII.
 """
 
 PLAIN = "B"

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from sandbox.terminal.screen.canvas import Canvas
+from sandbox.terminal.screen.charsets import PLAIN, TABLES
 from sandbox.terminal.screen.edits import Edits
 from sandbox.terminal.screen.modes import Modes
 from sandbox.terminal.screen.palette import parse
@@ -135,8 +136,8 @@ class Commands:
         act = self._esc.get(kind)
         if act is not None:
             act()
-        elif len(kind) == 2 and kind[0] in _LEVELS:
-            self.canvas.designate(_LEVELS[kind[0]], kind[1])
+        elif kind[0] in _LEVELS and (kind[1:] in TABLES or kind[1:] == PLAIN):
+            self.canvas.designate(_LEVELS[kind[0]], kind[1:])
         self.canvas.join = 0
 
     def osc(self, text: str) -> None:
@@ -187,7 +188,7 @@ class Commands:
 
     def _plain_charset(self) -> None:
         self.canvas.shift(0)
-        self.canvas.designate(0, "B")
+        self.canvas.designate(0, PLAIN)
 
     def _set_margins(self, numbers: Sequence[int]) -> None:
         canvas = self.canvas
@@ -210,7 +211,7 @@ class Commands:
         for number in numbers:
             if number == 2 and on:
                 for level in range(4):
-                    canvas.designate(level, "B")
+                    canvas.designate(level, PLAIN)
             elif number == 6:
                 canvas.origin = on
                 canvas.move_to(0, 0)

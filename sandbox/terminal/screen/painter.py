@@ -216,25 +216,28 @@ class Painter:
     def _accident(self, row: Row, x: int) -> None:
         """An empty cell with a look that erasing does not leave: it was half of a wide character, and the other half
         was printed on, or pushed over the edge."""
-        look = row.looks[x]
         if x < self._cols - 1:
             self.go(x)
-            self.use(look)
+            self.use(row.looks[x])
             self.out.append(f"{_WIDE_BLANK}\x1b[{x + 2}G ")
             self._x = x + 2
             self._stale = x + 1
             return
-        self.go(x - 1)
-        self.use(look)
-        self.out.append(f"{_WIDE_BLANK}\x1b[{x}G\x1b[4h \x1b[4l")
-        self._x = x
-        before = row.at(x - 1)
-        if before == HALF and x > 1:
-            self._print(row, row.text, x - 2, x)
+        while True:  # nothing is to the right: from the left, and what was there is printed again
+            self.go(x - 1)
+            self.use(row.looks[x])
+            self.out.append(f"{_WIDE_BLANK}\x1b[{x}G ")
+            self._x = x
+            x -= 1
+            before = row.at(x)
+            if before != EMPTY or x == 0 or self._palette.is_erased(row.looks[x]):
+                break
+        if before == HALF and x > 0:
+            self._print(row, row.text, x - 1, x + 1)
         elif before == EMPTY:
-            self._erase(x - 1, 1, self._palette.erased(row.looks[x - 1]))
+            self._erase(x, 1, self._palette.erased(row.looks[x]))
         else:
-            self._print(row, row.text, x - 1, x)
+            self._print(row, row.text, x, x + 1)
 
     def _break(self, row: Row) -> None:
         """While nothing wrapped, the last cell was printed on half of a wide character, or another wide character had

@@ -117,6 +117,15 @@ class Palette:
         return _sequence(self.look(name))
 
 
+def latest(steps: list[str]) -> list[str]:
+    """Of many steps, in the order of their last times, those that the others have not made void. Each only sets
+    something, whatever it was before: the same one earlier, and a colour before another, do not matter."""
+    last: dict[str, str] = {}
+    for params in reversed(steps):
+        last.setdefault(params[:2] if _TRUE_COLOUR.fullmatch(params) else params, params)
+    return list(reversed(last.values()))
+
+
 def _number(text: str, empty: int) -> int:
     if not text:
         return empty

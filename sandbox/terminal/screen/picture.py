@@ -11,7 +11,7 @@ those at the top of the screen.
 
 from sandbox.terminal.screen.canvas import Canvas
 from sandbox.terminal.screen.cells import EMPTY, HALF, Row
-from sandbox.terminal.screen.charsets import PLAIN, TABLES, sent_for
+from sandbox.terminal.screen.charsets import PLAIN, sent_for
 from sandbox.terminal.screen.commands import Commands
 from sandbox.terminal.screen.page import TAB, Page, Saved
 from sandbox.terminal.screen.painter import Painter
@@ -135,8 +135,9 @@ def _cursor(canvas: Canvas, painter: Painter) -> list[str]:
 def _again(canvas: Canvas, row: Row, x: int) -> str:
     """What prints cell `x` again."""
     made = shown = row.at(x)
-    if canvas.join and canvas.charset in TABLES:
-        made = sent_for(shown[0], canvas.charset) + shown[1:]
+    if canvas.join:
+        charset = canvas.charset if _came_back(canvas) else canvas.designated[canvas.level]
+        made = sent_for(shown[0], charset) + shown[1:]
     if canvas.insert and not is_zero(shown):
         made = f"\x1b[{2 if row.at(x + 1) == HALF else 1}P" + made
     return made

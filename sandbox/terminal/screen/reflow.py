@@ -25,6 +25,8 @@ def _widen(page: Page, old: int, new: int) -> None:
         group = lines[start:end]
         if len(group) > 1 and not start <= cursor < end:
             group = _wrapped(group, old, new)
+            while len(group) > 1 and not group[-1].length():
+                group.pop()
         made += group
         start = end
     removed = len(lines) - len(made)
@@ -63,7 +65,7 @@ def _narrow(page: Page, old: int, new: int) -> None:
             else:
                 base += 1
         page.saved.line = min(page.saved.line + more, base + height - 1)
-        end = start
+        end = min(start, len(lines))  # what was taken from the end may have been more than this line
     for start, end, group in wrapped:  # from the last one up, so that places stay what they were
         lines[start:end] = group
     _lay_out(page, lines[-most:], base, height)
@@ -103,7 +105,5 @@ def _wrapped(group: list[Row], old: int, new: int) -> list[Row]:
             part.joined = {place - start: shown for place, shown in whole.joined.items() if start <= place < end}
         made.append(part)
         start = end
-    while len(made) > 1 and not made[-1].length():
-        made.pop()
     made[0].wrapped = group[0].wrapped
     return made

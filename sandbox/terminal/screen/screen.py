@@ -10,6 +10,7 @@ from codecs import utf_8_decode
 
 from sandbox.terminal.screen.canvas import Canvas
 from sandbox.terminal.screen.commands import Commands
+from sandbox.terminal.screen.palette import latest
 from sandbox.terminal.screen.picture import draw
 from sandbox.terminal.screen.sequences import (
     COLOURS,
@@ -149,8 +150,8 @@ class Screen:
     def _carry_colours(self, text: str, start: int, end: int) -> None:
         """What was said before all was set back does not matter."""
         back = max(text.rfind("\x1b[m", start, end), text.rfind("\x1b[0m", start, end), start)
-        for colours in COLOURS.finditer(text, back, end):
-            self._commands.sgr(colours[1])
+        for colours in latest(COLOURS.findall(text, back, end)):
+            self._commands.sgr(colours)
 
     def resize(self, cols: int, rows: int) -> None:
         """Another size, with what was on the screen as xterm.js would keep it."""

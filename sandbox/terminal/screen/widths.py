@@ -21,41 +21,20 @@ _ZERO = """
     e0100-e01ef
 """
 _WIDE = """
-    1100-115f 2329-232a 2e80-303e 3040-a4cf ac00-d7a3 f900-faff fe10-fe19 fe30-fe6f ff00-ff60 ffe0-ffe6
-    20000-2fffd 30000-3fffd
+    1100-115f 2329-232a 2e80-3029 3030-303e 3040-3098 309b-a4cf ac00-d7a3 f900-faff fe10-fe19 fe30-fe6f ff00-ff60
+    ffe0-ffe6 20000-2fffd 30000-3fffd
 """
 
 
-def _ranges(table: str) -> list[tuple[int, int]]:
+def _members(table: str) -> str:
     pairs = (entry.split("-") for entry in table.split())
-    return [(int(pair[0], 16), int(pair[-1], 16)) for pair in pairs]
+    return "".join(f"\\U{pair[0]:0>8}-\\U{pair[-1]:0>8}" for pair in pairs)
 
-
-def _without(ranges: list[tuple[int, int]], holes: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What is left of `ranges`, both in order, where no hole is."""
-    left = []
-    for first, last in ranges:
-        for hole_first, hole_last in holes:
-            if hole_first <= last and hole_last >= first:
-                if hole_first > first:
-                    left.append((first, hole_first - 1))
-                first = hole_last + 1
-        if first <= last:
-            left.append((first, last))
-    return left
-
-
-def _members(ranges: list[tuple[int, int]]) -> str:
-    return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ranges)
-
-
-_zero = _ranges(_ZERO)
-_wide = _without(_ranges(_WIDE), _zero)
 
 # Insides of character classes, for regular expressions.
-ZERO = _members(_zero)
-WIDE = _members(_wide)
-NARROW = _members(_without([(0x20, 0x7E), (0xA0, 0x10FFFF)], sorted(_zero + _wide)))
+ZERO = _members(_ZERO)
+WIDE = _members(_WIDE)
+NARROW = rf"^\x00-\x1f\x7f-\x9f{ZERO}{WIDE}"
 
 is_wide = re.compile(f"[{WIDE}]").match
 is_zero = re.compile(f"[{ZERO}]").match

@@ -24,6 +24,7 @@ SESSION = "s1"
 COLS, ROWS = 80, 24
 PATIENCE = 120.0
 PROGRAMS = Path(__file__).parent
+SHOWN = 200  # characters of a difference
 
 
 class Fifo:
@@ -131,10 +132,6 @@ class TerminalArena:
     # Telling
 
     @property
-    def faults(self) -> int:
-        return self.counts.total()
-
-    @property
     def log(self) -> str:
         """The last of what gateway and bridge wrote, but for the questions they were asked."""
         home = SandboxHome(self.gateway.data_dir, SESSION)
@@ -143,9 +140,11 @@ class TerminalArena:
 
     def acquit(self, what: str, problems: list[str], **figures: object) -> None:
         """Print the program's line, and fail if there is a problem."""
-        broken = ", ".join(f"{kind} {count}" for kind, count in sorted(self.counts.items()))
+        if self.counts:
+            broken = ", ".join(f"{kind} {count}" for kind, count in sorted(self.counts.items()))
+            figures = {"cuts": f"{self.counts.total()} ({broken})", **figures}
         told = ", ".join(f"{name} {figure}" for name, figure in figures.items())
-        line = f"{what}: cuts {self.faults} ({broken}), {told}; problems {len(problems)}; seed={self.seed}"
+        line = f"{what}: {told}; problems {len(problems)}; seed={self.seed}"
         report(line)
         again = f"again with HOLDFAST_TEST_SEED={self.seed}"
         assert problems == [], "\n".join([line, *problems[:20], again, self.log])
@@ -163,6 +162,14 @@ class Xterm:
     async def type(self, text: str) -> None:
         """Send it, if it is connected: nobody says whether it arrives."""
         await self._client.do("type", text=text)
+
+    async def away(self) -> None:
+        """Be gone, and stay so."""
+        await self._client.do("away")
+
+    async def back(self) -> None:
+        """Come back where it was."""
+        await self._client.do("back")
 
     async def look(self) -> dict[str, Any]:
         await self._client.do("look")
@@ -187,6 +194,12 @@ class Xterm:
         return self.seen
 
 
+def went_through(xterms: Sequence[Xterm]) -> dict[str, int]:
+    """What they went through together, as of their newest looks."""
+    counts: Counter[str] = sum((Counter(xterm.seen["counts"]) for xterm in xterms), Counter())
+    return {what: counts[what] for what in ("connections", "resets", "unsaid")}
+
+
 def differences(one: Any, other: Any, at: str = "") -> list[str]:
     """Where two dumps of terminals differ."""
     if isinstance(one, dict) and isinstance(other, dict):
@@ -194,7 +207,11 @@ def differences(one: Any, other: Any, at: str = "") -> list[str]:
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         pairs = enumerate(zip(one, other, strict=True))
         return [found for key, pair in pairs for found in differences(*pair, f"{at}[{key}]")]
-    return [] if one == other else [f"{at}: {str(one)[:300]!r} is not {str(other)[:300]!r}"]
+    if one == other:
+        return []
+    first, second = str(one), str(other)
+    same = next((here for here, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), 0)
+    return [f"{at}: at {same} {first[same : same + SHOWN]!r} is not {second[same : same + SHOWN]!r}"]
 
 
 @asynccontextmanager

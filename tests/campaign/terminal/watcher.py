@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import socket
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
@@ -15,6 +17,7 @@ from tests.campaign.terminal.flood import stream
 AGAIN_SECONDS = 0.03
 FOLLOWED_BYTES = 16 * 1024  # behind a picture: what follows must fit to it
 MAX_PROBLEMS = 5
+NARROW_BYTES = 64 * 1024
 
 Address = Callable[..., str]
 
@@ -29,9 +32,10 @@ class Glimpse:
 
 
 class Watcher:
-    """`pace` is how long it takes for each frame. `address` is asked each time it comes, with its position."""
+    """`pace` is how long it takes for each frame. `address` is asked each time it comes, with its position. One that is
+    `narrow` has no room for what it does not read."""
 
-    def __init__(self, name: str, address: Address, pace: float = 0.0) -> None:
+    def __init__(self, name: str, address: Address, pace: float = 0.0, *, narrow: bool = False) -> None:
         self.name = name
         self.pace = pace
         self.epoch: str | None = None
@@ -41,6 +45,7 @@ class Watcher:
         self.glimpses: list[Glimpse] = []
         self.codes: Counter[int | None] = Counter()
         self._address = address
+        self._narrow = narrow
         self._awaited: dict[str, Any] | None = None  # the reset whose picture has not come
         self._thawed = asyncio.Event()
         self._thawed.set()
@@ -63,13 +68,15 @@ class Watcher:
 
     async def _look_on(self) -> None:
         position = {} if self.epoch is None else {"epoch": self.epoch, "offset": self.offset}
+        address = self._address(**position)
+        options: dict[str, Any] = {"sock": _narrow_socket(address)} if self._narrow else {}
         async with connect(
-            self._address(**position), compression=None, proxy=None, ping_interval=None, max_size=4 << 20, max_queue=4
-        ) as socket:
+            address, compression=None, proxy=None, ping_interval=None, max_size=4 << 20, max_queue=4, **options
+        ) as connection:
             try:
                 while True:
                     await self._thawed.wait()
-                    message = await socket.recv()
+                    message = await connection.recv()
                     if isinstance(message, str):
                         self._hear(json.loads(message), **position)
                     else:
@@ -77,7 +84,7 @@ class Watcher:
                     if self.pace:
                         await asyncio.sleep(self.pace)
             except ConnectionClosed:
-                self.codes[socket.close_code] += 1
+                self.codes[connection.close_code] += 1
         if self._awaited is not None:  # what it shows is void
             self._awaited = self.epoch = None
 
@@ -118,3 +125,16 @@ class Watcher:
     def _accuse(self, problem: str) -> None:
         if len(self.problems) < MAX_PROBLEMS:
             self.problems.append(f"{self.name} {problem}")
+
+
+def _narrow_socket(address: str) -> socket.socket:
+    """A connection with little room in the kernel."""
+    where = urlsplit(address)
+    made = socket.socket()
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW_BYTES)
+        made.connect((where.hostname, where.port))
+    except OSError:
+        made.close()
+        raise
+    return made
