@@ -61,7 +61,7 @@ class Counters:
         if key is not None and self._addresses[key] >= self._limits[1]:
             return self._guest(TOO_MANY_FROM_ADDRESS, evict)
         self.total += 1
-        release_address = None if key is None else _add(self._addresses, key)
+        release_address = None if key is None else _OneMore(self._addresses, key)
 
         def release() -> None:
             self.total -= 1
@@ -73,11 +73,11 @@ class Counters:
     def admit_address(self, address: str) -> Callable[[], None] | None:
         """Count one more of `address`, behind a proxy: the call that gives the place back, or None if there is none."""
         key = _counted_as(address)
-        return None if self._addresses[key] >= self._limits[1] else _add(self._addresses, key)
+        return None if self._addresses[key] >= self._limits[1] else _OneMore(self._addresses, key)
 
     def admit_user(self, user_id: str) -> Callable[[], None] | None:
         """Count one more connection of `user_id`: the call that gives the place back, or None if there is none."""
-        return None if self._users[user_id] >= self._limits[2] else _add(self._users, user_id)
+        return None if self._users[user_id] >= self._limits[2] else _OneMore(self._users, user_id)
 
     def _guest(self, refusal: Refusal, evict: Callable[[], None]) -> Place:
         if len(self._guests) >= GUESTS:
@@ -92,19 +92,22 @@ def void(_: object) -> None:
     """For a callback whose result nobody wants."""
 
 
-def _add(counts: Counter[str], key: str) -> Callable[[], None]:
-    counts[key] += 1
-    given_back = False
+class _OneMore:
+    """One more of a key in a count, given back by a call; by the first."""
 
-    def release() -> None:
-        nonlocal given_back
-        if not given_back:
-            given_back = True
-            counts[key] -= 1
-            if not counts[key]:
-                del counts[key]
+    __slots__ = ("_counts", "_key")
 
-    return release
+    def __init__(self, counts: Counter[str], key: str) -> None:
+        counts[key] += 1
+        self._counts: Counter[str] | None = counts
+        self._key = key
+
+    def __call__(self) -> None:
+        counts, self._counts = self._counts, None
+        if counts is not None:
+            counts[self._key] -= 1
+            if not counts[self._key]:
+                del counts[self._key]
 
 
 def _counted_as(address: str) -> str:

@@ -154,10 +154,13 @@ class GuardedSocket(WebSocketsSansIOProtocol):
                 if opcode == TEXT:
                     self._take_text(payload)
                 elif opcode == PING:
-                    self._count_ping(payload)
+                    self._newest_ping = payload
+                    self._count_ping()
+                elif opcode == PONG:
+                    self._count_ping()
                 elif opcode == CLOSE:
                     self._take_close(payload)
-                elif opcode != PONG:
+                else:
                     self._take_binary(payload)
         except FrameError as exc:
             self.door.refused(f"frame_{exc.code}")
@@ -197,8 +200,8 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         self._queued = True
         self._set_reading()
 
-    def _count_ping(self, payload: bytes) -> None:
-        self._newest_ping = payload
+    def _count_ping(self) -> None:
+        """Pongs count, too: nobody asks for many."""
         if not self.close_sent:
             self._pulse.pinged(self.limits)
 

@@ -31,7 +31,7 @@ class Pulse:
         self._asked = False
 
     def pinged(self, limits: GuardLimits) -> None:
-        """It pings us. Raises FrameError if it does so too often."""
+        """It pings us, or answers. Raises FrameError if it does so too often."""
         self._pings += 1
         if self._pings > limits.pings:
             if self._heard_at - self._pings_since < limits.ping_window:

@@ -30,6 +30,8 @@ async def open_link(dial: Dial, link: L, opened: "asyncio.Future[None]", seconds
             await dial(lambda: link)
             await opened
     except TimeoutError:
+        if opened.done() and not opened.cancelled() and opened.exception() is None:
+            return link  # at the last moment: its owner has heard of it already
         link.close()
         raise LinkRefused("the bridge does not answer") from None
     except OSError as exc:

@@ -226,7 +226,7 @@ class PolicyMiddleware:
         scope["subprotocols"] = offered_protocols(scope)
         release: Callable[[], None] | None = None
         if principal is not None and principal.kind == "user":
-            release = self._counters.admit_user(principal.user_id)
+            release = self._counters.admit_user(principal.counted_as)
             if release is None:
                 self._refused("too_many_of_user")
                 refusal = ApiError(429, "too_many_connections", "this user has too many connections")

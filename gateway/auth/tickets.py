@@ -36,11 +36,11 @@ class Tickets:
     def issue(self, principal: Principal, session_id: str, origin: str | None, *, now: float) -> str | None:
         """A new ticket, or None if too many are out."""
         self._forget_ended(now)
-        if len(self._out) >= _MOST or self._per_user.get(principal.user_id, 0) >= _MOST_PER_USER:
+        if len(self._out) >= _MOST or self._per_user.get(principal.counted_as, 0) >= _MOST_PER_USER:
             return None
         text = secrets.token_urlsafe(24)
         self._out[_digest(text)] = _Ticket(principal, session_id, origin, now + TICKET_SECONDS)
-        self._per_user[principal.user_id] = self._per_user.get(principal.user_id, 0) + 1
+        self._per_user[principal.counted_as] = self._per_user.get(principal.counted_as, 0) + 1
         return text
 
     def redeem(self, text: str, session_id: str, origin: str | None, *, now: float) -> Principal | None:
@@ -62,7 +62,7 @@ class Tickets:
             self._drop(oldest)
 
     def _drop(self, digest: bytes) -> None:
-        user = self._out.pop(digest).principal.user_id
+        user = self._out.pop(digest).principal.counted_as
         left = self._per_user[user] - 1
         if left:
             self._per_user[user] = left

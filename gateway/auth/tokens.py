@@ -37,6 +37,11 @@ class Principal:
     session_id: str = ""
     role: Role = "drive"
 
+    @property
+    def counted_as(self) -> str:
+        """Whose connections and tickets its own are counted with: those it lets in do not lock the owner out."""
+        return f"{self.session_id} of {self.user_id}" if self.session_id else self.user_id
+
 
 class TokenError(Exception):
     """The token is not accepted. `code` is for programs, the message for people; neither quotes the token."""

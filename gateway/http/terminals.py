@@ -20,6 +20,7 @@ from sandbox.terminal.wire import NAME
 
 CREATE_MEMBERS = frozenset({"command", "envVars", "cwd", "cols", "rows"})
 SIZE_MEMBERS = frozenset({"cols", "rows"})
+LONG_IDLE = 366 * 86400
 JUPYTER_MEMBERS = frozenset({"name", "cwd"})
 
 
@@ -148,5 +149,5 @@ def _directory(body: dict[str, Any]) -> str | None:
 
 
 def _as_jupyter(terminal: dict[str, Any]) -> dict[str, Any]:
-    since = datetime.now(UTC) - timedelta(seconds=terminal["idleSeconds"])
+    since = datetime.now(UTC) - timedelta(seconds=min(terminal["idleSeconds"], LONG_IDLE))
     return {"name": terminal["name"], "last_activity": since.isoformat().replace("+00:00", "Z")}

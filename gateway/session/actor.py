@@ -121,7 +121,7 @@ class SessionActor:
         self._bell: asyncio.Future[None] | None = None
         self._room: asyncio.Event | None = None
         self._joining: dict[Viewer, tuple[Position | None, float]] = {}
-        self._owed: set[asyncio.Future[Accepted | Refused]] = set()
+        self._owed: dict[asyncio.Future[Accepted | Refused], None] = {}
         self._aborted: tuple[str | None, int, float] = (None, 0, 0.0)  # the last turn to be aborted, and when
         self._farewell: bytes | None = None
         self.ended = False
@@ -132,13 +132,11 @@ class SessionActor:
         self.output = AgentOutput(self, self.conversation, loaded.checkpoint)
         self._envs = envs
         self.workspace = Workspace(self, self.conversation, self.user_id, provider, keeping)
-        self.life = Life(
-            self, self.conversation, self.output, self.workspace, provider, agent, lambda: envs.get(self.id)
-        )
+        self.life = Life(self, self.conversation, self.output, self.workspace, provider, agent, envs)
         self.rest = Rest(self, self.life, self.workspace, provider)
         self.terminals = SessionTerminals(self, self.id, provider, self.life)
         self.terminals.on_intent = self._wanted_by_typing
-        self.terminals.on_left = lambda: self.post(self._somebody_left)
+        self.terminals.on_left = self._somebody_left
         self.life.on_status = self.terminals.status_changed
 
     # -- the inbox ----------------------------------------------------------------------------------------------------
@@ -511,11 +509,11 @@ class SessionActor:
         if self.ended:
             raise session_failed()
         self.post(offer)
-        self._owed.add(done)
+        self._owed[done] = None
         try:
             outcome = await done
         finally:
-            self._owed.discard(done)
+            del self._owed[done]
         if isinstance(outcome, Refused):
             raise refusal(outcome)
         return f"{self.id}.{outcome.seq}", outcome.seq, outcome.stage

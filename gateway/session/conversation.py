@@ -72,7 +72,7 @@ class Conversation:
         self.link: Link | None = None
         self.last_durable = session.last_seq
         self.fence = loaded.fence
-        self._kept = session
+        self._kept = replace(session, spec=b"", state=b"")  # there are newer ones
         self._host = host
         self.active_at = host.now() - max(0.0, host.utcnow() - (self.state.last_active or session.created_at))
         self.ledger = Ledger(session.last_seq, loaded.cids)

@@ -44,7 +44,7 @@ class Life:
         "_closing",
         "_ear",
         "_ended",
-        "_env",
+        "_envs",
         "_flaps",
         "_greeted",
         "_host",
@@ -73,7 +73,7 @@ class Life:
         workspace: Workspace,
         provider: SandboxProvider,
         agent: tuple[str, ...],
-        env: Callable[[], Mapping[str, str] | None],
+        envs: Mapping[str, Mapping[str, str]],
     ) -> None:
         self._host = host
         self.talk = conversation
@@ -81,7 +81,7 @@ class Life:
         self.workspace = workspace
         self._provider = provider
         self._agent = agent
-        self._env = env
+        self._envs = envs  # of all sessions
         self.lock = asyncio.Lock()
         self._ear: Ear | None = None
         self._patience = Patience(host.limits.crashes, host.limits.crash_window)
@@ -106,6 +106,11 @@ class Life:
         """The status to show: a sandbox about to be started is starting."""
         status = self.talk.state.status
         return SessionStatus.STARTING if self._rising and status is SessionStatus.SLEEPING else status
+
+    @property
+    def up(self) -> bool:
+        """Whether there is a bridge to talk to: also of a session whose agent is given up."""
+        return self.talk.state.status is SessionStatus.RUNNING or self.talk.link is not None
 
     @property
     def connection(self) -> str:
@@ -172,7 +177,7 @@ class Life:
                 self.become(SessionStatus.RUNNING)
                 self._start_agent()
                 return
-            env = self._env()
+            env = self._envs.get(talk.id)
             if talk.spec.has_env and env is None:
                 self.become(
                     SessionStatus.NEEDS_ENV, "its envVars are gone with the last gateway: resume with {envVars}"
@@ -463,6 +468,7 @@ class Life:
                     self.rise_again()
                 elif self._wanted or len(self.talk.window):
                     self._start_agent()
+            self.on_status()  # what ended meanwhile has ended, or sleeps
 
     def _cancel_restart(self) -> None:
         if self._restart is not None:

@@ -48,7 +48,7 @@ class Doorway:
         if self._registry.draining:
             raise ApiError(503, "draining", "the gateway is shutting down: try again in a few seconds")
         actor = await self._registry.find(session_id)
-        if actor is None and self._create_on_attach and who.kind == "user":
+        if actor is None and self._create_on_attach and who.kind == "user" and not who.session_id:
             actor = await self._registry.attach_or_create(session_id, who.user_id)
         if actor is None or (who.kind == "user" and actor.user_id != who.user_id):
             raise ApiError(404, "unknown_session", "there is no such session")
@@ -99,7 +99,7 @@ class Admitted(Protocol):
 class Pass:
     """A viewer's right to be here: warned of 60 s before its end, refreshed in band, closed with 4401 after it."""
 
-    __slots__ = ("_over", "_timer", "_utcnow", "_verifier", "_viewer", "_who")
+    __slots__ = ("_busy", "_over", "_timer", "_utcnow", "_verifier", "_viewer", "_who")
 
     def __init__(
         self, viewer: Admitted, who: Principal, verifier: TokenVerifier, utcnow: Callable[[], float] = time.time
@@ -110,6 +110,7 @@ class Pass:
         self._utcnow = utcnow
         self._timer: asyncio.TimerHandle | None = None
         self._over = False
+        self._busy = False
 
     def begin(self) -> None:
         """Start the clock. Posted to the session behind `attach`: a token that is nearly over is welcomed first."""
@@ -133,12 +134,18 @@ class Pass:
         self._viewer.close(CloseCode.TOKEN, "the token has expired")
 
     async def refresh(self, token: str) -> None:
-        """A new token of the same user, for no less, moves the end. Anything else changes nothing, and is said."""
+        """A new token of the same user, for no less, moves the end. Anything else changes nothing, and is said. One at
+        a time: what comes while one is looked at is left out."""
+        if self._busy:
+            return
+        self._busy = True
         try:
             who = await self._verifier.verify(token, via=self._who.via)
         except TokenError as error:
             self._viewer.tell_trouble(error.code, error.message)
             return
+        finally:
+            self._busy = False
         if (who.user_id, who.session_id, who.role) != (self._who.user_id, self._who.session_id, self._who.role):
             self._viewer.tell_trouble("other_user", "the token is another user's, or for something else")
             return

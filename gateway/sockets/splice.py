@@ -3,8 +3,9 @@
 Starlette did the routing, the auth and the refusal; the accepted connection was then handed over (`Outlet.hand_over`),
 and this lean protocol holds to the same bounds as the guard: frames and fragments (sandbox/terminal/scan.py), pings,
 silence, a peer that does not read, a close that is not answered. What one read brought leaves in one write at the other
-side. Nothing is queued here: a viewer that takes nothing is not written to (`on_full`), and one whose owner takes
-nothing is not read (`hold`).
+side. Nothing is queued here: a viewer that takes nothing is not written to (`on_full`), and one whose bridge takes
+nothing is not read, for a while (`hold`). Of a read that is full of tiny frames only so many are looked at in one turn
+of the loop.
 """
 
 import asyncio
@@ -21,6 +22,8 @@ from gateway.frontdoor import FrontDoor
 from gateway.pulse import Pulse
 from sandbox.framing import CLOSE, PING, PONG, TEXT, FrameError, frame, frame_close
 from sandbox.terminal.scan import UpScan
+
+ASIDES_A_TURN = 100
 
 _log = structlog.get_logger()
 
@@ -58,12 +61,13 @@ class SplicedSocket(asyncio.Protocol):
         "_deaf",
         "_door",
         "_gone",
-        "_held",
+        "_held_at",
         "_leave",
         "_loop",
         "_newest_ping",
         "_owner",
         "_pulse",
+        "_resting",
         "_scan",
         "_transport",
         "write",
@@ -80,7 +84,8 @@ class SplicedSocket(asyncio.Protocol):
         self._scan = UpScan(door.limits.frame_bytes, door.limits.fragments, passes=passes)
         self._pulse = Pulse(self._loop.time())
         self._newest_ping: bytes | None = None
-        self._held = False
+        self._resting = False  # for a turn
+        self._held_at: float | None = None
         self._closing = False  # goodbye was said
         self._deaf = False  # what comes in no longer matters
         self._gone = False
@@ -115,20 +120,20 @@ class SplicedSocket(asyncio.Protocol):
         if self._deaf:
             return
         self._pulse.heard(self._loop.time())
-        if self._held:
+        if self._resting or self._held_at is not None:
             self._scan.keep(data)
         else:
             self._pass(data)
 
     def _pass(self, data: bytes) -> None:
         scan = self._scan
+        asides = 0
         try:
             if (passed := scan.feed(data)) and not self._closing:
                 self._owner.on_frames(passed)
-            while scan.aside is not None and not self._deaf:
+            while scan.aside is not None and not self._deaf and asides < ASIDES_A_TURN and self._held_at is None:
+                asides += 1
                 self._take_aside(*scan.take())
-                if self._held:
-                    break
                 if (passed := scan.feed(b"")) and not self._closing:
                     self._owner.on_frames(passed)
         except FrameError as exc:
@@ -140,15 +145,34 @@ class SplicedSocket(asyncio.Protocol):
             self.close(CloseCode.FAILED, CloseCode.FAILED.reason)
         if self._newest_ping is not None:
             self._answer_ping(self._newest_ping)
+        if (scan.more or scan.aside is not None) and not self._deaf and self._held_at is None:
+            self._rest()
+
+    def _rest(self) -> None:
+        """There is more to look at than fits a turn: let others have theirs."""
+        if not self._resting:
+            self._resting = True
+            self._transport.pause_reading()
+        self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if self._gone:
+            return
+        if self._resting:
+            self._resting = False
+            if self._held_at is None:
+                self._transport.resume_reading()
+        if not self._deaf and self._held_at is None:
+            self._pass(b"")
 
     def _take_aside(self, opcode: int, payload: bytes) -> None:
-        if opcode == PING:
-            self._newest_ping = payload
+        if opcode in (PING, PONG):
+            self._newest_ping = payload if opcode == PING else self._newest_ping
             if not self._closing:
                 self._pulse.pinged(self._door.limits)
         elif opcode == CLOSE:
             self._take_close(payload)
-        elif opcode == PONG or self._closing:
+        elif self._closing:
             return
         elif opcode == TEXT:
             try:
@@ -177,20 +201,18 @@ class SplicedSocket(asyncio.Protocol):
     # Flow
 
     def hold(self, held: bool) -> None:
-        """Read nothing from the peer for now; or again, also what had come before."""
-        if held == self._held or self._closing:
+        """Read nothing from the peer for now, so that it waits, too; or again. Nobody sees it go meanwhile, so this
+        must be short: one that is held for as long as a slow one may be is sent away."""
+        if self._closing or held is (self._held_at is not None):
             return
-        self._held = held
+        self._held_at = self._loop.time() if held else None
         if held:
             self._transport.pause_reading()
         else:
             self._pulse.heard(self._loop.time())
-            self._transport.resume_reading()
+            if not self._resting:
+                self._transport.resume_reading()
             self._loop.call_soon(self._go_on)
-
-    def _go_on(self) -> None:
-        if not self._held and not self._deaf:
-            self._pass(b"")
 
     def pause_writing(self) -> None:
         self._pulse.stall(self._loop.time(), self._transport.get_write_buffer_size())
@@ -208,22 +230,37 @@ class SplicedSocket(asyncio.Protocol):
         """Say goodbye; a peer that does not answer within a few seconds is cut off."""
         if not self._closing and not self._gone:
             self._say_goodbye(frame_close(code, reason))
-            if self._held:
-                self._held = False
+            if self._held_at is not None:
+                self._held_at = None
                 self._transport.resume_reading()
 
     def _say_goodbye(self, goodbye: bytes) -> None:
         self._closing = True
         self._owner.on_over()
         self.write(goodbye)
-        self._close_timer = self._loop.call_later(self._door.limits.close_seconds, self._transport.abort)
+        self._cut_later(self._transport.get_write_buffer_size(), self._loop.time() + self._door.limits.stall_seconds)
+
+    def _cut_later(self, unsent: int, deadline: float) -> None:
+        """Cut it off in a few seconds; who has not taken all yet has as long as any slow one, anew with each byte."""
+
+        def cut() -> None:
+            left, now = self._transport.get_write_buffer_size(), self._loop.time()
+            if left and (left < unsent or now < deadline):
+                self._cut_later(left, now + self._door.limits.stall_seconds if left < unsent else deadline)
+            else:
+                self._transport.abort()
+
+        self._close_timer = self._loop.call_later(self._door.limits.close_seconds, cut)
 
     def check(self, now: float) -> None:
         """Ping the peer, or end the connection, if its time has come."""
         if self._closing:
             return
+        if self._held_at is not None and now - self._held_at >= self._door.limits.stall_seconds:
+            self._door.refused("input_stuck")
+            return self.close(CloseCode.FAILED, "the sandbox does not read")
         unsent = self._transport.get_write_buffer_size()
-        match self._pulse.verdict(now, self._door.limits, read=not self._held, unsent=unsent):
+        match self._pulse.verdict(now, self._door.limits, read=self._held_at is None, unsent=unsent):
             case pulse.DEAD:
                 self._door.refused("dead_peer")
                 self._transport.abort()

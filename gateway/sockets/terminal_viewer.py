@@ -1,11 +1,11 @@
 """One viewer of a terminal: a client's connection, spliced to a link of its own, in the client's dialect.
 
-A viewer is *linked*, or it is not. While it is not, either its link is being found again: then what is typed is not
-read and waits; or its sandbox does not run: then typing is intent, which the session hears of, and is not typed. A link
+A viewer is *linked*, or it is not. While it is not, either its link is being found again: then what is typed waits, up
+to a bound; or its sandbox does not run: then typing is intent, which the session hears of, and is not typed. A link
 that was lost is found again where it was, so that the client never knows; if that cannot be, its screen is painted
 anew.
 
-Nothing is queued: who takes nothing is not written to, and its link is not read.
+Output is not queued: who takes nothing is not written to, and its link is not read.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,14 @@ from typing import Protocol
 from gateway.close_codes import CloseCode
 from gateway.sockets.dialects.ports import Dialect, Flow, Heard, Renewal, Typed, Wanted
 from gateway.sockets.splice import SplicedSocket
+from sandbox.framing import BINARY, client_frame
 from sandbox.ports import Position
 from sandbox.terminal.ports import TerminalLink
 from sandbox.terminal.scan import payloads
 from sandbox.terminal.wire import NOWHERE, Exit, Greeting, Open, Reset, Role, Size, Trouble
 
 NO_SIZE = Size(80, 24)
+KEPT_BYTES = 64 * 1024  # typed while a link is found again, or one message; more is left out, and that is said
 
 
 class Room(Protocol):
@@ -32,8 +34,8 @@ class Room(Protocol):
 
     def left(self, viewer: "TerminalViewer") -> None: ...
     def link_lost(self, viewer: "TerminalViewer", reason: str) -> None: ...
-    def typed_unlinked(self, viewer: "TerminalViewer") -> None:
-        """Somebody types, and there is no terminal to type to."""
+    def typed_unlinked(self, viewer: "TerminalViewer", frames: bytes) -> None:
+        """Input came, whole masked frames of it, and there is no terminal to type to."""
         ...
 
 
@@ -49,6 +51,8 @@ class TerminalViewer:
         "_dialect",
         "_full",
         "_greeted",
+        "_held",
+        "_kept",
         "_link",
         "_room",
         "_size",
@@ -57,6 +61,9 @@ class TerminalViewer:
         "_told",
         "_trouble",
         "_typed",
+        "_withheld",
+        "flaps",
+        "linked_at",
         "name",
         "on_renewal",
         "over",
@@ -78,6 +85,11 @@ class TerminalViewer:
         self._told = ""  # the newest status it knows
         self._trouble: Trouble | None = None  # why it is not linked, if the bridge says so
         self._typed = 0  # messages that were not passed but translated
+        self._held = False  # what is typed waits for a link
+        self._kept = b""  # frames that wait
+        self._withheld: Exit | None = None  # of a program that ended because its sandbox is being stopped
+        self.flaps = 0  # links in a row that did not last
+        self.linked_at = 0.0
         self.name = name
         self.role = role
         self.over = False
@@ -109,11 +121,23 @@ class TerminalViewer:
             self._note_position()
             self._link.close()
             self._link = None
+            self.on_input_full(False)
 
     def hold(self, held: bool) -> None:
-        """Read nothing from the client for now, so that what is typed is typed later; or again."""
-        if self._socket is not None:
-            self._socket.hold(held)
+        """Let what is typed wait, so that it is typed later; or no longer, also what has waited."""
+        self._held = held
+        if not held and self._kept:
+            kept, self._kept = self._kept, b""
+            self._enter(kept)
+
+    def tell_withheld(self) -> None:
+        """The sandbox was not stopped after all: what ended has ended."""
+        exit, self._withheld = self._withheld, None
+        if exit is not None:
+            self.on_exit(exit)
+
+    def forget_withheld(self) -> None:
+        self._withheld = None
 
     def tell_status(self, status: str) -> None:
         """The session's status, to a client that is not linked or was told another."""
@@ -131,7 +155,10 @@ class TerminalViewer:
             self._write(self._dialect.greet(Greeting(at.epoch, at.offset, self._size or NO_SIZE, 0, False), None))
 
     def tell_trouble(self, code: str, reason: str) -> None:
-        self._write(self._dialect.told_trouble(Trouble(code, reason)))
+        """Unless it does not read: whoever provokes answers and takes none gets none."""
+        self._greet_unlinked()
+        if not self._full:
+            self._write(self._dialect.told_trouble(Trouble(code, reason)))
 
     def tell_expiring(self, at: str) -> None:
         self._write(self._dialect.told_expiring(at))
@@ -143,12 +170,19 @@ class TerminalViewer:
     # SplicedOwner: what the client does
 
     def on_frames(self, frames: bytes) -> None:
-        if self.role == "view":
-            return
-        if self._link is not None:
+        if self.role != "view":
+            self._enter(frames)
+
+    def _enter(self, frames: bytes) -> None:
+        """Input, as whole frames of a client."""
+        if self._held and (not self._kept or len(self._kept) + len(frames) <= KEPT_BYTES):
+            self._kept += frames
+        elif self._held:
+            self.tell_trouble("input_full", "nothing takes so much now; this input was left out")
+        elif self._link is not None:
             self._link.write(frames)
         else:
-            self._room.typed_unlinked(self)
+            self._room.typed_unlinked(self, frames)
 
     def on_text(self, payload: bytes) -> None:
         for heard in self._dialect.hear_text(payload):
@@ -173,13 +207,9 @@ class TerminalViewer:
                 self._set_flow()
 
     def _type(self, payload: bytes) -> None:
-        if self.role == "view":
-            return
-        self._typed += 1
-        if self._link is not None:
-            self._link.type(payload)
-        else:
-            self._room.typed_unlinked(self)
+        if self.role != "view":
+            self._typed += 1
+            self._enter(client_frame(BINARY, payload))
 
     def on_full(self, full: bool) -> None:
         self._full = full
@@ -204,9 +234,9 @@ class TerminalViewer:
             link.close()
             return
         self._link = link
-        self._trouble = None
+        self.on_input_full(False)
+        self._trouble = self._withheld = None
         self._set_flow()
-        self.hold(False)
         asked, self._at = self._at, Position(hello.epoch, hello.offset)
         if not self._greeted:
             self._greeted = True
@@ -215,6 +245,7 @@ class TerminalViewer:
             self._write(self._dialect.repaint(Reset(hello.epoch, hello.offset, hello.size), picture or b""))
         if self._told:  # something else; and a terminal is there only while it runs
             self.tell_status("running")
+        self.hold(False)
 
     def on_reset(self, reset: Reset, picture: bytes) -> None:
         self._at = Position(reset.epoch, reset.offset)
@@ -222,6 +253,7 @@ class TerminalViewer:
 
     def on_exit(self, exit: Exit) -> None:
         if self._room.stopping:  # the client is told that it sleeps, and stays: typing wakes it
+            self._withheld = exit
             return
         self._write(self._dialect.exited(exit))
         if self._dialect.closes_at_exit:
@@ -237,14 +269,16 @@ class TerminalViewer:
             if trouble == self._trouble:
                 return
             self._trouble = trouble
-        self._write(self._dialect.told_trouble(trouble))
+        self.tell_trouble(trouble.code, trouble.reason)
 
     def on_input_full(self, full: bool) -> None:
-        self.hold(full)
+        if self._socket is not None:
+            self._socket.hold(full)
 
     def on_lost(self, reason: str) -> None:
         self._note_position()
         self._link = None
+        self.on_input_full(False)
         if not self.over:
             self.hold(True)
             self._room.link_lost(self, reason)

@@ -16,7 +16,7 @@ from sandbox.bridge.handover import hand_over
 from sandbox.bridge.log import log
 from sandbox.bridge.server import Refused, read_json
 from sandbox.bridge.terminal import Program, Terminal
-from sandbox.bridge.viewer import ENDED, GOING, HELD, TOO_MANY, Turned, Viewer
+from sandbox.bridge.viewer import ABSENT, ENDED, GOING, HELD, TOO_MANY, Turned, Viewer
 from sandbox.terminal.wire import MAX_SIDE, NAME, Open, Size, Trouble
 
 DEFAULT_SIZE = Size(80, 24)
@@ -119,6 +119,8 @@ class Terminals:
 
     def _enter(self, name: str, viewer: Viewer, wish: Open) -> None:
         terminal = self._by_name.get(name)
+        if terminal is None and wish.role == "view":  # to look is not to start a program
+            raise Turned(Trouble("unknown_terminal", "nobody has opened this terminal yet"), ABSENT)
         if terminal is None:
             size = wish.size if self._config.sizes != "fixed" and wish.role == "drive" else None
             terminal = self._open(name, self._parse({})[0], size or DEFAULT_SIZE)

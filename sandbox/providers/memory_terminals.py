@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from sandbox.framing import BINARY, frame, unmask
+from sandbox.ports import LinkRefused
 from sandbox.terminal.painter import Painter
 from sandbox.terminal.ports import PassOn, TerminalEvents, TerminalRefused, TerminalWish
 from sandbox.terminal.room import Bytes, Paint, Room, Seat
@@ -218,6 +219,9 @@ class MemoryTerminals:
 
     async def open(self, name: str, opening: Open, events: TerminalEvents, pass_on: PassOn) -> MemoryTerminalLink:
         terminals = self._find()
+        if name not in terminals and opening.role == "view":
+            events.on_trouble(Trouble("unknown_terminal", "nobody has opened this terminal yet"))
+            raise LinkRefused("nobody has opened this terminal yet")
         terminal = terminals.get(name) or terminals.setdefault(name, MemoryTerminal(TerminalWish()))
         link = MemoryTerminalLink(terminal, opening, events, pass_on, self._pipe)
         await link.opened

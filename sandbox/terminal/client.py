@@ -12,6 +12,7 @@ from sandbox.terminal.wire import Open, Size, decode_terminal
 from sandbox.wire import WireError, clip
 
 CALL_SECONDS = 10.0
+LIST_SECONDS = 2.0  # a session's status waits for it
 MOST_LISTED = 1000
 
 Find = Callable[[], tuple[str, str]]  # the socket and the token of a bridge; raises LinkRefused
@@ -32,7 +33,7 @@ class BridgeTerminals:
         return await link.connect(dial, token, name, opening, events, pass_on)
 
     async def list(self) -> list[dict[str, Any]]:
-        _, answer = await self._ask("GET", "/terminals")
+        _, answer = await self._ask("GET", "/terminals", seconds=LIST_SECONDS)
         found = answer.get("terminals") if isinstance(answer, dict) else None
         if not isinstance(found, list) or len(found) > MOST_LISTED:
             raise LinkRefused("the bridge gave no list of terminals")
@@ -55,10 +56,12 @@ class BridgeTerminals:
     async def end(self, name: str) -> None:
         await self._ask("DELETE", f"/terminals/{name}")
 
-    async def _ask(self, method: str, target: str, body: Any = None) -> tuple[int, Any]:
+    async def _ask(
+        self, method: str, target: str, body: Any = None, *, seconds: float = CALL_SECONDS
+    ) -> tuple[int, Any]:
         path, token = self._find()
         try:
-            status, answer = await ask(path, method, target, token=token, body=body, timeout=CALL_SECONDS)
+            status, answer = await ask(path, method, target, token=token, body=body, timeout=seconds)
         except CallFailed as exc:
             raise LinkRefused(f"the bridge did not answer: {exc}") from exc
         if status in (200, 201, 204):

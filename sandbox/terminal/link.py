@@ -21,6 +21,7 @@ from sandbox.terminal.scan import DownScan
 from sandbox.wire import WireError
 
 HANDSHAKE_SECONDS = 10.0
+CLOSE_SECONDS = 5.0
 MAX_ASIDES = 10_000  # messages beside output that may come before the viewer has typed or resized again
 
 
@@ -104,6 +105,8 @@ class BridgeTerminalLink(Link):
                 if self._opening is None:
                     self._transport.write(client_frame(CLOSE, b"\x03\xe8"))
                 self._transport.close()
+                if self._transport.get_write_buffer_size():  # a bridge that does not read must not keep it for ever
+                    asyncio.get_running_loop().call_later(CLOSE_SECONDS, self._transport.abort)
 
     # asyncio.Protocol
 
@@ -236,6 +239,7 @@ _ENDED = 4410
 _CLOSE_REASONS: dict[int, str] = {
     1012: "the sandbox ends",
     4400: "the bridge could not read what we sent",
+    4404: "nobody has opened this terminal yet",
     4408: "we took nothing for a long time",
     _ENDED: "the terminal was ended",
     4429: "there are too many terminals, or too many look at this one",

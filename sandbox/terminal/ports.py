@@ -76,8 +76,9 @@ class SandboxTerminals(Protocol):
     """The terminals of one sandbox. Every method raises LinkRefused if the sandbox does not run or does not answer."""
 
     async def open(self, name: str, opening: Open, events: TerminalEvents, pass_on: PassOn) -> TerminalLink:
-        """Attach to a terminal, which is made if there is none. `pass_on` gets its output: whole unmasked binary
-        frames, joined; it is called for nothing else, and may be called before this returns."""
+        """Attach to a terminal, which is made if there is none; for one who only views that is refused. `pass_on` gets
+        its output: whole unmasked binary frames, joined; it is called for nothing else, and may be called before this
+        returns."""
         ...
 
     async def list(self) -> list[dict[str, Any]]:

@@ -28,6 +28,7 @@ Aside = tuple[int, bytes]  # opcode, payload (not masked)
 _FIN_BINARY = 0x80 | BINARY
 _FIN_TEXT = 0x80 | TEXT
 _MAX_JOINED = 64 * 1024  # fragments of one message, together
+_MOST_FRAMES = 1000  # looked at in one go: others want a turn, too
 
 
 class _Scan:
@@ -160,7 +161,9 @@ class DownScan(_Scan):
 
 class UpScan(_Scan):
     """A viewer's frames on their way to the bridge. `passed_frames` counts what was let through. Where nothing
-    `passes`, every message is an aside: their bytes mean something else than input."""
+    `passes`, every message is an aside: their bytes mean something else than input.
+
+    A read full of tiny frames is not looked at in one go: while there is `more`, feed b"" in a later turn."""
 
     __slots__ = ("_fragments", "_joined", "_max_bytes", "_max_fragments", "_opcode", "_passes", "passed_frames")
 
@@ -195,6 +198,11 @@ class UpScan(_Scan):
                 break
             if passes:
                 frames += 1
+                if frames >= _MOST_FRAMES:
+                    at += whole
+                    self.passed_frames += frames
+                    self._stop(data, at)
+                    return b"".join([*before, data[start:at]])
             else:
                 before.append(data[start:at])
                 self._take_in(first, data[at : at + whole])
@@ -213,6 +221,11 @@ class UpScan(_Scan):
             self._wait(data, at, whole)
         passed = data if start == 0 and at == end else data[start:at]
         return b"".join([*before, passed]) if before else passed
+
+    @property
+    def more(self) -> bool:
+        """Whether there is something left that was not looked at, and may be."""
+        return bool(self._data) and self.aside is None
 
     def _length(self, data: bytes, at: int, size: int) -> int:
         """How long the frame here is, as far as that is known."""
@@ -261,6 +274,19 @@ class UpScan(_Scan):
         if fin:
             self.aside = self._opcode, bytes(self._joined)
             self._opcode, self._joined, self._fragments = CONTINUATION, None, 0
+
+
+def inputs(frames: bytes) -> Iterator[bytes]:
+    """What is in the whole masked frames that an UpScan let pass."""
+    at, end = 0, len(frames)
+    while at < end:
+        size, head = frames[at + 1] & 0x7F, 6
+        if size >= 126:
+            head = 8 if size == 126 else 14
+            size = int.from_bytes(frames[at + 2 : at + head - 4], "big")
+        start = at + head
+        at = start + size
+        yield unmask(frames[start:at], frames[start - 4 : start])
 
 
 def payloads(frames: bytes) -> Iterator[bytes]:

@@ -93,6 +93,13 @@ class SandboxTerminalsContract:
         watcher.leave()
         await terminals.end(name)
 
+    async def test_looking_makes_none(self, terminals: SandboxTerminals) -> None:
+        watcher = Watcher()
+        with pytest.raises(LinkRefused):
+            await terminals.open("nobodys", Open(None, "view", None), watcher, watcher.pass_on)
+        assert [trouble.code for trouble in watcher.troubles] == ["unknown_terminal"]
+        assert "nobodys" not in [each["name"] for each in await terminals.list()]
+
     async def test_what_is_typed_comes_back_in_order(self, terminals: SandboxTerminals, name: str) -> None:
         watcher = await join(terminals, name)
         assert watcher.link is not None

@@ -171,6 +171,14 @@ async def test_a_guest_asks_for_nothing_more_than_to_look(gateway: Gateway, shar
     assert await refusal_of(socket(gateway, "/ws/v2", share, sessionId="hidden")) == (404, "unknown_session")
 
 
+async def test_a_guest_starts_no_terminal(gateway: Gateway, share: str) -> None:
+    async with socket(gateway, "/terminal/shown", share, name="guests", dialect="native") as guest:
+        assert await trouble(guest) == "unknown_terminal"
+        async with gateway.http() as ada:
+            found = (await ada.get("/api/sandboxes/shown/terminals")).json()["terminals"]
+    assert [each["name"] for each in found] == ["main"]
+
+
 async def test_a_guest_reads_a_conversation_and_does_not_speak_in_it(gateway: Gateway, share: str) -> None:
     async with gateway.chat("shown") as ada, socket(gateway, "/ws/v2", share, sessionId="shown") as guest:
         await hear(guest, "welcome")

@@ -8,6 +8,7 @@ import pytest
 from gateway.session.ports import SessionLimits
 from sandbox.ports import Position
 from sandbox.providers.memory_terminals import MemoryTerminal
+from sandbox.terminal.ports import TerminalWish
 from sandbox.terminal.wire import Size, Trouble
 from tests.support.sessions import World
 from tests.support.terminal_tabs import TerminalTab, linked_tab, terminal_tab
@@ -375,6 +376,7 @@ async def test_what_is_typed_behind_a_goodbye_wakes_nobody(awake: World) -> None
 async def test_viewers_are_counted_with_the_others(awake: World) -> None:
     actor = await awake.actor()
     chat = await awake.welcomed()
+    await awake.provider.terminals("s").create("second", TerminalWish())
     one, two = await linked_tab(awake), await linked_tab(awake, name="second", role="view")
     await awake.until(lambda: actor.describe()["viewers"] == 3, "all three")
     assert awake.registry.stats()["terminal_viewers"] == 2
@@ -383,7 +385,7 @@ async def test_viewers_are_counted_with_the_others(awake: World) -> None:
     chat.leave()
     one.leave()
     await awake.until(lambda: actor.describe()["viewers"] == 0, "nobody")
-    assert [found["name"] for found in await actor.terminals.describe() or []] == ["main", "second"]
+    assert {found["name"] for found in await actor.terminals.describe() or []} == {"main", "second"}
 
 
 async def test_when_the_last_viewer_leaves_the_workspace_is_kept(awake: World) -> None:
@@ -415,6 +417,7 @@ async def test_typing_keeps_a_session_awake_and_watching_does_not(awake: World) 
 async def test_what_a_viewer_types_keeps_nobody_awake() -> None:
     async with World(limits=SessionLimits(sleep_after=60)) as world:
         await (await world.create()).wake()
+        await world.provider.terminals("s").create("main", TerminalWish())
         tab = await linked_tab(world, role="view")
         for _ in range(20):
             tab.type(b".")
@@ -433,6 +436,18 @@ async def test_who_only_views_sees_and_does_nothing(awake: World) -> None:
     await viewer.shows(b"mine")
     assert viewer.output == driver.output == b"mine"
     assert not driver.seen("resize")
+
+
+async def test_who_only_views_starts_no_terminal_and_sees_it_when_somebody_else_does(awake: World) -> None:
+    """Whoever was let in to look once started a shell by naming it, and so could use up all there may be."""
+    viewer = await terminal_tab(awake, role="view")
+    await viewer.until("error", code="unknown_terminal")
+    await asyncio.sleep(60)
+    assert awake.sandbox().terminals == {}
+    assert len(viewer.seen("error")) == 1
+    driver = await linked_tab(awake)
+    await parrot(driver, b"begun")
+    await viewer.shows(b"begun")
 
 
 async def test_terminals_of_a_session_are_apart(awake: World) -> None:

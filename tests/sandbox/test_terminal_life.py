@@ -338,7 +338,7 @@ async def test_names_and_tokens_are_checked_before_anything_else(tmp_path: Path)
         assert await listed(bridge) == []
 
 
-OPEN = json.dumps({"type": "open", "role": "drive", "epoch": None, "offset": 0}).encode()
+OPEN = json.dumps({"type": "open", "role": "drive", "epoch": None, "offset": 0, "anew": False}).encode()
 
 
 @pytest.mark.parametrize(
