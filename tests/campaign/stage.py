@@ -211,9 +211,14 @@ class Stage:
         return bool(agents)
 
     async def ask(self, session_id: str, step: str) -> None:
-        """One of the lifecycle's steps, as the owner asks for it."""
+        """One of the lifecycle's steps, as the owner asks for it: whoever is told to try again in a moment does."""
+        deadline = time.monotonic() + 60
         async with self.gateway.http() as client:
-            answer = await client.post(f"/api/sandboxes/{session_id}/{step}", json={})
+            while True:
+                answer = await client.post(f"/api/sandboxes/{session_id}/{step}", json={})
+                if "try again in a moment" not in answer.text or time.monotonic() > deadline:
+                    break
+                await asyncio.sleep(0.05)
         assert answer.status_code == 200, f"{step} {session_id}: {answer.text}\n{self.gateway.log[-6000:]}"
 
     async def connected(self, *, within: float = 60) -> None:
