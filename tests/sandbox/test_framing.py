@@ -208,3 +208,14 @@ def test_inflating_is_bounded_by_what_is_left_of_the_message() -> None:
     with pytest.raises(FrameError) as caught:
         read_all(reader, wire(TEXT, b"0123456789ab", masked=True, rsv1=True))
     assert caught.value.code == 1009
+
+
+@BOTH_ENDS
+def test_what_was_not_read_can_be_taken_away_and_read_by_another(masked: bool) -> None:
+    first, second = (wire(TEXT, word, masked=masked) for word in (b"first", b"second"))
+    reader = FrameReader(1000, 10, masked=masked)
+    reader.feed(first + second)
+    assert reader.read() == (TEXT, b"first")
+    assert reader.rest() == second
+    assert reader.read() is None
+    assert read_all(FrameReader(1000, 10, masked=masked), second) == [(TEXT, b"second")]

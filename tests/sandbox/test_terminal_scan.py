@@ -13,7 +13,7 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side, State
 
 from sandbox.framing import BINARY, CLOSE, PING, PONG, TEXT, FrameError, client_frame, frame
-from sandbox.terminal.scan import DownScan, UpScan, payloads
+from sandbox.terminal.scan import DownScan, UpScan, inputs, payloads
 from sandbox.terminal.wire import MAX_BYTES, MAX_CONTROL, MAX_PICTURE
 
 MAX, FRAGMENTS = 1 << 20, 8
@@ -274,3 +274,18 @@ def test_a_long_message_byte_by_byte_and_many_small_ones_at_once_cost_no_more_th
 def test_payloads_are_what_the_frames_hold() -> None:
     parts = [b"", b"a", b"b" * 125, b"c" * 126, b"d" * MAX_BYTES]
     assert list(payloads(b"".join(frame(BINARY, part) for part in parts))) == parts
+
+
+def test_inputs_are_what_the_masked_frames_hold() -> None:
+    parts = [b"", b"a", b"b" * 125, b"c" * 126, b"d" * 70_000]
+    assert list(inputs(b"".join(client_frame(BINARY, part) for part in parts))) == parts
+
+
+def test_a_read_full_of_tiny_frames_is_looked_at_in_several_goes() -> None:
+    scan = UpScan(MAX, FRAGMENTS)
+    stream = client_frame(BINARY, b"") * 2500
+    goes = [scan.feed(stream)]
+    while scan.more:
+        goes.append(scan.feed(b""))
+    assert [len(go) // 6 for go in goes] == [1000, 1000, 500]
+    assert b"".join(goes) == stream
