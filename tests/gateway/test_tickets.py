@@ -76,3 +76,14 @@ def test_there_are_at_most_ten_thousand() -> None:
     for number in range(10_000):
         assert tickets.issue(Principal("user", f"u{number // 100}", "e"), "s", None, now=0) is not None
     assert tickets.issue(Principal("user", "one more", "e"), "s", None, now=0) is None
+
+
+def test_those_whom_a_user_lets_look_do_not_use_up_the_users_own_tickets() -> None:
+    tickets = Tickets()
+    owner = Principal("user", "ada", "ada@example.com", 1e10)
+    guest = Principal("user", "ada", "ada@example.com", 1e10, session_id="s", role="view")
+    while tickets.issue(guest, "s", None, now=0.0) is not None:
+        pass
+    text = tickets.issue(owner, "s", None, now=0.0)
+    assert text is not None
+    assert tickets.redeem(text, "s", None, now=1.0) == Principal("user", "ada", "ada@example.com", 1e10, "ticket")
