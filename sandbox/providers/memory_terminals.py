@@ -12,11 +12,12 @@ import secrets
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from sandbox.framing import BINARY, frame, unmask
+from sandbox.framing import BINARY, frame
 from sandbox.ports import LinkRefused
 from sandbox.terminal.painter import Painter
 from sandbox.terminal.ports import PassOn, TerminalEvents, TerminalRefused, TerminalWish
 from sandbox.terminal.room import Bytes, Paint, Room, Seat
+from sandbox.terminal.scan import inputs
 from sandbox.terminal.screen.screen import Screen
 from sandbox.terminal.wire import MAX_BYTES, Exit, Greeting, Open, Reset, Resized, Size, Trouble
 
@@ -168,13 +169,8 @@ class MemoryTerminalLink:
                 self._events.on_trouble(step.message)
 
     def write(self, frames: bytes) -> None:
-        at = 0
-        while at < len(frames):
-            size = frames[at + 1] & 0x7F
-            assert size < 126, "tests type little at once"
-            payload = unmask(frames[at + 6 : at + 6 + size], frames[at + 2 : at + 6])
+        for payload in inputs(frames):
             self.type(payload)
-            at += 6 + size
 
     def type(self, payload: bytes) -> None:
         self._up.put(lambda: self._terminal.typed(self._seat, payload))
