@@ -1,10 +1,12 @@
 """What a terminal's client, its bridge or a second person may do to a session, and what it must not come to."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from gateway.close_codes import CloseCode
+from sandbox.dialling import Link, open_link
 from sandbox.framing import BINARY, PONG, client_frame
 from sandbox.terminal.wire import Trouble
 from tests.support.sessions import World
@@ -151,3 +153,44 @@ async def test_one_who_only_looks_opens_no_terminal(awake: World) -> None:
     owner = await linked_tab(awake, name="new")
     owner.type(b"come in")
     await tab.shows(b"come in")
+
+
+async def test_one_who_has_not_taken_all_at_the_end_has_time_to(awake: World) -> None:
+    """It was once cut off after a few seconds, with the last of the output and the goodbye unsent."""
+    tab = await linked_tab(awake)
+    tab.transport.frozen = True
+    awake.sandbox().terminals["main"].write(b"the end")
+    await asyncio.sleep(1)
+    tab.viewer.close(CloseCode.FINISHED)
+    await asyncio.sleep(15)
+    assert not tab.transport.is_closing()
+    tab.transport.thaw()
+    assert (tab.output, tab.closed_with) == (b"the end", CloseCode.FINISHED)
+
+
+async def test_one_who_takes_nothing_at_the_end_is_cut_off(awake: World) -> None:
+    tab = await linked_tab(awake)
+    tab.transport.frozen = True
+    tab.viewer.close(CloseCode.FINISHED)
+    await asyncio.sleep(60)
+    assert tab.transport.is_closing()
+
+
+async def test_a_link_that_opened_at_the_last_moment_is_open(awake: World) -> None:
+    """Its owner has heard of it: closed without a word, it would have been taken for open for ever."""
+    opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    class Late(Link):
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+    async def dial(factory: Callable[[], asyncio.Protocol]) -> None:
+        factory()
+        opened.set_result(None)
+        await asyncio.sleep(60)
+
+    link = Late()
+    assert await open_link(dial, link, opened, 10.0) is link
+    assert not link.closed
