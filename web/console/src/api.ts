@@ -1,0 +1,138 @@
+// The gateway's HTTP routes, typed. Whatever goes wrong comes out as an ApiError and nothing else.
+import type { Sandbox } from "./sandbox.ts";
+
+export interface Me {
+  userId: string;
+  email: string;
+  expiresAt: string | number;
+  version: string;
+  demo: boolean;
+  tokens: boolean;
+}
+
+export interface NewSandbox {
+  title?: string;
+  network?: "none" | "outbound";
+  repoUrl?: string;
+  repoBranch?: string;
+  envVars?: Record<string, string>;
+}
+
+export interface Terminal {
+  name: string;
+  epoch: string;
+  base: number;
+  offset: number;
+  cols: number;
+  rows: number;
+  viewers: number;
+  idleSeconds: number;
+  alive: boolean;
+  exit: { code: number | null; signal: string | number | null } | null;
+  title: string | null;
+  command: string[] | string | null;
+}
+
+export interface Entry {
+  name: string;
+  nameBase64?: string;
+  type: "file" | "directory" | "symlink" | "other";
+  size: number;
+  mode: string;
+  mtime: string | number;
+  target?: string;
+  unsettled?: boolean;
+}
+
+export interface Directory {
+  path: string;
+  root: "workspace" | "agent";
+  source: "live" | "synced";
+  generation: number | null;
+  entries: Entry[];
+  truncated: boolean;
+}
+
+/** `status` is 0 and `code` "unreachable" where no answer came at all. `message` is a sentence for people. */
+export class ApiError extends Error {
+  override readonly name = "ApiError";
+  readonly status: number;
+  readonly code: string;
+  readonly retryAfter: number | undefined;
+
+  constructor(status: number, code: string, message: string, retryAfter?: number) {
+    super(message);
+    this.status = status;
+    this.code = code;
+    this.retryAfter = retryAfter;
+  }
+}
+
+let refused: () => void = () => {};
+
+/** Say what happens when the gateway no longer knows who we are (401 on any route but signing in). */
+export function onSignedOut(listener: () => void): void {
+  refused = listener;
+}
+
+/** The raw answer, for what is not JSON (files, logs); an ApiError if it is a refusal. */
+export async function fetchFrom(path: string, init: RequestInit = {}): Promise<Response> {
+  let answer: Response;
+  try {
+    answer = await fetch(path, { credentials: "same-origin", ...init });
+  } catch (cause) {
+    if (init.signal?.aborted) throw cause;
+    throw new ApiError(0, "unreachable", "The gateway cannot be reached right now.");
+  }
+  if (answer.ok) return answer;
+  const told = (await answer.json().catch(() => null)) as { error?: unknown; code?: unknown } | null;
+  const message = typeof told?.error === "string" ? told.error : `The gateway answered ${answer.status}.`;
+  const code = typeof told?.code === "string" ? told.code : `http_${answer.status}`;
+  if (answer.status === 401 && path !== "/api/signin") refused();
+  throw new ApiError(answer.status, code, message, Number(answer.headers.get("Retry-After")) || undefined);
+}
+
+async function ask<T>(method: string, path: string, body?: unknown): Promise<T> {
+  const init: RequestInit = { method };
+  if (body !== undefined) {
+    init.body = JSON.stringify(body);
+    init.headers = { "Content-Type": "application/json" };
+  }
+  const answer = await fetchFrom(path, init);
+  return (answer.status === 204 ? undefined : await answer.json()) as T;
+}
+
+const sandbox = (id: string): string => `/api/sandboxes/${encodeURIComponent(id)}`;
+
+/** A path below a root as `/files/` takes it: every name percent-encoded on its own. */
+export function filePath(id: string, path: string, options: { root?: string; source?: string; generation?: number } = {}): string {
+  const names = path.split("/").filter(Boolean).map(encodeURIComponent).join("/");
+  const query = new URLSearchParams(Object.entries(options).filter(([, value]) => value !== undefined).map(([name, value]) => [name, String(value)]));
+  return `/files/${encodeURIComponent(id)}/${names}${query.size ? `?${query}` : ""}`;
+}
+
+export const api = {
+  me: () => ask<Me>("GET", "/api/me"),
+  signIn: (token: string) => ask<Pick<Me, "userId" | "email" | "expiresAt">>("POST", "/api/signin", { token }),
+  signOut: () => ask<void>("DELETE", "/api/signin"),
+  token: () => ask<{ token: string; expiresAt: string | number }>("POST", "/api/token"),
+
+  sandboxes: () => ask<{ sandboxes: Sandbox[] }>("GET", "/api/sandboxes").then((answer) => answer.sandboxes),
+  create: (id: string, what: NewSandbox) => ask<Sandbox>("POST", sandbox(id), what),
+  status: (id: string) => ask<Sandbox>("GET", `${sandbox(id)}/status`),
+  wake: (id: string) => ask<Sandbox>("POST", `${sandbox(id)}/wake`),
+  sleep: (id: string) => ask<Sandbox>("POST", `${sandbox(id)}/sleep`),
+  pause: (id: string) => ask<Sandbox>("POST", `${sandbox(id)}/pause`),
+  resume: (id: string, how: { envVars?: Record<string, string>; empty?: boolean } = {}) => ask<Sandbox>("POST", `${sandbox(id)}/resume`, how),
+  abort: (id: string) => ask<unknown>("POST", `${sandbox(id)}/abort`),
+  sync: (id: string) => ask<unknown>("POST", `${sandbox(id)}/sync?wait=0`),
+  remove: (id: string, purge: boolean) => ask<void>("DELETE", `${sandbox(id)}${purge ? "?purge=1" : ""}`),
+
+  terminals: (id: string) => ask<{ terminals: Terminal[] }>("GET", `${sandbox(id)}/terminals`).then((answer) => answer.terminals),
+  closeTerminal: (id: string, name: string) => ask<void>("DELETE", `${sandbox(id)}/terminals/${encodeURIComponent(name)}`),
+  directory: (id: string, path: string, options: { root?: string; source?: string } = {}) =>
+    ask<Directory>("GET", filePath(id, path, options)),
+  logs: (id: string) => fetchFrom(`/logs/${encodeURIComponent(id)}`).then((answer) => answer.text()),
+  demo: (id: string, what: "cut" | "kill-agent" | "kill-bridge" | "pause-store", how: { seconds?: number } = {}) =>
+    ask<Record<string, unknown>>("POST", `${sandbox(id)}/demo/${what}`, how),
+};

@@ -1,0 +1,3 @@
+import type { PaneProps } from "../session/pane.ts";
+
+export const TimelinePane = ({ session }: PaneProps) => <p class="pane-stub">Timeline of {session.id}</p>;

@@ -1,0 +1,50 @@
+// A session as `GET /api/sandboxes` and the watch show it. The words are the protocol's.
+
+export type Status = "starting" | "running" | "sleeping" | "paused" | "error" | "unrestored" | "needs_env" | "archived";
+export type SyncState = "unrestored" | "idle" | "pending" | "syncing" | "flushing" | "failed";
+
+/** One step of a workspace's sync, as the watch says it and `status` keeps the last 50 of. */
+export interface SyncTransition {
+  state: SyncState;
+  generation: number | null;
+  at: string;
+  attempt?: number;
+  reason?: string;
+}
+
+export interface Sync {
+  state: SyncState;
+  generation: number | null;
+  lastSuccess: string | null;
+  lastError: string | null;
+  dirty: boolean;
+  degraded: boolean;
+  attempt?: number;
+  restore?: unknown;
+  /** Only where one session is asked for alone. */
+  history?: SyncTransition[];
+}
+
+export interface Sandbox {
+  id: string;
+  userId: string;
+  status: Status;
+  reason: string | null;
+  sandboxStatus: string;
+  provider: string | null;
+  level: string | null;
+  incarnation: number;
+  viewers: number;
+  pending: number;
+  lastSeq: number;
+  createdAt: string;
+  lastActiveAt: string;
+  hasWorkspace: boolean;
+  title: string | null;
+  metadata: Record<string, unknown> | null;
+  network: "none" | "outbound";
+  agent: string | null;
+  repoUrl: string | null;
+  repoBranch: string | null;
+  sync: Sync | null;
+}
