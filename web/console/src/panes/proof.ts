@@ -11,6 +11,7 @@ export interface Shown {
 export interface Stored {
   seq: number;
   cid?: string | null;
+  type?: string;
 }
 
 export interface Account {
@@ -25,6 +26,8 @@ export interface Account {
   surplus: number; // in the page, under a number that the gateway does not have
 }
 
+// What the page shows as part of the question that they answer, not as items of their own.
+const ANSWERS = new Set(["permission_response", "question_answer"]);
 const WAITS = new Set(["queued", "sent", "sending", "accepted"]);
 const REFUSED = new Set(["refused", "expired", "withdrawn"]);
 
@@ -43,7 +46,7 @@ export function account(cids: readonly string[], shown: readonly Shown[], stored
     else result.lost += 1;
   }
   const inPage = new Set(shown.flatMap((item) => (item.seq === undefined ? [] : [item.seq])));
-  const inStore = new Set(stored.map((record) => record.seq));
+  const inStore = new Set(stored.filter((record) => !ANSWERS.has(record.type ?? "")).map((record) => record.seq));
   return {
     ...result,
     records: inStore.size,

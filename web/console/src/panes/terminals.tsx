@@ -128,7 +128,7 @@ export function TerminalsPane({ session, shown }: PaneProps) {
           <Button kind="quiet" small class="wide-only" aria-label="Smaller text" data-testid="terminal-smaller" disabled={fontSize.value <= SMALLEST} onClick={() => font(-1)} icon={<span class="letter small">A</span>} />
           <Button kind="quiet" small class="wide-only" aria-label="Larger text" data-testid="terminal-larger" disabled={fontSize.value >= LARGEST} onClick={() => font(1)} icon={<span class="letter large">A</span>} />
           <Menu
-            button={{ kind: "quiet", small: true, icon: <MoreIcon />, "aria-label": "More about this terminal", "data-testid": "terminal-more" }}
+            button={{ kind: "quiet", small: true, icon: <MoreIcon />, "aria-label": "More about this terminal", ...{ "data-testid": "terminal-more" } }}
             items={[
               { label: "Copy selection", hint: "Ctrl+Shift+C", onSelect: () => void copy() },
               { label: "Paste", hint: "Ctrl+Shift+V", onSelect: () => void paste() },
