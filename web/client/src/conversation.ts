@@ -1,0 +1,277 @@
+/**
+ * What one page owes a session's gateway and knows of it. Pure: frames and the time go in, frames to send come out, and
+ * `take` says what has changed since it was last asked.
+ *
+ * A frame with a `cid` is an *item* until it is settled:
+ *
+ *   queued -> sent -> (accepted ->) stored     it leaves the outbox, and is watched until the agent has it
+ *                  -> refused | expired        it stays, until somebody resends it under a new cid or withdraws it
+ *
+ * Nothing is sent before `welcome`. On every new connection everything unsettled is sent again, oldest first, each with the
+ * cid it always had: the gateway knows which it has. So is what is watched, for a receipt may have been missed.
+ *
+ * Refusals that pass are tried again here: `owner_moved` on the next connection, `storage_unavailable` and `busy` after a
+ * pause, up to `TRIES` times; meanwhile nothing younger goes out. `buffer_full` and `storage_full` are not: a sandbox that
+ * is away, or a full disk, may stay so for hours, and a person should decide. Every other reason is final. An answer to a
+ * permission or a question that is refused is dropped: somebody else was quicker, or nobody asks any more.
+ *
+ * Each agent frame is heard once: `offset` is the last one of `epoch`.
+ *
+ * Bounds: `MOST_ITEMS` and `MOST_BYTES` in the outbox, `MOST_WATCHED` beside it.
+ */
+import { isCount, words } from "./frames.ts";
+import { pause } from "./returning.ts";
+import type { Json, OutboxItem } from "./types.ts";
+
+export const MOST_ITEMS = 500;
+export const MOST_BYTES = 4 << 20;
+export const LONGEST_FRAME = 1 << 20;
+export const MOST_WATCHED = 1000;
+export const TRIES = 6;
+const AGAIN_FIRST = 4; // a busy gateway is given seconds, not milliseconds: the exponent to begin with
+
+/** What became of an item. */
+export type Fate =
+  | { cid: string; to: "stored"; seq: number; status?: string }
+  | { cid: string; to: "delivered"; seq: number }
+  | { cid: string; to: "failed"; code: string; error?: string };
+
+/** What has changed: items to keep or forget in the outbox, and fates to tell. */
+export interface Changes {
+  kept: OutboxItem[];
+  gone: string[];
+  fates: Fate[];
+}
+
+interface Entry {
+  item: OutboxItem;
+  bytes: number;
+  unsent: boolean;
+  tries: number;
+  delivered: boolean;
+}
+
+export class Conversation {
+  epoch = "";
+  offset = 0;
+  /** Nothing is sent before this time. */
+  hold: number | undefined;
+  private items = new Map<string, Entry>();
+  private watched = new Map<string, Entry>(); // stored, and not known to be delivered
+  private settled = new Set<string>(); // lately: not to be taken from the outbox of another tab again
+  private bytes = 0;
+  private changes: Changes = { kept: [], gone: [], fates: [] };
+
+  get outbox(): OutboxItem[] {
+    return [...this.items.values()].map(({ item }) => item);
+  }
+
+  /** What has changed since the last time. */
+  take(): Changes {
+    const { changes } = this;
+    this.changes = { kept: [], gone: [], fates: [] };
+    return changes;
+  }
+
+  /** Take a frame that must arrive. Returns why not, if it cannot be taken. */
+  offer(frame: OutboxItem["frame"], cid: string, order: number): string | undefined {
+    const bytes = size(frame);
+    if (bytes > LONGEST_FRAME) return "too_long";
+    if (this.items.size >= MOST_ITEMS || this.bytes + bytes > MOST_BYTES) return "outbox_full";
+    if (this.items.has(cid) || this.watched.has(cid)) return "invalid";
+    this.add({ cid, frame, order, stage: "queued" }, bytes);
+    this.changes.kept.push(this.items.get(cid)!.item);
+    return undefined;
+  }
+
+  /** What the outbox had, of an earlier visit or another tab. */
+  adopt(items: readonly OutboxItem[]): void {
+    const found = items.filter(({ cid }) => !this.items.has(cid) && !this.watched.has(cid) && !this.settled.has(cid));
+    for (const item of found) this.add(item, size(item.frame));
+    if (found.length) this.items = new Map([...this.items].sort(([, a], [, b]) => a.item.order - b.item.order));
+  }
+
+  private add(item: OutboxItem, bytes: number): void {
+    const unsent = item.stage !== "refused" && item.stage !== "expired";
+    this.items.set(item.cid, { item, bytes, unsent, tries: 0, delivered: false });
+    this.bytes += bytes;
+  }
+
+  /** Take back an item that was refused, has expired, or was never sent; returns its frame. */
+  withdraw(cid: string): OutboxItem["frame"] | undefined {
+    const entry = this.items.get(cid);
+    if (!entry || entry.item.stage === "sent" || entry.item.stage === "accepted") return undefined;
+    if (entry.item.stage === "queued") this.fail(cid, "withdrawn");
+    this.remove(entry);
+    return entry.item.frame;
+  }
+
+  // the connection
+
+  /** What to add to the URL so that the gateway goes on from here. */
+  position(): Record<string, string | number> {
+    return this.epoch ? { epoch: this.epoch, offset: this.offset } : {};
+  }
+
+  /** A connection was welcomed: everything unsettled has to be sent on it. */
+  connected(): void {
+    this.hold = undefined;
+    for (const entry of this.watched.values()) entry.unsent = true;
+    for (const entry of this.items.values()) entry.unsent = !isOver(entry);
+  }
+
+  /** The next frame to send, oldest first. */
+  next(now: number): Json | undefined {
+    if (this.hold !== undefined && now < this.hold) return undefined;
+    this.hold = undefined;
+    for (const entries of [this.watched, this.items])
+      for (const entry of entries.values())
+        if (entry.unsent) {
+          entry.unsent = false;
+          if (entry.item.stage === "queued") this.keep(entry, { stage: "sent" });
+          return { ...entry.item.frame, cid: entry.item.cid };
+        }
+    return undefined;
+  }
+
+  /** The connection ended because a frame was too long: that can only be the longest. False if none was sent. */
+  tooLong(): boolean {
+    const sent = [...this.items.values()].filter(({ item, unsent }) => item.stage === "sent" && !unsent);
+    const longest = sent.reduce<Entry | undefined>((most, each) => (most && most.bytes >= each.bytes ? most : each), undefined);
+    if (longest) this.refuse(longest, "too_long", "longer than this gateway takes");
+    return longest !== undefined;
+  }
+
+  // what is heard
+
+  /** Note what a frame says; false if it was heard before, or says nothing, and must not be passed on. */
+  heard(frame: Json, now: number, random: number): boolean {
+    const { cid, seq, _offset: offset } = frame;
+    if (frame.type === "welcome") {
+      this.epoch = words(frame.epoch) ?? "";
+      this.offset = isCount(frame.offset) ? frame.offset : 0;
+    } else if (offset !== undefined) {
+      if (!isCount(offset) || offset <= this.offset) return false;
+      this.offset = offset;
+    } else if (typeof cid === "string") {
+      const entry = this.items.get(cid) ?? this.watched.get(cid);
+      if (!entry) return true;
+      if (frame.type === "nack") this.nacked(entry, words(frame.reason) ?? "", words(frame.error), now, random);
+      else if (isCount(seq)) this.moved(entry, frame, seq);
+    }
+    return true;
+  }
+
+  /** Whether a nack of this reason is tried again by itself. */
+  retries(cid: string): boolean {
+    const entry = this.items.get(cid);
+    return entry !== undefined && !isOver(entry);
+  }
+
+  private moved(entry: Entry, frame: Json, seq: number): void {
+    const { cid } = entry.item;
+    switch (frame.type) {
+      case "ack":
+        if (frame.stage === "accepted") {
+          if (entry.item.stage === "queued" || entry.item.stage === "sent") this.keep(entry, { stage: "accepted", seq });
+        } else if (this.items.has(cid)) {
+          this.changes.fates.push({ cid, to: "stored", seq, status: words(frame.status) });
+          if (entry.item.stage === "expired") break; // it was told so before the store had it
+          this.remove(entry);
+          if (!entry.delivered) this.watch(entry);
+        }
+        this.became(entry, words(frame.status), seq);
+        break;
+      case "receipt":
+        this.became(entry, "delivered", seq);
+        break;
+      case "expired":
+      case "interrupted":
+        this.became(entry, frame.type, seq);
+    }
+  }
+
+  /** The record has this status now. */
+  private became(entry: Entry, status: string | undefined, seq: number): void {
+    const { cid, stage } = entry.item;
+    if (status === "delivered" && !entry.delivered) {
+      entry.delivered = true;
+      this.changes.fates.push({ cid, to: "delivered", seq });
+      this.watched.delete(cid);
+    } else if (status === "interrupted") {
+      this.watched.delete(cid);
+      entry.delivered = true;
+      this.fail(cid, status);
+    } else if (status === "expired" && stage !== "expired") {
+      this.watched.delete(cid);
+      this.fail(cid, status);
+      if (!this.items.has(cid)) {
+        this.items.set(cid, entry);
+        this.bytes += entry.bytes;
+      }
+      entry.unsent = false;
+      this.keep(entry, { stage: "expired", seq });
+    }
+  }
+
+  private nacked(entry: Entry, reason: string, error: string | undefined, now: number, random: number): void {
+    const { cid } = entry.item;
+    if (this.watched.has(cid)) {
+      if (reason === "rejected") this.fail(cid, reason, error), this.watched.delete(cid);
+      return; // it is stored; only what became of it could not be told
+    }
+    if (isOver(entry)) return;
+    if (reason === "owner_moved") return; // close code 4409 follows: sent again on the next connection
+    if ((reason === "storage_unavailable" || reason === "busy") && entry.tries < TRIES) {
+      this.hold = now + 500 + pause(AGAIN_FIRST + entry.tries, random);
+      entry.tries += 1;
+      entry.unsent = true;
+    } else this.refuse(entry, reason || "refused", error);
+  }
+
+  private refuse(entry: Entry, reason: string, error: string | undefined): void {
+    const { cid, frame } = entry.item;
+    entry.unsent = false;
+    this.fail(cid, reason, error);
+    if (frame.type === "message") this.keep(entry, { stage: "refused", reason, error });
+    else this.remove(entry);
+  }
+
+  private watch(entry: Entry): void {
+    this.watched.set(entry.item.cid, entry);
+    trim(this.watched, MOST_WATCHED);
+  }
+
+  private fail(cid: string, code: string, error?: string): void {
+    this.changes.fates.push({ cid, to: "failed", code, error });
+  }
+
+  private keep(entry: Entry, change: Partial<OutboxItem>): void {
+    entry.item = { ...entry.item, ...change };
+    this.changes.kept.push(entry.item);
+  }
+
+  private remove(entry: Entry): void {
+    const { cid } = entry.item;
+    this.items.delete(cid);
+    this.bytes -= entry.bytes;
+    this.changes.gone.push(cid);
+    this.settled.add(cid);
+    trim(this.settled, MOST_WATCHED);
+  }
+}
+
+function isOver({ item }: Entry): boolean {
+  return item.stage === "refused" || item.stage === "expired";
+}
+
+function trim(kept: Set<string> | Map<string, unknown>, most: number): void {
+  for (const oldest of kept.keys()) {
+    if (kept.size <= most) return;
+    kept.delete(oldest);
+  }
+}
+
+function size(frame: Json): number {
+  return new TextEncoder().encode(JSON.stringify(frame)).length + 160; // with its cid
+}

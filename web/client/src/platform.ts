@@ -1,0 +1,51 @@
+/**
+ * What the library needs of where it runs: a clock, timers, chance, sockets, HTTP, and whether anybody looks. One object,
+ * so that tests can bring their own world. In Node there is no page and no word about the network: then it is always seen
+ * and always online.
+ */
+
+export interface Platform {
+  /** Milliseconds since 1970. */
+  now(): number;
+  random(): number;
+  /** Call `then` after so many milliseconds; what is returned takes that back. */
+  after(milliseconds: number, then: () => void): () => void;
+  socket(url: string, protocols: string[]): WebSocket;
+  fetch(url: string, init: RequestInit): Promise<Response>;
+  readonly online: boolean;
+  readonly hidden: boolean;
+  /** Hear of every change of `online` and `hidden`; what is returned ends that. */
+  watch(changed: (what: "network" | "page") => void): () => void;
+}
+
+const LONGEST_TIMER = 0x7fffffff;
+
+export const browser: Platform = {
+  now: () => Date.now(),
+  random: () => Math.random(),
+  after(milliseconds, then) {
+    const timer = setTimeout(then, Math.min(Math.max(0, milliseconds), LONGEST_TIMER));
+    return () => clearTimeout(timer);
+  },
+  socket: (url, protocols) => new WebSocket(url, protocols),
+  fetch: (url, init) => fetch(url, init),
+  get online() {
+    return globalThis.navigator?.onLine !== false;
+  },
+  get hidden() {
+    return globalThis.document?.visibilityState === "hidden";
+  },
+  watch(changed) {
+    const network = () => changed("network");
+    const page = () => changed("page");
+    const { document, addEventListener, removeEventListener } = globalThis;
+    addEventListener?.("online", network);
+    addEventListener?.("offline", network);
+    document?.addEventListener("visibilitychange", page);
+    return () => {
+      removeEventListener?.("online", network);
+      removeEventListener?.("offline", network);
+      document?.removeEventListener("visibilitychange", page);
+    };
+  },
+};

@@ -1,0 +1,329 @@
+/**
+ * A session as a page uses it: the shell around `Conversation`, on one `Line` to `/ws/v2`.
+ *
+ * What is sent is kept (outbox) and sent until the gateway has it; what comes is told once. Nothing that the gateway or an
+ * agent says throws out of here: what is not what it should be is an `error` event.
+ */
+import { Access, type AccessOptions } from "./access.ts";
+import { Conversation } from "./conversation.ts";
+import { Events, HoldfastError } from "./events.ts";
+import { isCount, isObject, readObject, readRecord, tidy, words } from "./frames.ts";
+import { Keeper } from "./keeper.ts";
+import { Line } from "./line.ts";
+import { indexedDBOutbox, type Outbox } from "./outbox.ts";
+import { pledgeError, Pledges } from "./pledges.ts";
+import { browser, type Platform } from "./platform.ts";
+import { Requests, type RequestNews } from "./requests.ts";
+import { TerminalChannel, type TerminalOptions } from "./terminal.ts";
+import type { Content, Json, OutboxItem, Page, Sent, SessionEvents, State, StoredRecord, Welcome } from "./types.ts";
+
+export interface ConnectOptions extends AccessOptions {
+  session: string;
+  /** Where unsettled messages survive a reload; IndexedDB unless given. */
+  outbox?: Outbox;
+  /** The last record that the page has already: what is missing from there on is told as a `gap`. */
+  lastSeq?: number;
+  platform?: Platform;
+}
+
+const PROTOCOL = "holdfast.chat.v2";
+
+/** Connect to a session, and stay so until `leave`. */
+export function connect(options: ConnectOptions): Session {
+  return new Session(options);
+}
+
+export class Session extends Events<SessionEvents> {
+  readonly id: string;
+  /** Milliseconds since 1970, of the platform this runs on. */
+  readonly platform: Platform;
+  private access: Access;
+  private line: Line;
+  private talk = new Conversation();
+  private requests = new Requests();
+  private keeper: Keeper;
+  private pledges = new Pledges();
+  private terminals = new Set<TerminalChannel>();
+  private adopted = false;
+  private seen: number | undefined;
+  private order = 0;
+  private starting: { frame: Json; id: string } | undefined;
+  private wake: (() => void) | undefined;
+
+  constructor(options: ConnectOptions) {
+    super();
+    this.id = options.session;
+    this.seen = options.lastSeq;
+    this.platform = options.platform ?? browser;
+    this.access = new Access(options, this.platform);
+    const outbox = options.outbox ?? indexedDBOutbox();
+    this.keeper = new Keeper(outbox, `${this.access.base} ${this.id}`, (error) =>
+      this.trouble("outbox_failed", `what is not sent will not survive a reload: ${String(error)}`),
+    );
+    this.line = new Line(this.access, {
+      path: "/ws/v2",
+      protocol: PROTOCOL,
+      session: this.id,
+      probe: `/api/sandboxes/${encodeURIComponent(this.id)}/status`,
+      pings: true,
+      query: () => ({ sessionId: this.id, ...this.talk.position() }),
+      hear: (data) => this.hear(data),
+      changed: (state) => this.changed(state),
+      closed: (code) => code === 1009 && this.talk.tooLong() && (this.settle(), true),
+    });
+    queueMicrotask(() => this.line.tell({ type: "start" })); // after whoever made it could begin to listen
+    void this.adopt();
+  }
+
+  get state(): State {
+    return this.line.state;
+  }
+
+  /** What waits to be stored, was refused or has expired, oldest first. */
+  get outbox(): OutboxItem[] {
+    return this.talk.outbox;
+  }
+
+  // what a page says
+
+  /** Send a message, now or when there is a connection. */
+  send(content: Content, { cid, metadata }: { cid?: string; metadata?: Json } = {}): Sent {
+    const parts = Array.isArray(content) && content.length && content.every((part) => isObject(part) && words(part.type));
+    const fine = (typeof content === "string" || parts) && (metadata === undefined || isObject(metadata));
+    return this.post(fine ? { type: "message", content, metadata } : undefined, cid);
+  }
+
+  answerPermission(requestId: string, members: Json): Sent {
+    return this.post({ ...members, type: "permission_response", requestId });
+  }
+
+  answerQuestion(requestId: string, members: Json): Sent {
+    return this.post({ ...members, type: "ask_user_answer", requestId });
+  }
+
+  /** Send a message that was refused or has expired again, as a new one. `known` is what it said, for one of an earlier
+   * visit that is in no outbox any more. */
+  resend(cid: string, known?: { content: unknown; metadata?: Json }): Sent {
+    const frame = this.talk.withdraw(cid) ?? (known && { type: "message", content: known.content, metadata: known.metadata });
+    return this.post(frame, undefined, "unknown_cid");
+  }
+
+  /** Forget a message that was refused, has expired or was never sent; false for any other. */
+  withdraw(cid: string): boolean {
+    const found = this.talk.withdraw(cid) !== undefined;
+    this.settle();
+    return found;
+  }
+
+  /** Stop the running answer; false if there is no connection to say it on. */
+  abort(): boolean {
+    return this.say({ type: "abort" });
+  }
+
+  /** End the agent process; the next message starts another. False if there is no connection to say it on. */
+  endAgent(): boolean {
+    return this.say({ type: "close" });
+  }
+
+  /** What every agent process of this session is to read first; the newest counts, and is said until it was heard. */
+  start(members: Json): void {
+    this.starting = { frame: { ...members, type: "start" }, id: newCid() };
+    this.sayStart();
+  }
+
+  async history(asked: { after?: number; before?: number; limit?: number } = {}): Promise<Page> {
+    const query = new URLSearchParams();
+    for (const [name, value] of Object.entries(asked)) if (value !== undefined) query.set(name, String(value));
+    const page = await this.access.ask("GET", `/api/sessions/${encodeURIComponent(this.id)}/messages?${query}`);
+    const { messages, lastSeq, firstSeq, stale } = page;
+    const records = Array.isArray(messages) ? messages.map(readRecord) : [undefined];
+    if (!isCount(lastSeq) || records.includes(undefined)) throw new HoldfastError("bad_answer", "this is no history");
+    return { messages: records as StoredRecord[], lastSeq, firstSeq: isCount(firstSeq) ? firstSeq : 1, stale: stale === true };
+  }
+
+  /** A terminal of this session, with a connection of its own. */
+  terminal(name = "main", options: TerminalOptions = {}): TerminalChannel {
+    const channel = new TerminalChannel(this.access, this.id, name, options, () => this.terminals.delete(channel));
+    this.terminals.add(channel);
+    return channel;
+  }
+
+  /** Close everything. What is unsettled stays in the outbox for the next time. */
+  leave(): void {
+    for (const channel of [...this.terminals]) channel.close();
+    this.wake?.();
+    this.line.tell({ type: "leave" });
+  }
+
+  private post(frame: ({ type: string } & Json) | undefined, cid = newCid(), code = "invalid"): Sent {
+    const sent = this.pledges.make(cid);
+    const tidied = tidy(frame) as OutboxItem["frame"] | undefined;
+    this.order = Math.max(this.order + 1, this.platform.now());
+    const refusal = !tidied || !isCid(cid) ? code : this.talk.offer(tidied, cid, this.order);
+    if (refusal) {
+      this.pledges.settle({ cid, to: "failed", code: refusal });
+      this.trouble(refusal, pledgeError(refusal).message);
+    }
+    this.flush();
+    return sent;
+  }
+
+  // the connection
+
+  private say(frame: Json): boolean {
+    return this.line.live && this.line.say(JSON.stringify(frame));
+  }
+
+  private sayStart(): void {
+    // Nobody acknowledges it; a ping that follows it, and is answered, says that it was read.
+    if (this.starting && this.say(this.starting.frame)) this.say({ type: "ping", id: this.starting.id });
+  }
+
+  private flush(): void {
+    const now = this.platform.now();
+    while (this.adopted && this.line.live) {
+      const frame = this.talk.next(now);
+      if (!frame) break;
+      this.say(frame);
+    }
+    this.wake?.();
+    const { hold } = this.talk;
+    this.wake = hold === undefined ? undefined : this.platform.after(hold - now, () => this.flush());
+    this.settle();
+  }
+
+  private settle(): void {
+    const changes = this.talk.take();
+    if (changes.kept.length + changes.gone.length) {
+      this.keeper.keep(changes);
+      this.emit("outbox", { items: this.outbox });
+    }
+    for (const fate of changes.fates) this.pledges.settle(fate);
+  }
+
+  /** Take over what an earlier visit, or another tab, could not send. */
+  private async adopt(): Promise<void> {
+    this.talk.adopt(await this.keeper.load());
+    this.adopted = true;
+    if (this.talk.outbox.length) this.emit("outbox", { items: this.outbox });
+    this.flush();
+  }
+
+  private changed(state: State): void {
+    this.emit("state", state);
+    // A terminal's socket answers no ping. If this one has died without a word, so has its neighbour, most likely.
+    if (state.phase === "waiting" && state.code === 1006) for (const channel of this.terminals) channel.suspect();
+    if (state.phase === "ended") this.wake?.();
+  }
+
+  // what the gateway says
+
+  private hear(data: string | ArrayBuffer): void {
+    const frame = readObject(data);
+    const type = words(frame?.type);
+    if (!frame || type === undefined) return this.trouble("bad_frame", "the gateway said what cannot be read", data);
+    const { platform, talk } = this;
+    const before = talk.epoch;
+    if (type === "welcome" && !(typeof frame.epoch === "string" && isCount(frame.offset) && isCount(frame.lastSeq)))
+      return this.trouble("bad_frame", "a welcome that is none", frame);
+    if (!this.line.live && type !== "welcome" && type !== "going_away") return; // nothing counts before it
+    if (!talk.heard(frame, platform.now(), platform.random())) return;
+    if (isCount(frame._offset)) this.emit("frame", frame as SessionEvents["frame"]);
+    else if (type === "welcome") this.welcomed(frame, before);
+    else this.told(type, frame);
+    this.settle();
+    if (talk.hold !== undefined) this.flush();
+  }
+
+  private welcomed(frame: Json, before: string): void {
+    const first = !this.line.live;
+    const welcome = { ...frame, first } as Welcome;
+    if (first) {
+      this.talk.connected();
+      this.line.tell({ type: "greeted" });
+    }
+    this.emit("welcome", welcome);
+    this.news(this.requests.welcome(frame.open, before === welcome.epoch));
+    this.noted(welcome.lastSeq, welcome.recovered === false);
+    this.emit("status", { status: welcome.status, reason: welcome.reason });
+    if (!first) return;
+    this.flush();
+    this.sayStart();
+    void this.adopt();
+  }
+
+  private told(type: string, frame: Json): void {
+    const { cid, seq } = frame;
+    switch (type) {
+      case "record": {
+        const record = readRecord(frame.record);
+        if (!record) return this.trouble("bad_frame", "a record that is none", frame);
+        this.noted(record.seq, false, true);
+        this.emit("record", { record, omitted: frame.omitted === true });
+        return this.news(this.requests.record(record));
+      }
+      case "ack":
+      case "receipt":
+      case "expired":
+      case "interrupted":
+        if (typeof cid !== "string" || !isCount(seq)) return this.trouble("bad_frame", `a bad ${type}`, frame);
+        this.emit(type, frame as never);
+        if (type === "expired") this.news(this.requests.expired(seq));
+        return;
+      case "nack":
+        if (typeof cid !== "string") return this.trouble("bad_frame", "a bad nack", frame);
+        return this.emit(type, { ...frame, cid, reason: words(frame.reason) ?? "", retried: this.talk.retries(cid) });
+      case "connection_status":
+      case "session_status":
+        return this.emit("status", frame);
+      case "auth_expiring":
+        this.emit(type, { at: words(frame.at) });
+        return void this.renew();
+      case "going_away": {
+        const seconds = typeof frame.retryAfter === "number" && frame.retryAfter > 0 ? Math.min(frame.retryAfter, 60) : 0;
+        this.line.tell({ type: "going_away", retryAfter: seconds * 1000 });
+        return this.emit(type, { retryAfter: seconds });
+      }
+      case "pong":
+        if (this.starting && frame.id === this.starting.id) this.starting = undefined;
+        return;
+      case "error":
+        return this.trouble(words(frame.code) ?? "error", words(frame.error) ?? "the gateway reports an error", frame);
+    }
+  }
+
+  /** Records up to `seq` exist; those between the last one seen and this were missed. */
+  private noted(seq: number, lost: boolean, shown = false): void {
+    const seen = this.seen ?? (shown ? seq - 1 : seq);
+    if (seq > seen + (shown ? 1 : 0) || lost) this.emit("gap", { after: seen, lastSeq: shown ? seq - 1 : seq });
+    this.seen = Math.max(seen, seq);
+  }
+
+  private news(news: RequestNews[]): void {
+    for (const each of news)
+      if (each.type === "settled") this.emit("settled", { requestId: each.requestId, status: each.status });
+      else this.emit(each.type, { ...each.content, requestId: each.requestId, seq: each.seq });
+  }
+
+  private async renew(): Promise<void> {
+    try {
+      const token = await this.access.token("expiring");
+      if (token) this.say({ type: "auth", token });
+    } catch (error) {
+      this.trouble("no_token", String(error));
+    }
+  }
+
+  private trouble(code: string, error: string, frame?: unknown): void {
+    this.emit("error", { code, error, frame });
+  }
+}
+
+function isCid(cid: unknown): boolean {
+  return typeof cid === "string" && /^[^\p{C}\p{Zl}\p{Zp}]{1,128}$/u.test(cid) && !/^(agent|duplicate|gateway|rejected):/.test(cid);
+}
+
+function newCid(): string {
+  // Not randomUUID: a page on plain HTTP in somebody's own network has none.
+  return [...crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}

@@ -1,0 +1,131 @@
+/**
+ * A terminal as a page uses it: the shell around `TerminalView`, on a `Line` of its own to `/terminal/{id}`.
+ *
+ * Bytes are told once and in order across every cut. What is typed waits for a connection, and goes to the process that it
+ * was typed for or to none.
+ */
+import type { Access } from "./access.ts";
+import { Events, HoldfastError } from "./events.ts";
+import { Line } from "./line.ts";
+import type { State, TerminalEvents, TerminalPosition } from "./types.ts";
+import { TerminalView } from "./viewing.ts";
+
+export interface TerminalOptions {
+  /** `view` looks, and neither types nor has a say in the size. */
+  role?: "drive" | "view";
+  cols?: number;
+  rows?: number;
+}
+
+const PROTOCOL = "holdfast.terminal.v1";
+const NAME = /^[A-Za-z0-9_-]{1,64}$/;
+const SILENT_FOR = 10_000;
+
+export class TerminalChannel extends Events<TerminalEvents> {
+  readonly name: string;
+  readonly role: "drive" | "view";
+  private view: TerminalView;
+  private line: Line;
+  private access: Access;
+  private left: () => void;
+  private heardAt = 0;
+
+  /** @internal made by `session.terminal` */
+  constructor(access: Access, session: string, name: string, options: TerminalOptions, left: () => void) {
+    super();
+    if (!NAME.test(name)) throw new HoldfastError("invalid", "a terminal's name is letters, digits, - and _");
+    const { role = "drive", cols, rows } = options;
+    this.name = name;
+    this.role = role;
+    this.access = access;
+    this.left = left;
+    this.view = new TerminalView(name, role === "drive", cols && rows ? { cols, rows } : undefined);
+    const id = encodeURIComponent(session);
+    this.line = new Line(access, {
+      path: `/terminal/${id}`,
+      protocol: PROTOCOL,
+      session,
+      probe: `/api/sandboxes/${id}/status`,
+      pings: false,
+      query: () => this.view.connecting(),
+      hear: (data) => this.hear(data),
+      changed: (state) => this.emit("state", state),
+      closed: () => false,
+    });
+    queueMicrotask(() => this.line.tell({ type: "start" }));
+  }
+
+  get state(): State {
+    return this.line.state;
+  }
+
+  /** After which byte of which process the screen is; undefined while it is not known. */
+  get position(): TerminalPosition | undefined {
+    return this.view.position;
+  }
+
+  /** Type; text is sent as UTF-8. False if too much waits already (64 KiB), and nothing of it was taken. */
+  write(data: string | Uint8Array): boolean {
+    const taken = this.view.type(typeof data === "string" ? new TextEncoder().encode(data) : data);
+    this.flush();
+    return taken;
+  }
+
+  /** What can be shown here. */
+  resize(cols: number, rows: number): void {
+    const side = (value: number) => Math.min(1000, Math.max(1, Math.trunc(value) || 1));
+    this.view.resize({ cols: side(cols), rows: side(rows) });
+    this.flush();
+  }
+
+  /** Send nothing until `resume`: what is there is not shown yet. */
+  pause(): void {
+    this.view.flow(true);
+    this.flush();
+  }
+
+  resume(): void {
+    this.view.flow(false);
+    this.flush();
+  }
+
+  /** Leave; the terminal goes on without this viewer. */
+  close(): void {
+    this.line.tell({ type: "leave" });
+    this.left();
+  }
+
+  /** @internal A neighbour's connection died without a word: if nothing came on this one lately, begin anew. */
+  suspect(): void {
+    if (this.line.live && this.access.platform.now() - this.heardAt > SILENT_FOR) this.line.lose("no sign of life");
+  }
+
+  private hear(data: string | ArrayBuffer): void {
+    this.heardAt = this.access.platform.now();
+    for (const event of this.view.hear(data)) {
+      if (event.type === "expiring") void this.renew();
+      else {
+        if (event.type === "ready") this.line.tell({ type: "greeted" });
+        this.emit(event.type, event.event as never);
+      }
+    }
+    this.flush();
+  }
+
+  private flush(): void {
+    while (this.line.live) {
+      const frame = this.view.next();
+      if (frame === undefined || !this.line.say(frame as string)) return;
+    }
+  }
+
+  private async renew(): Promise<void> {
+    try {
+      const token = await this.access.token("expiring");
+      if (token) this.view.renew(token);
+      this.flush();
+    } catch (error) {
+      this.emit("error", { code: "no_token", error: String(error) });
+    }
+  }
+}

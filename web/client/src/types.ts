@@ -1,0 +1,198 @@
+/**
+ * What goes over the library's edge: the shapes a page reads and gives. Types only, no code.
+ *
+ * Whatever the gateway or an agent may add is kept: a frame is an open object, and only what the library itself needs
+ * of it is checked.
+ */
+
+export type Json = Record<string, unknown>;
+
+/** `retryAt` is in milliseconds since 1970; `code` is a close code or an HTTP status. `attempt` counts from the last
+ * connection that was greeted. */
+export interface State {
+  phase: "connecting" | "online" | "waiting" | "offline" | "ended";
+  attempt: number;
+  retryAt?: number;
+  reason?: string;
+  code?: number;
+}
+
+export type Why = "connect" | "expiring" | "refused";
+export type GetToken = (why: Why) => string | Promise<string>;
+
+/** A string, or parts that each have a `type`. */
+export type Content = string | Array<{ type: string } & Json>;
+
+/** A stored message, as docs/protocol.md has it. */
+export interface StoredRecord {
+  id?: string;
+  seq: number;
+  cid: string;
+  role: string;
+  type: string;
+  content: unknown;
+  metadata: Json;
+  createdAt?: string;
+  status: string;
+}
+
+export interface Page {
+  messages: StoredRecord[];
+  lastSeq: number;
+  firstSeq: number;
+  stale?: boolean;
+}
+
+export interface Welcome extends Json {
+  type: "welcome";
+  epoch: string;
+  offset: number;
+  lastSeq: number;
+  recovered?: boolean;
+  status?: string;
+  reason?: string;
+  open?: StoredRecord[];
+  /** Whether this is the first one of its connection; the others announce a new agent process. */
+  first: boolean;
+}
+
+export type Stage = "queued" | "sent" | "accepted" | "refused" | "expired";
+
+/** What waits to be stored, or was refused and waits for a decision. `frame` has `type` and the rest, without `cid`. */
+export interface OutboxItem {
+  cid: string;
+  frame: { type: string } & Json;
+  order: number;
+  stage: Stage;
+  seq?: number;
+  reason?: string;
+  error?: string;
+}
+
+export interface Sent {
+  cid: string;
+  /** Durable for good. Rejected with HoldfastError: a nack's reason, `withdrawn`, `outbox_full`, `too_long`, `invalid`. */
+  stored: Promise<{ seq: number; status?: string }>;
+  /** In the agent's hands. Rejected as `stored` is, and with `expired` or `interrupted`. */
+  delivered: Promise<{ seq: number }>;
+}
+
+export interface SessionEvents {
+  state: State;
+  welcome: Welcome;
+  record: { record: StoredRecord; omitted: boolean };
+  /** Every frame of the agent, each once, with `_offset`. */
+  frame: Json & { type: string; _offset: number };
+  /** Records after `after` were missed: read them. */
+  gap: { after: number; lastSeq: number };
+  status: Json & { sandboxStatus?: string; status?: string; reason?: string };
+  permission: Json & { requestId: string };
+  question: Json & { requestId: string };
+  /** A permission or a question is open no more. */
+  settled: { requestId: string; status: "answered" | "expired" };
+  ack: { cid: string; seq: number; stage: "accepted" | "stored"; status?: string };
+  nack: { cid: string; reason: string; error?: string; retried: boolean };
+  receipt: { cid: string; seq: number };
+  expired: { cid: string; seq: number; requestId?: string };
+  interrupted: { cid: string; seq: number; reason?: string };
+  outbox: { items: OutboxItem[] };
+  auth_expiring: { at?: string };
+  going_away: { retryAfter: number };
+  /** Something was not as it should be, and nothing else is told of it. */
+  error: { code: string; error: string; frame?: unknown };
+}
+
+export interface TerminalPosition {
+  epoch: string;
+  offset: number;
+}
+
+export interface TerminalEvents {
+  state: State;
+  /** `goesOn`: what is shown is right and goes on; otherwise it is void: clear. `absent`: there is no terminal now. */
+  ready: { epoch: string; cols: number; rows: number; goesOn: boolean; absent: boolean };
+  /** Bytes of the program, each once and in order. `old`: what your terminal answers to them must not be sent. */
+  data: { data: Uint8Array; old: boolean };
+  /** Clear, and show this picture instead. What your terminal answers to it must not be sent. */
+  reset: { data: Uint8Array; epoch: string; cols: number; rows: number };
+  exit: { code: number | null; signal: string | null };
+  resize: { cols: number; rows: number };
+  status: { status: string };
+  error: { code: string; error: string };
+}
+
+export interface Sandbox extends Json {
+  id: string;
+}
+
+export interface WatchEvents {
+  state: State;
+  sandboxes: { sandboxes: Sandbox[] };
+  sandbox: { sandbox: Sandbox };
+  gone: { id: string };
+  sync: Json & { id: string; state: string };
+  error: { code: string; error: string; frame?: unknown };
+}
+
+export interface MessageItem {
+  kind: "message";
+  key: string;
+  seq?: number;
+  cid: string;
+  role: string;
+  content: unknown;
+  text: string;
+  metadata: Json;
+  status: Stage | "stored" | "delivered" | "interrupted" | (string & {});
+  reason?: string;
+  createdAt?: string;
+}
+
+export interface AnswerItem {
+  kind: "answer";
+  key: string;
+  seq?: number;
+  text: string;
+  blocks: Json[];
+  metadata: Json;
+  streaming: boolean;
+  status: "streaming" | "complete" | "incomplete" | "aborted" | (string & {});
+  createdAt?: string;
+}
+
+export interface RequestItem {
+  kind: "permission" | "question";
+  key: string;
+  seq: number;
+  requestId: string;
+  /** The agent's own members: `toolName`, `toolInput`, `questions`, ... */
+  content: Json;
+  status: "open" | "answered" | "expired" | (string & {});
+  /** The members of the answer, also of one that is still on its way (`sending`). */
+  answer?: Json;
+  sending?: boolean;
+  createdAt?: string;
+}
+
+/** A marker (`duplicate`, `rejected`), a raw line, a service's record of its own type; without `seq`: an exit of the agent
+ * or an error, seen live and in no history. */
+export interface NoteItem {
+  kind: "note";
+  key: string;
+  seq?: number;
+  type: string;
+  role?: string;
+  text: string;
+  content?: unknown;
+  metadata: Json;
+  status?: string;
+  createdAt?: string;
+}
+
+export type Item = MessageItem | AnswerItem | RequestItem | NoteItem;
+
+export interface TranscriptEvents {
+  change: { items: Item[] };
+  /** History could not be read; it is tried again. */
+  error: { code: string; error: string };
+}
