@@ -30,7 +30,7 @@ export interface Terminal {
   alive: boolean;
   exit: { code: number | null; signal: string | number | null } | null;
   title: string | null;
-  command: string[] | string | null;
+  command: string[];
 }
 
 export interface Entry {
@@ -39,7 +39,7 @@ export interface Entry {
   type: "file" | "directory" | "symlink" | "other";
   size: number;
   mode: string;
-  mtime: string | number;
+  mtime: string | null;
   target?: string;
   unsettled?: boolean;
 }

@@ -3,16 +3,18 @@
 // One watch keeps `sandboxes` true. A session that is open has its own socket, held by its handle; a handle that is left while
 // something still waits to be sent stays behind until that is gone.
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import { connect, type Session, type SessionState, transcript, type Transcript, watch, type Watch } from "@holdfast/client";
+import { connect, type Item, type OutboxItem, type Session, type State, transcript, type Transcript, watch, type Watch } from "@holdfast/client";
+import { announce } from "./announce.tsx";
 import { api, ApiError, type Me, onSignedOut } from "./api.ts";
 import type { Sandbox, SyncTransition } from "./sandbox.ts";
+import { settleSeen } from "./unread.ts";
 
 /** undefined: not asked yet; null: nobody. */
 export const me: Signal<Me | null | undefined> = signal(undefined);
 /** undefined until the first list came. */
 export const sandboxes: Signal<ReadonlyMap<string, Sandbox> | undefined> = signal(undefined);
 /** Of the watch: whether the list is live. */
-export const connection: Signal<SessionState> = signal({ phase: "connecting", attempt: 0 });
+export const connection: Signal<State> = signal({ phase: "connecting", attempt: 0 });
 
 const SYNCS_KEPT = 200;
 
@@ -24,7 +26,14 @@ export interface SessionHandle {
   readonly sandbox: ReadonlySignal<Sandbox>;
   /** Steps of its sync, oldest first, at most 200: those before this visit, then live. */
   readonly syncEvents: ReadonlySignal<readonly SyncTransition[]>;
-  readonly state: ReadonlySignal<SessionState>;
+  readonly state: ReadonlySignal<State>;
+  /** The transcript's, at most once a frame of the screen. */
+  readonly items: ReadonlySignal<readonly Item[]>;
+  readonly outbox: ReadonlySignal<readonly OutboxItem[]>;
+  /** Whether there may be messages before the first item. */
+  readonly earlier: ReadonlySignal<{ more: boolean; loading: boolean }>;
+  loadEarlier(): Promise<void>;
+  /** It stays behind the scenes until its outbox is empty. */
   leave(): void;
 }
 
@@ -45,7 +54,7 @@ function forget(id: string): void {
   if (rest.delete(id)) sandboxes.value = rest;
 }
 
-/** Ask who is here, and begin to watch if it is somebody. */
+/** Ask who is here, and begin to watch if it is somebody. Throws ApiError where nobody can say. */
 export async function arrive(): Promise<void> {
   try {
     me.value = await api.me();
@@ -54,27 +63,55 @@ export async function arrive(): Promise<void> {
     me.value = null;
     return;
   }
+  otherTabs?.postMessage("signed in");
   if (!watching) startWatching();
 }
 
 function startWatching(): void {
   const own = watch({ url: location.origin, ...identity() });
   watching = own;
-  own.on("state", (state) => (connection.value = state));
-  own.on("sandboxes", ({ sandboxes: all }) => (sandboxes.value = new Map((all as unknown as Sandbox[]).map((one) => [one.id, one]))));
+  own.on("state", (state) => {
+    connection.value = state;
+    if (state.phase === "ended" && watching === own) void stillKnown();
+  });
+  own.on("sandboxes", ({ sandboxes: all }) => {
+    const list = all as unknown as Sandbox[];
+    settleSeen(list);
+    sandboxes.value = new Map(list.map((one) => [one.id, one]));
+  });
   own.on("sandbox", ({ sandbox }) => learn(sandbox as unknown as Sandbox));
   own.on("gone", ({ id }) => forget(id));
   own.on("sync", ({ id, ...step }) => note(id, step as unknown as SyncTransition));
 }
 
+/** A line ended for good: asking who we are tells whether it was because nobody knows us any more. */
+async function stillKnown(): Promise<void> {
+  await api.me().catch(() => undefined);
+}
+
 function stopWatching(): void {
-  watching?.leave();
+  const own = watching;
   watching = undefined;
+  own?.leave();
+}
+
+// Signing in or out in one tab is signing in or out in all.
+const otherTabs = typeof BroadcastChannel === "undefined" ? undefined : new BroadcastChannel("holdfast");
+otherTabs?.addEventListener("message", ({ data }) => {
+  if (data === "signed in" && me.value === null) void arrive().catch(() => undefined);
+  if (data === "signed out" && me.value) forgetMe();
+});
+
+function forgetMe(): void {
+  stopWatching();
+  sandboxes.value = undefined;
+  me.value = null;
 }
 
 onSignedOut(() => {
-  if (me.value) me.value = null;
-  stopWatching();
+  if (!me.value) return;
+  announce("Your sign-in is over.");
+  forgetMe();
 });
 
 export async function signIn(token: string): Promise<void> {
@@ -84,9 +121,8 @@ export async function signIn(token: string): Promise<void> {
 
 export async function signOut(): Promise<void> {
   await api.signOut();
-  stopWatching();
-  sandboxes.value = undefined;
-  me.value = null;
+  forgetMe();
+  otherTabs?.postMessage("signed out");
 }
 
 function stepsOf(id: string): Signal<readonly SyncTransition[]> {
@@ -95,18 +131,79 @@ function stepsOf(id: string): Signal<readonly SyncTransition[]> {
   return known;
 }
 
-function note(id: string, step: SyncTransition): void {
+function note(id: string, ...more: SyncTransition[]): void {
   const steps = stepsOf(id);
-  steps.value = [...steps.value, step].slice(-SYNCS_KEPT);
+  const known = new Set(steps.value.map(({ at, state }) => `${at} ${state}`));
+  const all = [...steps.value, ...more.filter(({ at, state }) => !known.has(`${at} ${state}`))];
+  steps.value = all.sort((one, other) => Date.parse(one.at) - Date.parse(other.at)).slice(-SYNCS_KEPT);
 }
 
-/** Open a session that is known (see `learn`); its socket stays until `leave`. */
+/** Ask for a session alone: for its sync's past, and for one that the list does not have. */
+export async function lookUp(id: string): Promise<Sandbox> {
+  const found = await api.status(id);
+  learn(found);
+  note(id, ...(found.sync?.history ?? []));
+  return found;
+}
+
+/** Open a session that is known (see `lookUp`); its socket stays until `leave`. */
 export function openSession(first: Sandbox): SessionHandle {
   const { id } = first;
   const client = connect({ url: location.origin, session: id, ...identity() });
-  const state = signal<SessionState>(client.state);
-  client.on("state", (next) => (state.value = next));
+  const told = transcript(client);
+  const state = signal<State>(client.state);
+  const items = signal<readonly Item[]>(told.items);
+  const outbox = signal<readonly OutboxItem[]>([]);
+  const earlier = signal({ more: false, loading: false });
+  let left = false;
+  client.on("state", (next) => {
+    state.value = next;
+    if (next.phase === "ended" && !left) void stillKnown();
+  });
+  client.on("outbox", (next) => {
+    outbox.value = next.items;
+    if (left && next.items.every((item) => item.stage === "refused" || item.stage === "expired")) client.leave();
+  });
+  const show = oncePerFrame(() => {
+    const oldest = told.items.find((item) => item.seq !== undefined)?.seq ?? 1;
+    items.value = [...told.items];
+    if (oldest > 1 && !exhausted && !earlier.peek().more) earlier.value = { more: true, loading: false };
+  });
+  let exhausted = false;
+  told.on("change", show);
   let last = first;
   const sandbox = computed(() => (last = sandboxes.value?.get(id) ?? last));
-  return { id, client, transcript: transcript(client), sandbox, syncEvents: stepsOf(id), state, leave: () => client.leave() };
+  return {
+    id, client, transcript: told, sandbox, syncEvents: stepsOf(id), state, items, outbox, earlier,
+    async loadEarlier() {
+      if (earlier.peek().loading || exhausted) return;
+      earlier.value = { ...earlier.peek(), loading: true };
+      exhausted = !(await told.earlier().catch(() => true));
+      earlier.value = { more: !exhausted, loading: false };
+    },
+    leave() {
+      left = true;
+      if (outbox.peek().every((item) => item.stage === "refused" || item.stage === "expired")) client.leave();
+    },
+  };
+}
+
+/** Whoever waits for the next try does not have to: all lines look for their gateway now. */
+export function tryNow(): void {
+  dispatchEvent(new Event("online"));
+}
+
+/** Calls in between are one call; a page that nobody sees is told four times a second. */
+function oncePerFrame(act: () => void): () => void {
+  let due = false;
+  return () => {
+    if (due) return;
+    due = true;
+    const run = (): void => {
+      due = false;
+      act();
+    };
+    if (document.hidden) setTimeout(run, 250);
+    else requestAnimationFrame(run);
+  };
 }

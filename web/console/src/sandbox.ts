@@ -18,7 +18,8 @@ export interface Sync {
   lastSuccess: string | null;
   lastError: string | null;
   dirty: boolean;
-  degraded: boolean;
+  /** Why the workspace is an older one than it should be. */
+  degraded: string | null;
   attempt?: number;
   restore?: unknown;
   /** Only where one session is asked for alone. */
@@ -31,8 +32,8 @@ export interface Sandbox {
   status: Status;
   reason: string | null;
   sandboxStatus: string;
-  provider: string | null;
-  level: string | null;
+  provider: string;
+  level: string;
   incarnation: number;
   viewers: number;
   pending: number;
@@ -43,7 +44,8 @@ export interface Sandbox {
   title: string | null;
   metadata: Record<string, unknown> | null;
   network: "none" | "outbound";
-  agent: string | null;
+  /** null: what the gateway runs unless told otherwise. */
+  agent: string[] | null;
   repoUrl: string | null;
   repoBranch: string | null;
   sync: Sync | null;

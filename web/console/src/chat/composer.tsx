@@ -1,0 +1,110 @@
+import { useSignal } from "@preact/signals";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import type { SessionHandle } from "../house.ts";
+import { keptHere } from "../kept.ts";
+import { Button } from "../ui/button.tsx";
+import { SendIcon, StopIcon } from "../ui/icons.tsx";
+import type { Turn } from "./turn.ts";
+
+const LONGEST = 900 * 1024; // a frame may have 1 MiB, with its quotes and escapes
+const DRAFT_KEPT = 512 * 1024;
+
+interface ComposerProps {
+  session: SessionHandle;
+  turn: Turn;
+  /** Hands out a function that writes into the field. */
+  onReady: (write: (text: string) => void) => void;
+}
+
+/** Where one writes. It takes text at all times; what cannot be sent yet waits in the outbox. */
+export function Composer({ session, turn, onReady }: ComposerProps) {
+  const name = `draft.${session.id}`;
+  const draft = useSignal(keptHere.get(name) ?? "");
+  const field = useRef<HTMLTextAreaElement>(null);
+  const keeping = useRef<ReturnType<typeof setTimeout>>();
+
+  const write = (text: string): void => {
+    draft.value = text;
+    clearTimeout(keeping.current);
+    keeping.current = setTimeout(keep, 150);
+  };
+  const keep = (): void => {
+    clearTimeout(keeping.current);
+    const text = draft.peek();
+    keptHere.set(name, text && text.length <= DRAFT_KEPT ? text : null);
+  };
+  useEffect(() => {
+    onReady((text) => {
+      write(text);
+      field.current?.focus();
+    });
+    addEventListener("pagehide", keep);
+    return () => {
+      removeEventListener("pagehide", keep);
+      keep();
+    };
+  }, []);
+  useLayoutEffect(() => {
+    const area = field.current;
+    if (!area || CSS.supports("field-sizing", "content")) return;
+    area.style.height = "auto";
+    area.style.height = `${area.scrollHeight}px`;
+  }, [draft.value]);
+
+  const tooLong = draft.value.length > LONGEST / 4 && new TextEncoder().encode(draft.value).length > LONGEST;
+  const empty = draft.value.trim() === "";
+  const send = (): void => {
+    if (empty || tooLong) return;
+    session.client.send(draft.value.replace(/^\s*\n|\s+$/g, ""));
+    write("");
+    keep();
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    // 229: the key belongs to an input method that has not finished, whatever it says it is.
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
+    event.preventDefault();
+    send();
+  };
+  const running = turn !== "idle";
+  return (
+    <form
+      class="composer"
+      onSubmit={(event) => {
+        event.preventDefault();
+        send();
+      }}
+    >
+      <div class="composer-box">
+        <label class="sr-only" for="composer">
+          Message to the agent
+        </label>
+        <textarea
+          id="composer"
+          ref={field}
+          rows={1}
+          value={draft}
+          placeholder="Message the agent"
+          aria-describedby="composer-help"
+          enterkeyhint="send"
+          data-testid="composer"
+          onInput={(event) => write(event.currentTarget.value)}
+          onKeyDown={onKeyDown}
+        />
+        {running ? (
+          <Button icon={<StopIcon />} aria-label="Stop the answer" data-testid="stop" class="composer-button" onClick={() => session.client.abort()} />
+        ) : null}
+        <Button kind="primary" type="submit" icon={<SendIcon />} aria-label="Send" aria-disabled={empty || tooLong} data-testid="send" class="composer-button" />
+      </div>
+      <p class="composer-help" id="composer-help" data-testid="composer-help">
+        {tooLong ? <span class="bad">Too long for one message: at most {LONGEST / 1024} KiB.</span> : <Hint session={session} />}
+      </p>
+    </form>
+  );
+}
+
+function Hint({ session }: { session: SessionHandle }) {
+  const waiting = session.outbox.value.filter((item) => item.stage === "queued" && item.frame.type === "message").length;
+  if (waiting && session.state.value.phase !== "online") return <>{waiting === 1 ? "1 message waits" : `${waiting} messages wait`} here and will be sent by itself.</>;
+  if (session.sandbox.value.status === "sleeping") return <>Sleeping: a message wakes it.</>;
+  return <span class="keys">Enter sends, Shift+Enter begins a new line</span>;
+}

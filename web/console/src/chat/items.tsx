@@ -1,0 +1,149 @@
+// The rows of a conversation. A row is drawn again only when its item is another object: an item that changed is a new one.
+import type { AnswerItem, Item, Json, MessageItem, NoteItem } from "@holdfast/client";
+import { Component, type ComponentChildren } from "preact";
+import type { SessionHandle } from "../house.ts";
+import { At } from "../when.tsx";
+import { Button } from "../ui/button.tsx";
+import { AlertIcon, CheckIcon, ClockIcon, DoubleCheckIcon, InfoIcon, RetryIcon, SendIcon, TrashIcon } from "../ui/icons.tsx";
+import { Prose } from "./prose.tsx";
+import { PermissionCard, QuestionCard } from "./requests.tsx";
+import { whyNot } from "./turn.ts";
+
+interface RowProps {
+  item: Item;
+  session: SessionHandle;
+}
+
+export class Row extends Component<RowProps> {
+  override shouldComponentUpdate(next: RowProps): boolean {
+    return next.item !== this.props.item || next.session !== this.props.session;
+  }
+
+  override render({ item, session }: RowProps) {
+    switch (item.kind) {
+      case "message":
+        return item.role === "user" ? <Mine item={item} session={session} /> : <FromService item={item} />;
+      case "answer":
+        return <Answer item={item} />;
+      case "permission":
+        return <PermissionCard item={item} session={session} />;
+      case "question":
+        return <QuestionCard item={item} session={session} />;
+      case "note":
+        return <Note item={item} />;
+    }
+  }
+}
+
+const STAGES: Record<string, { icon: ComponentChildren; word: string; meaning: string }> = {
+  queued: { icon: <ClockIcon size={13} />, word: "waiting", meaning: "Waits here until there is a connection" },
+  sent: { icon: <SendIcon size={13} />, word: "sent", meaning: "On its way to the gateway" },
+  accepted: { icon: <CheckIcon size={13} />, word: "accepted", meaning: "Safe on the gateway's disk; the store follows" },
+  stored: { icon: <CheckIcon size={13} />, word: "stored", meaning: "Stored: it cannot get lost any more" },
+  delivered: { icon: <DoubleCheckIcon size={14} />, word: "delivered", meaning: "The agent has it" },
+};
+
+const FAILED = ["expired", "interrupted", "refused", "rejected"];
+
+function Mine({ item, session }: { item: MessageItem; session: SessionHandle }) {
+  const failed = FAILED.includes(item.status);
+  const stage = STAGES[item.status];
+  return (
+    <article class={`row mine${failed ? " failed" : ""}`} data-testid="message" data-role="user" data-status={item.status} data-seq={item.seq} data-cid={item.cid} aria-label="You">
+      <div class="bubble" data-testid="message-text">{item.text || <Parts content={item.content} />}</div>
+      <div class="below">
+        {item.createdAt ? <At at={item.createdAt} /> : null}
+        {failed ? (
+          <Failed item={item} session={session} />
+        ) : (
+          <span class={`receipt receipt-${item.status}`} title={stage?.meaning} data-testid="receipt">
+            <span class={item.status === "delivered" ? "sr-only" : undefined}>{stage?.word ?? item.status}</span>
+            {stage?.icon}
+          </span>
+        )}
+      </div>
+    </article>
+  );
+}
+
+function Failed({ item, session }: { item: MessageItem; session: SessionHandle }) {
+  const waits = session.outbox.value.some((one) => one.cid === item.cid);
+  const again = (): void => {
+    if (waits) session.client.resend(item.cid);
+    else session.client.send(item.content as string);
+  };
+  return (
+    <span class="failure" data-testid="failure">
+      <AlertIcon size={13} />
+      <span>{whyNot(item.status, item.reason)}</span>
+      <Button small icon={<RetryIcon size={13} />} data-testid="send-again" onClick={again}>
+        Send again
+      </Button>
+      {waits ? (
+        <Button small kind="quiet" icon={<TrashIcon size={13} />} data-testid="remove" onClick={() => session.client.withdraw(item.cid)}>
+          Remove
+        </Button>
+      ) : null}
+    </span>
+  );
+}
+
+function Parts({ content }: { content: unknown }) {
+  return <code>{JSON.stringify(content)}</code>;
+}
+
+function FromService({ item }: { item: MessageItem }) {
+  return (
+    <article class="row theirs" data-testid="message" data-role={item.role} data-status={item.status} data-seq={item.seq} aria-label={item.role}>
+      <p class="who">{item.role}</p>
+      <Prose text={item.text} growing={false} />
+    </article>
+  );
+}
+
+function Answer({ item }: { item: AnswerItem }) {
+  const ending = { incomplete: "The agent ended in the middle of this answer.", aborted: "Stopped." }[item.status as string];
+  return (
+    <article class="row theirs" data-testid="answer" data-status={item.status} data-streaming={item.streaming} data-seq={item.seq} aria-label="Agent" aria-busy={item.streaming}>
+      {item.blocks.length ? <Tools blocks={item.blocks} /> : null}
+      <div data-testid="answer-text" class={item.streaming ? "growing" : undefined}>
+        <Prose text={item.text} growing={item.streaming} />
+      </div>
+      {ending ? <p class="ending">{ending}</p> : null}
+    </article>
+  );
+}
+
+/** What the agent did besides talking, folded away. */
+function Tools({ blocks }: { blocks: readonly Json[] }) {
+  return (
+    <div class="tools">
+      {blocks.map((block, at) => {
+        if (block.type !== "tool_use" && block.type !== "tool_result") return null;
+        const told = block.type === "tool_use" ? block.input : block.content;
+        return (
+          <details key={at}>
+            <summary>{block.type === "tool_use" ? `Used ${String(block.name ?? "a tool")}` : block.is_error ? "It failed" : "Result"}</summary>
+            <pre tabIndex={0}>{typeof told === "string" ? told : JSON.stringify(told, null, 2)}</pre>
+          </details>
+        );
+      })}
+    </div>
+  );
+}
+
+const MARKERS: Record<string, string> = {
+  duplicate: "A message that had come before stands here once more; it was not run again.",
+  rejected: "A record the store did not take was here.",
+};
+
+function Note({ item }: { item: NoteItem }) {
+  const text = MARKERS[item.type] ?? item.text;
+  return (
+    <div class={`row note note-${item.type}`} data-testid="note" data-type={item.type} data-seq={item.seq}>
+      <InfoIcon size={13} />
+      <span>{text || item.type.replaceAll("_", " ")}</span>
+      {item.createdAt ? <At at={item.createdAt} /> : null}
+    </div>
+  );
+}

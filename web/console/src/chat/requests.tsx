@@ -1,0 +1,213 @@
+// What the agent asks of people: a permission, or questions. The first answer wins, wherever it was given.
+import type { Json, RequestItem } from "@holdfast/client";
+import type { ComponentChildren } from "preact";
+import { useId, useState } from "preact/hooks";
+import type { SessionHandle } from "../house.ts";
+import { At } from "../when.tsx";
+import { Badge, type Tone } from "../ui/badge.tsx";
+import { Button } from "../ui/button.tsx";
+import { CheckIcon, CloseIcon, QuestionIcon, ShieldIcon } from "../ui/icons.tsx";
+
+interface CardProps {
+  item: RequestItem;
+  session: SessionHandle;
+}
+
+function Card({ item, title, icon, badge, children }: { item: RequestItem; title: string; icon: ComponentChildren; badge: ComponentChildren; children: ComponentChildren }) {
+  const id = useId();
+  return (
+    <section class={`row card${isOpen(item) ? " open" : ""}`} aria-labelledby={id} data-testid={item.kind} data-status={item.status} data-seq={item.seq} data-request={item.requestId}>
+      <header>
+        {icon}
+        <h3 id={id}>{title}</h3>
+        {badge}
+        {item.createdAt ? <At at={item.createdAt} /> : null}
+      </header>
+      {children}
+    </section>
+  );
+}
+
+const isOpen = (item: RequestItem): boolean => item.status === "open" && !item.answer;
+
+function stateBadge(item: RequestItem, answered: [string, Tone]): ComponentChildren {
+  if (item.status === "expired") return <Badge>over</Badge>;
+  if (item.sending) return <Badge tone="info">sending</Badge>;
+  return isOpen(item) ? <Badge tone="warn" dot moving>waits for you</Badge> : <Badge tone={answered[1]}>{answered[0]}</Badge>;
+}
+
+const OVER = <p class="card-over">Nobody answered while the agent that asked was there. It is no longer needed.</p>;
+
+export function PermissionCard({ item, session }: CardProps) {
+  const tool = typeof item.content.toolName === "string" ? item.content.toolName : "a tool";
+  const allowed = item.answer?.allow === true || item.answer?.behavior === "allow";
+  const answer = (allow: boolean): void => session.client.answerPermission(item.requestId, { allow, behavior: allow ? "allow" : "deny" });
+  return (
+    <Card item={item} icon={<ShieldIcon />} title={`May the agent use ${tool}?`} badge={stateBadge(item, allowed ? ["allowed", "good"] : ["denied", "bad"])}>
+      <Given value={item.content.toolInput} />
+      {isOpen(item) ? (
+        <div class="card-actions">
+          <Button kind="primary" icon={<CheckIcon />} data-testid="permission-allow" onClick={() => answer(true)}>
+            Allow
+          </Button>
+          <Button icon={<CloseIcon />} data-testid="permission-deny" onClick={() => answer(false)}>
+            Deny
+          </Button>
+        </div>
+      ) : item.status === "expired" ? (
+        OVER
+      ) : null}
+    </Card>
+  );
+}
+
+/** An input of a tool: its members one by one, long or nested ones as they are written. */
+function Given({ value }: { value: unknown }) {
+  if (value === undefined || value === null) return null;
+  if (typeof value !== "object" || Array.isArray(value)) return <pre class="given" tabIndex={0}>{written(value)}</pre>;
+  return (
+    <dl class="given-list">
+      {Object.entries(value).map(([name, part]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{typeof part === "string" ? part : <code>{written(part)}</code>}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+const written = (value: unknown): string => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
+
+interface Question {
+  question: string;
+  header?: string;
+  options: { label: string; description?: string }[];
+  multiSelect: boolean;
+}
+
+/** The questions of a request; an agent may have written anything. */
+export function questionsOf(content: Json): Question[] {
+  const all = Array.isArray(content.questions) ? content.questions : [];
+  return all.filter(isObject).map((one, at) => ({
+    question: text(one.question) ?? `Question ${at + 1}`,
+    header: text(one.header),
+    multiSelect: one.multiSelect === true,
+    options: (Array.isArray(one.options) ? one.options : []).flatMap((option) => {
+      const label = isObject(option) ? text(option.label) : text(option);
+      return label === undefined ? [] : [{ label, description: isObject(option) ? text(option.description) : undefined }];
+    }),
+  }));
+}
+
+const isObject = (value: unknown): value is Json => typeof value === "object" && value !== null && !Array.isArray(value);
+const text = (value: unknown): string | undefined => (typeof value === "string" && value !== "" ? value : undefined);
+
+export function QuestionCard({ item, session }: CardProps) {
+  const questions = questionsOf(item.content);
+  const [chosen, setChosen] = useState<Record<string, readonly string[]>>({});
+  const [own, setOwn] = useState<Record<string, string>>({});
+  const answerOf = (one: Question): string => [...(chosen[one.question] ?? []), ...(own[one.question]?.trim() ? [(own[one.question] as string).trim()] : [])].join(", ");
+  const complete = questions.every((one) => answerOf(one) !== "");
+  const send = (): void => {
+    if (complete) session.client.answerQuestion(item.requestId, { answers: Object.fromEntries(questions.map((one) => [one.question, answerOf(one)])) });
+  };
+  const choose = (one: Question, label: string, on: boolean): void => {
+    const before = chosen[one.question] ?? [];
+    const kept = one.multiSelect ? before.filter((each) => each !== label) : [];
+    setChosen({ ...chosen, [one.question]: on ? [...kept, label] : kept });
+    if (!one.multiSelect && on) setOwn({ ...own, [one.question]: "" });
+  };
+  const title = questions.length === 1 ? (questions[0] as Question).question : "The agent has questions";
+  return (
+    <Card item={item} icon={<QuestionIcon />} title={title} badge={stateBadge(item, ["answered", "good"])}>
+      {isOpen(item) ? (
+        <form
+          onSubmit={(event) => {
+            event.preventDefault();
+            send();
+          }}
+        >
+          {questions.map((one) => (
+            <Choices
+              key={one.question}
+              question={one}
+              alone={questions.length === 1}
+              chosen={chosen[one.question] ?? []}
+              own={own[one.question] ?? ""}
+              onChoose={(label, on) => choose(one, label, on)}
+              onOwn={(words) => {
+                setOwn({ ...own, [one.question]: words });
+                if (!one.multiSelect && words) setChosen({ ...chosen, [one.question]: [] });
+              }}
+            />
+          ))}
+          <div class="card-actions">
+            <Button kind="primary" type="submit" icon={<CheckIcon />} aria-disabled={!complete} data-testid="question-answer">
+              Answer
+            </Button>
+          </div>
+        </form>
+      ) : item.status === "expired" ? (
+        OVER
+      ) : (
+        <Answered answer={item.answer} questions={questions} />
+      )}
+    </Card>
+  );
+}
+
+interface ChoicesProps {
+  question: Question;
+  alone: boolean;
+  chosen: readonly string[];
+  own: string;
+  onChoose: (label: string, on: boolean) => void;
+  onOwn: (words: string) => void;
+}
+
+function Choices({ question, alone, chosen, own, onChoose, onOwn }: ChoicesProps) {
+  const id = useId();
+  return (
+    <fieldset class="choices">
+      <legend class={alone ? "sr-only" : undefined}>{question.question}</legend>
+      {question.options.map((option) => (
+        <label key={option.label} class="choice">
+          <input
+            type={question.multiSelect ? "checkbox" : "radio"}
+            name={id}
+            checked={chosen.includes(option.label)}
+            data-testid="question-option"
+            value={option.label}
+            onChange={(event) => onChoose(option.label, event.currentTarget.checked)}
+          />
+          <span>
+            {option.label}
+            {option.description ? <small>{option.description}</small> : null}
+          </span>
+        </label>
+      ))}
+      <label class="choice-own">
+        <span class="sr-only">Your own answer to: {question.question}</span>
+        <input type="text" class="field" placeholder={question.options.length ? "or in your own words" : "your answer"} value={own} data-testid="question-text" onInput={(event) => onOwn(event.currentTarget.value)} />
+      </label>
+    </fieldset>
+  );
+}
+
+function Answered({ answer, questions }: { answer: Json | undefined; questions: readonly Question[] }) {
+  const given = answer?.answers ?? answer?.answer;
+  if (given === undefined) return null;
+  if (!isObject(given)) return <p class="card-answer">{written(given)}</p>;
+  const entries = Object.entries(given);
+  return (
+    <dl class="given-list">
+      {entries.map(([question, words]) => (
+        <div key={question}>
+          {questions.length > 1 || question !== questions[0]?.question ? <dt>{question}</dt> : null}
+          <dd>{written(words)}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}

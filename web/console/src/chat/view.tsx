@@ -1,0 +1,148 @@
+// The conversation. It stays at its end unless the reader went up; what is before comes when they reach the top.
+import { useSignal, useSignalEffect } from "@preact/signals";
+import type { Item } from "@holdfast/client";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { announce } from "../announce.tsx";
+import type { SessionHandle } from "../house.ts";
+import { Button } from "../ui/button.tsx";
+import { DownIcon } from "../ui/icons.tsx";
+import { Composer } from "./composer.tsx";
+import { Row } from "./items.tsx";
+import { newsOf, turnOf } from "./turn.ts";
+
+const NEAR = 48;
+
+export function Chat({ session }: { session: SessionHandle }) {
+  const items = session.items.value;
+  const turn = turnOf(items);
+  const frame = useRef<HTMLDivElement>(null);
+  const content = useRef<HTMLDivElement>(null);
+  const sticks = useRef(true);
+  const first = useRef<string>();
+  const away = useSignal(false);
+  const news = useSignal(false);
+  const writeDraft = useRef<(text: string) => void>(() => {});
+  const before = useRef<readonly Item[]>(items);
+
+  // Where the reader is, counted from the end: earlier messages come in above and must not move what is being read.
+  const fromEnd = frame.current ? frame.current.scrollHeight - frame.current.scrollTop : 0;
+  useLayoutEffect(() => {
+    const box = frame.current;
+    if (!box) return;
+    if (sticks.current) box.scrollTop = box.scrollHeight;
+    else if (first.current !== items[0]?.key) box.scrollTop = box.scrollHeight - fromEnd;
+    first.current = items[0]?.key;
+  }, [items]);
+  useEffect(() => {
+    const watcher = new ResizeObserver(() => {
+      if (sticks.current && frame.current) frame.current.scrollTop = frame.current.scrollHeight;
+    });
+    if (content.current) watcher.observe(content.current);
+    if (frame.current) watcher.observe(frame.current);
+    return () => watcher.disconnect();
+  }, []);
+  useSignalEffect(() => {
+    const after = session.items.value;
+    const told = newsOf(before.current, after);
+    if (told) announce(told);
+    if (!sticks.current && after.at(-1)?.key !== before.current.at(-1)?.key) news.value = true;
+    before.current = after;
+  });
+
+  const toEnd = (): void => {
+    sticks.current = true;
+    away.value = news.value = false;
+    if (frame.current) frame.current.scrollTop = frame.current.scrollHeight;
+  };
+  const onScroll = (): void => {
+    const box = frame.current;
+    if (!box) return;
+    sticks.current = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR;
+    away.value = !sticks.current;
+    if (sticks.current) news.value = false;
+    if (box.scrollTop < 300 && !sticks.current) void session.loadEarlier();
+  };
+  return (
+    <section class="chat" aria-label="Conversation">
+      <div class="chat-frame">
+        <div class="chat-scroll" ref={frame} onScroll={onScroll} role="log" aria-live="off" aria-label="Messages" tabIndex={0} data-testid="transcript">
+          <div class="chat-items" ref={content}>
+            <Beginning session={session} />
+            {items.length === 0 ? <FirstWords session={session} onPick={(text) => writeDraft.current(text)} /> : null}
+            {items.map((item) => (
+              <Row key={item.key} item={item} session={session} />
+            ))}
+            {turn === "working" ? (
+              <div class="row working" data-testid="working">
+                <span class="dots" aria-hidden="true"><i /><i /><i /></span>
+                <span class="sr-only">The agent is working.</span>
+              </div>
+            ) : null}
+          </div>
+        </div>
+        {away.value ? (
+          <Button class="to-end" small icon={<DownIcon size={14} />} data-testid="to-end" onClick={toEnd}>
+            {news.value ? "new" : "to the end"}
+          </Button>
+        ) : null}
+      </div>
+      <Composer
+        session={session}
+        turn={turn}
+        onReady={(write) => {
+          writeDraft.current = write;
+        }}
+      />
+    </section>
+  );
+}
+
+function Beginning({ session }: { session: SessionHandle }) {
+  const { more, loading } = session.earlier.value;
+  if (!more) return null;
+  return (
+    <div class="beginning">
+      <Button kind="quiet" small busy={loading} data-testid="earlier" onClick={() => void session.loadEarlier()}>
+        {loading ? "Loading earlier messages" : "Earlier messages"}
+      </Button>
+    </div>
+  );
+}
+
+const TRIES = [
+  { say: "/help", does: "what the demo agent can do" },
+  { say: "/write hello.txt Hello from the chat", does: "put a file into the workspace" },
+  { say: "/permission open the door", does: "be asked for a permission" },
+  { say: "/ask Which colour?", does: "be asked a question" },
+  { say: "/long 20", does: "watch a long answer; stop it, or reload the page" },
+];
+
+/** An empty conversation says what to do with it. */
+function FirstWords({ session, onPick }: { session: SessionHandle; onPick: (text: string) => void }) {
+  const demo = session.sandbox.value.agent === null;
+  if (session.sandbox.value.lastSeq > 0) return null; // history is on its way
+  return (
+    <div class="first-words" data-testid="first-words">
+      <h2>Say something.</h2>
+      {demo ? (
+        <>
+          <p>
+            <code>/help</code> shows what the demo agent can do. Or try one of these:
+          </p>
+          <ul>
+            {TRIES.map(({ say, does }) => (
+              <li key={say}>
+                <button type="button" class="try" data-testid="try" onClick={() => onPick(say)}>
+                  <code>{say}</code>
+                  <span>{does}</span>
+                </button>
+              </li>
+            ))}
+          </ul>
+        </>
+      ) : (
+        <p>The agent reads what you write here. The terminal beside it is in the same workspace.</p>
+      )}
+    </div>
+  );
+}

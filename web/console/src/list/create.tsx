@@ -1,0 +1,124 @@
+import { useSignal } from "@preact/signals";
+import { api, ApiError, type NewSandbox } from "../api.ts";
+import { learn } from "../house.ts";
+import { addressOf, go } from "../route.ts";
+import { markSeen } from "../unread.ts";
+import { Button } from "../ui/button.tsx";
+import { Dialog } from "../ui/dialog.tsx";
+import { attempt } from "../ui/toast.tsx";
+import { EnvRows, readRows, type EnvRow } from "./env.tsx";
+
+const ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$/;
+const LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"; // none that look like another
+
+/** An id that nobody has: about 50 bits of chance. */
+export function freshId(): string {
+  return `s-${Array.from(crypto.getRandomValues(new Uint8Array(10)), (byte) => LETTERS[byte % LETTERS.length]).join("")}`;
+}
+
+export async function create(id: string, what: NewSandbox): Promise<void> {
+  const made = await api.create(id, what);
+  markSeen(made.id, made.lastSeq);
+  learn(made);
+  go(addressOf(made.id));
+}
+
+/** With nothing to choose: a session, now, and straight into it. */
+export const startOne = (): Promise<void | undefined> => attempt(() => create(freshId(), { network: "none" }), "No session was started");
+
+export function CreateDialog({ onClose }: { onClose: () => void }) {
+  const id = useSignal("");
+  const title = useSignal("");
+  const network = useSignal<"none" | "outbound">("none");
+  const repoUrl = useSignal("");
+  const repoBranch = useSignal("");
+  const rows = useSignal<readonly EnvRow[]>([]);
+  const error = useSignal<string | undefined>(undefined);
+  const busy = useSignal(false);
+
+  const submit = async (): Promise<void> => {
+    if (busy.value) return;
+    const env = readRows(rows.value);
+    const named = id.value.trim();
+    if (named && !ID.test(named)) error.value = "An id is letters, digits, - and _, and begins with a letter or digit.";
+    else if (typeof env === "string") error.value = env;
+    else {
+      busy.value = true;
+      error.value = undefined;
+      const what: NewSandbox = { network: network.value };
+      if (title.value.trim()) what.title = title.value.trim();
+      if (repoUrl.value.trim()) what.repoUrl = repoUrl.value.trim();
+      if (what.repoUrl && repoBranch.value.trim()) what.repoBranch = repoBranch.value.trim();
+      if (Object.keys(env).length) what.envVars = env;
+      try {
+        await create(named || freshId(), what);
+        onClose();
+      } catch (cause) {
+        if (!(cause instanceof ApiError)) throw cause;
+        error.value = cause.status === 409 ? "This id is somebody else's. Choose another." : cause.message;
+      } finally {
+        busy.value = false;
+      }
+    }
+  };
+  return (
+    <Dialog
+      title="Start a session"
+      data-testid="create-dialog"
+      onClose={onClose}
+      onSubmit={() => void submit()}
+      actions={
+        <>
+          <Button onClick={onClose}>Cancel</Button>
+          <Button kind="primary" type="submit" busy={busy.value} data-testid="create-submit">
+            Start
+          </Button>
+        </>
+      }
+    >
+      <label class="labelled">
+        <span>Title <em>optional</em></span>
+        <input class="field" maxLength={256} value={title} data-autofocus data-testid="create-title" onInput={(event) => (title.value = event.currentTarget.value)} />
+      </label>
+      <label class="labelled">
+        <span>Git repository <em>optional, cloned into the workspace</em></span>
+        <input class="field" type="url" placeholder="https://example.com/project.git" value={repoUrl} data-testid="create-repo" onInput={(event) => (repoUrl.value = event.currentTarget.value)} />
+      </label>
+      {repoUrl.value.trim() ? (
+        <label class="labelled">
+          <span>Branch <em>optional</em></span>
+          <input class="field" value={repoBranch} onInput={(event) => (repoBranch.value = event.currentTarget.value)} />
+        </label>
+      ) : null}
+      <fieldset class="labelled">
+        <legend>Network</legend>
+        <div class="segments">
+          {(["none", "outbound"] as const).map((one) => (
+            <label key={one} class="segment">
+              <input type="radio" name="network" value={one} checked={network.value === one} data-testid={`create-network-${one}`} onChange={() => (network.value = one)} />
+              <span>{one === "none" ? "None" : "Outbound"}</span>
+            </label>
+          ))}
+        </div>
+        <p class="help">{network.value === "none" ? (repoUrl.value.trim() ? "Without a network nothing can be cloned from elsewhere." : "The sandbox reaches nothing outside.") : "The sandbox may reach the outside; nothing reaches it."}</p>
+      </fieldset>
+      <details class="advanced">
+        <summary>Advanced</summary>
+        <label class="labelled">
+          <span>Id <em>made up if left empty</em></span>
+          <input class="field mono" placeholder="my-session" autocapitalize="off" spellcheck={false} value={id} data-testid="create-id" onInput={(event) => (id.value = event.currentTarget.value)} />
+        </label>
+        <fieldset class="labelled">
+          <legend>Environment variables</legend>
+          <p class="help">For secrets. They are kept in the gateway's memory only, and never in this page.</p>
+          <EnvRows rows={rows.value} onChange={(next) => (rows.value = next)} />
+        </fieldset>
+      </details>
+      {error.value ? (
+        <p class="help bad" role="alert" data-testid="create-error">
+          {error}
+        </p>
+      ) : null}
+    </Dialog>
+  );
+}

@@ -1,0 +1,71 @@
+// What somebody has to know or do before a session can go on.
+import type { ComponentChildren } from "preact";
+import { askEmpty, askVariables, resume, revive } from "../list/actions.tsx";
+import type { SessionHandle } from "../house.ts";
+import type { Tone } from "../ui/badge.tsx";
+import { Button } from "../ui/button.tsx";
+import { AlertIcon, InfoIcon, KeyIcon, PlayIcon, RetryIcon } from "../ui/icons.tsx";
+
+export function Banner({ session }: { session: SessionHandle }) {
+  const sandbox = session.sandbox.value;
+  const because = sandbox.reason ? ` ${sentence(sandbox.reason)}` : "";
+  switch (sandbox.status) {
+    case "paused":
+      return (
+        <Bar tone="warn" text="Paused. What you send waits until it is resumed.">
+          <Button small icon={<PlayIcon size={14} />} data-testid="banner-resume" onClick={() => void resume(sandbox)}>
+            Resume
+          </Button>
+        </Bar>
+      );
+    case "error":
+      return (
+        <Bar tone="bad" text={`It could not be started.${because}`}>
+          <Button small icon={<RetryIcon size={14} />} data-testid="banner-resume" onClick={() => void resume(sandbox)}>
+            Try again
+          </Button>
+        </Bar>
+      );
+    case "needs_env":
+      return (
+        <Bar tone="warn" text="The gateway was restarted and no longer has this session's secret variables. Give them again to go on.">
+          <Button small icon={<KeyIcon size={14} />} data-testid="banner-variables" onClick={() => askVariables(sandbox)}>
+            Give variables
+          </Button>
+        </Bar>
+      );
+    case "unrestored":
+      return (
+        <Bar tone="bad" text={`Its files could not be brought back.${because} They are not lost: nothing is overwritten meanwhile.`}>
+          <Button small icon={<RetryIcon size={14} />} data-testid="banner-resume" onClick={() => void resume(sandbox)}>
+            Try again
+          </Button>
+          <Button small kind="quiet" data-testid="banner-empty" onClick={() => askEmpty(sandbox)}>
+            Begin empty
+          </Button>
+        </Bar>
+      );
+    case "archived":
+      return (
+        <Bar tone="plain" text="Archived: the conversation is kept, its files are not.">
+          <Button small icon={<PlayIcon size={14} />} data-testid="banner-revive" onClick={() => void revive(sandbox)}>
+            Revive
+          </Button>
+        </Bar>
+      );
+    default:
+      return sandbox.sync?.degraded ? <Bar tone="warn" text={`Its files are older than they should be. ${sentence(sandbox.sync.degraded)}`} /> : null;
+  }
+}
+
+const sentence = (text: string): string => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
+
+function Bar({ tone, text, children }: { tone: Tone; text: string; children?: ComponentChildren }) {
+  return (
+    <div class={`banner tone-${tone}`} role="status" data-testid="banner">
+      {tone === "plain" ? <InfoIcon /> : <AlertIcon />}
+      <span>{text}</span>
+      {children ? <span class="banner-actions">{children}</span> : null}
+    </div>
+  );
+}

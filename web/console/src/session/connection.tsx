@@ -1,0 +1,53 @@
+// How the page's line to a session is, in plain words.
+import type { State } from "@holdfast/client";
+import { signal, useSignalEffect } from "@preact/signals";
+import { useRef } from "preact/hooks";
+import { announce } from "../announce.tsx";
+import { type SessionHandle, tryNow } from "../house.ts";
+import { Button } from "../ui/button.tsx";
+
+const now = signal(Date.now());
+setInterval(() => {
+  if (!document.hidden) now.value = Date.now();
+}, 500);
+
+export function connectionWords(state: State, at: number): string {
+  switch (state.phase) {
+    case "online":
+      return "connected";
+    case "connecting":
+      return state.attempt === 0 ? "connecting" : "trying again";
+    case "waiting": {
+      const seconds = Math.ceil(Math.max(0, (state.retryAt ?? at) - at) / 1000);
+      return seconds < 1 ? "coming back" : `coming back in ${seconds} s`;
+    }
+    case "offline":
+      return "offline: what you send waits here";
+    case "ended":
+      return state.reason ?? "ended";
+  }
+}
+
+export function ConnectionState({ session }: { session: SessionHandle }) {
+  const state = session.state.value;
+  const before = useRef(state.phase);
+  useSignalEffect(() => {
+    const { phase } = session.state.value;
+    // A cut that is mended at once is not worth a word.
+    if (phase === "offline" && before.current !== "offline") announce("Offline. What you send waits here.");
+    if (phase === "waiting" && before.current === "online") announce("The connection was cut. It comes back by itself.");
+    if (phase === "online" && ["waiting", "connecting", "offline"].includes(before.current) && session.items.peek().length) announce("Connected.");
+    before.current = phase;
+  });
+  return (
+    <div class={`line line-${state.phase}`} data-testid="connection" data-phase={state.phase} title={state.phase === "online" ? undefined : state.reason}>
+      <span class="line-dot" aria-hidden="true" />
+      <span class="line-words">{connectionWords(state, state.phase === "waiting" ? now.value : 0)}</span>
+      {state.phase === "waiting" ? (
+        <Button small class="line-now" data-testid="connect-now" onClick={tryNow}>
+          now
+        </Button>
+      ) : null}
+    </div>
+  );
+}

@@ -1,0 +1,48 @@
+// From an address to an open session: look it up, open it, say so where there is none.
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useEffect } from "preact/hooks";
+import { ApiError } from "../api.ts";
+import { lookUp, openSession, sandboxes, type SessionHandle } from "../house.ts";
+import { go } from "../route.ts";
+import { Button } from "../ui/button.tsx";
+import { SessionView } from "./view.tsx";
+
+export function SessionPage({ id, menuButton }: { id: string; menuButton: ComponentChildren }) {
+  const handle = useSignal<SessionHandle | undefined>(undefined);
+  const problem = useSignal<ApiError | undefined>(undefined);
+  const again = useSignal(0);
+  useEffect(() => {
+    let gone = false;
+    const open = (): void => {
+      const known = sandboxes.peek()?.get(id);
+      if (!gone && !handle.peek() && known) handle.value = openSession(known);
+    };
+    problem.value = undefined;
+    open();
+    lookUp(id).then(open, (error: unknown) => {
+      if (!(error instanceof ApiError)) throw error;
+      if (!gone && (error.status === 404 || !handle.peek())) problem.value = error;
+    });
+    return () => {
+      gone = true;
+      handle.peek()?.leave();
+      handle.value = undefined;
+    };
+  }, [id, again.value]);
+  const removed = handle.value && sandboxes.value !== undefined && !sandboxes.value.has(id);
+  if (handle.value && !removed && problem.value?.status !== 404) return <SessionView key={id} session={handle.value} menuButton={menuButton} />;
+  const missing = removed || problem.value?.status === 404;
+  return (
+    <main class="session" id="main" tabIndex={-1}>
+      <header class="session-head">{menuButton}</header>
+      {missing || problem.value ? (
+        <div class="nothing" data-testid="no-session">
+          <h1>{missing ? "There is no such session" : "The session cannot be opened right now"}</h1>
+          <p>{missing ? <>It was removed, or <code>{id}</code> was never yours.</> : problem.value?.message}</p>
+          {missing ? <Button onClick={() => go("")}>All sessions</Button> : <Button onClick={() => again.value++}>Try again</Button>}
+        </div>
+      ) : null}
+    </main>
+  );
+}
