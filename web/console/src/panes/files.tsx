@@ -148,17 +148,17 @@ export function FilesPane({ session, shown }: PaneProps) {
   const rootState = known.value.get("");
   const stop = all.value.some((row) => row.key === focused.value) ? focused.value : all.value[0]?.key;
   return (
-    <div class={`pane files${chosen.value ? " previews" : ""}`} data-testid="files-pane">
+    <div class={`pane-inside files${chosen.value ? " previews" : ""}`} data-testid="files-pane">
       <div class="pane-bar" role="toolbar" aria-label="Files">
         <label class="pane-choice">
-          <span class="visually-hidden">Which files</span>
+          <span class="sr-only">Which files</span>
           <select data-testid="files-root" value={root.value} onChange={(event) => (root.value = event.currentTarget.value as Place["root"])}>
             <option value="workspace">Workspace</option>
             <option value="agent">Agent's home</option>
           </select>
         </label>
         <label class="pane-choice">
-          <span class="visually-hidden">As of when</span>
+          <span class="sr-only">As of when</span>
           <select
             data-testid="files-source"
             value={String(source.value)}

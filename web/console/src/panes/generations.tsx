@@ -127,7 +127,7 @@ function Comparison({ diff: found }: { diff: Diff }) {
         {named.map((each) => (
           <li key={`${each.kind} ${each.path}`} class={each.kind}>
             <span aria-hidden="true" class="sign">{each.sign}</span>
-            <span class="visually-hidden">{each.kind}: </span>
+            <span class="sr-only">{each.kind}: </span>
             <span class="comparison-path">{each.path}</span>
             <small>{each.content === false ? "mode or time" : each.type === "file" ? size(each.size) : each.type}</small>
           </li>

@@ -78,7 +78,7 @@ export function LogsPane({ session, shown }: PaneProps) {
   };
 
   return (
-    <div class="pane logs" data-testid="logs-pane">
+    <div class="pane-inside logs" data-testid="logs-pane">
       <div class="pane-bar" role="toolbar" aria-label="Log">
         <label class="pane-filter">
           <SearchIcon />

@@ -110,10 +110,10 @@ export function TerminalsPane({ session, shown }: PaneProps) {
 
   opened.current.add(chosen.value);
   return (
-    <div class="pane terminals" data-testid="terminals-pane">
+    <div class="pane-inside terminals" data-testid="terminals-pane">
       <Tabs
         label="Terminals"
-        class="pane-tabs"
+        class="terminal-tabs"
         panels={panels}
         selected={chosen.value}
         onSelect={select}

@@ -60,7 +60,7 @@ export function TimelinePane({ session, shown }: PaneProps) {
   const restore = readRestore(sync.value?.restore);
 
   return (
-    <div class="pane timeline" data-testid="timeline-pane">
+    <div class="pane-inside timeline" data-testid="timeline-pane">
       <div class="pane-scroll">
         <section class="sync-now" aria-label="Now">
           <div class="sync-head">
