@@ -167,8 +167,8 @@ export function FilesPane({ session, shown }: PaneProps) {
               source.value = value === "auto" || value === "live" || value === "synced" ? value : Number(value);
             }}
           >
-            <option value="auto">{live.value ? "Now" : "Newest kept"} (by itself)</option>
-            <option value="live">Now, in the sandbox</option>
+            <option value="auto">Automatic: {live.value ? "live" : "newest kept"}</option>
+            <option value="live">Live, in the sandbox</option>
             <option value="synced">Newest kept</option>
             {generations.value.length ? (
               <optgroup label="Generations">

@@ -3,7 +3,6 @@ import { FitAddon } from "@xterm/addon-fit";
 import { type ISearchOptions, SearchAddon } from "@xterm/addon-search";
 import { Unicode11Addon } from "@xterm/addon-unicode11";
 import { WebLinksAddon } from "@xterm/addon-web-links";
-import { WebglAddon } from "@xterm/addon-webgl";
 import { type ITerminalAddon, Terminal } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
 import { kept } from "../kept.ts";
@@ -37,6 +36,7 @@ export class Screen {
   private readonly wishes: ScreenWishes;
   private readonly room: ResizeObserver;
   private settling: ReturnType<typeof setTimeout> | undefined;
+  private gone = false;
 
   /** Opens in the host, which must be laid out: it takes all the room there is. */
   constructor(wishes: ScreenWishes) {
@@ -68,8 +68,8 @@ export class Screen {
     terminal.open(wishes.host);
     terminal.textarea?.setAttribute("aria-label", wishes.label);
     terminal.textarea?.setAttribute("aria-describedby", wishes.hint);
-    if (wantsWebgl()) this.accelerate();
     this.fit();
+    if (wantsWebgl()) void this.accelerate();
     this.room = new ResizeObserver(() => {
       clearTimeout(this.settling);
       this.settling = setTimeout(() => this.fit(), SETTLE_MS);
@@ -124,6 +124,7 @@ export class Screen {
   }
 
   dispose(): void {
+    this.gone = true;
     clearTimeout(this.settling);
     this.room.disconnect();
     this.terminal.dispose();
@@ -174,8 +175,10 @@ export class Screen {
     return true;
   }
 
-  private accelerate(): void {
+  private async accelerate(): Promise<void> {
     try {
+      const { WebglAddon } = await import("@xterm/addon-webgl");
+      if (this.gone) return;
       const webgl = new WebglAddon();
       webgl.onContextLoss(() => webgl.dispose()); // the DOM renderer takes over
       this.terminal.loadAddon(webgl);

@@ -7,7 +7,7 @@ import { api } from "../api.ts";
 import type { SessionHandle } from "../house.ts";
 import { theme } from "../theme.ts";
 import { Button } from "../ui/button.tsx";
-import { CloseIcon, DownIcon } from "../ui/icons.tsx";
+import { ChevronDownIcon, CloseIcon } from "../ui/icons.tsx";
 import { attempt, toast } from "../ui/toast.tsx";
 import { count } from "./figures.ts";
 import { hold } from "./held.ts";
@@ -240,7 +240,7 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
               {found(words.value, matches.value)}
             </output>
             <Button kind="quiet" small icon={<UpIcon />} aria-label="Previous match (Shift+Enter)" data-testid="terminal-find-previous" onClick={() => screen.current?.find(words.value, "previous")} />
-            <Button kind="quiet" small icon={<DownIcon />} aria-label="Next match (Enter)" data-testid="terminal-find-next" onClick={() => screen.current?.find(words.value, "next")} />
+            <Button kind="quiet" small icon={<ChevronDownIcon />} aria-label="Next match (Enter)" data-testid="terminal-find-next" onClick={() => screen.current?.find(words.value, "next")} />
             <Button kind="quiet" small icon={<CloseIcon />} aria-label="Close search (Escape)" data-testid="terminal-find-close" onClick={endSearch} />
           </form>
         ) : null}
