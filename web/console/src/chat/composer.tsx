@@ -21,7 +21,7 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
   const name = `draft.${session.id}`;
   const draft = useSignal(keptHere.get(name) ?? "");
   const field = useRef<HTMLTextAreaElement>(null);
-  const keeping = useRef<ReturnType<typeof setTimeout>>();
+  const keeping = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
 
   const write = (text: string): void => {
     draft.value = text;

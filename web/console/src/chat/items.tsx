@@ -68,10 +68,7 @@ function Mine({ item, session }: { item: MessageItem; session: SessionHandle }) 
 
 function Failed({ item, session }: { item: MessageItem; session: SessionHandle }) {
   const waits = session.outbox.value.some((one) => one.cid === item.cid);
-  const again = (): void => {
-    if (waits) session.client.resend(item.cid);
-    else session.client.send(item.content as string);
-  };
+  const again = () => session.client.resend(item.cid, { content: item.content, metadata: item.metadata });
   return (
     <span class="failure" data-testid="failure">
       <AlertIcon size={13} />

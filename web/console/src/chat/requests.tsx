@@ -41,7 +41,7 @@ const OVER = <p class="card-over">Nobody answered while the agent that asked was
 export function PermissionCard({ item, session }: CardProps) {
   const tool = typeof item.content.toolName === "string" ? item.content.toolName : "a tool";
   const allowed = item.answer?.allow === true || item.answer?.behavior === "allow";
-  const answer = (allow: boolean): void => session.client.answerPermission(item.requestId, { allow, behavior: allow ? "allow" : "deny" });
+  const answer = (allow: boolean) => session.client.answerPermission(item.requestId, { allow, behavior: allow ? "allow" : "deny" });
   return (
     <Card item={item} icon={<ShieldIcon />} title={`May the agent use ${tool}?`} badge={stateBadge(item, allowed ? ["allowed", "good"] : ["denied", "bad"])}>
       <Given value={item.content.toolInput} />

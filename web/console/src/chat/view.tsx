@@ -18,7 +18,7 @@ export function Chat({ session }: { session: SessionHandle }) {
   const frame = useRef<HTMLDivElement>(null);
   const content = useRef<HTMLDivElement>(null);
   const sticks = useRef(true);
-  const first = useRef<string>();
+  const first = useRef<string | undefined>(undefined);
   const away = useSignal(false);
   const news = useSignal(false);
   const writeDraft = useRef<(text: string) => void>(() => {});

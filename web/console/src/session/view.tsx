@@ -117,7 +117,7 @@ function Head({ session, menuButton }: { session: SessionHandle; menuButton: Com
         </div>
       </div>
       <ConnectionState session={session} />
-      <span class="viewers" title={sandbox.viewers === 1 ? "Only you are here" : `${sandbox.viewers} look at this session`} data-testid="viewers">
+      <span class="viewers" title="Connections that look at this session: chats and terminals, of everybody" data-testid="viewers">
         <PeopleIcon size={14} />
         {sandbox.viewers}
         <span class="sr-only"> {sandbox.viewers === 1 ? "viewer" : "viewers"}</span>
