@@ -1,0 +1,205 @@
+/**
+ * The records of a conversation as far as they are loaded: one stretch without a hole. Pure.
+ *
+ * Records come live, each once if nothing is cut, and as pages of history. A live one that does not follow the last is put
+ * aside until what lies between was read. `wanted` is the next question to ask; there is none when all that is known to
+ * exist is here. The first page is the newest; `earlier` extends the stretch downwards.
+ *
+ * A status only moves forward (`stored`, `delivered`, then how it ended), because a page may have been read before the frame
+ * that told more. What may have moved while nobody listened is read again after each new connection: from the oldest record
+ * on that can still change.
+ *
+ * If the gateway knows fewer records than are here, or other ones, they are of another conversation under the same name, or
+ * a gateway died with them: everything is read anew. What retention trimmed away before it was read is not there to be read.
+ */
+import type { Page, StoredRecord } from "./types.ts";
+
+export const PAGE = 100;
+const LARGEST = 2 ** 53 - 1;
+const MOST_EARLY = 1000;
+const FORWARD: Record<string, number> = { open: 0, stored: 0, delivered: 1 };
+
+export interface Question {
+  after?: number;
+  before?: number;
+  limit: number;
+}
+
+export class History {
+  records: StoredRecord[] = [];
+  /** The first record that the gateway still has. */
+  firstSeq = 1;
+  private loaded = false;
+  private known = 0; // the last record that is known to exist
+  private aside = new Map<number, StoredRecord>();
+  private early = new Map<number, string>(); // statuses of records that are not here yet
+  private again: number | undefined; // read from this record on once more
+
+  private base = 0; // the stretch begins after this record
+
+  get first(): number {
+    return this.base + 1;
+  }
+
+  get last(): number {
+    return this.base + this.records.length;
+  }
+
+  /** Whether there is something before what is loaded. */
+  get more(): boolean {
+    return this.loaded && this.first > this.firstSeq;
+  }
+
+  get ready(): boolean {
+    return this.loaded;
+  }
+
+  /** What to ask for next; undefined: nothing is missing. */
+  get wanted(): Question | undefined {
+    if (!this.loaded) return { before: LARGEST, limit: PAGE };
+    if (this.again !== undefined) return { after: this.again - 1, limit: PAGE };
+    return this.last < this.known ? { after: this.last, limit: PAGE } : undefined;
+  }
+
+  earlier(): Question | undefined {
+    return this.more ? { before: this.first, limit: PAGE } : undefined;
+  }
+
+  /** A welcome came, the `first` one of its connection or another. True: what was here is void. */
+  welcomed(lastSeq: number, first: boolean): boolean {
+    if (!first) {
+      this.known = Math.max(this.known, lastSeq);
+      return false;
+    }
+    const other = this.loaded && lastSeq < this.last;
+    if (other) {
+      this.records = [];
+      this.early.clear();
+      this.loaded = false;
+      this.again = undefined;
+      this.base = 0;
+    }
+    this.aside.clear(); // what the connection before brought is among what is read now
+    this.known = lastSeq;
+    const moving = this.moving();
+    if (moving !== undefined) this.reread(moving);
+    return other;
+  }
+
+  /** There is a record of this number. */
+  exists(seq: number): void {
+    this.known = Math.max(this.known, seq);
+  }
+
+  /** What is stored at `seq` may be another than what is here. */
+  reread(seq: number): void {
+    if (this.loaded && seq >= this.first && seq <= this.last) this.again = Math.min(this.again ?? seq, seq);
+  }
+
+  /** A record was told; without its content it only says that it is there. Returns what is new or another. */
+  told(record: StoredRecord, omitted: boolean): StoredRecord[] {
+    this.known = Math.max(this.known, record.seq);
+    if (omitted) return [];
+    if (this.loaded && record.seq <= this.last) return this.merge(record);
+    this.aside.set(record.seq, record);
+    return this.loaded ? this.join() : [];
+  }
+
+  /** An answer to `question`. Returns what is new or another. */
+  read(question: Question, { messages, lastSeq, firstSeq }: Page): StoredRecord[] {
+    this.firstSeq = firstSeq;
+    this.known = Math.max(this.known, lastSeq);
+    if (question.before !== undefined && this.loaded) return this.prepend(messages);
+    const begins = messages[0]?.seq;
+    // Before the first page, or where what follows was trimmed away before it was read, the stretch begins anew.
+    if (!this.loaded || (begins !== undefined && begins > this.last + 1)) {
+      this.loaded = true;
+      this.records = [];
+      this.base = begins === undefined ? lastSeq : begins - 1;
+    }
+    if (this.again !== undefined && question.after === this.again - 1) {
+      const reached = messages.at(-1)?.seq ?? this.last;
+      this.again = reached < this.last ? reached + 1 : undefined;
+    }
+    const changed = messages.flatMap((record) => (record.seq === this.last + 1 ? [this.append(record)] : this.merge(record)));
+    return [...changed, ...this.join()];
+  }
+
+  find(seq: number): StoredRecord | undefined {
+    return this.records[seq - this.first];
+  }
+
+  /** The record has this status, unless it is further already. Returns it if that is new. */
+  status(seq: number, status: string): StoredRecord[] {
+    const record = this.find(seq);
+    if (!record) {
+      // A page that was asked for before may not say so yet.
+      this.early.set(seq, status);
+      if (this.early.size > MOST_EARLY) this.early.delete(this.early.keys().next().value!);
+      return [];
+    }
+    if (rank(status) <= rank(record.status)) return [];
+    return [(this.records[seq - this.first] = { ...record, status })];
+  }
+
+  private prepend(messages: StoredRecord[]): StoredRecord[] {
+    const fits = messages.every(({ seq }, at) => seq === this.first - messages.length + at);
+    if (!fits) return [];
+    const found = messages.map((record) => this.newest(record));
+    this.records = [...found, ...this.records];
+    this.base -= found.length;
+    return found;
+  }
+
+  private append(record: StoredRecord): StoredRecord {
+    const told = this.aside.get(record.seq);
+    this.aside.delete(record.seq);
+    const newest = this.newest(told?.cid === record.cid && rank(told.status) > rank(record.status) ? told : record);
+    this.records.push(newest);
+    return newest;
+  }
+
+  /** With the status that was told of it before it came. */
+  private newest(record: StoredRecord): StoredRecord {
+    const status = this.early.get(record.seq);
+    this.early.delete(record.seq);
+    return status !== undefined && rank(status) > rank(record.status) ? { ...record, status } : record;
+  }
+
+  private merge(record: StoredRecord): StoredRecord[] {
+    const mine = this.find(record.seq);
+    if (!mine) return [];
+    const same = mine.cid === record.cid && mine.type === record.type;
+    if (same && rank(record.status) <= rank(mine.status)) return [];
+    this.records[record.seq - this.first] = record;
+    return [record];
+  }
+
+  /** Take what was put aside, as far as it follows. */
+  private join(): StoredRecord[] {
+    const joined: StoredRecord[] = [];
+    for (const seq of [...this.aside.keys()]) if (seq <= this.last) this.aside.delete(seq);
+    for (let next; (next = this.aside.get(this.last + 1)); ) joined.push(this.append(next));
+    return joined;
+  }
+
+  /** The oldest record to which the gateway may yet give another status. A message that was delivered is settled by its
+   * answer, and each answer is that of the oldest which has none. */
+  private moving(): number | undefined {
+    const owed: number[] = [];
+    for (const record of this.records) {
+      if (record.status === "stored" || record.status === "open") return Math.min(record.seq, ...owed.slice(0, 1));
+      if (isAnswer(record)) owed.shift();
+      else if (record.type === "message" && record.status === "delivered") owed.push(record.seq);
+    }
+    return owed[0];
+  }
+}
+
+function isAnswer({ cid, type }: StoredRecord): boolean {
+  return type === "message" && cid.startsWith("agent:");
+}
+
+function rank(status: string): number {
+  return FORWARD[status] ?? 2;
+}

@@ -1,0 +1,138 @@
+/**
+ * The conversation as a page shows it: the shell around `Telling`. It listens to a session, and reads history at the start,
+ * at every hole and after every cut, one question at a time. Make it in the same turn as the session: the beginning of an
+ * answer that is being written is told once.
+ */
+import { Events, HoldfastError } from "./events.ts";
+import type { Question } from "./history.ts";
+import { pause } from "./returning.ts";
+import type { Session } from "./session.ts";
+import { Telling } from "./telling.ts";
+import type { Item, MessageItem, Sent, TranscriptEvents } from "./types.ts";
+
+const FIRST_AGAIN = 2; // the exponent of the first pause after a question that failed: about a second
+
+export function transcript(session: Session): Transcript {
+  return new Transcript(session);
+}
+
+export class Transcript extends Events<TranscriptEvents> {
+  private telling = new Telling();
+  private session: Session;
+  private undo: Array<() => void>;
+  private reading: Promise<void> | undefined;
+  private failures = 0;
+  private stop: (() => void) | undefined;
+  private scheduled = false;
+  private closed = false;
+
+  constructor(session: Session) {
+    super();
+    this.session = session;
+    const { telling } = this;
+    telling.kept(session.outbox);
+    const hear = <Name extends Parameters<Session["on"]>[0]>(...[name, listener]: Parameters<typeof session.on<Name>>) =>
+      session.on(name, (event) => {
+        listener(event);
+        this.changed();
+      });
+    this.undo = [
+      hear("welcome", (event) => {
+        telling.welcomed(event);
+        this.failures = 0;
+        this.stop?.();
+        this.stop = undefined;
+      }),
+      hear("record", (event) => telling.told(event)),
+      hear("frame", (event) => telling.framed(event)),
+      hear("ack", (event) => telling.acked(event)),
+      hear("nack", (event) => telling.nacked(event)),
+      hear("receipt", (event) => telling.moved(event, "delivered")),
+      hear("expired", (event) => telling.moved(event, "expired")),
+      hear("interrupted", (event) => telling.moved(event, "interrupted")),
+      hear("outbox", ({ items }) => telling.kept(items)),
+      hear("status", (event) => telling.status(event)),
+    ];
+    queueMicrotask(() => this.changed());
+  }
+
+  get items(): Item[] {
+    return this.telling.items;
+  }
+
+  /** Whether the newest page is here: before that, an empty list says nothing. */
+  get loaded(): boolean {
+    return this.telling.history.ready;
+  }
+
+  /** Whether there is something before the first item. */
+  get more(): boolean {
+    return this.telling.history.more;
+  }
+
+  /** Load the page before the first item; whether there is still more then. Throws HoldfastError if it cannot be read. */
+  async earlier(): Promise<boolean> {
+    while (this.reading) await this.reading;
+    const question = this.telling.history.earlier();
+    if (question) await (this.reading = this.read(question));
+    return this.more;
+  }
+
+  /** Send a message that was refused, expired or interrupted again, as a new one. */
+  resend(cid: string): Sent {
+    const item = this.items.find((each): each is MessageItem => each.kind === "message" && each.cid === cid);
+    return this.session.resend(cid, item);
+  }
+
+  /** Listen no more. The session stays. */
+  close(): void {
+    this.closed = true;
+    this.stop?.();
+    for (const undo of this.undo) undo();
+  }
+
+  private changed(): void {
+    this.pump();
+    if (this.scheduled) return;
+    this.scheduled = true;
+    queueMicrotask(() => {
+      this.scheduled = false;
+      if (!this.closed) this.emit("change", { items: this.items });
+    });
+  }
+
+  private pump(): void {
+    const question = this.telling.history.wanted;
+    if (!question || this.reading || this.stop || this.closed) return;
+    this.reading = this.read(question).then(
+      () => {
+        const next = this.telling.history.wanted;
+        if (next && next.after === question.after && next.before === question.before) this.later();
+        else this.failures = 0;
+      },
+      (error: HoldfastError) => {
+        this.emit("error", { code: error.code, error: error.message });
+        this.later();
+      },
+    );
+  }
+
+  private async read(question: Question): Promise<void> {
+    try {
+      this.telling.read(question, await this.session.history({ ...question }));
+    } finally {
+      this.reading = undefined;
+      queueMicrotask(() => this.changed());
+    }
+  }
+
+  /** What cannot be read, or is not there yet, is asked for again after a pause, or on the next connection. */
+  private later(): void {
+    const { platform } = this.session;
+    if (this.closed || this.session.state.phase === "ended") return;
+    this.stop = platform.after(500 + pause(FIRST_AGAIN + this.failures++, platform.random()), () => {
+      this.stop = undefined;
+      this.pump();
+    });
+  }
+}
