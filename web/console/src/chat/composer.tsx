@@ -4,6 +4,7 @@ import type { SessionHandle } from "../house.ts";
 import { keptHere } from "../kept.ts";
 import { Button } from "../ui/button.tsx";
 import { SendIcon, StopIcon } from "../ui/icons.tsx";
+import { toast } from "../ui/toast.tsx";
 import type { Turn } from "./turn.ts";
 
 const LONGEST = 900 * 1024; // a frame may have 1 MiB, with its quotes and escapes
@@ -65,6 +66,9 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
     event.preventDefault();
     send();
   };
+  const stop = (): void => {
+    if (!session.client.abort()) toast("There is no connection to say it on. Try again in a moment.", "warn");
+  };
   const running = turn !== "idle";
   return (
     <form
@@ -91,7 +95,7 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
           onKeyDown={onKeyDown}
         />
         {running ? (
-          <Button icon={<StopIcon />} aria-label="Stop the answer" data-testid="stop" class="composer-button" onClick={() => session.client.abort()} />
+          <Button icon={<StopIcon />} aria-label="Stop the answer" data-testid="stop" class="composer-button" onClick={stop} />
         ) : null}
         <Button kind="primary" type="submit" icon={<SendIcon />} aria-label="Send" aria-disabled={empty || tooLong} data-testid="send" class="composer-button" />
       </div>

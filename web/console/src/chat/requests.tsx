@@ -21,7 +21,7 @@ function Card({ item, title, icon, badge, children }: { item: RequestItem; title
         {icon}
         <h3 id={id}>{title}</h3>
         {badge}
-        {item.createdAt ? <At at={item.createdAt} /> : null}
+        {item.createdAt && !isOpen(item) ? <At at={item.createdAt} /> : null}
       </header>
       {children}
     </section>

@@ -11,6 +11,12 @@ setInterval(() => {
   if (!document.hidden) now.value = Date.now();
 }, 500);
 
+const netless = signal(!navigator.onLine);
+for (const word of ["online", "offline"]) addEventListener(word, () => (netless.value = !navigator.onLine));
+
+/** A browser that has no network knows it before the line does, which asks for a sign of life first. */
+const shownState = (state: State): State => (netless.value && state.phase !== "ended" ? { ...state, phase: "offline" } : state);
+
 export function connectionWords(state: State, at: number): string {
   switch (state.phase) {
     case "online":
@@ -29,10 +35,10 @@ export function connectionWords(state: State, at: number): string {
 }
 
 export function ConnectionState({ session }: { session: SessionHandle }) {
-  const state = session.state.value;
+  const state = shownState(session.state.value);
   const before = useRef(state.phase);
   useSignalEffect(() => {
-    const { phase } = session.state.value;
+    const { phase } = shownState(session.state.value);
     // A cut that is mended at once is not worth a word.
     if (phase === "offline" && before.current !== "offline") announce("Offline. What you send waits here.");
     if (phase === "waiting" && before.current === "online") announce("The connection was cut. It comes back by itself.");
