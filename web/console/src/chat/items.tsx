@@ -76,8 +76,10 @@ function Failed({ item, session }: { item: MessageItem; session: SessionHandle }
   };
   return (
     <span class="failure" data-testid="failure">
-      <AlertIcon size={13} />
-      <span>{whyNot(item.status, item.reason)}</span>
+      <span class="failure-why">
+        <AlertIcon size={13} />
+        {whyNot(item.status, item.reason)}
+      </span>
       {sentAgain ? null : (
         <Button small icon={<RetryIcon size={13} />} data-testid="send-again" onClick={again}>
           Send again
@@ -143,7 +145,7 @@ const MARKERS: Record<string, string> = {
 
 function exitWords({ code, signal }: Json, reason: string): string {
   const how = typeof signal === "string" && signal ? `by ${signal}` : typeof code === "number" ? `with code ${code}` : reason;
-  return code === 0 ? "The agent ended. The next message starts another." : `The agent ended ${how}. The next message starts another.`;
+  return code === 0 ? "The agent ended." : `The agent ended ${how}. The next message starts another.`;
 }
 
 function Note({ item }: { item: NoteItem }) {

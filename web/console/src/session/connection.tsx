@@ -30,11 +30,11 @@ export function connectionWords(state: State, at: number): string {
     case "offline":
       return "offline: what you send waits here";
     case "ended":
-      return state.reason ?? "ended";
+      return state.code === 1000 ? "connecting" : `not connected: ${state.reason ?? "ended"}`;
   }
 }
 
-export function ConnectionState({ session }: { session: SessionHandle }) {
+export function ConnectionState({ session, onReopen }: { session: SessionHandle; onReopen: () => void }) {
   const state = shownState(session.state.value);
   const before = useRef(state.phase);
   useSignalEffect(() => {
@@ -46,12 +46,16 @@ export function ConnectionState({ session }: { session: SessionHandle }) {
     before.current = phase;
   });
   return (
-    <div class={`line line-${state.phase}`} data-testid="connection" data-phase={state.phase} title={state.phase === "online" ? undefined : state.reason}>
+    <div class={`line line-${state.phase === "ended" && state.code === 1000 ? "connecting" : state.phase}`} data-testid="connection" data-phase={state.phase} title={state.phase === "online" ? undefined : state.reason}>
       <span class="line-dot" aria-hidden="true" />
       <span class="line-words">{connectionWords(state, state.phase === "waiting" ? now.value : 0)}</span>
       {state.phase === "waiting" ? (
         <Button small class="line-now" data-testid="connect-now" onClick={tryNow}>
           now
+        </Button>
+      ) : state.phase === "ended" && state.code !== 1000 ? (
+        <Button small class="line-now" data-testid="connect-again" onClick={onReopen}>
+          connect again
         </Button>
       ) : null}
     </div>
