@@ -15,7 +15,7 @@ function compressed(): Plugin {
     configResolved(config) {
       outDir = join(config.root, config.build.outDir, "assets");
     },
-    async closeBundle() {
+    async writeBundle() {
       for (const name of await readdir(outDir)) {
         if (!/\.(js|css|svg|json)$/.test(name)) continue;
         const bytes = await readFile(join(outDir, name));

@@ -2,8 +2,9 @@
 //
 // One watch keeps `sandboxes` true. A session that is open has its own socket, held by its handle; a handle that is left while
 // something still waits to be sent stays behind until that is gone.
-import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import { connect, type Item, type OutboxItem, type Session, type State, transcript, type Transcript, watch, type Watch } from "@holdfast/client";
+import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { connect, type Item, type OutboxItem, type Session, type State, watch, type Watch } from "@holdfast/client";
+import { transcript, type Transcript } from "@holdfast/client/transcript";
 import { announce } from "./announce.tsx";
 import { api, ApiError, type Me, onSignedOut } from "./api.ts";
 import type { Sandbox, SyncTransition } from "./sandbox.ts";
@@ -30,8 +31,8 @@ export interface SessionHandle {
   /** The transcript's, at most once a frame of the screen. */
   readonly items: ReadonlySignal<readonly Item[]>;
   readonly outbox: ReadonlySignal<readonly OutboxItem[]>;
-  /** Whether there may be messages before the first item. */
-  readonly earlier: ReadonlySignal<{ more: boolean; loading: boolean }>;
+  /** Whether the newest page of history is here, and whether there is more before the first item. */
+  readonly history: ReadonlySignal<{ loaded: boolean; more: boolean; loading: boolean }>;
   loadEarlier(): Promise<void>;
   /** It stays behind the scenes until its outbox is empty. */
   leave(): void;
@@ -153,8 +154,8 @@ export function openSession(first: Sandbox): SessionHandle {
   const told = transcript(client);
   const state = signal<State>(client.state);
   const items = signal<readonly Item[]>(told.items);
-  const outbox = signal<readonly OutboxItem[]>([]);
-  const earlier = signal({ more: false, loading: false });
+  const outbox = signal<readonly OutboxItem[]>(client.outbox);
+  const history = signal({ loaded: false, more: false, loading: false });
   let left = false;
   client.on("state", (next) => {
     state.value = next;
@@ -165,21 +166,22 @@ export function openSession(first: Sandbox): SessionHandle {
     if (left && next.items.every((item) => item.stage === "refused" || item.stage === "expired")) client.leave();
   });
   const show = oncePerFrame(() => {
-    const oldest = told.items.find((item) => item.seq !== undefined)?.seq ?? 1;
-    items.value = [...told.items];
-    if (oldest > 1 && !exhausted && !earlier.peek().more) earlier.value = { more: true, loading: false };
+    const { loaded, more } = told;
+    batch(() => {
+      items.value = told.items;
+      if (loaded !== history.peek().loaded || more !== history.peek().more) history.value = { ...history.peek(), loaded, more };
+    });
   });
-  let exhausted = false;
   told.on("change", show);
   let last = first;
   const sandbox = computed(() => (last = sandboxes.value?.get(id) ?? last));
   return {
-    id, client, transcript: told, sandbox, syncEvents: stepsOf(id), state, items, outbox, earlier,
+    id, client, transcript: told, sandbox, syncEvents: stepsOf(id), state, items, outbox, history,
     async loadEarlier() {
-      if (earlier.peek().loading || exhausted) return;
-      earlier.value = { ...earlier.peek(), loading: true };
-      exhausted = !(await told.earlier().catch(() => true));
-      earlier.value = { more: !exhausted, loading: false };
+      if (history.peek().loading || !told.more) return;
+      history.value = { ...history.peek(), loading: true };
+      const more = await told.earlier().catch(() => true); // the button stays, for another try
+      history.value = { ...history.peek(), more, loading: false };
     },
     leave() {
       left = true;

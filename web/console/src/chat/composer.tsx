@@ -4,6 +4,7 @@ import type { SessionHandle } from "../house.ts";
 import { keptHere } from "../kept.ts";
 import { Button } from "../ui/button.tsx";
 import { SendIcon, StopIcon } from "../ui/icons.tsx";
+import { toast } from "../ui/toast.tsx";
 import type { Turn } from "./turn.ts";
 
 const LONGEST = 900 * 1024; // a frame may have 1 MiB, with its quotes and escapes
@@ -21,7 +22,7 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
   const name = `draft.${session.id}`;
   const draft = useSignal(keptHere.get(name) ?? "");
   const field = useRef<HTMLTextAreaElement>(null);
-  const keeping = useRef<ReturnType<typeof setTimeout>>();
+  const keeping = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
 
   const write = (text: string): void => {
     draft.value = text;
@@ -53,8 +54,9 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
 
   const tooLong = draft.value.length > LONGEST / 4 && new TextEncoder().encode(draft.value).length > LONGEST;
   const empty = draft.value.trim() === "";
+  const archived = session.sandbox.value.status === "archived";
   const send = (): void => {
-    if (empty || tooLong) return;
+    if (empty || tooLong || archived) return;
     session.client.send(draft.value.replace(/^\s*\n|\s+$/g, ""));
     write("");
     keep();
@@ -64,6 +66,9 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
     event.preventDefault();
     send();
+  };
+  const stop = (): void => {
+    if (!session.client.abort()) toast("There is no connection to say it on. Try again in a moment.", "warn");
   };
   const running = turn !== "idle";
   return (
@@ -91,9 +96,9 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
           onKeyDown={onKeyDown}
         />
         {running ? (
-          <Button icon={<StopIcon />} aria-label="Stop the answer" data-testid="stop" class="composer-button" onClick={() => session.client.abort()} />
+          <Button icon={<StopIcon />} aria-label="Stop the answer" data-testid="stop" class="composer-button" onClick={stop} />
         ) : null}
-        <Button kind="primary" type="submit" icon={<SendIcon />} aria-label="Send" aria-disabled={empty || tooLong} data-testid="send" class="composer-button" />
+        <Button kind="primary" type="submit" icon={<SendIcon />} aria-label="Send" aria-disabled={empty || tooLong || archived} data-testid="send" class="composer-button" />
       </div>
       <p class="composer-help" id="composer-help" data-testid="composer-help">
         {tooLong ? <span class="bad">Too long for one message: at most {LONGEST / 1024} KiB.</span> : <Hint session={session} />}
@@ -105,6 +110,7 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
 function Hint({ session }: { session: SessionHandle }) {
   const waiting = session.outbox.value.filter((item) => item.stage === "queued" && item.frame.type === "message").length;
   if (waiting && session.state.value.phase !== "online") return <>{waiting === 1 ? "1 message waits" : `${waiting} messages wait`} here and will be sent by itself.</>;
+  if (session.sandbox.value.status === "archived") return <>Archived: revive it to go on.</>;
   if (session.sandbox.value.status === "sleeping") return <>Sleeping: a message wakes it.</>;
   return <span class="keys">Enter sends, Shift+Enter begins a new line</span>;
 }

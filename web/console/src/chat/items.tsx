@@ -1,6 +1,7 @@
 // The rows of a conversation. A row is drawn again only when its item is another object: an item that changed is a new one.
 import type { AnswerItem, Item, Json, MessageItem, NoteItem } from "@holdfast/client";
 import { Component, type ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
 import type { SessionHandle } from "../house.ts";
 import { At } from "../when.tsx";
 import { Button } from "../ui/button.tsx";
@@ -68,17 +69,22 @@ function Mine({ item, session }: { item: MessageItem; session: SessionHandle }) 
 
 function Failed({ item, session }: { item: MessageItem; session: SessionHandle }) {
   const waits = session.outbox.value.some((one) => one.cid === item.cid);
+  const [sentAgain, setSentAgain] = useState(false);
   const again = (): void => {
-    if (waits) session.client.resend(item.cid);
-    else session.client.send(item.content as string);
+    setSentAgain(true);
+    session.transcript.resend(item.cid);
   };
   return (
     <span class="failure" data-testid="failure">
-      <AlertIcon size={13} />
-      <span>{whyNot(item.status, item.reason)}</span>
-      <Button small icon={<RetryIcon size={13} />} data-testid="send-again" onClick={again}>
-        Send again
-      </Button>
+      <span class="failure-why">
+        <AlertIcon size={13} />
+        {whyNot(item.status, item.reason)}
+      </span>
+      {sentAgain ? null : (
+        <Button small icon={<RetryIcon size={13} />} data-testid="send-again" onClick={again}>
+          Send again
+        </Button>
+      )}
       {waits ? (
         <Button small kind="quiet" icon={<TrashIcon size={13} />} data-testid="remove" onClick={() => session.client.withdraw(item.cid)}>
           Remove
@@ -137,8 +143,13 @@ const MARKERS: Record<string, string> = {
   rejected: "A record the store did not take was here.",
 };
 
+function exitWords({ code, signal }: Json, reason: string): string {
+  const how = typeof signal === "string" && signal ? `by ${signal}` : typeof code === "number" ? `with code ${code}` : reason;
+  return code === 0 ? "The agent ended." : `The agent ended ${how}. The next message starts another.`;
+}
+
 function Note({ item }: { item: NoteItem }) {
-  const text = MARKERS[item.type] ?? item.text;
+  const text = item.type === "agent_exited" ? exitWords(item.metadata, item.text) : (MARKERS[item.type] ?? item.text);
   return (
     <div class={`row note note-${item.type}`} data-testid="note" data-type={item.type} data-seq={item.seq}>
       <InfoIcon size={13} />

@@ -2,9 +2,11 @@
 // way, links lead to the web or to mail, pictures are links. Loaded when the first answer is shown.
 import { type ComponentChildren, type VNode } from "preact";
 import { useRef, useState } from "preact/hooks";
-import { lexer, type Token, type Tokens } from "marked";
+import { lexer, type Tokens } from "marked";
 import { Button } from "../ui/button.tsx";
 import { CheckIcon, CopyIcon } from "../ui/icons.tsx";
+
+type Token = Tokens.Generic;
 
 const DEEPEST = 24;
 const OPTIONS = { gfm: true, breaks: true } as const;
@@ -27,7 +29,7 @@ export class Growing {
 }
 
 export function Markdown({ text, growing }: { text: string; growing: boolean }) {
-  const reader = useRef<Growing>();
+  const reader = useRef<Growing | undefined>(undefined);
   reader.current ??= new Growing();
   let tokens: readonly Token[];
   try {
@@ -51,7 +53,7 @@ function block(token: Token, key: number, depth: number): VNode | null {
       return <Level key={key}>{each(token.tokens, depth, inline)}</Level>;
     }
     case "paragraph":
-      return <p key={key}>{each(token.tokens, depth, inline)}</p>;
+      return <p key={key} class={inColumns(token.raw) ? "columns" : undefined}>{each(token.tokens, depth, inline)}</p>;
     case "code":
       return <CodeBlock key={key} text={(token as Tokens.Code).text} lang={(token as Tokens.Code).lang} />;
     case "blockquote":
@@ -94,6 +96,12 @@ function block(token: Token, key: number, depth: number): VNode | null {
     default:
       return <p key={key}>{token.tokens ? each(token.tokens, depth, inline) : spelled(token.raw)}</p>;
   }
+}
+
+/** Plain lines that are set in columns with spaces (usage texts, listings): they only line up in letters of one width. */
+function inColumns(raw: string): boolean {
+  const lines = raw.split("\n");
+  return lines.length > 2 && lines.filter((line) => /\S {3,}\S/.test(line)).length * 2 >= lines.length;
 }
 
 /** Within the items of a list that is not spread out: text stands without a paragraph. */

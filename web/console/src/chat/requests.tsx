@@ -21,7 +21,7 @@ function Card({ item, title, icon, badge, children }: { item: RequestItem; title
         {icon}
         <h3 id={id}>{title}</h3>
         {badge}
-        {item.createdAt ? <At at={item.createdAt} /> : null}
+        {item.createdAt && !isOpen(item) ? <At at={item.createdAt} /> : null}
       </header>
       {children}
     </section>
@@ -41,7 +41,7 @@ const OVER = <p class="card-over">Nobody answered while the agent that asked was
 export function PermissionCard({ item, session }: CardProps) {
   const tool = typeof item.content.toolName === "string" ? item.content.toolName : "a tool";
   const allowed = item.answer?.allow === true || item.answer?.behavior === "allow";
-  const answer = (allow: boolean): void => session.client.answerPermission(item.requestId, { allow, behavior: allow ? "allow" : "deny" });
+  const answer = (allow: boolean) => session.client.answerPermission(item.requestId, { allow, behavior: allow ? "allow" : "deny" });
   return (
     <Card item={item} icon={<ShieldIcon />} title={`May the agent use ${tool}?`} badge={stateBadge(item, allowed ? ["allowed", "good"] : ["denied", "bad"])}>
       <Given value={item.content.toolInput} />

@@ -18,7 +18,7 @@ export function Chat({ session }: { session: SessionHandle }) {
   const frame = useRef<HTMLDivElement>(null);
   const content = useRef<HTMLDivElement>(null);
   const sticks = useRef(true);
-  const first = useRef<string>();
+  const first = useRef<string | undefined>(undefined);
   const away = useSignal(false);
   const news = useSignal(false);
   const writeDraft = useRef<(text: string) => void>(() => {});
@@ -98,7 +98,7 @@ export function Chat({ session }: { session: SessionHandle }) {
 }
 
 function Beginning({ session }: { session: SessionHandle }) {
-  const { more, loading } = session.earlier.value;
+  const { more, loading } = session.history.value;
   if (!more) return null;
   return (
     <div class="beginning">
@@ -120,7 +120,7 @@ const TRIES = [
 /** An empty conversation says what to do with it. */
 function FirstWords({ session, onPick }: { session: SessionHandle; onPick: (text: string) => void }) {
   const demo = session.sandbox.value.agent === null;
-  if (session.sandbox.value.lastSeq > 0) return null; // history is on its way
+  if (!session.history.value.loaded) return null; // it may be on its way
   return (
     <div class="first-words" data-testid="first-words">
       <h2>Say something.</h2>

@@ -10,10 +10,13 @@ import { EnvRows, readRows, type EnvRow } from "./env.tsx";
 
 const ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$/;
 const LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"; // none that look like another
+const HOW = ["calm", "steady", "brisk", "clear", "deep", "early", "fair", "firm", "gentle", "late", "lucky", "north", "quiet", "salt", "still", "sunny"];
+const WHAT = ["anchor", "bay", "beacon", "bollard", "buoy", "cove", "current", "ferry", "harbour", "haven", "jetty", "keel", "lagoon", "mooring", "pier", "tide"];
 
-/** An id that nobody has: about 50 bits of chance. */
+/** An id that nobody has, and that one can say: about 38 bits of chance. */
 export function freshId(): string {
-  return `s-${Array.from(crypto.getRandomValues(new Uint8Array(10)), (byte) => LETTERS[byte % LETTERS.length]).join("")}`;
+  const [how = 0, what = 0, ...rest] = crypto.getRandomValues(new Uint8Array(8));
+  return `${HOW[how % HOW.length]}-${WHAT[what % WHAT.length]}-${rest.map((byte) => LETTERS[byte % LETTERS.length]).join("")}`;
 }
 
 export async function create(id: string, what: NewSandbox): Promise<void> {

@@ -11,6 +11,12 @@ setInterval(() => {
   if (!document.hidden) now.value = Date.now();
 }, 500);
 
+const netless = signal(!navigator.onLine);
+for (const word of ["online", "offline"]) addEventListener(word, () => (netless.value = !navigator.onLine));
+
+/** A browser that has no network knows it before the line does, which asks for a sign of life first. */
+const shownState = (state: State): State => (netless.value && state.phase !== "ended" ? { ...state, phase: "offline" } : state);
+
 export function connectionWords(state: State, at: number): string {
   switch (state.phase) {
     case "online":
@@ -24,15 +30,15 @@ export function connectionWords(state: State, at: number): string {
     case "offline":
       return "offline: what you send waits here";
     case "ended":
-      return state.reason ?? "ended";
+      return state.code === 1000 ? "connecting" : `not connected: ${state.reason ?? "ended"}`;
   }
 }
 
-export function ConnectionState({ session }: { session: SessionHandle }) {
-  const state = session.state.value;
+export function ConnectionState({ session, onReopen }: { session: SessionHandle; onReopen: () => void }) {
+  const state = shownState(session.state.value);
   const before = useRef(state.phase);
   useSignalEffect(() => {
-    const { phase } = session.state.value;
+    const { phase } = shownState(session.state.value);
     // A cut that is mended at once is not worth a word.
     if (phase === "offline" && before.current !== "offline") announce("Offline. What you send waits here.");
     if (phase === "waiting" && before.current === "online") announce("The connection was cut. It comes back by itself.");
@@ -40,12 +46,16 @@ export function ConnectionState({ session }: { session: SessionHandle }) {
     before.current = phase;
   });
   return (
-    <div class={`line line-${state.phase}`} data-testid="connection" data-phase={state.phase} title={state.phase === "online" ? undefined : state.reason}>
+    <div class={`line line-${state.phase === "ended" && state.code === 1000 ? "connecting" : state.phase}`} data-testid="connection" data-phase={state.phase} title={state.phase === "online" ? undefined : state.reason}>
       <span class="line-dot" aria-hidden="true" />
       <span class="line-words">{connectionWords(state, state.phase === "waiting" ? now.value : 0)}</span>
       {state.phase === "waiting" ? (
         <Button small class="line-now" data-testid="connect-now" onClick={tryNow}>
           now
+        </Button>
+      ) : state.phase === "ended" && state.code !== 1000 ? (
+        <Button small class="line-now" data-testid="connect-again" onClick={onReopen}>
+          connect again
         </Button>
       ) : null}
     </div>

@@ -1,5 +1,5 @@
 // From an address to an open session: look it up, open it, say so where there is none.
-import { useSignal } from "@preact/signals";
+import { untracked, useSignal, useSignalEffect } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { ApiError } from "../api.ts";
@@ -12,6 +12,7 @@ export function SessionPage({ id, menuButton }: { id: string; menuButton: Compon
   const handle = useSignal<SessionHandle | undefined>(undefined);
   const problem = useSignal<ApiError | undefined>(undefined);
   const again = useSignal(0);
+  const reopen = (): void => void again.value++;
   useEffect(() => {
     let gone = false;
     const open = (): void => {
@@ -30,8 +31,13 @@ export function SessionPage({ id, menuButton }: { id: string; menuButton: Compon
       handle.value = undefined;
     };
   }, [id, again.value]);
+  useSignalEffect(() => {
+    // The end of a sandbox is the end of its sockets, not of the conversation: that can be read on.
+    const state = handle.value?.state.value;
+    if (state?.phase === "ended" && state.code === 1000) untracked(() => setTimeout(reopen, 300));
+  });
   const removed = handle.value && sandboxes.value !== undefined && !sandboxes.value.has(id);
-  if (handle.value && !removed && problem.value?.status !== 404) return <SessionView key={id} session={handle.value} menuButton={menuButton} />;
+  if (handle.value && !removed && problem.value?.status !== 404) return <SessionView key={`${id} ${again.value}`} session={handle.value} menuButton={menuButton} onReopen={reopen} />;
   const missing = removed || problem.value?.status === 404;
   return (
     <main class="session" id="main" tabIndex={-1}>
@@ -40,7 +46,7 @@ export function SessionPage({ id, menuButton }: { id: string; menuButton: Compon
         <div class="nothing" data-testid="no-session">
           <h1>{missing ? "There is no such session" : "The session cannot be opened right now"}</h1>
           <p>{missing ? <>It was removed, or <code>{id}</code> was never yours.</> : problem.value?.message}</p>
-          {missing ? <Button onClick={() => go("")}>All sessions</Button> : <Button onClick={() => again.value++}>Try again</Button>}
+          {missing ? <Button onClick={() => go("")}>All sessions</Button> : <Button onClick={reopen}>Try again</Button>}
         </div>
       ) : null}
     </main>

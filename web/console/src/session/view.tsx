@@ -43,7 +43,14 @@ function choose(id: string): void {
   kept.set("pane", id);
 }
 
-export function SessionView({ session, menuButton }: { session: SessionHandle; menuButton: ComponentChildren }) {
+interface SessionViewProps {
+  session: SessionHandle;
+  menuButton: ComponentChildren;
+  /** Open it anew, where its line has ended for good. */
+  onReopen: () => void;
+}
+
+export function SessionView({ session, menuButton, onReopen }: SessionViewProps) {
   const main = useRef<HTMLElement>(null);
   useEffect(() => {
     onChat.value = true;
@@ -79,7 +86,7 @@ export function SessionView({ session, menuButton }: { session: SessionHandle; m
   );
   return (
     <main class="session" id="main" ref={main} data-testid="session" data-id={session.id} tabIndex={-1}>
-      <Head session={session} menuButton={menuButton} />
+      <Head session={session} menuButton={menuButton} onReopen={onReopen} />
       <Banner session={session} />
       {small ? (
         <div class="single">
@@ -103,7 +110,7 @@ export function SessionView({ session, menuButton }: { session: SessionHandle; m
   );
 }
 
-function Head({ session, menuButton }: { session: SessionHandle; menuButton: ComponentChildren }) {
+function Head({ session, menuButton, onReopen }: SessionViewProps) {
   const sandbox = session.sandbox.value;
   return (
     <header class="session-head">
@@ -116,8 +123,8 @@ function Head({ session, menuButton }: { session: SessionHandle; menuButton: Com
           <SyncFact sandbox={sandbox} />
         </div>
       </div>
-      <ConnectionState session={session} />
-      <span class="viewers" title={sandbox.viewers === 1 ? "Only you are here" : `${sandbox.viewers} look at this session`} data-testid="viewers">
+      <ConnectionState session={session} onReopen={onReopen} />
+      <span class="viewers" title="Connections that look at this session: chats and terminals, of everybody" data-testid="viewers">
         <PeopleIcon size={14} />
         {sandbox.viewers}
         <span class="sr-only"> {sandbox.viewers === 1 ? "viewer" : "viewers"}</span>

@@ -8,6 +8,7 @@ export interface ButtonProps extends Omit<ButtonHTMLAttributes, "size" | "icon" 
   /** Something is under way: pressing again does nothing. */
   busy?: boolean;
   children?: ComponentChildren;
+  "data-testid"?: string;
 }
 
 /** A button. One that shows only an icon needs `aria-label`, which it also shows when pointed at. */
