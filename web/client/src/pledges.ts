@@ -8,9 +8,6 @@ const WHY_NOT: Record<string, string> = {
   too_long: "longer than the gateway takes",
   invalid: "a message is a string or an array of typed parts, under a cid of its own",
   unknown_cid: "there is no such message to send again",
-  withdrawn: "it was taken back",
-  expired: "it waited too long and will not be delivered",
-  interrupted: "the agent did not finish it",
 };
 
 interface Pledge {
