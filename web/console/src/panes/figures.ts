@@ -28,10 +28,17 @@ export function count(number: number, what: string, several = `${what}s`): strin
   return `${number.toLocaleString("en")} ${number === 1 ? what : several}`;
 }
 
-/** The time of day, to the second; with the day if it was another one. */
+const timeOfDay = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const day = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+
+/** The time of day, to the second, of 24 hours: these stand in columns. With the day if it was another one. */
 export function clock(at: string | number, now = Date.now()): string {
   const when = new Date(at);
-  const time = when.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-  if (new Date(now).toDateString() === when.toDateString()) return time;
-  return `${when.toLocaleDateString([], { day: "numeric", month: "short" })} ${time}`;
+  const time = timeOfDay.format(when);
+  return new Date(now).toDateString() === when.toDateString() ? time : `${day.format(when)} ${time}`;
+}
+
+/** The same with milliseconds. */
+export function preciseClock(at: string | number, now = Date.now()): string {
+  return `${clock(at, now)}.${String(new Date(at).getMilliseconds()).padStart(3, "0")}`;
 }

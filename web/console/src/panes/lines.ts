@@ -4,6 +4,13 @@ export interface Line {
   key: string;
   text: string;
   level: "plain" | "warn" | "bad";
+  event?: Event; // of a line that the bridge wrote: what it says, taken apart
+}
+
+export interface Event {
+  at: number | null; // ms since 1970
+  name: string;
+  fields: [string, string][];
 }
 
 const SHOWN = 2000; // the newest
@@ -16,7 +23,8 @@ export function linesOf(text: string): Line[] {
   return all.slice(-SHOWN).map((line) => {
     const before = times.get(line) ?? 0;
     times.set(line, before + 1);
-    return { key: `${before} ${line}`, text: line, level: levelOf(line) };
+    const event = eventOf(line);
+    return { key: `${before} ${line}`, text: line, level: levelOf(line), ...(event ? { event } : {}) };
   });
 }
 
@@ -30,4 +38,19 @@ export function matching(lines: readonly Line[], wanted: string): readonly Line[
 function levelOf(line: string): Line["level"] {
   if (/\b(error|critical|fatal|traceback|exception)\b/i.test(line)) return "bad";
   return /\bwarn(ing)?\b/i.test(line) ? "warn" : "plain";
+}
+
+/** The bridge logs JSON objects with `time` and `event`; null for any other line. */
+export function eventOf(line: string): Event | null {
+  if (!line.startsWith("{")) return null;
+  let told: unknown;
+  try {
+    told = JSON.parse(line);
+  } catch {
+    return null;
+  }
+  const { time, event, ...rest } = told as Record<string, unknown>;
+  if (typeof event !== "string") return null;
+  const fields = Object.entries(rest).map(([name, value]): [string, string] => [name, typeof value === "string" ? value : JSON.stringify(value)]);
+  return { at: typeof time === "number" ? time * 1000 : null, name: event, fields };
 }

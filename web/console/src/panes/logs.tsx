@@ -6,9 +6,9 @@ import type { PaneProps } from "../session/pane.ts";
 import { Button } from "../ui/button.tsx";
 import { CopyIcon, LogsIcon, SearchIcon } from "../ui/icons.tsx";
 import { toast } from "../ui/toast.tsx";
-import { count } from "./figures.ts";
+import { count, preciseClock } from "./figures.ts";
 import { FollowIcon, WrapIcon } from "./icons.tsx";
-import { linesOf, matching } from "./lines.ts";
+import { type Event, linesOf, matching } from "./lines.ts";
 import "./panes.css";
 import "./logs.css";
 import { Empty, reasonIn, Trouble } from "./words.tsx";
@@ -98,7 +98,7 @@ export function LogsPane({ session, shown }: PaneProps) {
       <div ref={list} class={`log-lines${wrap.value ? " wraps" : ""}`} tabIndex={0} role="log" aria-live="off" aria-label="Log lines" data-testid="logs-lines" onScroll={onScroll} hidden={kept.value.length === 0}>
         {kept.value.map((line) => (
           <div key={line.key} class={`log-line ${line.level}`}>
-            {line.text}
+            {line.event ? <Told event={line.event} /> : line.text}
           </div>
         ))}
       </div>
@@ -112,5 +112,21 @@ export function LogsPane({ session, shown }: PaneProps) {
         </Empty>
       )}
     </div>
+  );
+}
+
+function Told({ event }: { event: Event }) {
+  return (
+    <>
+      {event.at === null ? null : <time class="log-at">{preciseClock(event.at)} </time>}
+      <b class="log-event">{event.name}</b>
+      {event.fields.map(([name, value]) => (
+        <span key={name} class="log-field">
+          {" "}
+          <i>{name}=</i>
+          {value}
+        </span>
+      ))}
+    </>
   );
 }

@@ -1,7 +1,7 @@
 // A look at one file: text as text, a picture as a picture, of everything else how large it is.
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { type Entry, fetchFrom } from "../api.ts";
+import { ApiError, type Entry, fetchFrom } from "../api.ts";
 import { Button } from "../ui/button.tsx";
 import { BackIcon, CloseIcon, CopyIcon, DownloadIcon, FileIcon } from "../ui/icons.tsx";
 import { toast } from "../ui/toast.tsx";
@@ -37,7 +37,7 @@ export function Preview({ session, opened, onClose, onDirectory }: { session: st
       seen.value = { is: "bytes", whole: entry.size, why: odd ?? "It is neither a file nor a directory." };
       return;
     }
-    look(where, signal).then(
+    look(where, entry, signal).then(
       (found) => {
         if (signal.aborted) {
           if (found !== "directory" && found.is === "image") URL.revokeObjectURL(found.url);
@@ -134,8 +134,8 @@ function Text({ text, cut, whole }: { text: string; cut: boolean; whole: number 
 }
 
 /** What is there: the first bytes decide, never the name. */
-async function look(where: string, signal: AbortSignal): Promise<Exclude<Seen, { is: "reading" }> | "directory"> {
-  const answer = await first(where, signal);
+async function look(where: string, entry: Entry, signal: AbortSignal): Promise<Exclude<Seen, { is: "reading" }> | "directory"> {
+  const answer = await first(where, entry, signal);
   if (answer === null) return { is: "text", text: "", whole: 0, cut: false };
   if (answer.headers.get("Content-Type")?.startsWith("application/json")) return "directory";
   const bytes = new Uint8Array(await answer.arrayBuffer());
@@ -152,11 +152,14 @@ async function look(where: string, signal: AbortSignal): Promise<Exclude<Seen, {
 }
 
 /** Its first part; null if it has none: an empty file has no range to give. */
-async function first(where: string, signal: AbortSignal): Promise<Response | null> {
+async function first(where: string, entry: Entry, signal: AbortSignal): Promise<Response | null> {
+  if (entry.type === "file" && entry.size === 0) return null;
   try {
     return await fetchFrom(where, { headers: { Range: `bytes=0-${SHOWN - 1}` }, signal });
   } catch (error) {
-    if ((error as { status?: number }).status === 416) return null;
+    if (!(error instanceof ApiError)) throw error;
+    if (error.status === 416) return null;
+    if (error.status === 404 && entry.type === "symlink") throw new ApiError(404, error.code, `It leads to ${entry.target ?? "somewhere"}, and there is nothing that can be read.`);
     throw error;
   }
 }

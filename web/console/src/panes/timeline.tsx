@@ -8,7 +8,7 @@ import { Badge } from "../ui/badge.tsx";
 import { Button } from "../ui/button.tsx";
 import { SyncIcon } from "../ui/icons.tsx";
 import { attempt } from "../ui/toast.tsx";
-import { clock, count, duration, size } from "./figures.ts";
+import { clock, count, duration, preciseClock, size } from "./figures.ts";
 import { Generations } from "./generations.tsx";
 import "./panes.css";
 import "./timeline.css";
@@ -22,6 +22,7 @@ const STATIONS: [SyncState, string][] = [
   ["flushing", "Writing the new generation down"],
   ["failed", "Given up for now; tried again later"],
 ];
+const RESTS: SyncState[] = ["idle", "failed", "unrestored"];
 const DWELL_MS = 380; // a station is lit at least so long: most are passed in a few milliseconds
 const SHOWN_ROUNDS = 40;
 
@@ -65,13 +66,13 @@ export function TimelinePane({ session, shown }: PaneProps) {
         <section class="sync-now" aria-label="Now">
           <div class="sync-head">
             <p class="sync-words" data-testid="sync-words" role="status">
-              {inWords(lit.value, sync.value?.dirty ?? false, sync.value?.lastSuccess ?? null, sync.value?.lastError ?? null)}
+              {inWords(lit.value.state, sync.value?.dirty ?? false, sync.value?.lastSuccess ?? null, sync.value?.lastError ?? null)}
             </p>
             <Button small kind="primary" icon={<SyncIcon />} busy={asked.value} disabled={status !== "running"} title={status === "running" ? "Keep the workspace as it is now" : "Only while its sandbox runs"} data-testid="sync-now" onClick={() => void syncNow()}>
               Sync now
             </Button>
           </div>
-          <Stations lit={lit} since={useComputed(() => transitions.value.at(-1)?.at ?? null)} now={now} />
+          <Stations lit={lit} now={now} />
           {sync.value?.degraded ? (
             <p class="pane-note tone-warn" data-testid="sync-degraded">
               An older generation had to be restored: {sync.value.degraded}
@@ -107,28 +108,34 @@ export function TimelinePane({ session, shown }: PaneProps) {
   );
 }
 
+interface Lit {
+  state: SyncState;
+  passed: readonly SyncState[]; // on the way there, in this round
+  since: string | null; // null: it is only passed
+}
+
 /** The state to light now: every one that was passed gets its moment, and the newest is reached soon. */
-function useLit(transitions: ReadonlySignal<readonly Transition[]>, current: ReadonlySignal<SyncState>): Signal<SyncState> {
-  const lit = useSignal<SyncState>(current.peek());
+function useLit(transitions: ReadonlySignal<readonly Transition[]>, current: ReadonlySignal<SyncState>): Signal<Lit> {
+  const lit = useSignal<Lit>({ state: current.peek(), passed: [], since: null });
   const told = useRef<string | null>(null); // the last transition that was shown
-  const queue = useRef<SyncState[]>([]);
+  const queue = useRef<Transition[]>([]);
   const timer = useRef<ReturnType<typeof setTimeout> | null>(null);
   useSignalEffect(() => {
     const all = transitions.value;
     const at = all.findLastIndex((each) => keyOf(each) === told.current);
     // The first sight is no motion: nothing of what is long past is played.
-    if (told.current !== null) queue.current.push(...all.slice(at + 1).map((each) => each.state));
-    else lit.value = all.at(-1)?.state ?? current.value;
     const last = all.at(-1);
+    if (told.current !== null) queue.current.push(...all.slice(at + 1));
+    else lit.value = { state: last?.state ?? current.value, passed: [], since: last?.at ?? null };
     if (last) told.current = keyOf(last);
-    if (!last && lit.peek() !== current.value) lit.value = current.value;
     const step = (): void => {
       const next = queue.current.shift();
       if (next === undefined) {
         timer.current = null;
         return;
       }
-      lit.value = next;
+      const { state, passed } = lit.peek();
+      lit.value = { state: next.state, passed: RESTS.includes(next.state) ? [] : [...passed, state], since: queue.current.length ? null : next.at };
       timer.current = setTimeout(step, queue.current.length > 6 ? DWELL_MS / 4 : DWELL_MS);
     };
     if (timer.current === null) step();
@@ -138,15 +145,21 @@ function useLit(transitions: ReadonlySignal<readonly Transition[]>, current: Rea
 
 const keyOf = (each: Transition): string => `${each.at} ${each.state} ${each.attempt ?? ""}`;
 
-function Stations({ lit, since, now }: { lit: ReadonlySignal<SyncState>; since: ReadonlySignal<string | null>; now: ReadonlySignal<number> }) {
-  const at = STATIONS.findIndex(([state]) => state === lit.value);
+function Stations({ lit, now }: { lit: ReadonlySignal<Lit>; now: ReadonlySignal<number> }) {
+  const { state: current, passed, since } = lit.value;
   return (
-    <ol class={`stations at-${lit.value}`} aria-label="States of a sync" data-testid="sync-stations" data-state={lit.value}>
-      {STATIONS.map(([state, meaning], index) => (
-        <li key={state} class={`station ${state}${index === at ? " lit" : ""}${index < at && lit.value !== "failed" ? " passed" : ""}`} aria-current={index === at ? "step" : undefined} title={meaning} data-testid={`station-${state}`}>
+    <ol class="stations" aria-label="States of a sync" data-testid="sync-stations" data-state={current}>
+      {STATIONS.map(([state, meaning]) => (
+        <li
+          key={state}
+          class={`station ${state}${state === current ? " lit" : ""}${passed.includes(state) ? " passed" : ""}`}
+          aria-current={state === current ? "step" : undefined}
+          title={meaning}
+          data-testid={`station-${state}`}
+        >
           <span class="station-dot" aria-hidden="true" />
           <span class="station-word">{state}</span>
-          <span class="station-time">{index === at && since.value ? duration(Math.max(0, now.value - Date.parse(since.value))) : ""}</span>
+          <span class="station-time">{state === current && since ? duration(Math.max(0, now.value - Date.parse(since))) : ""}</span>
         </li>
       ))}
     </ol>
@@ -190,7 +203,7 @@ function RoundRow({ round, now, transitions }: { round: Round; now: number; tran
         <ol class="steps">
           {steps.map((each, index) => (
             <li key={keyOf(each)} class="step">
-              <time dateTime={each.at}>{clock(each.at)}.{each.at.slice(20, 23)}</time>
+              <time dateTime={each.at}>{preciseClock(each.at)}</time>
               <span class={`step-state ${each.state}`}>{each.state}</span>
               <span class="step-took">{took(steps, index)}</span>
               <span class="step-words">
