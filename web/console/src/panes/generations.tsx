@@ -112,7 +112,7 @@ function Row({ session, snapshot, previous, newest }: { session: SessionHandle; 
 function Comparison({ diff: found }: { diff: Diff }) {
   const rows: [string, string, readonly Changed[]][] = [
     ["added", "+", found.added],
-    ["changed", "~", found.changed],
+    ["changed", "~", [...found.changed].sort((a, b) => Number(b.content ?? true) - Number(a.content ?? true))],
     ["removed", "−", found.removed],
   ];
   const { added, changed, removed } = found.counts;

@@ -201,11 +201,16 @@ export class Screen {
   }
 }
 
-/** Whether the browser draws WebGL by more than its own arithmetic. `holdfast.renderer` (`webgl`, `dom`) overrules it. */
+/** Whether there is a graphics card to draw with: WebGL by arithmetic alone is no faster than the DOM. `holdfast.renderer`
+ * (`webgl`, `dom`) in the browser's storage overrules it. */
 function wantsWebgl(): boolean {
   const chosen = kept.get("renderer");
   if (chosen === "webgl" || chosen === "dom") return chosen === "webgl";
-  return document.createElement("canvas").getContext("webgl2", { failIfMajorPerformanceCaveat: true }) !== null;
+  const context = document.createElement("canvas").getContext("webgl2", { failIfMajorPerformanceCaveat: true });
+  const about = context?.getExtension("WEBGL_debug_renderer_info");
+  const card = about ? String(context?.getParameter(about.UNMASKED_RENDERER_WEBGL)) : "";
+  context?.getExtension("WEBGL_lose_context")?.loseContext(); // a page has only a few
+  return context !== null && !/swiftshader|llvmpipe|software|basic render/i.test(card);
 }
 
 function follow(_: MouseEvent, address: string): void {
