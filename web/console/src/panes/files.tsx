@@ -75,12 +75,12 @@ export function FilesPane({ session, shown }: PaneProps) {
     snapshots(session.id).then((found) => (generations.value = found.snapshots), () => {});
   };
 
-  // At first sight, when the place is another, and when the sandbox comes or goes while what is live is shown if it runs.
+  // At first sight, when the place is another, and when the sandbox comes or goes and what it has is to be shown.
   const live = useComputed(() => session.sandbox.value.status === "running");
   const seen = useRef("");
   useSignalEffect(() => {
     if (!shown.value) return;
-    const what = `${root.value} ${source.value} ${source.value === "auto" ? live.value : ""}`;
+    const what = `${root.value} ${source.value} ${source.value === "auto" || source.value === "live" ? live.value : ""}`;
     if (what === seen.current) return;
     const first = seen.current === "";
     seen.current = what;

@@ -173,8 +173,15 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
       return () => cancelAnimationFrame(frame);
     }
   });
-  useSignalEffect(() => screen.current?.setFont(fontSize.value));
-  useSignalEffect(() => screen.current?.setSpoken(spoken.value));
+  // What an effect depends on is what it reads: the values first, the screen, which may not be there yet, afterwards.
+  useSignalEffect(() => {
+    const points = fontSize.value;
+    screen.current?.setFont(points);
+  });
+  useSignalEffect(() => {
+    const aloud = spoken.value;
+    screen.current?.setSpoken(aloud);
+  });
   useSignalEffect(() => {
     void theme.value;
     const frame = requestAnimationFrame(() => screen.current?.dress());
