@@ -19,23 +19,26 @@ function load(): MarkdownModule | undefined {
 }
 
 const AS_MARKDOWN = 128 * 1024;
+const GROWING_AS_MARKDOWN = 32 * 1024;
 const SHOWN = 64 * 1024;
+const GROWING_SHOWN = 12 * 1024;
 
 /** Agent text. Very long ones are shown plainly, and only a part of them until somebody wants all: a page should stay quick. */
 export function Prose({ text, growing }: { text: string; growing: boolean }) {
   const [all, setAll] = useState(false);
   const markdown = load();
-  if (markdown && text.length <= AS_MARKDOWN) {
+  const most = growing ? GROWING_AS_MARKDOWN : AS_MARKDOWN;
+  if (markdown && text.length <= most) {
     return (
       <div class="prose">
         <markdown.Markdown text={text} growing={growing} />
       </div>
     );
   }
-  if (all || text.length <= AS_MARKDOWN) return <div class="prose plain-text">{text}</div>;
+  if (all || text.length <= most) return <div class="prose plain-text">{text}</div>;
   return (
     <div class="prose plain-text">
-      {growing ? `…${text.slice(-SHOWN)}` : `${text.slice(0, SHOWN)}…`}
+      {growing ? `…${text.slice(-GROWING_SHOWN)}` : `${text.slice(0, SHOWN)}…`}
       {growing ? null : (
         <p>
           <Button small onClick={() => setAll(true)}>

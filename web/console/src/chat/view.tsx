@@ -7,14 +7,16 @@ import type { SessionHandle } from "../house.ts";
 import { Button } from "../ui/button.tsx";
 import { DownIcon } from "../ui/icons.tsx";
 import { Composer } from "./composer.tsx";
-import { Row } from "./items.tsx";
+import { PageRows, pagesOf } from "./pages.tsx";
 import { newsOf, turnOf } from "./turn.ts";
 
 const NEAR = 48;
 
 export function Chat({ session }: { session: SessionHandle }) {
   const items = session.items.value;
+  const { more, loading } = session.history.value;
   const turn = turnOf(items);
+  const pages = pagesOf(items);
   const frame = useRef<HTMLDivElement>(null);
   const content = useRef<HTMLDivElement>(null);
   const sticks = useRef(true);
@@ -24,15 +26,16 @@ export function Chat({ session }: { session: SessionHandle }) {
   const writeDraft = useRef<(text: string) => void>(() => {});
   const before = useRef<readonly Item[]>(items);
 
+  const beginning = `${more} ${items[0]?.key}`;
   // Where the reader is, counted from the end: earlier messages come in above and must not move what is being read.
   const fromEnd = frame.current ? frame.current.scrollHeight - frame.current.scrollTop : 0;
   useLayoutEffect(() => {
     const box = frame.current;
     if (!box) return;
     if (sticks.current) box.scrollTop = box.scrollHeight;
-    else if (first.current !== items[0]?.key) box.scrollTop = box.scrollHeight - fromEnd;
-    first.current = items[0]?.key;
-  }, [items]);
+    else if (first.current !== beginning) box.scrollTop = box.scrollHeight - fromEnd;
+    first.current = beginning;
+  }, [items, more]);
   useEffect(() => {
     const watcher = new ResizeObserver(() => {
       if (sticks.current && frame.current) frame.current.scrollTop = frame.current.scrollHeight;
@@ -63,14 +66,21 @@ export function Chat({ session }: { session: SessionHandle }) {
     if (box.scrollTop < 300 && !sticks.current) void session.loadEarlier();
   };
   return (
-    <section class="chat" aria-label="Conversation">
+    <section class="chat" aria-labelledby="conversation">
+      <h2 class="sr-only" id="conversation">Conversation</h2>
       <div class="chat-frame">
         <div class="chat-scroll" ref={frame} onScroll={onScroll} role="log" aria-live="off" aria-label="Messages" tabIndex={0} data-testid="transcript">
           <div class="chat-items" ref={content}>
-            <Beginning session={session} />
+            {more ? (
+              <div class="beginning">
+                <Button kind="quiet" small busy={loading} data-testid="earlier" onClick={() => void session.loadEarlier()}>
+                  {loading ? "Loading earlier messages" : "Earlier messages"}
+                </Button>
+              </div>
+            ) : null}
             {items.length === 0 ? <FirstWords session={session} onPick={(text) => writeDraft.current(text)} /> : null}
-            {items.map((item) => (
-              <Row key={item.key} item={item} session={session} />
+            {pages.map((page, at) => (
+              <PageRows key={page.key} page={page} session={session} tail={at >= pages.length - 2} />
             ))}
             {turn === "working" ? (
               <div class="row working" data-testid="working">
@@ -94,18 +104,6 @@ export function Chat({ session }: { session: SessionHandle }) {
         }}
       />
     </section>
-  );
-}
-
-function Beginning({ session }: { session: SessionHandle }) {
-  const { more, loading } = session.history.value;
-  if (!more) return null;
-  return (
-    <div class="beginning">
-      <Button kind="quiet" small busy={loading} data-testid="earlier" onClick={() => void session.loadEarlier()}>
-        {loading ? "Loading earlier messages" : "Earlier messages"}
-      </Button>
-    </div>
   );
 }
 
