@@ -13,6 +13,7 @@ export type Plug = "cut" | "kill-agent" | "kill-bridge" | "pause-store";
 export const PAUSE_SECONDS = 10;
 const MESSAGES = 3;
 const PATIENCE_MS = 90_000;
+const TERMINAL_PATIENCE_MS = 15_000; // after everything else: one that only looks may never come back by itself
 const QUIET_MS = 400; // between reading history and comparing: what was on its way has come then
 const TRIES = 8;
 const PAGE = 1000;
@@ -68,17 +69,20 @@ export function pull(session: SessionHandle, plug: Plug, withMessages: boolean):
   const follow = ({ cid, stored, delivered }: Sent): void => {
     cids.push(cid);
     change({ sent: cids.length });
-    stored.then(
-      () => change({ stored: run.peek().stored + 1 }),
-      () => change({ refused: run.peek().refused + 1 }),
-    );
+    const counted = (what: "stored" | "refused") => (): void => {
+      change({ [what]: run.peek()[what] + 1 });
+      const { stored: so, refused, sent } = run.peek();
+      if (so + refused === MESSAGES && sent === MESSAGES) step(refused ? `${so} stored, ${refused} refused` : `All ${so} are stored`, refused ? "bad" : "good");
+    };
+    stored.then(counted("stored"), counted("refused"));
     delivered.catch(() => {}); // the chat shows it
   };
 
   const back = watchReturn(session, plug, step, stops, send);
-  for (const [name, channel] of heldChannels()) watchTerminal(name, channel, run, change, step, stops);
+  for (const [name, channel] of heldChannels()) watchTerminal(name, channel, plug, run, change, step, stops);
 
   const proceed = async (): Promise<void> => {
+    step(DOING[plug]);
     try {
       await api.demo(session.id, plug, plug === "pause-store" ? { seconds: PAUSE_SECONDS } : {});
     } catch (error) {
@@ -90,11 +94,12 @@ export function pull(session: SessionHandle, plug: Plug, withMessages: boolean):
         return stop();
       }
     }
-    step(DONE[plug]);
     send();
     const deadline = Date.now() + PATIENCE_MS;
     await Promise.race([back, waitFor(() => stopped || Date.now() > deadline)]);
-    await waitFor(() => stopped || Date.now() > deadline || (settled(run.peek()) && returned(run.peek())));
+    await waitFor(() => stopped || Date.now() > deadline || settled(run.peek()));
+    const later = Math.min(deadline, Date.now() + TERMINAL_PATIENCE_MS);
+    await waitFor(() => stopped || Date.now() > later || returned(run.peek()));
     if (stopped) return;
     if (Date.now() > deadline) step("Not everything was back in time: this is how it stands.", "warn");
     change({ account: await compare(session, cids), over: true });
@@ -104,10 +109,10 @@ export function pull(session: SessionHandle, plug: Plug, withMessages: boolean):
   return { run, stop };
 }
 
-const DONE: Record<Plug, string> = {
-  cut: "Every socket of this session was cut, without a word",
-  "kill-agent": "The agent was killed (SIGKILL)",
-  "kill-bridge": "The bridge was killed (SIGKILL)",
+const DOING: Record<Plug, string> = {
+  cut: "Every socket of this session is cut, without a word",
+  "kill-agent": "The agent is killed (SIGKILL)",
+  "kill-bridge": "The bridge is killed (SIGKILL)",
   "pause-store": `The store takes nothing for ${PAUSE_SECONDS} s`,
 };
 
@@ -142,7 +147,7 @@ function watchReturn(session: SessionHandle, plug: Plug, step: (words: string, t
       }),
       client.on("status", ({ status, sandboxStatus }) => {
         if (status === "agent_exited") step("The gateway noticed that the agent is gone", "warn");
-        if (sandboxStatus === "disconnected") step("The gateway lost the sandbox", "warn");
+        if (sandboxStatus === "disconnected" && plug === "kill-bridge") step("The gateway lost the sandbox", "warn");
         if (sandboxStatus === "connected" && plug === "kill-bridge") step("The sandbox is back", "good");
       }),
     );
@@ -150,7 +155,7 @@ function watchReturn(session: SessionHandle, plug: Plug, step: (words: string, t
   });
 }
 
-function watchTerminal(name: string, channel: TerminalChannel, run: Signal<Run>, change: (what: Partial<Run>) => void, step: (words: string, tone?: Step["tone"]) => void, stops: (() => void)[]): void {
+function watchTerminal(name: string, channel: TerminalChannel, plug: Plug, run: Signal<Run>, change: (what: Partial<Run>) => void, step: (words: string, tone?: Step["tone"]) => void, stops: (() => void)[]): void {
   let before = channel.position;
   if (!before) return;
   let away = false;
@@ -158,7 +163,7 @@ function watchTerminal(name: string, channel: TerminalChannel, run: Signal<Run>,
     const rest = run.peek().terminals.filter((each) => each.name !== name);
     change({ terminals: [...rest, { name, before: before as Position, how }] });
   };
-  put(null);
+  put(plug === "kill-bridge" ? { how: "away" } : null); // with the bridge goes the program, though the socket stays
   const told = (how: Resumed): void => {
     put(how);
     if (how.how === "exactly") step(`Terminal ${name} went on after byte ${how.offset.toLocaleString("en")}`, "good");
