@@ -51,6 +51,7 @@ export class Screen {
       linkHandler: { activate: (event, address) => follow(event, address), hover: (_, address) => wishes.onLink(address), leave: () => wishes.onLink("") },
       macOptionIsMeta: true,
       minimumContrastRatio: 4.5,
+      overviewRuler: { width: 10 }, // beside the scroll bar: where matches of a search are
       screenReaderMode: wishes.spoken,
       scrollback: SCROLLBACK,
       theme: this.theme(),

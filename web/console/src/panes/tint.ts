@@ -25,7 +25,7 @@ function purple(red: string, blue: string): string {
 
 /** `token` gives the value of a custom property; `paper` is what the terminal stands on. */
 export function themeOf(token: (name: string) => string, paper: string): ITheme {
-  const [ink, soft, faint, line] = [token("--ink"), token("--soft"), token("--faint"), token("--line")];
+  const [ink, soft, faint] = [token("--ink"), token("--soft"), token("--faint")];
   const hues = { red: token("--bad"), green: token("--good"), yellow: token("--warn"), blue: token("--info"), cyan: token("--accent") };
   const magenta = purple(hues.red, hues.blue);
   const bright = (hue: string) => mix(hue, ink, 0.25);
@@ -39,7 +39,7 @@ export function themeOf(token: (name: string) => string, paper: string): ITheme 
     scrollbarSliderBackground: mix(paper, ink, 0.16),
     scrollbarSliderHoverBackground: mix(paper, ink, 0.28),
     scrollbarSliderActiveBackground: mix(paper, ink, 0.36),
-    overviewRulerBorder: line,
+    overviewRulerBorder: paper,
     ...hues,
     magenta,
     black: mix(paper, ink, 0.85),
