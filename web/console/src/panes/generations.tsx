@@ -40,9 +40,9 @@ export function Generations({ session, shown, generation }: Props) {
   const heading = `generations-${session.id}`;
   return (
     <section aria-labelledby={heading}>
-      <h3 class="pane-heading" id={heading}>
+      <h2 class="pane-heading" id={heading}>
         Generations <span class="pane-count">{list.value?.length || ""}</span>
-      </h3>
+      </h2>
       {origin.value ? <p class="pane-note">Began as a branch of {origin.value.replace("@", ", generation ")}.</p> : null}
       {trouble.value ? <Trouble onRetry={() => (again.value += 1)}>{trouble.value}</Trouble> : null}
       {list.value === null ? (

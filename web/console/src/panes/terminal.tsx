@@ -38,7 +38,7 @@ export interface TerminalViewProps {
 
 const ERROR_SHOWN_MS = 6000;
 const KEYS: [string, string, string][] = [
-  ["Esc", "\x1b", "Escape"],
+  ["Esc", "\x1b", "Esc"],
   ["Tab", "\t", "Tab"],
   ["^C", "\x03", "Control C"],
   ["^D", "\x04", "Control D"],

@@ -59,7 +59,9 @@ export function TerminalsPane({ session, shown }: PaneProps) {
     const status = session.sandbox.value.status;
     if (!shown.value || status === "archived") return;
     void look();
-    const again = setInterval(() => void look(), LOOK_AGAIN_MS);
+    const again = setInterval(() => {
+      if (!document.hidden) void look();
+    }, LOOK_AGAIN_MS);
     return () => clearInterval(again);
   });
   useEffect(() => kept.set("font-size", fontSize.value === USUAL ? null : String(fontSize.value)), [fontSize.value]);

@@ -88,9 +88,9 @@ export function TimelinePane({ session, shown }: PaneProps) {
           ) : null}
         </section>
         <section aria-labelledby={`rounds-${session.id}`}>
-          <h3 class="pane-heading" id={`rounds-${session.id}`}>
+          <h2 class="pane-heading" id={`rounds-${session.id}`}>
             Rounds <span class="pane-count">{all.value.length || ""}</span>
-          </h3>
+          </h2>
           <Legend />
           {all.value.length === 0 ? (
             <Empty title="No sync yet">One begins two seconds after a file changes or an answer ends.</Empty>
