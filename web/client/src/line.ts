@@ -35,11 +35,13 @@ export class Line {
   private unwatch: () => void;
   private access: Access;
   private owner: LineOwner;
+  private shown: State;
 
   constructor(access: Access, owner: LineOwner) {
     this.access = access;
     this.owner = owner;
     this.core = new Connection(owner.pings);
+    this.shown = this.core.state;
     const { platform } = access;
     const look = (what: "network" | "page") =>
       this.tell(
@@ -73,13 +75,11 @@ export class Line {
   }
 
   /** Say something; false if there is nobody to say it to. */
-  say(frame: string | Uint8Array<ArrayBuffer>): boolean {
+  say(frame: string | Uint8Array): boolean {
     if (this.socket?.readyState !== 1) return false;
-    this.socket.send(frame);
+    this.socket.send(frame as string); // bytes are as good
     return true;
   }
-
-  private shown: State | undefined;
 
   private settle(effects: Effect[]): void {
     for (const effect of effects) {

@@ -8,9 +8,6 @@ const WHY_NOT: Record<string, string> = {
   too_long: "longer than the gateway takes",
   invalid: "a message is a string or an array of typed parts, under a cid of its own",
   unknown_cid: "there is no such message to send again",
-  withdrawn: "it was taken back",
-  expired: "it waited too long and will not be delivered",
-  interrupted: "the agent did not finish it",
 };
 
 interface Pledge {
@@ -33,7 +30,10 @@ export class Pledges {
   settle(fate: Fate): void {
     const pledge = this.open.get(fate.cid);
     if (!pledge) return;
-    if (fate.to === "failed") pledge.broken(pledgeError(fate.code, fate.error));
+    if (fate.to === "failed") {
+      if (fate.seq !== undefined) pledge.stored({ seq: fate.seq, status: fate.code });
+      pledge.broken(pledgeError(fate.code, fate.error)); // what is kept already cannot be broken
+    }
     else if (fate.to === "stored") pledge.stored({ seq: fate.seq, status: fate.status });
     else pledge.delivered({ seq: fate.seq });
     // Delivered may come before stored, where the store follows: the pledge is kept until both are told.

@@ -10,23 +10,8 @@ const HIDDEN_TIMES = 4;
  * everybody else was cut off too. A page that nobody sees may take longer. */
 export function pause(attempt: number, random: number, hidden = false): number {
   const whole = Math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** Math.min(attempt, 16));
-  return random * whole * (hidden && attempt > 1 ? HIDDEN_TIMES : 1);
+  return Math.round(random * whole * (hidden && attempt > 1 ? HIDDEN_TIMES : 1));
 }
-
-const REASONS: Record<number, string> = {
-  1000: "finished",
-  1006: "the connection was cut",
-  1009: "a message is too long",
-  1011: "the session failed",
-  1012: "the gateway restarts",
-  4400: "unreadable frame",
-  4401: "the token is missing, bad or expired",
-  4403: "forbidden",
-  4404: "no such session",
-  4408: "too slow",
-  4409: "the session moved",
-  4429: "too many connections",
-};
 
 // What was sent would only be sent again (RFC 6455), or the gateway says so itself.
 const FINAL = [1000, 1002, 1003, 1007, 1009, 1010, 4400, 4403, 4404];
@@ -35,6 +20,7 @@ export function isFinal(code: number): boolean {
   return FINAL.includes(code);
 }
 
+/** The gateway's own words, where it had any. */
 export function reasonOf(code: number, said?: string): string {
-  return said || (REASONS[code] ?? `closed with ${code}`);
+  return said || (code === 1006 ? "the connection was cut" : `closed with ${code}`);
 }

@@ -6,10 +6,10 @@
  */
 import { Access, type AccessOptions } from "./access.ts";
 import { Conversation } from "./conversation.ts";
-import { Events, HoldfastError } from "./events.ts";
+import { HoldfastError } from "./events.ts";
 import { isCount, isObject, readObject, readRecord, tidy, words } from "./frames.ts";
 import { Keeper } from "./keeper.ts";
-import { Line } from "./line.ts";
+import { Linked } from "./linked.ts";
 import { indexedDBOutbox, type Outbox } from "./outbox.ts";
 import { pledgeError, Pledges } from "./pledges.ts";
 import { browser, type Platform } from "./platform.ts";
@@ -26,23 +26,19 @@ export interface ConnectOptions extends AccessOptions {
   platform?: Platform;
 }
 
-const PROTOCOL = "holdfast.chat.v2";
-
 /** Connect to a session, and stay so until `leave`. */
 export function connect(options: ConnectOptions): Session {
   return new Session(options);
 }
 
-export class Session extends Events<SessionEvents> {
+export class Session extends Linked<SessionEvents> {
   readonly id: string;
-  /** Milliseconds since 1970, of the platform this runs on. */
+  /** Where this runs: its clock, and chance. */
   readonly platform: Platform;
-  private access: Access;
-  private line: Line;
   private talk = new Conversation();
   private requests = new Requests();
-  private keeper: Keeper;
   private pledges = new Pledges();
+  private keeper: Keeper;
   private terminals = new Set<TerminalChannel>();
   private adopted = false;
   private seen: number | undefined;
@@ -51,32 +47,16 @@ export class Session extends Events<SessionEvents> {
   private wake: (() => void) | undefined;
 
   constructor(options: ConnectOptions) {
-    super();
+    const platform = options.platform ?? browser;
+    const access = new Access(options, platform);
+    super(access, "/ws/v2", "holdfast.chat.v2", options.session);
     this.id = options.session;
     this.seen = options.lastSeq;
-    this.platform = options.platform ?? browser;
-    this.access = new Access(options, this.platform);
-    const outbox = options.outbox ?? indexedDBOutbox();
-    this.keeper = new Keeper(outbox, `${this.access.base} ${this.id}`, (error) =>
+    this.platform = platform;
+    this.keeper = new Keeper(options.outbox ?? indexedDBOutbox(), `${access.base} ${this.id}`, (error) =>
       this.trouble("outbox_failed", `what is not sent will not survive a reload: ${String(error)}`),
     );
-    this.line = new Line(this.access, {
-      path: "/ws/v2",
-      protocol: PROTOCOL,
-      session: this.id,
-      probe: `/api/sandboxes/${encodeURIComponent(this.id)}/status`,
-      pings: true,
-      query: () => ({ sessionId: this.id, ...this.talk.position() }),
-      hear: (data) => this.hear(data),
-      changed: (state) => this.changed(state),
-      closed: (code) => code === 1009 && this.talk.tooLong() && (this.settle(), true),
-    });
-    queueMicrotask(() => this.line.tell({ type: "start" })); // after whoever made it could begin to listen
     void this.adopt();
-  }
-
-  get state(): State {
-    return this.line.state;
   }
 
   /** What waits to be stored, was refused or has expired, oldest first. */
@@ -149,10 +129,9 @@ export class Session extends Events<SessionEvents> {
   }
 
   /** Close everything. What is unsettled stays in the outbox for the next time. */
-  leave(): void {
+  override leave(): void {
     for (const channel of [...this.terminals]) channel.close();
-    this.wake?.();
-    this.line.tell({ type: "leave" });
+    super.leave();
   }
 
   private post(frame: ({ type: string } & Json) | undefined, cid = newCid(), code = "invalid"): Sent {
@@ -170,8 +149,24 @@ export class Session extends Events<SessionEvents> {
 
   // the connection
 
-  private say(frame: Json): boolean {
-    return this.line.live && this.line.say(JSON.stringify(frame));
+  /** @internal */
+  query(): Record<string, string | number> {
+    return { sessionId: this.id, ...this.talk.position() };
+  }
+
+  /** @internal */
+  override changed(state: State): void {
+    super.changed(state);
+    // A terminal's socket answers no ping. If this one has died without a word, so has its neighbour, most likely.
+    if (state.phase === "waiting" && state.code === 1006) for (const channel of this.terminals) channel.suspect();
+    if (state.phase === "ended") this.wake?.();
+  }
+
+  /** @internal A frame that is too long ends the connection; refused, it does not end the next. */
+  override closed(code: number): boolean {
+    const mended = code === 1009 && this.talk.tooLong();
+    this.settle();
+    return mended;
   }
 
   private sayStart(): void {
@@ -188,7 +183,8 @@ export class Session extends Events<SessionEvents> {
     }
     this.wake?.();
     const { hold } = this.talk;
-    this.wake = hold === undefined ? undefined : this.platform.after(hold - now, () => this.flush());
+    // Without a connection nothing is due: the next one begins with everything.
+    this.wake = hold !== undefined && this.line.live ? this.platform.after(hold - now, () => this.flush()) : undefined;
     this.settle();
   }
 
@@ -209,16 +205,10 @@ export class Session extends Events<SessionEvents> {
     this.flush();
   }
 
-  private changed(state: State): void {
-    this.emit("state", state);
-    // A terminal's socket answers no ping. If this one has died without a word, so has its neighbour, most likely.
-    if (state.phase === "waiting" && state.code === 1006) for (const channel of this.terminals) channel.suspect();
-    if (state.phase === "ended") this.wake?.();
-  }
-
   // what the gateway says
 
-  private hear(data: string | ArrayBuffer): void {
+  /** @internal */
+  hear(data: string | ArrayBuffer): void {
     const frame = readObject(data);
     const type = words(frame?.type);
     if (!frame || type === undefined) return this.trouble("bad_frame", "the gateway said what cannot be read", data);
@@ -279,11 +269,8 @@ export class Session extends Events<SessionEvents> {
       case "auth_expiring":
         this.emit(type, { at: words(frame.at) });
         return void this.renew();
-      case "going_away": {
-        const seconds = typeof frame.retryAfter === "number" && frame.retryAfter > 0 ? Math.min(frame.retryAfter, 60) : 0;
-        this.line.tell({ type: "going_away", retryAfter: seconds * 1000 });
-        return this.emit(type, { retryAfter: seconds });
-      }
+      case "going_away":
+        return this.emit(type, { retryAfter: this.goodbye(frame) });
       case "pong":
         if (this.starting && frame.id === this.starting.id) this.starting = undefined;
         return;
@@ -303,19 +290,6 @@ export class Session extends Events<SessionEvents> {
     for (const each of news)
       if (each.type === "settled") this.emit("settled", { requestId: each.requestId, status: each.status });
       else this.emit(each.type, { ...each.content, requestId: each.requestId, seq: each.seq });
-  }
-
-  private async renew(): Promise<void> {
-    try {
-      const token = await this.access.token("expiring");
-      if (token) this.say({ type: "auth", token });
-    } catch (error) {
-      this.trouble("no_token", String(error));
-    }
-  }
-
-  private trouble(code: string, error: string, frame?: unknown): void {
-    this.emit("error", { code, error, frame });
   }
 }
 

@@ -5,9 +5,9 @@
  * was typed for or to none.
  */
 import type { Access } from "./access.ts";
-import { Events, HoldfastError } from "./events.ts";
-import { Line } from "./line.ts";
-import type { State, TerminalEvents, TerminalPosition } from "./types.ts";
+import { HoldfastError } from "./events.ts";
+import { Linked } from "./linked.ts";
+import type { TerminalEvents, TerminalPosition } from "./types.ts";
 import { TerminalView } from "./viewing.ts";
 
 export interface TerminalOptions {
@@ -17,46 +17,25 @@ export interface TerminalOptions {
   rows?: number;
 }
 
-const PROTOCOL = "holdfast.terminal.v1";
 const NAME = /^[A-Za-z0-9_-]{1,64}$/;
 const SILENT_FOR = 10_000;
 
-export class TerminalChannel extends Events<TerminalEvents> {
+export class TerminalChannel extends Linked<TerminalEvents> {
   readonly name: string;
   readonly role: "drive" | "view";
   private view: TerminalView;
-  private line: Line;
-  private access: Access;
   private left: () => void;
   private heardAt = 0;
 
   /** @internal made by `session.terminal` */
   constructor(access: Access, session: string, name: string, options: TerminalOptions, left: () => void) {
-    super();
     if (!NAME.test(name)) throw new HoldfastError("invalid", "a terminal's name is letters, digits, - and _");
+    super(access, `/terminal/${encodeURIComponent(session)}`, "holdfast.terminal.v1", session, false);
     const { role = "drive", cols, rows } = options;
     this.name = name;
     this.role = role;
-    this.access = access;
     this.left = left;
     this.view = new TerminalView(name, role === "drive", cols && rows ? { cols, rows } : undefined);
-    const id = encodeURIComponent(session);
-    this.line = new Line(access, {
-      path: `/terminal/${id}`,
-      protocol: PROTOCOL,
-      session,
-      probe: `/api/sandboxes/${id}/status`,
-      pings: false,
-      query: () => this.view.connecting(),
-      hear: (data) => this.hear(data),
-      changed: (state) => this.emit("state", state),
-      closed: () => false,
-    });
-    queueMicrotask(() => this.line.tell({ type: "start" }));
-  }
-
-  get state(): State {
-    return this.line.state;
   }
 
   /** After which byte of which process the screen is; undefined while it is not known. */
@@ -91,7 +70,7 @@ export class TerminalChannel extends Events<TerminalEvents> {
 
   /** Leave; the terminal goes on without this viewer. */
   close(): void {
-    this.line.tell({ type: "leave" });
+    this.leave();
     this.left();
   }
 
@@ -100,7 +79,13 @@ export class TerminalChannel extends Events<TerminalEvents> {
     if (this.line.live && this.access.platform.now() - this.heardAt > SILENT_FOR) this.line.lose("no sign of life");
   }
 
-  private hear(data: string | ArrayBuffer): void {
+  /** @internal */
+  query(): Record<string, string | number> {
+    return this.view.connecting();
+  }
+
+  /** @internal */
+  hear(data: string | ArrayBuffer): void {
     this.heardAt = this.access.platform.now();
     for (const event of this.view.hear(data)) {
       if (event.type === "expiring") void this.renew();
@@ -115,17 +100,7 @@ export class TerminalChannel extends Events<TerminalEvents> {
   private flush(): void {
     while (this.line.live) {
       const frame = this.view.next();
-      if (frame === undefined || !this.line.say(frame as string)) return;
-    }
-  }
-
-  private async renew(): Promise<void> {
-    try {
-      const token = await this.access.token("expiring");
-      if (token) this.view.renew(token);
-      this.flush();
-    } catch (error) {
-      this.emit("error", { code: "no_token", error: String(error) });
+      if (frame === undefined || !this.line.say(frame)) return;
     }
   }
 }

@@ -86,10 +86,6 @@ export class TerminalView {
     if (this.stage !== "away") this.said.set("flow", { type: paused ? "pause" : "resume" });
   }
 
-  renew(token: string): void {
-    this.said.set("auth", { type: "auth", token });
-  }
-
   /** What to send now: text for control, bytes for typing. */
   next(): string | Uint8Array | undefined {
     if (this.stage === "away") return undefined;

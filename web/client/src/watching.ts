@@ -3,11 +3,10 @@
  * position; what is told in between is one change each.
  */
 import { Access, type AccessOptions } from "./access.ts";
-import { Events } from "./events.ts";
 import { isObject, readObject, words } from "./frames.ts";
-import { Line } from "./line.ts";
+import { Linked } from "./linked.ts";
 import { browser, type Platform } from "./platform.ts";
-import type { Json, Sandbox, State, WatchEvents } from "./types.ts";
+import type { Json, Sandbox, WatchEvents } from "./types.ts";
 
 export interface WatchOptions extends Omit<AccessOptions, "tickets"> {
   platform?: Platform;
@@ -18,38 +17,20 @@ export function watch(options: WatchOptions = {}): Watch {
   return new Watch(options);
 }
 
-export class Watch extends Events<WatchEvents> {
-  private line: Line;
-  private access: Access;
-
+export class Watch extends Linked<WatchEvents> {
   constructor(options: WatchOptions) {
-    super();
-    this.access = new Access(options, options.platform ?? browser);
-    this.line = new Line(this.access, {
-      path: "/ws/events",
-      protocol: "holdfast.events.v1",
-      session: undefined,
-      probe: "/api/me",
-      pings: true,
-      query: () => ({}),
-      hear: (data) => this.hear(data),
-      changed: (state) => this.emit("state", state),
-      closed: () => false,
-    });
-    queueMicrotask(() => this.line.tell({ type: "start" }));
+    super(new Access({ ...options, tickets: false }, options.platform ?? browser), "/ws/events", "holdfast.events.v1");
   }
 
-  get state(): State {
-    return this.line.state;
+  /** @internal */
+  query(): Record<string, string> {
+    return {};
   }
 
-  leave(): void {
-    this.line.tell({ type: "leave" });
-  }
-
-  private hear(data: string | ArrayBuffer): void {
+  /** @internal */
+  hear(data: string | ArrayBuffer): void {
     const frame = readObject(data) ?? {};
-    if (!this.read(frame)) this.emit("error", { code: "bad_frame", error: "an event that cannot be read", frame });
+    if (!this.read(frame)) this.trouble("bad_frame", "an event that cannot be read", frame);
   }
 
   private read(frame: Json): boolean {
@@ -68,24 +49,15 @@ export class Watch extends Events<WatchEvents> {
         if (typeof frame.id === "string") this.emit(frame.type, frame as never);
         return typeof frame.id === "string";
       case "going_away":
-        this.line.tell({ type: "going_away", retryAfter: Math.min(60, Number(frame.retryAfter) || 0) * 1000 });
+        this.goodbye(frame);
         return true;
       case "auth_expiring":
         void this.renew();
         return true;
       case "error":
-        this.emit("error", { code: words(frame.code) ?? "error", error: words(frame.error) ?? "", frame });
+        this.trouble(words(frame.code) ?? "error", words(frame.error) ?? "", frame);
     }
     return typeof frame.type === "string"; // what is not known here is another gateway's news
-  }
-
-  private async renew(): Promise<void> {
-    try {
-      const token = await this.access.token("expiring");
-      if (token) this.line.say(JSON.stringify({ type: "auth", token }));
-    } catch (error) {
-      this.emit("error", { code: "no_token", error: String(error) });
-    }
   }
 }
 
