@@ -34,7 +34,8 @@ const AGAIN_FIRST = 4; // a busy gateway is given seconds, not milliseconds: the
 export type Fate =
   | { cid: string; to: "stored"; seq: number; status?: string }
   | { cid: string; to: "delivered"; seq: number }
-  | { cid: string; to: "failed"; code: string; error?: string };
+  /** With `seq`: it is stored, and will not be delivered. */
+  | { cid: string; to: "failed"; code: string; error?: string; seq?: number };
 
 /** What has changed: items to keep or forget in the outbox, and fates to tell. */
 export interface Changes {
@@ -198,13 +199,14 @@ export class Conversation {
       entry.delivered = true;
       this.changes.fates.push({ cid, to: "delivered", seq });
       this.watched.delete(cid);
-    } else if (status === "interrupted") {
-      this.watched.delete(cid);
+    } else if (status === "interrupted" && !entry.delivered) {
       entry.delivered = true;
-      this.fail(cid, status);
-    } else if (status === "expired" && stage !== "expired") {
+      this.changes.fates.push({ cid, to: "failed", code: status, seq });
       this.watched.delete(cid);
-      this.fail(cid, status);
+      if (this.items.has(cid)) this.remove(entry);
+    } else if (status === "expired" && stage !== "expired") {
+      this.changes.fates.push({ cid, to: "failed", code: status, seq });
+      this.watched.delete(cid);
       if (!this.items.has(cid)) {
         this.items.set(cid, entry);
         this.bytes += entry.bytes;

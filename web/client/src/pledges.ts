@@ -30,7 +30,10 @@ export class Pledges {
   settle(fate: Fate): void {
     const pledge = this.open.get(fate.cid);
     if (!pledge) return;
-    if (fate.to === "failed") pledge.broken(pledgeError(fate.code, fate.error));
+    if (fate.to === "failed") {
+      if (fate.seq !== undefined) pledge.stored({ seq: fate.seq, status: fate.code });
+      pledge.broken(pledgeError(fate.code, fate.error)); // what is kept already cannot be broken
+    }
     else if (fate.to === "stored") pledge.stored({ seq: fate.seq, status: fate.status });
     else pledge.delivered({ seq: fate.seq });
     // Delivered may come before stored, where the store follows: the pledge is kept until both are told.

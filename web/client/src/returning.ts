@@ -10,7 +10,7 @@ const HIDDEN_TIMES = 4;
  * everybody else was cut off too. A page that nobody sees may take longer. */
 export function pause(attempt: number, random: number, hidden = false): number {
   const whole = Math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** Math.min(attempt, 16));
-  return random * whole * (hidden && attempt > 1 ? HIDDEN_TIMES : 1);
+  return Math.round(random * whole * (hidden && attempt > 1 ? HIDDEN_TIMES : 1));
 }
 
 // What was sent would only be sent again (RFC 6455), or the gateway says so itself.

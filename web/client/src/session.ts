@@ -183,7 +183,8 @@ export class Session extends Linked<SessionEvents> {
     }
     this.wake?.();
     const { hold } = this.talk;
-    this.wake = hold === undefined ? undefined : this.platform.after(hold - now, () => this.flush());
+    // Without a connection nothing is due: the next one begins with everything.
+    this.wake = hold !== undefined && this.line.live ? this.platform.after(hold - now, () => this.flush()) : undefined;
     this.settle();
   }
 

@@ -180,8 +180,8 @@ export function openSession(first: Sandbox): SessionHandle {
     async loadEarlier() {
       if (history.peek().loading || !told.more) return;
       history.value = { ...history.peek(), loading: true };
-      const more = await told.earlier().catch(() => true); // the button stays, for another try
-      history.value = { ...history.peek(), more, loading: false };
+      await told.earlier().catch(() => undefined); // the button stays, for another try
+      history.value = { ...history.peek(), loading: false };
     },
     leave() {
       left = true;

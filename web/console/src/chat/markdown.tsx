@@ -2,31 +2,12 @@
 // way, links lead to the web or to mail, pictures are links. Loaded when the first answer is shown.
 import { type ComponentChildren, type VNode } from "preact";
 import { useRef, useState } from "preact/hooks";
-import { lexer, type Tokens } from "marked";
+import type { Tokens } from "marked";
 import { Button } from "../ui/button.tsx";
 import { CheckIcon, CopyIcon } from "../ui/icons.tsx";
-
-type Token = Tokens.Generic;
+import { Growing, inColumns, safeAddress, spelled, type Token } from "./tokens.ts";
 
 const DEEPEST = 24;
-const OPTIONS = { gfm: true, breaks: true } as const;
-
-/** Tokens of a text that grows: what is before the last two blocks is settled and not read again. */
-export class Growing {
-  private text = "";
-  private tokens: Token[] = [];
-
-  read(text: string, whole: boolean): readonly Token[] {
-    if (whole || !text.startsWith(this.text) || this.tokens.length < 4) this.tokens = lexer(text, OPTIONS);
-    else {
-      const settled = this.tokens.slice(0, -3);
-      const length = settled.reduce((sum, token) => sum + token.raw.length, 0);
-      this.tokens = [...settled, ...lexer(text.slice(length), OPTIONS)];
-    }
-    this.text = text;
-    return this.tokens;
-  }
-}
 
 export function Markdown({ text, growing }: { text: string; growing: boolean }) {
   const reader = useRef<Growing | undefined>(undefined);
@@ -98,12 +79,6 @@ function block(token: Token, key: number, depth: number): VNode | null {
   }
 }
 
-/** Plain lines that are set in columns with spaces (usage texts, listings): they only line up in letters of one width. */
-function inColumns(raw: string): boolean {
-  const lines = raw.split("\n");
-  return lines.length > 2 && lines.filter((line) => /\S {3,}\S/.test(line)).length * 2 >= lines.length;
-}
-
 /** Within the items of a list that is not spread out: text stands without a paragraph. */
 function tight(token: Token, key: number, depth: number): VNode | null {
   return token.type === "text" || token.type === "checkbox" ? inline(token, key, depth) : block(token, key, depth);
@@ -138,16 +113,6 @@ function inline(token: Token, key: number, depth: number): VNode | null {
   }
 }
 
-/** Only addresses that are whole and lead to the web or to mail are links; of the rest the text stays. */
-export function safeAddress(href: string): string | undefined {
-  try {
-    const url = new URL(href);
-    return ["http:", "https:", "mailto:"].includes(url.protocol) ? url.href : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
 function Away({ href, children }: { href: string; children: ComponentChildren }) {
   const address = safeAddress(href);
   return address ? (
@@ -177,16 +142,4 @@ export function CodeBlock({ text, lang }: { text: string; lang?: string | undefi
       </pre>
     </div>
   );
-}
-
-const NAMED: Record<string, string> = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", copy: "©", reg: "®", hellip: "…", mdash: "—", ndash: "–", rarr: "→", larr: "←", times: "×", middot: "·", bull: "•", deg: "°", laquo: "«", raquo: "»" };
-
-/** Character references as the characters they name; what is none stays as it is. */
-export function spelled(text: string): string {
-  if (!text.includes("&")) return text;
-  return text.replace(/&(#[xX][0-9a-fA-F]{1,6}|#[0-9]{1,7}|[A-Za-z]{2,8});/g, (whole, name: string) => {
-    if (!name.startsWith("#")) return NAMED[name] ?? whole;
-    const code = /^#x/i.test(name) ? Number.parseInt(name.slice(2), 16) : Number(name.slice(1));
-    return code > 0 && code <= 0x10ffff && !(code >= 0xd800 && code <= 0xdfff) ? String.fromCodePoint(code) : "\ufffd";
-  });
 }

@@ -1,28 +1,10 @@
 // A long conversation in pages: one that is neither at the end nor near what is being read costs the browser nothing, and a
 // change looks at one page, not at all items.
-import type { Item } from "@holdfast/client";
-import { Component, createRef } from "preact";
+import { Component } from "preact";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { SessionHandle } from "../house.ts";
 import { Row } from "./items.tsx";
-
-const PAGE = 40;
-
-export interface Page {
-  key: number;
-  items: readonly Item[];
-}
-
-/** Items by their numbers, so that a page stays the same when others come before it; what has none is with what it follows. */
-export function pagesOf(items: readonly Item[]): Page[] {
-  const pages: { key: number; items: Item[] }[] = [];
-  for (const item of items) {
-    const last = pages.at(-1);
-    const key = item.seq === undefined ? (last?.key ?? 0) : Math.floor(item.seq / PAGE);
-    if (last && key <= last.key) last.items.push(item);
-    else pages.push({ key, items: [item] });
-  }
-  return pages;
-}
+import type { Page } from "./paging.ts";
 
 interface PageProps {
   page: Page;
@@ -32,37 +14,51 @@ interface PageProps {
 }
 
 export class PageRows extends Component<PageProps> {
-  private element = createRef<HTMLDivElement>();
-
   override shouldComponentUpdate(next: PageProps): boolean {
     const { page, session, tail } = this.props;
     const items = next.page.items;
     return session !== next.session || tail !== next.tail || items.length !== page.items.length || items.some((item, at) => item !== page.items[at]);
   }
 
-  override componentDidMount(): void {
-    this.settle();
+  override render(props: PageProps) {
+    return <Rows {...props} />;
   }
+}
 
-  override componentDidUpdate(): void {
-    this.settle();
-  }
-
-  /** Its height is known once it was laid out, so that leaving it out moves nothing. */
-  private settle(): void {
-    const element = this.element.current;
-    if (!element || element.classList.contains("settled") === !this.props.tail) return;
-    if (!this.props.tail) element.style.containIntrinsicSize = `auto ${element.offsetHeight}px`;
-    element.classList.toggle("settled", !this.props.tail);
-  }
-
-  override render({ page, session }: PageProps) {
-    return (
-      <div class="chat-page" ref={this.element}>
-        {page.items.map((item) => (
-          <Row key={item.key} item={item} session={session} />
-        ))}
-      </div>
-    );
-  }
+function Rows({ page, session, tail }: PageProps) {
+  const element = useRef<HTMLDivElement>(null);
+  const height = useRef(0);
+  // Measured whenever it changes, so that it takes the same room when it is left out and nothing else moves. A layout effect:
+  // those of children run before those of parents, and the conversation then knows how long it is.
+  useLayoutEffect(() => {
+    const box = element.current;
+    if (!box) return;
+    box.classList.remove("settled");
+    if (tail) return;
+    height.current = box.offsetHeight;
+    box.style.containIntrinsicSize = `${height.current}px`;
+    box.classList.add("settled");
+  });
+  useEffect(() => {
+    const box = element.current;
+    // It comes into view, and the room it takes may be another since the page's width has changed.
+    const seen = (event: Event & { skipped?: boolean }): void => {
+      const frame = box?.closest(".chat-scroll");
+      if (event.skipped || !box || !frame) return;
+      const more = box.offsetHeight - height.current;
+      if (Math.abs(more) < 1) return;
+      if (box.getBoundingClientRect().top < frame.getBoundingClientRect().top) frame.scrollTop += more;
+      height.current += more;
+      box.style.containIntrinsicSize = `${height.current}px`;
+    };
+    box?.addEventListener("contentvisibilityautostatechange", seen);
+    return () => box?.removeEventListener("contentvisibilityautostatechange", seen);
+  }, []);
+  return (
+    <div class="chat-page" ref={element}>
+      {page.items.map((item) => (
+        <Row key={item.key} item={item} session={session} />
+      ))}
+    </div>
+  );
 }

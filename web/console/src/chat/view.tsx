@@ -7,7 +7,8 @@ import type { SessionHandle } from "../house.ts";
 import { Button } from "../ui/button.tsx";
 import { DownIcon } from "../ui/icons.tsx";
 import { Composer } from "./composer.tsx";
-import { PageRows, pagesOf } from "./pages.tsx";
+import { PageRows } from "./pages.tsx";
+import { pagesOf } from "./paging.ts";
 import { newsOf, turnOf } from "./turn.ts";
 
 const NEAR = 48;

@@ -11,7 +11,8 @@ import { AlertIcon, KeyIcon, MoonIcon, PauseIcon, PlayIcon, RetryIcon, SyncIcon,
 import type { MenuItem } from "../ui/menu.tsx";
 import { attempt, toast } from "../ui/toast.tsx";
 import { nameOf } from "../words.ts";
-import { EnvRows, readRows, type EnvRow } from "./env.tsx";
+import { EnvRows } from "./env.tsx";
+import { type EnvRow, readRows } from "./variables.ts";
 
 type Asked = { what: "delete" | "variables" | "empty"; sandbox: Sandbox };
 

@@ -6,7 +6,8 @@ import { markSeen } from "../unread.ts";
 import { Button } from "../ui/button.tsx";
 import { Dialog } from "../ui/dialog.tsx";
 import { attempt } from "../ui/toast.tsx";
-import { EnvRows, readRows, type EnvRow } from "./env.tsx";
+import { EnvRows } from "./env.tsx";
+import { type EnvRow, readRows } from "./variables.ts";
 
 const ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$/;
 const LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"; // none that look like another

@@ -1,0 +1,196 @@
+/**
+ * Random conversations over connections that end at any frame: whatever was cut, repeated, read late or heard in another
+ * order, the items in the end are the history, and the agent's unfinished words.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { memoryOutbox } from "../src/outbox.ts";
+import { connect, type Session } from "../src/session.ts";
+import { transcript } from "../src/transcript.ts";
+import type { Item, Json, SessionEvents, StoredRecord } from "../src/types.ts";
+import { FakePlatform, ModelGateway, turn } from "./world.ts";
+
+const RUNS = Number(process.env.HOLDFAST_TEST_RUNS ?? 300);
+
+type Step =
+  | { do: "send" | "chunk"; text: string }
+  | { do: "answer" | "deliver" | "sum" | "done" | "ask" | "crash" | "expire" | "duplicate" | "overrun" | "cut" | "join" | "refuse" }
+  | { do: "down" | "up" | "serve" | "lose" | "wait"; times: number }
+  | { do: "other"; text: string; omitted: boolean }
+  | { do: "order"; recordFirst: boolean }
+  | { do: "nack"; reason: string };
+
+const word = fc.string({ minLength: 1, maxLength: 4 });
+const steps: fc.Arbitrary<Step> = fc.oneof(
+  { weight: 4, arbitrary: fc.record({ do: fc.constant("send" as const), text: word }) },
+  { weight: 4, arbitrary: fc.record({ do: fc.constant("chunk" as const), text: word }) },
+  { weight: 12, arbitrary: fc.record({ do: fc.constantFrom("down" as const, "up" as const), times: fc.integer({ min: 1, max: 6 }) }) },
+  { weight: 4, arbitrary: fc.record({ do: fc.constantFrom("serve" as const, "lose" as const, "wait" as const), times: fc.integer({ min: 1, max: 3 }) }) },
+  { weight: 12, arbitrary: fc.record({ do: fc.constantFrom("answer", "deliver", "deliver", "sum", "done", "done", "ask", "join", "cut") }) as fc.Arbitrary<Step> },
+  { weight: 3, arbitrary: fc.record({ do: fc.constantFrom("crash", "expire", "duplicate", "overrun", "refuse") }) as fc.Arbitrary<Step> },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant("other" as const), text: word, omitted: fc.boolean() }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant("order" as const), recordFirst: fc.boolean() }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant("nack" as const), reason: fc.constantFrom("busy", "owner_moved", "storage_unavailable") }) },
+);
+
+/** A record as it is to be seen: the test's own words for it. */
+function expected(records: StoredRecord[]): Json[] {
+  const shown: Json[] = [];
+  for (const { seq, type, role, content, status } of records) {
+    if (type === "permission_request") shown.push({ kind: "permission", seq, status, answer: undefined });
+    else if (type === "permission_response") {
+      const asked = shown.findLast(({ kind, id }) => kind === "permission" && id === undefined && records.find((each) => each.seq === seq));
+      const { requestId } = content as { requestId: string };
+      const request = records.findLast((each) => each.seq < seq && each.type === "permission_request" && (each.content as Json).requestId === requestId);
+      const item = shown.find((each) => each.seq === request?.seq);
+      if (asked && item) item.answer = content;
+    } else if (type !== "message") shown.push({ kind: "note", seq, status });
+    else shown.push({ kind: role === "assistant" ? "answer" : "message", seq, text: content, status });
+  }
+  return shown;
+}
+
+function seen(items: Item[]): Json[] {
+  return items.map((item) => {
+    if (item.kind === "permission" || item.kind === "question") return { kind: item.kind, seq: item.seq, status: item.status, answer: item.answer };
+    if (item.kind === "note") return { kind: item.kind, seq: item.seq, status: item.status };
+    return { kind: item.kind, seq: item.seq, text: item.text, status: item.status };
+  });
+}
+
+class World {
+  platform: FakePlatform;
+  gateway = new ModelGateway();
+  session: Session;
+  transcript;
+  frames: Array<{ epoch: string; offset: number }> = [];
+  fates: Array<Promise<unknown>> = [];
+  open = new Set<string>();
+  private epoch = "";
+
+  constructor(chance: () => number) {
+    this.platform = new FakePlatform(chance);
+    this.session = connect({ url: "http://gateway", session: "s", getToken: () => "t", outbox: memoryOutbox(), platform: this.platform });
+    this.transcript = transcript(this.session);
+    this.session.on("welcome", ({ epoch }) => (this.epoch = epoch));
+    this.session.on("frame", ({ _offset }) => this.frames.push({ epoch: this.epoch, offset: _offset }));
+    this.session.on("permission", ({ requestId }) => this.open.add(requestId));
+    this.session.on("settled", ({ requestId }: SessionEvents["settled"]) => this.open.delete(requestId));
+    this.session.on("error", ({ code, error }) => assert.fail(`${code}: ${error}`));
+  }
+
+  async take(step: Step): Promise<void> {
+    const { gateway, platform, session } = this;
+    const socket = platform.newest;
+    switch (step.do) {
+      case "send":
+        this.fates.push(session.send(step.text).stored);
+        break;
+      case "answer":
+        for (const requestId of this.open) session.answerPermission(requestId, { allow: true });
+        break;
+      case "chunk":
+        gateway.chunk(step.text);
+        break;
+      case "join":
+        if (socket?.readyState === 0) gateway.join(socket);
+        break;
+      case "refuse":
+        if (socket?.readyState === 0) socket.end();
+        break;
+      case "cut":
+        if (socket?.readyState === 1) this.cut();
+        break;
+      case "down":
+        for (let n = 0; n < step.times && socket?.down.length; n++) socket.arrive();
+        break;
+      case "up":
+        for (let n = 0; n < step.times && socket?.readyState === 1 && socket.up.length; n++) gateway.hear(socket, String(socket.up.shift()));
+        break;
+      case "serve":
+        for (let n = 0; n < step.times; n++) this.serve();
+        break;
+      case "lose":
+        platform.asked.shift()?.fail();
+        break;
+      case "wait":
+        await platform.pass(step.times * 1000);
+        break;
+      case "other":
+        gateway.other(step.text, step.omitted);
+        break;
+      case "order":
+        gateway.recordFirst = step.recordFirst;
+        break;
+      case "nack":
+        gateway.nackNext = step.reason;
+        if (step.reason === "owner_moved") this.owes = true;
+        break;
+      default:
+        gateway[step.do]();
+    }
+    await turn();
+  }
+
+  private owes = false;
+
+  cut(code = 1006): void {
+    const socket = this.platform.newest!;
+    this.gateway.leave(socket);
+    socket.end(code);
+  }
+
+  private serve(): void {
+    const asked = this.platform.asked.shift();
+    if (!asked) return;
+    if (asked.url.pathname.endsWith("/messages")) asked.answer(200, this.gateway.history(asked.url.searchParams));
+    else asked.answer(200, {});
+  }
+
+  /** From here on nothing goes wrong any more, until nothing is on its way. */
+  async calm(): Promise<void> {
+    const { gateway, platform } = this;
+    gateway.nackNext = undefined;
+    if (this.owes && platform.newest?.readyState === 1) this.cut(4409);
+    for (let quiet = 0, n = 0; quiet < 3; n++) {
+      assert.ok(n < 5000, "it never comes to rest");
+      const socket = platform.newest;
+      const before = platform.asked.length + (socket?.down.length ?? 0) + (socket?.readyState === 1 ? socket.up.length : 1);
+      if (socket?.readyState === 0) gateway.join(socket);
+      while (socket?.readyState === 1 && socket.up.length) gateway.hear(socket, String(socket.up.shift()));
+      while (socket?.down.length) socket.arrive();
+      while (platform.asked.length) this.serve();
+      await turn();
+      await platform.pass(before ? 10 : 12_000);
+      quiet = before ? 0 : quiet + 1;
+    }
+  }
+}
+
+test("whatever is cut, repeated or late, the items are the history in the end", async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.array(steps, { minLength: 5, maxLength: 90, size: "max" }), fc.infiniteStream(fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true })), async (plan, chances) => {
+      const world = new World(() => chances.next().value ?? 0.5);
+      await turn();
+      for (const step of plan) await world.take(step);
+      await world.calm();
+      const { gateway, session, transcript } = world;
+      const items = transcript.items.filter((item) => item.kind !== "note" || item.seq !== undefined);
+      const writing = gateway.begun ? [{ kind: "answer", seq: undefined, text: gateway.unfinished, status: "streaming" }] : [];
+      assert.deepEqual(seen(items), [...expected(gateway.records), ...writing]);
+      assert.deepEqual(session.outbox.filter(({ stage }) => stage !== "expired"), []);
+      assert.equal(new Set(transcript.items.map(({ key }) => key)).size, transcript.items.length, "keys are unique");
+      const sent = await Promise.all(world.fates);
+      assert.equal(new Set(sent.map((each) => (each as { seq: number }).seq)).size, sent.length, "each was stored, once");
+      for (let at = 1; at < world.frames.length; at++) {
+        const [one, next] = [world.frames[at - 1]!, world.frames[at]!];
+        assert.ok(one.epoch !== next.epoch || one.offset < next.offset, "each frame of the agent is heard once");
+      }
+      session.leave();
+      await turn();
+      assert.equal(world.platform.listeners, 0);
+    }),
+    { numRuns: RUNS, endOnFailure: !!process.env.HOLDFAST_TEST_QUICK, ...(process.env.HOLDFAST_TEST_SEED ? { seed: Number(process.env.HOLDFAST_TEST_SEED) } : {}) },
+  );
+});
