@@ -131,12 +131,7 @@ function Verdict({ run }: { run: Run }) {
     <div class={`demo-verdict ${clean ? "clean" : "broken"}`} data-testid="demo-verdict" data-clean={clean} role="status">
       {clean ? <CheckIcon /> : null}
       <ul>
-        <li>
-          Messages sent {sent}, stored {stored}, lost {lost}
-          {twice ? `, twice ${twice}` : ""}
-          {waiting ? `, still waiting ${waiting}` : ""}
-          {refused ? `, refused ${refused}` : ""}.
-        </li>
+        <li>{sent === 0 ? "No message was sent meanwhile." : counted([["sent", sent], ["stored", stored], ["lost", lost]], [["twice", twice], ["still waiting", waiting], ["refused", refused]])}</li>
         <li>
           {missing + surplus === 0
             ? `The page shows exactly what is stored: ${records.toLocaleString("en")} records.`
@@ -148,6 +143,11 @@ function Verdict({ run }: { run: Run }) {
       </ul>
     </div>
   );
+}
+
+/** `Messages sent 3, stored 3, lost 0.`, and the others where there are any. */
+function counted(always: [string, number][], perhaps: [string, number][]): string {
+  return `Messages ${[...always, ...perhaps.filter(([, number]) => number > 0)].map(([word, number]) => `${word} ${number}`).join(", ")}.`;
 }
 
 function inWords({ name, how, before }: Terminal): string {
