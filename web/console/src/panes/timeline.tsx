@@ -66,13 +66,18 @@ export function TimelinePane({ session, shown }: PaneProps) {
         <section class="sync-now" aria-label="Now">
           <div class="sync-head">
             <p class="sync-words" data-testid="sync-words" role="status">
-              {inWords(lit.value.state, sync.value?.dirty ?? false, sync.value?.lastSuccess ?? null, sync.value?.lastError ?? null)}
+              {inWords(lit.value.state, sync.value?.dirty ?? false, sync.value?.lastSuccess ?? null)}
             </p>
             <Button small kind="primary" icon={<SyncIcon />} busy={asked.value} disabled={status !== "running"} title={status === "running" ? "Keep the workspace as it is now" : "Only while its sandbox runs"} data-testid="sync-now" onClick={() => void syncNow()}>
               Sync now
             </Button>
           </div>
           <Stations lit={lit} now={now} />
+          {lit.value.state === "failed" && sync.value?.lastError ? (
+            <p class="pane-note tone-bad" data-testid="sync-error">
+              {sync.value.lastError}
+            </p>
+          ) : null}
           {sync.value?.degraded ? (
             <p class="pane-note tone-warn" data-testid="sync-degraded">
               An older generation had to be restored: {sync.value.degraded}
@@ -91,7 +96,7 @@ export function TimelinePane({ session, shown }: PaneProps) {
           <h2 class="pane-heading" id={`rounds-${session.id}`}>
             Rounds <span class="pane-count">{all.value.length || ""}</span>
           </h2>
-          <Legend />
+          {all.value.length === 0 ? null : <Legend />}
           {all.value.length === 0 ? (
             <Empty title="No sync yet">One begins two seconds after a file changes or an answer ends.</Empty>
           ) : (
@@ -207,9 +212,7 @@ function RoundRow({ round, now, transitions }: { round: Round; now: number; tran
               <span class={`step-state ${each.state}`}>{each.state}</span>
               <span class="step-took">{took(steps, index)}</span>
               <span class="step-words">
-                {each.attempt && each.attempt > 1 ? `attempt ${each.attempt}` : ""}
-                {each.generation !== null && each.state === "idle" ? `generation ${each.generation}` : ""}
-                {each.reason ? ` ${each.reason}` : ""}
+                {[each.attempt && each.attempt > 1 ? `attempt ${each.attempt}` : "", each.generation !== null && each.state === "idle" ? `generation ${each.generation}` : "", each.reason ?? ""].filter(Boolean).join(": ")}
               </span>
             </li>
           ))}
@@ -240,9 +243,9 @@ function Verdict({ round }: { round: Round }) {
   }
 }
 
-function inWords(state: SyncState, dirty: boolean, lastSuccess: string | null, lastError: string | null): string {
+function inWords(state: SyncState, dirty: boolean, lastSuccess: string | null): string {
   if (state === "unrestored") return "Nothing is kept until its files are back.";
-  if (state === "failed") return `The last try failed${lastError ? `: ${lastError}` : ""}. It is tried again.`;
+  if (state === "failed") return "The last try failed. It is tried again.";
   if (state !== "idle") return STATIONS.find(([each]) => each === state)?.[1].concat(".") ?? "";
   if (!lastSuccess) return dirty ? "Nothing is kept yet." : "Nothing to keep yet.";
   return dirty ? `Kept at ${clock(lastSuccess)}; something changed since.` : `Everything is kept, as of ${clock(lastSuccess)}.`;
