@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 TEST_STAMP := $(VENV)/.ready-for-tests
 NPM := $(BIN)/python -m tests.support.node npm
-NPM_CI := $(NPM) ci --silent --no-audit --no-fund --ignore-scripts
+NPM_CI := $(NPM) ci --loglevel=error --no-audit --no-fund --ignore-scripts
 PAGE := gateway/page/index.html
 WEB_STAMP := web/node_modules/.ready
 # What the page is made of. Directories count, too: one changes when a file in it goes. The page is as old as the moment

@@ -23,6 +23,7 @@ from gateway.http.replies import UNCACHED, answer, read_object
 from persistence.reading import iso
 
 TOKEN, PERSON, NOTHING = frozenset({"token"}), frozenset({"userId", "email"}), frozenset[str]()
+_AHEAD = ("sec-purpose", "purpose", "x-purpose", "x-moz")  # sent with what nobody has asked to see yet, and only then
 _UNTOLD = {**UNCACHED, "Referrer-Policy": "no-referrer"}
 
 
@@ -57,7 +58,7 @@ class SigninRoutes:
 
     async def open(self, request: Request) -> Response:
         """On to the page, signed in. With a link that is over, the page says so, unless its visitor is signed in."""
-        if request.method == "HEAD" or "prefetch" in request.headers.get("sec-purpose", ""):
+        if request.method == "HEAD" or any(name in request.headers for name in _AHEAD):
             raise ApiError(503, "not_followed", "a link is used up by following it, not by looking ahead")
         codes = request.query_params.getlist("link")
         signed = self._signin.open(codes[0]) if len(codes) == 1 else None

@@ -92,9 +92,7 @@ async def test_the_link_followed_from_another_site_signs_in_and_a_used_one_does_
         request = (await going.value).request
         assert request.redirected_from is not None
         location = (await (await request.redirected_from.response()).all_headers())["location"]  # type: ignore[union-attr]
-        assert location == end, (
-            "a Strict cookie does not come along from elsewhere, so the page is told; it asks by itself"
-        )
+        assert location == end, "a Strict cookie does not come along from elsewhere: the page asks by itself"
         assert await who(page, gateway) == "ann"
     await page.goto(address)
     assert "over" not in page.url, "opened by its owner again, it just leads to the page"
@@ -104,13 +102,8 @@ async def test_another_site_neither_signs_in_nor_out_nor_reads_anything(gateway:
     await page.goto(await link(gateway, "ann"))
     await page.goto(f"{ELSEWHERE}/")
     body = f'{{"token":"{gateway.token("eva")}"}}'
-    for method, path in (
-        ("POST", "/api/signin"),
-        ("DELETE", "/api/signin"),
-        ("POST", "/api/token"),
-        ("GET", "/api/me"),
-    ):
-        answer = await call(page, f"{gateway.url}{path}", method, body if path == "/api/signin" else None)
+    for method, path in (("POST", "signin"), ("DELETE", "signin"), ("POST", "token"), ("GET", "me")):
+        answer = await call(page, f"{gateway.url}/api/{path}", method, body if path == "signin" else None)
         assert "TypeError" in str(answer["status"]), "there is nothing that it may read"
     assert await who(page, gateway) == "ann"
 

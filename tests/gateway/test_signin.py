@@ -165,7 +165,8 @@ async def test_a_share_in_the_cookie_counts_as_nobody(desk: Desk) -> None:
 
 async def test_looking_ahead_uses_nothing_up(desk: Desk) -> None:
     link = await desk.link()
-    refused(await desk.ask("GET", link, headers={"sec-purpose": "prefetch;prerender"}), 503, "not_followed")
+    for name, value in (("Sec-Purpose", "prefetch;prerender"), ("X-Purpose", "preview"), ("X-Moz", "prefetch")):
+        refused(await desk.ask("GET", link, headers={name: value}), 503, "not_followed")
     assert (await desk.ask("HEAD", link)).status_code == 503
     assert (await desk.ask("GET", link)).headers["location"] == "/"
 
