@@ -56,6 +56,7 @@ from gateway.session.workspace import Keeping, WorkspaceLimits
 from gateway.settings import Secrets, Settings, read_sandbox_env
 from gateway.sockets.chat import ChatSocket
 from gateway.sockets.entry import Doorway
+from gateway.sockets.events import EventsSocket
 from gateway.sockets.raw import RawSocket
 from gateway.sockets.terminal import TerminalSocket
 from gateway.version import version
@@ -241,6 +242,7 @@ class House:
                 self.registry, secrets.jwt_secret, issuer=settings.jwt_issuer, audience=settings.jwt_audience
             ).routes(),
             WebSocketRoute("/ws/v2", chat.serve),
+            WebSocketRoute("/ws/events", EventsSocket(self.registry, self._verifier).serve),
             WebSocketRoute("/ws/sandboxes/{id}", raw.serve),
             WebSocketRoute("/terminal/{sessionId}", TerminalSocket(doorway, "terminal").serve),
             WebSocketRoute("/v1/sandbox/{id}/pty", TerminalSocket(doorway, "cloudflare").serve),

@@ -64,6 +64,7 @@ POLICY: dict[tuple[str, str], Policy] = {
     ("GET", "/openapi.json"): PUBLIC,
     ("GET", "/metrics"): Policy(ADMIN),
     ("WS", "/ws/v2"): Policy(USER, "sessionId", shared=True),
+    ("WS", "/ws/events"): Policy(USER),
     ("WS", "/terminal/{sessionId}"): Policy(USER, "sessionId", shared=True),
     ("WS", "/v1/sandbox/{id}/pty"): Policy(USER, "id", shared=True),
     ("WS", "/jupyter/{id}/terminals/websocket/{name}"): Policy(USER, "id", shared=True),

@@ -287,6 +287,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
 
 WEBSOCKETS = {
     "/ws/v2": "the chat socket of a session (`?sessionId=`): messages, acknowledgements, streamed answers, resume",
+    "/ws/events": "a user's own sessions, live: the list, then every change",
     "/ws/sandboxes/{id}": "the agent's lines as they are, for relays",
     "/terminal/{sessionId}": "a terminal (`?name=`): bytes, plain or in the native dialect, which resumes",
     "/v1/sandbox/{id}/pty": "the main terminal, as Cloudflare's add-on speaks",

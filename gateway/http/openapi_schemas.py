@@ -132,7 +132,12 @@ SCHEMAS: dict[str, Schema] = {
          "lastSuccess": maybe(TIME), "lastError": maybe(text()),
          "dirty": {**BOOLEAN, "description": "something may not be kept yet"},
          "degraded": maybe(text("why the workspace is an older one than it should be"))},
-        {"attempt": INTEGER, "restore": {**OBJECT, "description": "how far a restore has come"}},
+        {"attempt": INTEGER, "restore": {**OBJECT, "description": "how far a restore has come"},
+         "history": {**array(ref("SyncMoved")), "description": "of one session alone: the last 50, the oldest first"}},
+    ),
+    "SyncMoved": made_of(
+        {"state": SYNC_STATE, "generation": INTEGER, "at": TIME},
+        {"attempt": INTEGER, "reason": text("why the last attempt failed")},
     ),
     "Sessions": made_of({"sandboxes": array(ref("Session"))}),
     "Listed": made_of({

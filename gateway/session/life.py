@@ -124,6 +124,7 @@ class Life:
         return "connecting" if rising or self.output.agent_starting else "disconnected"
 
     def tell_connection(self) -> None:
+        self._host.stirred()
         if (word := self.connection) != self._told:
             self._told = word
             self.talk.audience.tell(wire.dump("connection_status", sandboxStatus=word))
