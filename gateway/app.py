@@ -31,6 +31,7 @@ from gateway.frontdoor import FrontDoor
 from gateway.hearing import Hearing
 from gateway.housekeeping import Chore, Housekeeping
 from gateway.http.dead_letters import DeadLetterRoutes, letters_kept
+from gateway.http.demo import DemoRoutes
 from gateway.http.export import ExportRoutes
 from gateway.http.files import FileRoutes
 from gateway.http.health import HealthRoutes
@@ -76,6 +77,7 @@ log = structlog.get_logger()
 RETENTION_FIRST, RETENTION_EVERY = 10.0, 3600.0
 LETTERS_FIRST, LETTERS_EVERY = 1.0, 60.0
 COLLECT_FIRST, COLLECT_EVERY = 600.0, 6 * 3600.0
+DEMO_IS_ON = "HOLDFAST_DEMO is on and others can reach this gateway: its users may kill and cut their own sessions"
 DEMO_AGENT = (sys.executable, "-m", "sandbox.demo_agent")
 
 
@@ -241,6 +243,7 @@ class House:
             *ShareRoutes(
                 self.registry, secrets.jwt_secret, issuer=settings.jwt_issuer, audience=settings.jwt_audience
             ).routes(),
+            *DemoRoutes(self.registry, self.provider, self.queue, enabled=settings.demo).routes(),
             WebSocketRoute("/ws/v2", chat.serve),
             WebSocketRoute("/ws/events", EventsSocket(self.registry, self._verifier).serve),
             WebSocketRoute("/ws/sandboxes/{id}", raw.serve),
@@ -316,6 +319,8 @@ class House:
                 raise
             await open_parts.enter_async_context(Housekeeping(self.chores, on_death=self.door.fatal))
             await open_parts.enter_async_context(Watchdog())
+            if self._settings.demo and not self._settings.loopback_only:
+                log.warning("house.demo", text=DEMO_IS_ON)
             log.info(
                 "house.open",
                 version=version(),

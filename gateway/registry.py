@@ -289,6 +289,7 @@ class SessionRegistry:
         """Wait for what an earlier actor of this session still has in the queue: its numbers are not loaded half."""
         if self._queue.failing is not None or not self._queue.alive:
             raise StoreUnavailable("the queue is stuck: nothing can be loaded behind it")
+        self._queue.release(session_id)
         if self._queue.depth:
             settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._queue.put(
@@ -465,6 +466,7 @@ class SessionRegistry:
         deadline.
         """
         self.draining = True
+        self._queue.release()
         self.bulletin.say_goodbye(self._retry_after())
         actors = list(self._actors.values())
         for actor in actors:

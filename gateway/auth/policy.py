@@ -91,6 +91,7 @@ POLICY: dict[tuple[str, str], Policy] = {
     ("DELETE", "/api/sandboxes/{id}/terminals/{name}"): Policy(LIFECYCLE, "id"),
     ("POST", "/api/sandboxes/{id}/terminals/{name}/size"): Policy(LIFECYCLE, "id"),
     ("POST", "/api/sandboxes/{id}/shares"): Policy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}/demo/{what}"): Policy(USER, "id"),
     ("GET", "/api/sandboxes/{id}/snapshots"): Policy(LIFECYCLE, "id"),
     ("POST", "/api/sandboxes/{id}/snapshots/verify"): Policy(LIFECYCLE, "id"),
     ("GET", "/api/sandboxes/{id}/snapshots/{generation}"): Policy(LIFECYCLE, "id"),

@@ -264,6 +264,10 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "shareSession", "A token to look at this one session", {201: ref("Share")}, body="ShareWish",
         refusals=(400, 404, 413, 501, 503),
     ),
+    ("POST", f"{ONE}/demo/{{what}}"): Operation(
+        "causeFault", "Harm this session, to show what becomes of it; 404 unless HOLDFAST_DEMO is on",
+        {200: ref("Fault")}, body="FaultWish", refusals=(400, 404, 409, 413, 503),
+    ),
     ("GET", JUPYTER): Operation(
         "listJupyterTerminals", "The same, for Jupyter's clients", {200: array(ref("JupyterTerminal"))},
         refusals=(404, 503),
@@ -355,6 +359,7 @@ def _in_path(path: str) -> list[Schema]:
         "{number}": ("number", INTEGER),
         "{name}": ("name", text(pattern=f"^{NAME.pattern}$")),
         "{generation}": ("generation", GENERATION),
+        "{what}": ("what", words("cut", "kill-agent", "kill-bridge", "pause-store")),
         "{path:path}": ("path", text("components percent-encoded, with `/` between them")),
     }
     return [asked(name, schema, where="path") for mark, (name, schema) in known.items() if mark in path]

@@ -124,6 +124,11 @@ SCHEMAS: dict[str, Schema] = {
     "Size": made_of({"cols": SIDE, "rows": SIDE}),
     "ShareWish": made_of({}, {"ttl": {"type": "integer", "minimum": 1, "maximum": 2592000, "default": 3600}}),
     "Share": made_of({"token": text("a JWT"), "sessionId": SESSION_ID, "role": words("view"), "expiresAt": TIME}),
+    "FaultWish": made_of({}, {"seconds": {"type": "integer", "minimum": 1, "maximum": 60}}, "of `pause-store` alone"),
+    "Fault": made_of(
+        {"what": words("cut", "kill-agent", "kill-bridge", "pause-store")},
+        {"sockets": {**INTEGER, "description": "how many were cut"}, "seconds": INTEGER},
+    ),
     "JupyterTerminal": made_of({"name": text(), "last_activity": TIME}),
     "JupyterWish": made_of({}, {"name": maybe(text()), "cwd": maybe(text())}),
     "TtyToken": made_of({"token": text()}),

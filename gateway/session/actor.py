@@ -273,6 +273,15 @@ class SessionActor:
         for viewer in self._joining:
             viewer.close(code)
 
+    def cut_viewers(self) -> int:
+        """End every connection of this session without a word; returns how many."""
+        chats, terminals = [*self.audience, *self._joining], list(self.terminals)
+        for viewer in chats:
+            viewer.outlet.abort()
+        for watching in terminals:
+            watching.abort()
+        return len(chats) + len(terminals)
+
     def _admit_joining(self) -> None:
         for viewer, (asked, until) in list(self._joining.items()):
             if self.now() < until and self._still_coming(asked):

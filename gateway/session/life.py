@@ -499,6 +499,12 @@ class Life:
             self._closing = True
             self.talk.link.stop_agent()
 
+    def kill_agent(self) -> None:
+        """SIGKILL, to show what becomes of it. Raises ApiError if none runs."""
+        if self.talk.link is None or not self.output.agent_alive:
+            raise ApiError(409, "not_running", "the session's agent does not run")
+        self.talk.link.kill_agent()
+
     def env_given(self) -> None:
         """What the session lacked is there: it may be woken again."""
         if self.talk.state.status is SessionStatus.NEEDS_ENV:

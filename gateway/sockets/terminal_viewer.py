@@ -199,6 +199,11 @@ class TerminalViewer:
         if self._socket is not None:
             self._socket.close(code, reason or code.reason)
 
+    def abort(self) -> None:
+        """End the connection now, without a word."""
+        if self._socket is not None:
+            self._socket.abort()
+
     # SplicedOwner: what the client does
 
     def on_frames(self, frames: bytes) -> None:

@@ -34,7 +34,7 @@ HARMLESS = frozenset({"GET", "WS"})
 
 @pytest.fixture(scope="module")
 async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
-    async with Gateway(tmp_path_factory.mktemp("tenancy") / "data") as running:
+    async with Gateway(tmp_path_factory.mktemp("tenancy") / "data", DEMO="true") as running:
         await running.create(SESSION)
         await running.create("evas", "eva")
         async with running.chat(SESSION) as socket:
@@ -56,7 +56,7 @@ class Reply:
 async def ask(gateway: Gateway, method: str, path: str, policy: Policy, headers: dict[str, str]) -> Reply:
     """Use the route on ada's session; an upgrade that succeeds is 101."""
     target = path.replace("{id}", SESSION).replace("{sessionId}", SESSION).replace("{number}", "1")
-    target = target.replace("{name}", "main")
+    target = target.replace("{name}", "main").replace("{what}", "kill-bridge")
     target = target.replace("{generation}", "newest").replace("{path:path}", "")
     if method == "WS":
         query = f"?sessionId={SESSION}" if path == "/ws/v2" else ""

@@ -72,7 +72,7 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
     home = tmp_path_factory.mktemp("openapi") / "data"
     home.mkdir(mode=0o700)
     await _bury_two(home / "holdfast.db")
-    async with Gateway(home) as running:
+    async with Gateway(home, DEMO="true") as running:
         yield running
 
 
@@ -143,6 +143,7 @@ async def test_what_each_route_answers_is_what_is_written_down(gateway: Gateway,
         await _dead_letters(service)
         await _snapshots(ada, admin)
         await _terminals(ada)
+        await _faults(ada)
         one = "/api/sandboxes/{id}"
         await ada("DELETE", one, 200, at={"id": "s"}, params={"purge": "1"})
         await ada("DELETE", one, 404, at={"id": "s"})
@@ -253,6 +254,16 @@ async def _terminals(ada: Checked) -> None:
     await ada("DELETE", jupyter + "/{name}", 204, at={"id": "s", "name": made["name"]})
     await ada("GET", "/tty/{id}/token", 200, at=here)
     await ada("POST", one + "/shares", 201, at=here, json={"ttl": 60})
+
+
+async def _faults(ada: Checked) -> None:
+    fault, at = "/api/sandboxes/{id}/demo/{what}", {"id": "s"}
+    await ada("POST", fault, 200, at={**at, "what": "cut"})
+    await ada("POST", fault, 200, at={**at, "what": "pause-store"}, json={"seconds": 1})
+    await ada("POST", fault, 400, at={**at, "what": "pause-store"}, json={"seconds": 61})
+    await ada("POST", fault, 400, at={**at, "what": "explode"})
+    await ada("POST", fault, 404, at={"id": "nobody", "what": "cut"})
+    await ada("POST", fault, 200, at={**at, "what": "kill-bridge"})
 
 
 async def _snapshots(ada: Checked, admin: Checked) -> None:
