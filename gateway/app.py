@@ -226,7 +226,7 @@ class House:
         return [
             *self._page.routes(),
             *SigninRoutes(
-                self.signin, self._verifier, lambda: self.address, {"version": version(), "demo": False}
+                self.signin, self._verifier, lambda: self.address, {"version": version(), "demo": settings.demo}
             ).routes(),
             *HealthRoutes(version(), self.unready, self.degraded, self.metrics.render).routes(),
             *SandboxRoutes(self.registry).routes(),

@@ -153,6 +153,7 @@ async def test_a_drain_does_not_wait_for_a_paused_store(gateway: Gateway, ada: h
 
 async def test_what_is_wrong_is_refused_and_what_is_known_is_listed(gateway: Gateway, ada: httpx.AsyncClient) -> None:
     await gateway.create("asked")
+    assert (await ada.get("/api/me")).json()["demo"] is True
     answer = await ada.post("/api/sandboxes/asked/demo/explode")
     assert (answer.status_code, answer.json()["code"]) == (400, "unknown_fault")
     assert all(what in answer.json()["error"] for what in ("cut", "kill-agent", "kill-bridge", "pause-store"))
@@ -177,6 +178,7 @@ async def test_it_is_not_there_unless_it_is_turned_on_and_warned_of_where_others
     async with Gateway(tmp_path / "off") as gateway, gateway.http() as ada:
         await gateway.create("s")
         assert await code(ada, "s", "cut") == (404, "not_found")
+        assert (await ada.get("/api/me")).json()["demo"] is False
         assert "house.demo" not in gateway.log
     async with Gateway(tmp_path / "on", DEMO="true", HOST="0.0.0.0") as gateway:
         assert "house.demo" in gateway.log

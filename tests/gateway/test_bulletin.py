@@ -78,6 +78,10 @@ async def truth(world: World, user: str = "ann") -> dict[str, dict[str, Any]]:
     return {each["id"]: each for each in await world.registry.describe_all(user)}
 
 
+def boom() -> None:
+    raise ZeroDivisionError
+
+
 def without_activity(shown: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {name: {**each, "lastActiveAt": None} for name, each in shown.items()}
 
@@ -231,9 +235,6 @@ async def test_why_a_sync_failed_is_in_its_transitions(world: World, monkeypatch
 
 
 async def test_a_session_that_crashes_is_shown_as_the_store_knows_it(world: World) -> None:
-    def boom() -> None:
-        raise ZeroDivisionError
-
     await world.create("s")
     await world.welcomed("s")
     await asyncio.sleep(30)
@@ -246,9 +247,6 @@ async def test_a_session_that_crashes_is_shown_as_the_store_knows_it(world: Worl
 
 
 async def test_a_store_that_is_away_delays_what_only_it_knows_and_nothing_else(world: World) -> None:
-    def boom() -> None:
-        raise ZeroDivisionError
-
     await world.create("crashes")
     await world.create("lives")
     await world.welcomed("crashes")
@@ -444,3 +442,65 @@ async def test_one_session_that_cannot_be_described_does_not_stop_the_news_of_th
         tab.leave()
         assert good.describe()["status"] not in ASLEEP
         assert json.dumps(page.sessions)
+
+
+class SlowStore:
+    """A store that lets nobody look before `let_go`."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked = 0
+        self._open = asyncio.Event()
+        find = world.registry._store.find
+
+        async def slow(session_id: str) -> Any:
+            self.asked += 1
+            found = await find(session_id)
+            await self._open.wait()
+            return found
+
+        monkeypatch.setattr(world.registry._store, "find", slow)
+
+    def let_go(self) -> None:
+        self._open.set()
+
+
+async def test_what_the_store_says_too_late_of_a_session_that_was_purged_is_not_shown(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actor = await world.create("s")
+    await asyncio.sleep(30)
+    async with watching(world) as page:
+        store = SlowStore(world, monkeypatch)
+        actor.post(boom)
+        await world.until(lambda: store.asked == 1)
+        await (await world.actor("s")).destroy(purge=True)
+        store.let_go()
+        await asyncio.sleep(5)
+        assert page.sessions == {}
+        assert page.frames[-1] == {"type": "gone", "id": "s"}
+
+
+async def test_what_the_store_says_of_a_session_that_was_loaded_meanwhile_is_not_shown(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actor = await world.create("s")
+    await asyncio.sleep(30)
+    async with watching(world) as page:
+        store = SlowStore(world, monkeypatch)
+        actor.post(boom)
+        await world.until(lambda: store.asked == 1)
+        await world.welcomed("s")
+        store.let_go()
+        await assert_up_to_date(world, page)
+        assert page.sessions["s"]["viewers"] == 1
+        assert all(frame["sandbox"]["viewers"] == 1 for frame in page.said("sandbox"))
+
+
+async def test_a_session_that_another_gateway_purged_is_gone(world: World) -> None:
+    actor = await world.create("s")
+    await asyncio.sleep(30)
+    async with watching(world) as page:
+        await world.kept.purge("s")
+        actor.post(boom)
+        await asyncio.sleep(5)
+        assert page.sessions == {}
