@@ -1,0 +1,266 @@
+"""What stands beside the conversation, in a real browser under the page's own policy: terminals, files, syncs, logs."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Locator, Page, expect
+
+from tests.support.browser import chromium
+from tests.support.gateway import Gateway
+
+BUILT = Path(__file__).parents[2] / "gateway" / "page" / "index.html"
+PATIENCE = 40_000
+HEARD = """
+window.refused = []
+addEventListener("securitypolicyviolation", event => refused.push(`${event.violatedDirective} ${event.blockedURI}`))
+"""
+SCREEN = """name => {
+    const buffer = window.holdfastTerminals?.get(name)?.buffer.active
+    if (!buffer) return ""
+    return Array.from({length: buffer.length}, (_, at) => buffer.getLine(at).translateToString(true)).join("\\n")
+}"""
+COLOURS = """() => [...document.querySelectorAll(".xterm-rows span")]
+    .filter(span => span.textContent.startsWith("PURPLE")).map(span => getComputedStyle(span).color)"""
+LOSE = """() => {
+    for (const canvas of document.querySelectorAll(".terminal-host canvas"))
+        canvas.getContext("webgl2")?.getExtension("WEBGL_lose_context").loseContext()
+}"""
+DOT = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+pytestmark = pytest.mark.skipif(not BUILT.exists(), reason="the page is not built: make page")
+
+
+@pytest.fixture(scope="module")
+async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    async with Gateway(tmp_path_factory.mktemp("panes") / "data", DEMO="true") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+async def page(browser: Browser, gateway: Gateway) -> AsyncIterator[Page]:
+    """Signed in as ada. Whatever is done on it, nothing was refused by the policy in the end, and no script failed."""
+    context = await browser.new_context(viewport={"width": 1280, "height": 800})
+    page = await context.new_page()
+    page.set_default_timeout(PATIENCE)
+    await page.add_init_script(HEARD)
+    failed: list[str] = []
+    page.on("pageerror", lambda error: failed.append(str(error)))
+    async with gateway.http(gateway.admin) as operator:
+        made = await operator.post("/api/links", json={"userId": "ada", "email": "ada@example.com"})
+    await page.goto(made.json()["url"])
+    yield page
+    assert await page.evaluate("window.refused") == []
+    assert failed == []
+    await context.close()
+
+
+def at(page: Page, testid: str) -> Locator:
+    return page.locator(f"[data-testid='{testid}']")
+
+
+async def visit(page: Page, gateway: Gateway, session_id: str) -> None:
+    """Open the session, with its terminal at hand."""
+    await gateway.create(session_id)
+    async with gateway.http() as ada:
+        assert (await ada.post(f"/api/sandboxes/{session_id}/wake")).status_code == 200
+    await page.goto(f"{gateway.url}/#/s/{session_id}")
+    await at(page, "tab-terminal").click()
+    await prompts(page)
+    await at(page, "terminal").click()
+
+
+async def prompts(page: Page, name: str = "main") -> None:
+    await until(page, lambda screen: str(screen).rstrip()[-1:] in tuple("$#"), SCREEN, name)
+
+
+async def shows(page: Page, words: str, name: str = "main") -> None:
+    await until(page, lambda screen: words in str(screen), SCREEN, name)
+
+
+async def until(page: Page, fine: Callable[[Any], bool], script: str, argument: object = None) -> None:
+    """Ask until it is so. Not by `wait_for_function`, which the page's policy forbids."""
+    for _ in range(PATIENCE // 100):
+        found = await page.evaluate(script, argument)
+        if fine(found):
+            return
+        await asyncio.sleep(0.1)
+    pytest.fail(f"still {found!r}")
+
+
+async def run(page: Page, command: str) -> None:
+    """Type the command into the terminal that has the focus, and wait until it has ended."""
+    await page.keyboard.type(f"clear; {command}; echo EN''DED")
+    await page.keyboard.press("Enter")
+    await shows(page, "ENDED")
+
+
+async def test_a_terminal_is_drawn_under_the_policy_also_when_the_graphics_card_is_lost(
+    page: Page, gateway: Gateway
+) -> None:
+    await page.evaluate("localStorage.setItem('holdfast.renderer', 'webgl')")
+    await visit(page, gateway, "drawn")
+    await page.wait_for_selector(".terminal-host canvas.xterm-link-layer")
+    await run(page, r"printf '\e[38;2;200;80;200mPURPLE\e[0m\n'")
+    await page.evaluate(LOSE)
+    await until(page, bool, COLOURS)
+    (colour,) = await page.evaluate(COLOURS)
+    red, green, blue = (int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(","))
+    assert red == blue > 2 * green
+
+
+async def test_what_is_in_a_terminal_is_found_counted_and_left_by_the_keyboard(page: Page, gateway: Gateway) -> None:
+    await visit(page, gateway, "searched")
+    await run(page, "seq -f 'needle %g' 7")
+    await page.keyboard.press("Control+Shift+F")
+    await page.keyboard.type("needle")
+    found = at(page, "terminal-find-count")
+    # The command itself is one of them: it was cleared away, its seven lines were not.
+    await expect(found).to_have_text("1 of 7", timeout=PATIENCE)
+    await page.keyboard.press("Enter")
+    await expect(found).to_have_text("2 of 7")
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("Control+Shift+L")
+    assert await page.evaluate("document.activeElement.dataset.testid") == "terminal-tab-main"
+
+
+async def test_a_second_terminal_leaves_the_first_as_it_was_and_is_closed_only_when_confirmed(
+    page: Page, gateway: Gateway
+) -> None:
+    await visit(page, gateway, "tabs")
+    await run(page, "echo FIR''ST")
+    await at(page, "terminal-new").click()
+    await prompts(page, "shell-2")
+    await shows(page, "FIRST")
+    await page.get_by_role("button", name="Close shell-2").click()
+    await at(page, "terminal-close-confirm").click()
+    await expect(at(page, "terminal-tab-shell-2")).to_have_count(0, timeout=PATIENCE)
+    await expect(at(page, "terminal-tab-main")).to_have_attribute("aria-selected", "true")
+    async with gateway.http() as ada:
+        listed = (await ada.get("/api/sandboxes/tabs/terminals")).json()["terminals"]
+    assert [each["name"] for each in listed] == ["main"]
+
+
+async def test_a_program_that_ended_says_how_and_starts_again_at_a_press(page: Page, gateway: Gateway) -> None:
+    await visit(page, gateway, "ended")
+    await page.keyboard.type("clear; exit 3")
+    await page.keyboard.press("Enter")
+    await expect(at(page, "terminal-status")).to_have_text("The program ended with code 3.", timeout=PATIENCE)
+    await at(page, "terminal-restart").click()
+    await expect(at(page, "terminal-status")).to_have_text("", timeout=PATIENCE)
+    await prompts(page)
+    await run(page, "echo AG''AIN")
+    await shows(page, "AGAIN")
+
+
+async def test_what_a_program_wants_on_the_clipboard_is_only_offered(page: Page, gateway: Gateway) -> None:
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=gateway.url)
+    await visit(page, gateway, "offered")
+    await page.evaluate("navigator.clipboard.writeText('mine')")
+    offered = base64.b64encode(b"rm -rf /").decode()
+    await run(page, rf"printf '\e]52;c;{offered}\a\e]52;c;?\a'")
+    await expect(at(page, "terminal-offer")).to_contain_text("rm -rf /", timeout=PATIENCE)
+    assert await page.evaluate("navigator.clipboard.readText()") == "mine"
+    assert "mine" not in await page.evaluate(SCREEN, "main")
+
+
+async def test_files_are_found_by_the_keyboard_and_shown_without_being_run(page: Page, gateway: Gateway) -> None:
+    await visit(page, gateway, "files")
+    dot = base64.b64encode(DOT).decode()
+    await run(
+        page,
+        "mkdir -p src/deep; echo 'print(1)' > src/a.py; echo '<script>document.title = \"run\"</script>' > page.html; "
+        rf"echo {dot} | base64 -d > dot.png; printf x > $'odd\xff'; ln -s src link; seq 100000 > long.txt",
+    )
+    await at(page, "tab-files").click()
+    rows = at(page, "file-row")
+    await expect(rows).to_have_count(6, timeout=PATIENCE)
+    await at(page, "files-refresh").focus()
+    for key in ("Tab", "ArrowRight", "ArrowRight", "ArrowDown", "Enter"):
+        if key == "ArrowDown":
+            await expect(page.locator("[data-path='src/deep']")).to_be_focused()
+        await page.keyboard.press(key)
+        if key == "ArrowRight":
+            await expect(page.locator("[data-path='src/a.py']")).to_be_visible()
+    await expect(at(page, "preview-text")).to_have_text("print(1)\n", timeout=PATIENCE)
+    await page.locator("[data-path='page.html']").click()
+    await expect(at(page, "preview-text")).to_contain_text("<script>", timeout=PATIENCE)
+    assert await page.title() != "run"
+    await page.locator("[data-path='dot.png']").click()
+    await until(page, lambda width: width == 1, "document.querySelector('[data-testid=preview-image]')?.naturalWidth")
+    await page.locator("[data-path='odd\ufffd']").click()
+    await expect(at(page, "preview-text")).to_have_text("x", timeout=PATIENCE)
+    await page.locator("[data-path='long.txt']").click()
+    await expect(at(page, "preview-cut")).to_contain_text("256 KiB", timeout=PATIENCE)
+    await page.locator("[data-path='link']").click()
+    await expect(page.locator("[data-path='link/a.py']")).to_be_visible(timeout=PATIENCE)
+
+
+async def test_a_sync_is_watched_from_station_to_station_and_leaves_a_generation(page: Page, gateway: Gateway) -> None:
+    await visit(page, gateway, "synced")
+    await at(page, "tab-sync").click()
+    stations = at(page, "sync-stations")
+    await expect(stations).to_have_attribute("data-state", "idle", timeout=PATIENCE)
+    await page.evaluate(
+        """() => {
+            const stations = document.querySelector("[data-testid=sync-stations]")
+            window.lit = []
+            new MutationObserver(() => window.lit.push(stations.dataset.state)).observe(stations, {attributes: true})
+        }"""
+    )
+    await at(page, "tab-terminal").click()
+    await at(page, "terminal").click()
+    await run(page, "echo one > one.txt")
+    await at(page, "tab-sync").click()
+    kept = page.locator("[data-testid=sync-round][data-outcome=kept]").first
+    await expect(kept).to_be_visible(timeout=PATIENCE)
+    await expect(stations).to_have_attribute("data-state", "idle", timeout=PATIENCE)
+    lit = await page.evaluate("window.lit")
+    assert lit[-4:] == ["pending", "syncing", "flushing", "idle"]
+    async with gateway.http() as ada:
+        newest = (await ada.get("/api/sandboxes/synced/snapshots")).json()["newest"]
+    await expect(at(page, f"generation-{newest}")).to_be_visible(timeout=PATIENCE)
+    await at(page, f"generation-diff-{newest}").click()
+    await expect(at(page, "comparison")).to_contain_text("workspace/one.txt", timeout=PATIENCE)
+
+
+async def test_the_log_is_filtered_and_followed(page: Page, gateway: Gateway) -> None:
+    await visit(page, gateway, "logged")
+    await at(page, "tab-logs").click()
+    await expect(at(page, "logs-lines")).to_contain_text("agent.started", timeout=PATIENCE)
+    await at(page, "logs-filter").fill("terminal.started later")
+    await expect(at(page, "logs-empty")).to_be_visible()
+    async with gateway.http() as ada:
+        await ada.post("/api/sandboxes/logged/terminals/later", json={})
+    await expect(at(page, "logs-lines")).to_contain_text("name=later", timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("plug", ["cut", "kill-agent", "kill-bridge", "pause-store"])
+async def test_a_plug_is_pulled_and_the_page_counts_that_nothing_is_lost(
+    page: Page, gateway: Gateway, plug: str
+) -> None:
+    session_id = f"plug-{plug}"
+    await visit(page, gateway, session_id)
+    await run(page, "echo HE''RE")
+    await at(page, "demo-menu").click()
+    await at(page, f"demo-{plug}").click()
+    await at(page, "demo-pull").click()
+    verdict = at(page, "demo-verdict")
+    await expect(verdict).to_have_attribute("data-clean", "true", timeout=2 * PATIENCE)
+    await expect(verdict).to_contain_text("Messages sent 3, stored 3, lost 0.")
+    said = [record["content"] for record in await gateway.messages(session_id) if record["role"] == "user"]
+    assert [text.split(",")[0] for text in said] == [f"Message {number} of 3" for number in (1, 2, 3)]
+    if plug == "cut":
+        await expect(verdict).to_contain_text("Terminal main resumed exactly at byte")
+        await shows(page, "HERE")
