@@ -59,6 +59,7 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
   const standing = useSignal<Standing>({ phase: "connecting", status: "running", exit: null, error: null });
   const matches = useSignal<{ at: number; of: number } | null>(null); // null: nobody searches
   const words = useSignal("");
+  const searchForm = useRef<HTMLFormElement>(null);
   const searchBox = useRef<HTMLInputElement>(null);
   const offer = useSignal<string | null>(null);
   const link = useSignal("");
@@ -69,7 +70,10 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
     matches.value ??= { at: -1, of: 0 };
     const selected = screen.current?.terminal.getSelection() ?? "";
     if (selected && !selected.includes("\n")) words.value = selected;
-    requestAnimationFrame(() => searchBox.current?.select());
+    // Now, not at the next drawing: what is typed right after the shortcut is for the box, not for the program.
+    if (searchForm.current) searchForm.current.hidden = false;
+    searchBox.current?.focus();
+    searchBox.current?.select();
   };
   const endSearch = (): void => {
     screen.current?.endSearch();
@@ -214,43 +218,43 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
     <div class="terminal-frame">
       <div class="terminal-area">
         <div ref={host} class="terminal-host" data-testid="terminal" data-name={name} data-phase={standing.value.phase} />
-        {matches.value ? (
-          <form
-            class="terminal-find"
-            role="search"
-            data-testid="terminal-find"
-            onSubmit={(event) => {
+        <form
+          ref={searchForm}
+          hidden={matches.value === null}
+          class="terminal-find"
+          role="search"
+          data-testid="terminal-find"
+          onSubmit={(event) => {
+            event.preventDefault();
+            screen.current?.find(words.value, "next");
+          }}
+          onKeyDown={(event) => {
+            if (event.key === "Escape") endSearch();
+            else if (event.key === "Enter" && event.shiftKey) {
               event.preventDefault();
-              screen.current?.find(words.value, "next");
+              screen.current?.find(words.value, "previous");
+            }
+          }}
+        >
+          <input
+            ref={searchBox}
+            type="search"
+            aria-label={`Search in terminal ${name}`}
+            placeholder="Search"
+            data-testid="terminal-find-box"
+            value={words.value}
+            onInput={(event) => {
+              words.value = event.currentTarget.value;
+              screen.current?.find(words.value, "typing");
             }}
-            onKeyDown={(event) => {
-              if (event.key === "Escape") endSearch();
-              else if (event.key === "Enter" && event.shiftKey) {
-                event.preventDefault();
-                screen.current?.find(words.value, "previous");
-              }
-            }}
-          >
-            <input
-              ref={searchBox}
-              type="search"
-              aria-label={`Search in terminal ${name}`}
-              placeholder="Search"
-              data-testid="terminal-find-box"
-              value={words.value}
-              onInput={(event) => {
-                words.value = event.currentTarget.value;
-                screen.current?.find(words.value, "typing");
-              }}
-            />
-            <output class="terminal-found" data-testid="terminal-find-count">
-              {found(words.value, matches.value)}
-            </output>
-            <Button kind="quiet" small icon={<UpIcon />} aria-label="Previous match (Shift+Enter)" data-testid="terminal-find-previous" onClick={() => screen.current?.find(words.value, "previous")} />
-            <Button kind="quiet" small icon={<ChevronDownIcon />} aria-label="Next match (Enter)" data-testid="terminal-find-next" onClick={() => screen.current?.find(words.value, "next")} />
-            <Button kind="quiet" small icon={<CloseIcon />} aria-label="Close search (Escape)" data-testid="terminal-find-close" onClick={endSearch} />
-          </form>
-        ) : null}
+          />
+          <output class="terminal-found" data-testid="terminal-find-count">
+            {matches.value ? found(words.value, matches.value) : ""}
+          </output>
+          <Button kind="quiet" small icon={<UpIcon />} aria-label="Previous match (Shift+Enter)" data-testid="terminal-find-previous" onClick={() => screen.current?.find(words.value, "previous")} />
+          <Button kind="quiet" small icon={<ChevronDownIcon />} aria-label="Next match (Enter)" data-testid="terminal-find-next" onClick={() => screen.current?.find(words.value, "next")} />
+          <Button kind="quiet" small icon={<CloseIcon />} aria-label="Close search (Escape)" data-testid="terminal-find-close" onClick={endSearch} />
+        </form>
         {offer.value !== null ? (
           <div class="terminal-offer" role="alert" data-testid="terminal-offer">
             <span>
