@@ -4,8 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 TEST_STAMP := $(VENV)/.ready-for-tests
+NPM := $(BIN)/python -m tests.support.node npm
+NPM_CI := $(NPM) ci --loglevel=error --no-audit --no-fund --ignore-scripts
+PAGE := gateway/page/index.html
+WEB_STAMP := web/node_modules/.ready
+# What the page is made of. Directories count, too: one changes when a file in it goes. The page is as old as the moment
+# when its building began: what changes while it is built is newer.
+WEB_SOURCES := $(shell find web/*/src web/*/public -print 2>/dev/null) \
+	$(wildcard web/package.json web/tsconfig*.json web/*/package.json web/*/tsconfig*.json web/*/index.html web/*/vite.config.ts)
 
-.PHONY: help setup run test lint bench soak lock clean
+.PHONY: help setup page wheel run test lint bench soak lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -22,10 +30,30 @@ $(STAMP): requirements-dev.txt pyproject.toml deploy/system-packages.sh
 
 $(TEST_STAMP): $(STAMP) deploy/test-packages.sh tests/clients/package-lock.json
 	@sh deploy/test-packages.sh
-	@$(BIN)/python -m tests.support.node npm ci --prefix tests/clients --silent --no-audit --no-fund --ignore-scripts
+	@$(NPM_CI) --prefix tests/clients
 	@touch $@
 
-run: setup  ## start the gateway on the embedded default
+ifneq ($(wildcard web/package.json),)
+page: $(PAGE)  ## build the page, if something of it has changed
+
+$(WEB_STAMP): web/package-lock.json | $(STAMP)
+	@$(NPM_CI) --prefix web --fetch-retries=1 --fetch-retry-mintimeout=1000 --fetch-timeout=30000
+	@touch $@
+
+$(PAGE): $(WEB_STAMP) $(WEB_SOURCES)
+	@touch web/node_modules/.began
+	@$(NPM) run build --prefix web --silent
+	@test -f $@ && touch -r web/node_modules/.began $@
+else
+page:
+	@echo "There is no web/package.json here, so there is no page to build."
+endif
+
+wheel: $(STAMP) page  ## the page and everything else as a wheel, in dist/
+	@$(BIN)/python -m hatchling build --target wheel --directory dist
+
+run: setup  ## build the page if it must, start the gateway on the embedded default
+	@$(MAKE) --silent page || echo "The page could not be built, see above; the gateway starts all the same. To try again: make page" >&2
 	@exec $(BIN)/holdfast serve
 
 lint: setup  ## ruff and mypy
@@ -33,7 +61,7 @@ lint: setup  ## ruff and mypy
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-test: $(TEST_STAMP) lint  ## every test, in three processes side by side; each ends in a line of counts
+test: $(TEST_STAMP) page lint  ## every test, in three processes side by side; each ends in a line of counts
 	@$(BIN)/coverage erase
 	@$(BIN)/python -m tests.support.side_by_side
 	@$(BIN)/coverage combine --quiet
@@ -54,4 +82,4 @@ $(BIN)/uv:
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
 clean:  ## remove what setup and the tests made; the data in .holdfast stays
-	rm -rf $(VENV) tests/clients/node_modules .coverage .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) tests/clients/node_modules web/node_modules gateway/page dist .coverage .mypy_cache .ruff_cache .hypothesis

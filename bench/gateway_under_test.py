@@ -54,6 +54,9 @@ class StandInProvider:
     async def stop(self, session_id: str) -> None:
         self._running.discard(session_id)
 
+    async def kill(self, session_id: str) -> bool:
+        return False
+
     async def destroy(self, session_id: str) -> None:
         self._running.discard(session_id)
 

@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -21,12 +20,12 @@ from types import TracebackType
 from typing import Self
 
 from bench.figures import Figure
+from bench.peers import environment
 from bench.processes import END_SECONDS, LOAD, REPOSITORY, UNDER_TEST, pin
 from tests.support.s3 import S3Place, S3Server
 
 PEER = "aioboto3"
 AT_ONCE = 16
-ENVIRONMENT = REPOSITORY / ".venv-peers" / PEER
 REQUIREMENTS = (PEER, "uvloop")
 
 
@@ -49,7 +48,7 @@ class Cost:
 
 
 async def run(*, quick: bool) -> list[Figure]:
-    python = await asyncio.to_thread(peer_environment)
+    python = await asyncio.to_thread(environment, PEER, *REQUIREMENTS) / "python"
     pin(0, UNDER_TEST)  # where its children stay
     with S3Server() as server:
         pin(0, LOAD)
@@ -136,15 +135,3 @@ class Peer:
         self._process.stdin.flush()
         wall, cpu = json.loads(self._process.stdout.readline())
         return Cost(wall / load.count * 1000, cpu / load.count * 1000)
-
-
-def peer_environment() -> Path:
-    """Its interpreter; the environment is made if it is not there."""
-    python = ENVIRONMENT / "bin" / "python"
-    made = ENVIRONMENT / "made"
-    if not made.exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(ENVIRONMENT)], check=True)
-        install = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check", *REQUIREMENTS]
-        subprocess.run(install, check=True)
-        made.touch()
-    return python

@@ -107,7 +107,7 @@ class Process:
 
     def pss_kib(self) -> int:
         """The memory of all of them, with what they share with others counted in part."""
-        return sum(_pss_kib(pid) for pid in self.pids())
+        return sum(pss_kib(pid) for pid in self.pids())
 
 
 class Program(Process):
@@ -125,7 +125,8 @@ def _family(pid: int) -> list[int]:
     return [pid, *(each for child in children for each in _family(int(child)))]
 
 
-def _pss_kib(pid: int) -> int:
+def pss_kib(pid: int) -> int:
+    """Its memory, with what it shares with others counted in part."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1])

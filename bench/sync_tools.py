@@ -18,10 +18,10 @@ from pathlib import Path
 import obstore
 from obstore.store import S3Store
 
+from bench.peers import environment
 from bench.processes import END_SECONDS, REPOSITORY
 from tests.support.s3 import S3Place
 
-PEERS = REPOSITORY / ".venv-peers"
 PIECE = 8 << 20
 # As people tune it. Who compares sizes does not see a byte that changed.
 TUNED = ("--fast-list", "--transfers", "16", "--checkers", "16", "--size-only")
@@ -248,17 +248,6 @@ def piped(command: str, **pipes: int) -> Iterator[subprocess.Popen[bytes]]:
         yield process
     if process.returncode:
         raise ToolFailed(f"{command} ended with {process.returncode}")
-
-
-def environment(package: str) -> Path:
-    """The programs of an environment that has `package`; it is made if it is not there."""
-    directory = PEERS / package
-    if not (directory / "made").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(directory)], check=True)
-        install = [str(directory / "bin" / "pip"), "install", "-qq", "--disable-pip-version-check", package]
-        subprocess.run(install, check=True)
-        (directory / "made").touch()
-    return directory / "bin"
 
 
 def find_restic() -> bool:

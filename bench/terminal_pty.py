@@ -17,8 +17,8 @@ from pathlib import Path
 import httpx
 import orjson
 
+from bench.peers import environment
 from bench.processes import CORES, LOAD, START_SECONDS, UNDER_TEST, Process, pin
-from bench.sync_tools import environment
 from bench.terminal_goals import CEILING, OURS, PTY, PTY_CPU, TERMINADO, Laps
 from bench.terminal_load import Load, Target
 from bench.terminal_peers import free_port

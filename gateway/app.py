@@ -23,6 +23,7 @@ from gateway import spool_owner
 from gateway.auth.identity import Identity
 from gateway.auth.origin import Origins
 from gateway.auth.policy import PolicyMiddleware
+from gateway.auth.signin import SignIn
 from gateway.auth.tickets import Tickets
 from gateway.auth.tokens import KeySource, SharedSecret, TokenVerifier
 from gateway.events import REDACTOR, Metrics
@@ -30,17 +31,20 @@ from gateway.frontdoor import FrontDoor
 from gateway.hearing import Hearing
 from gateway.housekeeping import Chore, Housekeeping
 from gateway.http.dead_letters import DeadLetterRoutes, letters_kept
+from gateway.http.demo import DemoRoutes
 from gateway.http.export import ExportRoutes
 from gateway.http.files import FileRoutes
 from gateway.http.health import HealthRoutes
-from gateway.http.home import HomeRoutes
+from gateway.http.home import HomePage
 from gateway.http.logs import LogRoutes
 from gateway.http.messages import MessageRoutes
 from gateway.http.openapi import OpenApiRoutes
+from gateway.http.page import BUILT, BadPage, PageRoutes, read_page
 from gateway.http.replies import EXCEPTION_HANDLERS
 from gateway.http.sandboxes import SandboxRoutes
 from gateway.http.sessions import SessionRoutes
 from gateway.http.shares import ShareRoutes
+from gateway.http.signin import SigninRoutes
 from gateway.http.snapshots import SnapshotRoutes
 from gateway.http.terminals import TerminalRoutes
 from gateway.http.tickets import TicketRoutes
@@ -53,6 +57,7 @@ from gateway.session.workspace import Keeping, WorkspaceLimits
 from gateway.settings import Secrets, Settings, read_sandbox_env
 from gateway.sockets.chat import ChatSocket
 from gateway.sockets.entry import Doorway
+from gateway.sockets.events import EventsSocket
 from gateway.sockets.raw import RawSocket
 from gateway.sockets.terminal import TerminalSocket
 from gateway.version import version
@@ -72,6 +77,7 @@ log = structlog.get_logger()
 RETENTION_FIRST, RETENTION_EVERY = 10.0, 3600.0
 LETTERS_FIRST, LETTERS_EVERY = 1.0, 60.0
 COLLECT_FIRST, COLLECT_EVERY = 600.0, 6 * 3600.0
+DEMO_IS_ON = "HOLDFAST_DEMO is on and others can reach this gateway: its users may kill and cut their own sessions"
 DEMO_AGENT = (sys.executable, "-m", "sandbox.demo_agent")
 
 
@@ -157,8 +163,11 @@ def make_keys(settings: Settings, secrets: Secrets) -> KeySource:
 class House:
     """Everything of one gateway process, wired. Serve `app` behind `door`; `drain` once before the end."""
 
-    def __init__(self, settings: Settings, secrets: Secrets, provider: SandboxProvider | None = None) -> None:
+    def __init__(
+        self, settings: Settings, secrets: Secrets, provider: SandboxProvider | None = None, page: Path = BUILT
+    ) -> None:
         self._settings = settings
+        self._page_directory = page
         self.address = f"http://{settings.host}:{settings.port}"  # what the page says; the launcher knows better
         self.problem: str | None = None
         self.metrics = Metrics()
@@ -191,6 +200,8 @@ class House:
         self.chores = self._chores(settings)
         self._letters = 0
         self._tickets = Tickets()
+        self.signin = SignIn(secrets.jwt_secret, issuer=settings.jwt_issuer, audience=settings.jwt_audience)
+        self._page = PageRoutes(HomePage(version(), lambda: self.address))
         self._verifier = TokenVerifier(
             make_keys(settings, secrets), issuer=settings.jwt_issuer, audience=settings.jwt_audience
         )
@@ -213,7 +224,10 @@ class House:
         doorway = Doorway(self.registry, self._verifier, create_on_attach=settings.create_on_attach)
         chat, raw = ChatSocket(doorway), RawSocket(doorway)
         return [
-            *HomeRoutes(version(), lambda: self.address).routes(),
+            *self._page.routes(),
+            *SigninRoutes(
+                self.signin, self._verifier, lambda: self.address, {"version": version(), "demo": settings.demo}
+            ).routes(),
             *HealthRoutes(version(), self.unready, self.degraded, self.metrics.render).routes(),
             *SandboxRoutes(self.registry).routes(),
             *SnapshotRoutes(self.registry, self.vault).routes(),
@@ -229,13 +243,19 @@ class House:
             *ShareRoutes(
                 self.registry, secrets.jwt_secret, issuer=settings.jwt_issuer, audience=settings.jwt_audience
             ).routes(),
+            *DemoRoutes(self.registry, self.provider, self.queue, enabled=settings.demo).routes(),
             WebSocketRoute("/ws/v2", chat.serve),
+            WebSocketRoute("/ws/events", EventsSocket(self.registry, self._verifier).serve),
             WebSocketRoute("/ws/sandboxes/{id}", raw.serve),
             WebSocketRoute("/terminal/{sessionId}", TerminalSocket(doorway, "terminal").serve),
             WebSocketRoute("/v1/sandbox/{id}/pty", TerminalSocket(doorway, "cloudflare").serve),
             WebSocketRoute("/jupyter/{id}/terminals/websocket/{name}", TerminalSocket(doorway, "jupyter").serve),
             WebSocketRoute("/tty/{id}/ws", TerminalSocket(doorway, "tty").serve),
         ]
+
+    @property
+    def has_page(self) -> bool:
+        return self._page.page is not None
 
     def unready(self) -> list[str]:
         """Why no work should be sent here; empty when all is well."""
@@ -286,6 +306,7 @@ class House:
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as open_parts:
+            await self._read_page()
             try:
                 await self._open_store(open_parts)
                 await open_parts.enter_async_context(self.objects)
@@ -298,6 +319,8 @@ class House:
                 raise
             await open_parts.enter_async_context(Housekeeping(self.chores, on_death=self.door.fatal))
             await open_parts.enter_async_context(Watchdog())
+            if self._settings.demo and not self._settings.loopback_only:
+                log.warning("house.demo", text=DEMO_IS_ON)
             log.info(
                 "house.open",
                 version=version(),
@@ -307,6 +330,13 @@ class House:
                 isolation=self.provider.level,
             )
             yield
+
+    async def _read_page(self) -> None:
+        """A page that cannot be served is no reason not to open: sessions do not depend on it."""
+        try:
+            self._page.page = await asyncio.to_thread(read_page, self._page_directory)
+        except BadPage as error:
+            log.warning("page.unreadable", cause=str(error))
 
     async def _check_objects(self) -> None:
         """A store that breaks its promises is refused; one that does not answer yet is no reason not to open."""
@@ -337,19 +367,22 @@ class House:
         own = {
             "connections": float(self.door.counters.total),
             "tickets": float(len(self._tickets)),
+            "links": float(len(self.signin.links)),
             "dead_letters": float(self._letters),
         }
         first_stage = {f"{stage}_{name}": value for name, value in follows.items()}
         return {**queue, **first_stage, **self.registry.stats(), **own}
 
 
-def build_house(settings: Settings, secrets: Secrets, *, provider: SandboxProvider | None = None) -> House:
-    """Wire a gateway, with a `provider` of the caller's own if one is given. Raises SettingsError; everything else
-    that can go wrong goes wrong in the lifespan.
+def build_house(
+    settings: Settings, secrets: Secrets, *, provider: SandboxProvider | None = None, page: Path = BUILT
+) -> House:
+    """Wire a gateway, with a `provider` and a directory of the built `page` of the caller's own if they are given.
+    Raises SettingsError; everything else that can go wrong goes wrong in the lifespan.
     """
     REDACTOR.add(secrets.jwt_secret, secrets.api_token, secrets.internal_token, secrets.relay_secret)
     REDACTOR.add(*settings.store.passwords, *settings.objects.secrets)
-    return House(settings, secrets, provider)
+    return House(settings, secrets, provider, page)
 
 
 def _workspace_limits(settings: Settings) -> WorkspaceLimits:

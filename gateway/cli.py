@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 first steps:
-  holdfast serve                 start the gateway here; everything it keeps is in .holdfast/
-  holdfast chat                  in a second terminal: a new session, and talk to its agent
+  holdfast serve                 start the gateway here, and open the link it prints; all it keeps is in .holdfast/
+  holdfast url                   in a second terminal: another link, to sign in with a browser
+  holdfast chat                  a new session in this terminal, and talk to its agent
   holdfast chat SESSION          come back to it
   holdfast attach SESSION        a terminal where its agent works
 
@@ -39,13 +40,23 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "serve",
         help="run the gateway until SIGTERM or Ctrl-C",
-        description="Run the gateway. Its address goes to stdout, its log (JSON lines) to stderr. SIGTERM and Ctrl-C "
-        "drain: viewers are told to come back, acknowledgements go out, sandboxes stay.",
+        description="Run the gateway. Its address, as a link that signs you in, goes to stdout, its log (JSON lines) "
+        "to stderr. SIGTERM and Ctrl-C drain: viewers are told to come back, acknowledgements go out, sandboxes stay.",
     )
     token = commands.add_parser("token", help="print a JWT for a user", description="Print a JWT, and nothing else.")
     token.add_argument("--user", required=True, help="the userId claim: who the sessions belong to")
     token.add_argument("--email", required=True, help="the email claim")
     token.add_argument("--ttl", default="24h", metavar="S", help="seconds it is valid, or 10m, 24h (%(default)s)")
+    url = commands.add_parser(
+        "url",
+        help="print a link that signs you in to the page",
+        description="Print a link to the running gateway's page, and nothing else. It signs whoever opens it in as "
+        "USER, once, within ten minutes.",
+    )
+    url.add_argument("--user", help="who you are there (default: your login name)")
+    url.add_argument("--email", help="your address (default: USER@localhost)")
+    url.add_argument("--json", action="store_true", help="one JSON object, with the link's end")
+    add_url(url)
     commands.add_parser(
         "migrate",
         help="bring the store to this version's schema",
@@ -196,6 +207,11 @@ def _talk(words: argparse.Namespace, settings: "Settings") -> int:
 
             options = ChatOptions(words.session, words.url, words.token, words.user, words.email, words.plain)
             return asyncio.run(chat(settings, options))
+        if words.command == "url":
+            from gateway.commands.url import url
+
+            whose = {"user": words.user, "email": words.email}
+            return asyncio.run(url(settings, **whose, at=words.url, as_json=words.json))
         if words.command == "dead-letters":
             return asyncio.run(_decide(words, settings))
         if words.command == "snapshots":

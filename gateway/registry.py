@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 import orjson
 import structlog
 
+from gateway.bulletin import Bulletin
 from gateway.close_codes import CloseCode
 from gateway.errors import ApiError
 from gateway.session.actor import SessionActor
@@ -93,18 +94,21 @@ class SessionRegistry:
         self.draining = False
         self._closed = False
         self._purging: set[str] = set()
+        self.bulletin = Bulletin(self)
 
     async def __aenter__(self) -> Self:
         await self._provider.open()
         await self._group.__aenter__()
         self._keep(self._reap, "reaper")
         self._keep(self._find_old_sandboxes, "reattach")
+        self._keep(self.bulletin.look_up, "bulletin")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closed = True
+        self.bulletin.close()
         for loading in self._loading.values():
             loading.cancel()
         for task in [*self._keepers, *self._tasks.values(), *self._beside]:
@@ -169,6 +173,7 @@ class SessionRegistry:
         if actor.conversation.state.status is SessionStatus.ARCHIVED:
             await actor.revive(wish)
         actor.life.want_agent()
+        actor.stirred()
         return actor
 
     async def branch(self, origin: Session, number: int | None, word: str) -> SessionActor:
@@ -198,6 +203,7 @@ class SessionRegistry:
         actor = await self._find_created(session_id)
         if (env := self._envs.get(origin.id)) is not None:
             actor.give_env(env)
+        actor.stirred()
         return actor
 
     async def _create(self, session: Session) -> Session:
@@ -216,7 +222,9 @@ class SessionRegistry:
         state = SessionState(last_active=self._utcnow())
         session = Session(session_id, user_id, self._utcnow(), SessionSpec().to_json(), state.to_json())
         await self._store.create(session)
-        return await self._find_created(session_id)
+        actor = await self._find_created(session_id)
+        actor.stirred()
+        return actor
 
     async def _find_created(self, session_id: str) -> SessionActor:
         actor = await self.find(session_id)
@@ -234,6 +242,17 @@ class SessionRegistry:
         place = Place(self._provider.name, self._provider.level)
         spec, state = SessionSpec.from_json(kept.spec), SessionState.from_json(kept.state)
         return describe(kept.id, kept.user_id, kept.created_at, kept.last_seq, spec, state, place)
+
+    def loaded(self, session_id: str) -> dict[str, Any] | None:
+        """The session as it is, if it is loaded here."""
+        actor = self._actors.get(session_id)
+        return None if actor is None else actor.describe()
+
+    async def kept(self, session_id: str) -> dict[str, Any] | None:
+        """The session as it is, or as the store knows it; None if there is none. Loads nobody. Raises
+        StoreUnavailable."""
+        session = await self.look(session_id)
+        return None if session is None else self.describe(session)
 
     async def _load(self, session_id: str) -> SessionActor | None:
         await self._barrier(session_id)
@@ -254,6 +273,7 @@ class SessionRegistry:
             metrics=self._metrics,
             spawn=self._spawn,
             purge=self._purge,
+            bulletin=self.bulletin,
             rng=self._rng,
             utcnow=self._utcnow,
         )
@@ -269,6 +289,7 @@ class SessionRegistry:
         """Wait for what an earlier actor of this session still has in the queue: its numbers are not loaded half."""
         if self._queue.failing is not None or not self._queue.alive:
             raise StoreUnavailable("the queue is stuck: nothing can be loaded behind it")
+        self._queue.release(session_id)
         if self._queue.depth:
             settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._queue.put(
@@ -304,6 +325,7 @@ class SessionRegistry:
         if self._actors.get(actor.id) is actor:
             del self._actors[actor.id]
             self._tasks.pop(actor.id).cancel()
+            self.bulletin.stir(actor.user_id, actor.id)
 
     def _spawn(self, actor: SessionActor, work: Coroutine[Any, Any, None], name: str) -> None:
         if self._closed or actor.ended:
@@ -332,6 +354,7 @@ class SessionRegistry:
             self._forget(actor)
             await self._barrier(actor.id)
             await self._store.purge(actor.id)
+            self.bulletin.gone(actor.user_id, actor.id)
         finally:
             self._purging.discard(actor.id)
 
@@ -443,9 +466,11 @@ class SessionRegistry:
         deadline.
         """
         self.draining = True
+        self._queue.release()
+        self.bulletin.say_goodbye(self._retry_after())
         actors = list(self._actors.values())
         for actor in actors:
-            actor.say_goodbye(round(self._rng.uniform(0.5, LARGEST_RETRY_SECONDS), 2))
+            actor.say_goodbye(self._retry_after())
             # What an agent says from here on is the next gateway's to relay: stored here, viewers would come back to
             # find it in history only.
             actor.life.let_go()
@@ -456,8 +481,12 @@ class SessionRegistry:
         await self._settle(actors)
         for actor in actors:
             actor.close_viewers(CloseCode.COMING_BACK)
+        self.bulletin.close()
         await self._keep_workspaces(actors)
         await self._queue.flush(60.0)
+
+    def _retry_after(self) -> float:
+        return round(self._rng.uniform(0.5, LARGEST_RETRY_SECONDS), 2)
 
     async def _keep_workspaces(self, actors: list[SessionActor]) -> None:
         """Keep what is not kept yet, for a while: the sandboxes stay, so the next gateway can do it as well. Also of
@@ -487,6 +516,7 @@ class SessionRegistry:
             "sessions_loaded": len(self._actors),
             "viewers": sum(len(actor.audience) for actor in self._actors.values()),
             "terminal_viewers": sum(len(actor.terminals) for actor in self._actors.values()),
+            "event_viewers": len(self.bulletin),
             "pending_records": sum(len(window) for window in windows),
             "pending_bytes": sum(window.queued_bytes for window in windows),
             "sync_dirty_sessions": sum(view.dirty for view in views),

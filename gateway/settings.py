@@ -94,6 +94,7 @@ class Settings:
     restore_timeout: float = field(default=60.0, metadata=by(values.positive_duration))
     orphan_after: float = field(default=600.0, metadata=by(values.positive_duration))
     create_on_attach: bool = field(default=False, metadata=by(values.switch))
+    demo: bool = field(default=False, metadata=by(values.switch))
     allow_private_repos: bool = field(default=False, metadata=by(values.switch))
 
     max_connections: int = field(default=9000, metadata=by(values.whole(1, 1_000_000)))

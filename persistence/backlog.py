@@ -10,6 +10,9 @@ A write that appends nothing joins the session's last waiting write, if there is
 that streams an answer into a store that is away holds one checkpoint, not a thousand. Writes of two writers of the
 session (`fence`) are never joined: the store refuses the one and keeps the other.
 
+A session can be *held*: what it writes waits beside the line until it is released, then in front of it. At most a
+quarter of what may wait in all is held; one more write releases its session. The others never notice.
+
 What never happens: two writes of a session in another order than they came; a write that is lost or stored by halves;
 a refusal of a write that the caller said cannot be refused.
 """
@@ -51,19 +54,19 @@ class Backlog:
         self._waiting: deque[_Entry] = deque()
         self._last: dict[str, _Entry] = {}  # each session's last waiting write
         self._in_flight: list[_Entry] = []
+        self._held: dict[str, deque[_Entry]] = {}  # by session: what waits beside the line
         self.bytes = 0  # waiting and in flight
         self.coalesced = 0
 
     @property
     def depth(self) -> int:
-        return len(self._waiting) + len(self._in_flight)
+        return len(self._waiting) + len(self._in_flight) + sum(map(len, self._held.values()))
 
     @property
     def oldest_since(self) -> float | None:
         """When the oldest write came, or None if nothing waits."""
-        if self._in_flight:
-            return self._in_flight[0].since
-        return self._waiting[0].since if self._waiting else None
+        lines = (self._in_flight, self._waiting, *self._held.values())
+        return min((line[0].since for line in lines if line), default=None)
 
     def has_room(self, size: int) -> bool:
         return self.depth < self._limits.max_writes and self.bytes + size <= self._limits.max_bytes
@@ -79,10 +82,35 @@ class Backlog:
         if refusable and write.append is not None and not self.has_room(size):
             return False
         entry = _Entry(write, now, size, then)
-        self._waiting.append(entry)
         self._last[write.session_id] = entry
         self.bytes += size
+        held = self._held.get(write.session_id) if self._held else None
+        if held is None:
+            self._waiting.append(entry)
+        else:
+            held.append(entry)
+            if self._too_much_held:
+                self.release(write.session_id)
         return True
+
+    @property
+    def _too_much_held(self) -> bool:
+        sizes = [entry.size for held in self._held.values() for entry in held]
+        return len(sizes) > self._limits.max_writes // 4 or sum(sizes) > self._limits.max_bytes // 4
+
+    def hold(self, session_id: str) -> None:
+        """What the session has written, unless it is in flight, and what it writes from here on waits."""
+        if session_id not in self._held:
+            self._held[session_id] = deque(entry for entry in self._waiting if entry.write.session_id == session_id)
+            self._waiting = deque(entry for entry in self._waiting if entry.write.session_id != session_id)
+
+    def release(self, session_id: str) -> None:
+        self._waiting.extendleft(reversed(self._held.pop(session_id, ())))
+
+    @property
+    def held(self) -> list[str]:
+        """The sessions that are held."""
+        return list(self._held)
 
     def _join(self, entry: _Entry, write: Write, then: Then | None) -> None:
         entry.write = merged(entry.write, write)
@@ -128,7 +156,8 @@ class Backlog:
         """The store had no room for the batch: its second half waits again, in front. Return what is in flight."""
         keep = (len(self._in_flight) + 1) // 2
         back, self._in_flight = self._in_flight[keep:], self._in_flight[:keep]
-        self._waiting.extendleft(reversed(back))
+        for entry in reversed(back):
+            self._held.get(entry.write.session_id, self._waiting).appendleft(entry)
         for session_id, entry in {entry.write.session_id: entry for entry in back}.items():
             self._last.setdefault(session_id, entry)
         return [entry.write for entry in self._in_flight]
@@ -136,7 +165,8 @@ class Backlog:
     def by_session(self) -> dict[str, int]:
         """How many writes of each session are not settled."""
         counts: dict[str, int] = {}
-        for entry in (*self._in_flight, *self._waiting):
+        held = [entry for entries in self._held.values() for entry in entries]
+        for entry in (*self._in_flight, *self._waiting, *held):
             counts[entry.write.session_id] = counts.get(entry.write.session_id, 0) + 1
         return counts
 

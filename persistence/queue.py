@@ -51,6 +51,7 @@ class PersistenceQueue:
         self._settled = asyncio.Event()  # nothing waits, or nothing will ever move again
         self._settled.set()
         self._task: asyncio.Task[None] | None = None
+        self._holds: dict[str, asyncio.TimerHandle] = {}
         self.failing: str | None = None  # why nothing is stored at the moment
         self.refused = 0
         self.retries = 0
@@ -141,8 +142,27 @@ class PersistenceQueue:
         self._arrived.set()
         return True
 
+    def hold(self, session_id: str, seconds: float) -> None:
+        """Let what this session writes wait, so long from now; nobody else waits for it. Over early if much waits (a
+        quarter of the queue), if it is released, or if the queue is flushed. In a crash it is lost like all that
+        nobody was told of."""
+        self._backlog.hold(session_id)
+        if (hold := self._holds.pop(session_id, None)) is not None:
+            hold.cancel()
+        self._holds[session_id] = self._loop.call_later(seconds, self.release, session_id)
+
+    def release(self, session_id: str | None = None) -> None:
+        """Let go what is held, of this session or of all."""
+        for each in list(self._holds) if session_id is None else [session_id]:
+            if (hold := self._holds.pop(each, None)) is not None:
+                hold.cancel()
+                self._backlog.release(each)
+                self._settled.clear()
+                self._arrived.set()
+
     async def flush(self, deadline_seconds: float) -> int:
         """Wait until everything is stored and told, at most so long; return how many writes are left."""
+        self.release()
         try:
             async with asyncio.timeout(deadline_seconds):
                 await self._settled.wait()

@@ -129,6 +129,9 @@ class BridgeLink(dialling.Link):
     def stop_agent(self) -> None:
         self._control(wire.Stop())
 
+    def kill_agent(self) -> None:
+        self._control(wire.Kill())
+
     def confirm(self, position: Position) -> None:
         if self._closed:
             return

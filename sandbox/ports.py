@@ -133,6 +133,10 @@ class Link(Protocol):
         """End the agent process: close its input, then SIGTERM, then SIGKILL. Answered by on_exit."""
         ...
 
+    def kill_agent(self) -> None:
+        """SIGKILL to the agent's process group: no last words. Answered by on_exit."""
+        ...
+
     def confirm(self, position: Position) -> None:
         """Everything up to `position` is durable here: the bridge may forget it."""
         ...
@@ -179,6 +183,11 @@ class SandboxProvider(Protocol):
 
     async def stop(self, session_id: str) -> None:
         """End the sandbox and every process in it; keep its two roots."""
+        ...
+
+    async def kill(self, session_id: str) -> bool:
+        """SIGKILL the bridge: nothing is done in order, as if the sandbox had died by itself. Its link is lost; `start`
+        begins anew with what is on the disk, `stop` ends what is left. False: none ran."""
         ...
 
     async def destroy(self, session_id: str) -> None:

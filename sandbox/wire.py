@@ -60,6 +60,11 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Kill:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     position: Position
 
@@ -102,7 +107,7 @@ class Changed:
     """Something in the kept roots may have changed. A hint: coalesced, and none may come."""
 
 
-Down = Attach | Start | Inject | Interrupt | Stop | Seen | Ready | Ping
+Down = Attach | Start | Inject | Interrupt | Stop | Kill | Seen | Ready | Ping
 Up = Hello | Epoch | AgentExit | Taken | Problem | Pong | Changed
 
 
@@ -122,6 +127,8 @@ def encode(message: Down | Up) -> bytes:
             fields = {"type": "interrupt"}
         case Stop():
             fields = {"type": "stop"}
+        case Kill():
+            fields = {"type": "kill"}
         case Ready(epoch):
             fields = {"type": "ready", "epoch": epoch}
         case Ping(n):
@@ -219,6 +226,8 @@ def decode_down(text: bytes | str) -> Down:
             return Interrupt()
         case "stop":
             return Stop()
+        case "kill":
+            return Kill()
         case "seen":
             return Seen(read_position(fields))
         case "ready":

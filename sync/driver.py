@@ -22,6 +22,7 @@ from sync.state import (
     SyncLimits,
     SyncState,
     TellRecovered,
+    Transition,
 )
 
 log = structlog.stdlib.get_logger()
@@ -65,7 +66,8 @@ class SyncDriver:
     It raises SyncFailed; whatever else it raises is a bug, logged as one, and a failed attempt. It may be cancelled at
     any await.
 
-    `told` hears of every change of `view`, in the order of the changes. It must not raise; what it raises is logged.
+    `told` hears of every change of `view`, in the order of the changes; `moved` of every transition, also of those that
+    follow each other at once, before `told`. Neither may raise; what they raise is logged.
     Requests are numbers, not a queue. Waiters are bounded by `limits.waiters`; one more is refused.
     """
 
@@ -78,6 +80,7 @@ class SyncDriver:
         "_last_view",
         "_limits",
         "_lull",
+        "_moved",
         "_now",
         "_owed",
         "_push",
@@ -96,6 +99,7 @@ class SyncDriver:
         rng: Random,
         utcnow: Callable[[], float],
         told: Callable[[SyncView], None],
+        moved: Callable[[Transition], None] = lambda transition: None,
         now: Callable[[], float] = _loop_time,
     ) -> None:
         self._push = push
@@ -103,6 +107,7 @@ class SyncDriver:
         self._utcnow = utcnow
         self._now = now
         self._told = told
+        self._moved = moved
         self._state = SyncState(limits, rng)
         self._last_success: float | None = None
         self._waiters: dict[int, asyncio.Future[Resolve | Fail | None]] = {}  # by ticket, in order
@@ -279,11 +284,14 @@ class SyncDriver:
             log.warning("sync.failed", attempt=self._state.attempt, cause=reason)
 
     def _tell(self, *, recovered: bool) -> None:
+        moves, self._state.moves = self._state.moves, ()
         view = self.view
-        if view == self._last_view and not recovered:
-            return
+        changed = view != self._last_view or recovered
         self._last_view = view
         try:
-            self._told(replace(view, recovered=recovered))
+            for transition in moves:
+                self._moved(transition)
+            if changed:
+                self._told(replace(view, recovered=recovered))
         except Exception:  # the owner's mistake must not stop the sync
             log.exception("sync.told_failed")

@@ -122,6 +122,16 @@ class Refuse:
 Effect = Begin | Stop | Resolve | Fail | RememberFailure | TellRecovered | Refuse
 
 
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """Where a move led: for people who want to see what a sync does."""
+
+    state: State  # never `resting`
+    generation: int
+    attempt: int  # of the round under way or given up; 0: neither
+    reason: str | None  # why the last attempt failed, until one succeeds
+
+
 class Step(StrEnum):
     """What a transition does, and so which effects it has."""
 
@@ -213,6 +223,7 @@ class SyncState:
         "failing",
         "generation",
         "last_error",
+        "moves",
         "scanned",
         "state",
         "synced",
@@ -233,6 +244,7 @@ class SyncState:
         self._series: tuple[float, float] | None = None  # the first and the last request since an attempt began
         self._forced = False  # since an attempt began
         self._again_at = 0.0  # in `resting` and `failed`: when to try again
+        self.moves: tuple[Transition, ...] = ()  # what the last event led through, in order
 
     @property
     def dirty(self) -> bool:
@@ -257,6 +269,7 @@ class SyncState:
         ticket to wait with. Raises Impossible, and then nothing has changed."""
         if (self.state, event) not in TABLE:
             raise Impossible(f"{event} in {self.state}")
+        self.moves = ()
         effects = self._move(self._hear(event, now, generation, reason), now, reason)
         # What came during an attempt that is over now is put again.
         if self._forced and self.state in (State.IDLE, State.RESTING, State.FAILED):
@@ -292,6 +305,12 @@ class SyncState:
     def _move(self, event: Event, now: float, reason: str) -> list[Effect]:
         before = self.state
         self.state, step = TABLE[before, event]
+        effects = self._step(step, before, now, reason)
+        if self.state is not before:
+            self.moves += (Transition(self.state.shown, self.generation, self.attempt, self.last_error),)
+        return effects
+
+    def _step(self, step: Step, before: State, now: float, reason: str) -> list[Effect]:
         match step:
             case Step.REFUSE:
                 return [Refuse()]

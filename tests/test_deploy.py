@@ -1,5 +1,6 @@
 """What deploy/ and the Procfile say must be true of this repository."""
 
+import json
 import re
 import shlex
 import tomllib
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from gateway.cli import parser
+from gateway.http.page import BUILT
 from gateway.settings import KNOWN, load_settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -76,6 +78,22 @@ def test_the_image_has_every_package_of_the_distribution(dockerfile: list[tuple[
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     copied = {path for name, rest in dockerfile if name == "COPY" for path in shlex.split(rest)[:-1]}
     assert set(build["packages"]) <= copied
+
+
+def test_the_image_has_the_page_where_the_gateway_looks_for_it(dockerfile: list[tuple[str, str]]) -> None:
+    scripts = json.loads((ROOT / "web" / "package.json").read_text())["scripts"]
+    built = next(rest for name, rest in dockerfile if name == "RUN" and "npm" in rest)
+    assert built.startswith("npm ci ")
+    assert built.endswith("npm run build")
+    assert "build" in scripts
+    copied = [shlex.split(rest) for name, rest in dockerfile if name == "COPY"]
+    assert ["--from=page", "/src/gateway/page", str(BUILT.relative_to(ROOT))] in copied
+    assert copied.index(["gateway", "gateway"]) < copied.index(["--from=page", "/src/gateway/page", "gateway/page"])
+
+
+def test_what_is_built_on_the_host_stays_out_of_the_image() -> None:
+    left_out = (ROOT / ".dockerignore").read_text().splitlines()
+    assert {"**/node_modules", "gateway/page", ".venv*", ".holdfast", ".git"} <= set(left_out)
 
 
 def test_the_image_runs_the_console_script(dockerfile: list[tuple[str, str]]) -> None:

@@ -30,14 +30,17 @@ _PREFLIGHT_HEADERS = b"authorization, content-type, last-event-id"
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What a route asks for. `session_in` names the path or query parameter that holds a session id. `shared`: who was
-    let in to that session to look may come, too."""
+    let in to that session to look may come, too. `from_page`: nothing but a page comes, and one whose Origin is
+    allowed; for routes that change a browser's cookie without asking for it."""
 
     accept: Accept
     session_in: str | None = None
     shared: bool = False
+    from_page: bool = False
 
 
 PUBLIC = Policy(Accept.NOBODY)
+OWN_PAGE = Policy(Accept.NOBODY, from_page=True)
 USER = Accept.USER
 LIFECYCLE = Accept.RELAY | Accept.ADMIN | Accept.USER
 RELAY_OR_USER = Accept.RELAY | Accept.USER
@@ -47,11 +50,21 @@ ADMIN_OR_USER = Accept.ADMIN | Accept.USER
 
 POLICY: dict[tuple[str, str], Policy] = {
     ("GET", "/"): PUBLIC,
+    ("GET", "/assets/{path:path}"): PUBLIC,
+    ("GET", "/favicon.svg"): PUBLIC,
+    ("GET", "/manifest.webmanifest"): PUBLIC,
+    ("GET", "/signin"): PUBLIC,
+    ("POST", "/api/signin"): OWN_PAGE,
+    ("DELETE", "/api/signin"): OWN_PAGE,
+    ("GET", "/api/me"): Policy(USER),
+    ("POST", "/api/token"): Policy(USER),
+    ("POST", "/api/links"): Policy(ADMIN),
     ("GET", "/health"): PUBLIC,
     ("GET", "/ready"): PUBLIC,
     ("GET", "/openapi.json"): PUBLIC,
     ("GET", "/metrics"): Policy(ADMIN),
     ("WS", "/ws/v2"): Policy(USER, "sessionId", shared=True),
+    ("WS", "/ws/events"): Policy(USER),
     ("WS", "/terminal/{sessionId}"): Policy(USER, "sessionId", shared=True),
     ("WS", "/v1/sandbox/{id}/pty"): Policy(USER, "id", shared=True),
     ("WS", "/jupyter/{id}/terminals/websocket/{name}"): Policy(USER, "id", shared=True),
@@ -78,6 +91,7 @@ POLICY: dict[tuple[str, str], Policy] = {
     ("DELETE", "/api/sandboxes/{id}/terminals/{name}"): Policy(LIFECYCLE, "id"),
     ("POST", "/api/sandboxes/{id}/terminals/{name}/size"): Policy(LIFECYCLE, "id"),
     ("POST", "/api/sandboxes/{id}/shares"): Policy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}/demo/{what}"): Policy(USER, "id"),
     ("GET", "/api/sandboxes/{id}/snapshots"): Policy(LIFECYCLE, "id"),
     ("POST", "/api/sandboxes/{id}/snapshots/verify"): Policy(LIFECYCLE, "id"),
     ("GET", "/api/sandboxes/{id}/snapshots/{generation}"): Policy(LIFECYCLE, "id"),
@@ -211,6 +225,8 @@ class PolicyMiddleware:
     ) -> Principal | None:
         state = scope.setdefault("state", {})
         state["principal"], state["session_id"], state["origin"] = None, None, origin
+        if policy.from_page and (origin is None or not self._origins.allows(origin, scope)):
+            raise ApiError(403, "bad_origin", "this is for pages of an allowed origin; see HOLDFAST_ALLOWED_ORIGINS")
         if policy.accept is Accept.NOBODY:
             return None
         query = read_query(scope)

@@ -1,9 +1,9 @@
 """Who a command speaks for: a token that was given, or a fresh one for whoever sits here."""
 
-import getpass
 from collections.abc import Callable
 
 from gateway.commands.api import CommandFailed
+from gateway.commands.login import whoever
 from gateway.settings import Settings, SettingsError
 
 TOKEN_SECONDS = 3600
@@ -17,8 +17,7 @@ def token_source(settings: Settings, *, token: str | None, user: str | None, ema
     from gateway.auth.tokens import TokenError
     from gateway.commands.token import sign
 
-    name = user or _login()
-    address = email or f"{name}@localhost"
+    name, address = whoever(user, email)
     try:
         sign(settings, name, address, TOKEN_SECONDS)
     except TokenError as error:
@@ -26,10 +25,3 @@ def token_source(settings: Settings, *, token: str | None, user: str | None, ema
     except SettingsError as error:
         raise CommandFailed(f"{error.problems[0]}; give one with --token") from None
     return lambda: sign(settings, name, address, TOKEN_SECONDS)
-
-
-def _login() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container's user need not have a name
-        return "me"

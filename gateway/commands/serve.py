@@ -9,8 +9,11 @@ import shlex
 import uvloop
 
 from gateway.app import House, build_house
+from gateway.auth.links import Person
+from gateway.commands.login import whoever
 from gateway.commands.terminal import as_typed, complain, say
 from gateway.datadir import DataDirBusy, DataDirLock
+from gateway.errors import ApiError
 from gateway.events import configure_logging
 from gateway.server import CannotListen
 from gateway.server import serve as serve_app
@@ -58,9 +61,19 @@ def keep_descriptors() -> None:
 
 
 def _welcome(settings: Settings, house: House) -> None:
-    say(f"Holdfast {version()} listens on {house.address}  (sandboxes: {house.provider.name}, {house.provider.level})")
-    say(f"  talk to a new session:   {try_next(settings)}")
-    say(f"  what else there is:      {house.address}/")
+    """The first line is all that a newcomer needs; programs read the address from its beginning."""
+    name, address = whoever()
+    try:
+        link, _ = house.signin.link(Person(name, address), house.address)
+    except ApiError:  # tokens are others' to sign, or the login is no name for a user
+        say(f"Holdfast {version()} is at {house.address}/")
+    else:
+        say(f"Holdfast {version()}: open {link}")
+        say(f"  you are {name} there; the link is good once, for 10 minutes. Another: {typed(settings, 'url')}")
+    if not house.has_page:
+        say("  it has no page yet:      make page, in a checkout; or install the wheel")
+    say(f"  talk to a new session:   {typed(settings, 'chat')}")
+    say(f"  sandboxes:               {house.provider.name}, {house.provider.level}")
     say("  stop:                    Ctrl-C (sessions are kept)")
 
 
@@ -69,8 +82,8 @@ def reachable(address: str) -> str:
     return address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
-def try_next(settings: Settings) -> str:
-    """`holdfast chat`, as it has to be typed here."""
+def typed(settings: Settings, command: str) -> str:
+    """`holdfast COMMAND`, as it has to be typed here."""
     chosen = settings.data_dir != KNOWN["HOLDFAST_DATA_DIR"].default
     prefix = f"HOLDFAST_DATA_DIR={shlex.quote(str(settings.data_dir))} " if chosen else ""
-    return prefix + as_typed("chat")
+    return prefix + as_typed(command)

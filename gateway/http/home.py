@@ -1,12 +1,12 @@
-"""The page at `/`: what this is, and what to do next. No script, nothing loaded, nothing secret."""
+"""What stands at `/` where the page was not built: what this is, and what to do next. No script, nothing loaded,
+nothing secret.
+"""
 
 import base64
 import hashlib
 from collections.abc import Callable
 
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 _STYLE = """
 :root {
@@ -42,6 +42,13 @@ _PAGE = """<!doctype html>
 <p class="lead">A session gateway: whatever dies, everybody comes back to where they were.</p>
 <p>This gateway is running. Browsers and programs attach to long-lived sessions over WebSockets; each session has an
 agent in a sandbox, a stored conversation and a workspace that outlive every connection.</p>
+<h2>The page</h2>
+<p>Chat, terminals and files in the browser belong here. They were not built into this gateway. In a checkout, build
+them, then start the gateway again:</p>
+<pre>make page</pre>
+<p>Elsewhere install the wheel, which has them (<code>make wheel</code> makes one). To sign in, ask for a link; it is
+good once, for ten minutes:</p>
+<pre>holdfast url</pre>
 <h2>Talk to a session</h2>
 <p>In a second terminal, in the directory where the gateway was started (in a fresh clone <code>holdfast</code> is
 <code>.venv/bin/holdfast</code>):</p>
@@ -74,7 +81,7 @@ websocat -H "Authorization: Bearer $TOKEN" "%(socket)s/ws/v2?sessionId=demo"
 """
 
 
-class HomeRoutes:
+class HomePage:
     """`origin` is what the page tells people to type: where the gateway listens, never what the request claims."""
 
     def __init__(self, version: str, origin: Callable[[], str]) -> None:
@@ -82,6 +89,7 @@ class HomeRoutes:
         self._origin = origin
         digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
         self._headers = {
+            "Cache-Control": "no-cache",
             "Content-Security-Policy": (
                 f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; "
                 "frame-ancestors 'none'"
@@ -90,10 +98,7 @@ class HomeRoutes:
             "Referrer-Policy": "no-referrer",
         }
 
-    def routes(self) -> list[BaseRoute]:
-        return [Route("/", self.page, methods=["GET"])]
-
-    async def page(self, _: Request) -> Response:
+    def answer(self) -> Response:
         origin = self._origin()
         socket = "ws" + origin.removeprefix("http")
         page = _PAGE % {"style": _STYLE, "version": self._version, "origin": origin, "socket": socket}

@@ -102,7 +102,34 @@ def _session(name: str, summary: str, body: str | None = "Nothing", *refusals: i
 
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
-    ("GET", "/"): Operation("home", "What this is, for people", media={"text/html": text()}),
+    ("GET", "/"): Operation("home", "The page; where it was not built, what this is", media={"text/html": text()}),
+    ("GET", "/assets/{path:path}"): Operation(
+        "pageFile", "A file of the built page, to be kept for ever", refusals=(400, 404), media={"*/*": text()},
+    ),
+    ("GET", "/favicon.svg"): Operation(
+        "icon", "Its icon, if it was built with one", refusals=(404,), media={"image/svg+xml": text()},
+    ),
+    ("GET", "/manifest.webmanifest"): Operation(
+        "manifest", "Its manifest, likewise", refusals=(404,), media={"application/manifest+json": text()},
+    ),
+    ("GET", "/signin"): Operation(
+        "openLink", "Sign in by a one-time link: on to the page with the cookie `session`, or to `/#signin=over`",
+        {303: {}}, (asked("link", text("the code; good once, for ten minutes")),), refusals=(503,),
+    ),
+    ("POST", "/api/signin"): Operation(
+        "signIn", "A pasted JWT becomes the cookie `session`, until its own end", {200: ref("SignedIn")}, body="Pasted",
+        refusals=(400, 401, 403, 413),
+    ),
+    ("DELETE", "/api/signin"): Operation("signOut", "The cookie goes", {204: {}}, refusals=(403,)),
+    ("GET", "/api/me"): Operation("me", "Whose credentials these are, and what can be had here", {200: ref("Me")}),
+    ("POST", "/api/token"): Operation(
+        "shortToken", "A JWT for ten minutes, and no longer than what it was asked with", {201: ref("Token")},
+        body="Nothing", refusals=(400, 413, 501),
+    ),
+    ("POST", "/api/links"): Operation(
+        "makeLink", "A one-time link that signs a user in", {201: ref("Link")}, body="Person",
+        refusals=(400, 413, 429, 501),
+    ),
     ("GET", "/health"): Operation("health", "Whether the process answers", {200: ref("Health")}),
     ("GET", "/ready"): Operation("ready", "Whether it takes work", {200: ref("Ready"), 503: ref("Unready")}),
     ("GET", "/metrics"): Operation("metrics", "Figures for Prometheus", media={TEXT: text()}),
@@ -237,6 +264,10 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "shareSession", "A token to look at this one session", {201: ref("Share")}, body="ShareWish",
         refusals=(400, 404, 413, 501, 503),
     ),
+    ("POST", f"{ONE}/demo/{{what}}"): Operation(
+        "causeFault", "Harm this session, to show what becomes of it; 404 unless HOLDFAST_DEMO is on",
+        {200: ref("Fault")}, body="FaultWish", refusals=(400, 404, 409, 413, 503),
+    ),
     ("GET", JUPYTER): Operation(
         "listJupyterTerminals", "The same, for Jupyter's clients", {200: array(ref("JupyterTerminal"))},
         refusals=(404, 503),
@@ -260,6 +291,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
 
 WEBSOCKETS = {
     "/ws/v2": "the chat socket of a session (`?sessionId=`): messages, acknowledgements, streamed answers, resume",
+    "/ws/events": "a user's own sessions, live: the list, then every change",
     "/ws/sandboxes/{id}": "the agent's lines as they are, for relays",
     "/terminal/{sessionId}": "a terminal (`?name=`): bytes, plain or in the native dialect, which resumes",
     "/v1/sandbox/{id}/pty": "the main terminal, as Cloudflare's add-on speaks",
@@ -327,6 +359,7 @@ def _in_path(path: str) -> list[Schema]:
         "{number}": ("number", INTEGER),
         "{name}": ("name", text(pattern=f"^{NAME.pattern}$")),
         "{generation}": ("generation", GENERATION),
+        "{what}": ("what", words("cut", "kill-agent", "kill-bridge", "pause-store")),
         "{path:path}": ("path", text("components percent-encoded, with `/` between them")),
     }
     return [asked(name, schema, where="path") for mark, (name, schema) in known.items() if mark in path]

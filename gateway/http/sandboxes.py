@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from gateway.bulletin import moved_members
 from gateway.errors import ApiError
 from gateway.http.ownership import owned, principal
 from gateway.http.replies import answer, query_flag, read_object
@@ -71,9 +72,12 @@ class SandboxRoutes:
         return who.user_id
 
     async def status(self, request: Request) -> Response:
-        """With its terminals, if its sandbox runs and answers."""
+        """With its terminals, if its sandbox runs and answers, and what its sync did of late."""
         actor = await owned(request, self._registry)
-        return answer(actor.describe() | {"terminals": await actor.terminals.describe()})
+        terminals = await actor.terminals.describe()
+        described = actor.describe()
+        described["sync"]["history"] = [moved_members(moved) for moved in actor.workspace.history]
+        return answer(described | {"terminals": terminals})
 
     async def resume(self, request: Request) -> Response:
         """With `envVars`, also what brings a session back from `needs_env`; an empty object says that it needs none."""

@@ -21,6 +21,7 @@ import orjson
 import structlog
 
 from gateway import wire
+from gateway.bulletin import Bulletin
 from gateway.close_codes import CloseCode
 from gateway.errors import ApiError
 from gateway.events import REDACTOR
@@ -44,6 +45,7 @@ from persistence.queue import PersistenceQueue
 from persistence.record import Loaded, Record
 from sandbox.ports import Position, SandboxFailed, SandboxProvider
 from sync.errors import SyncFailed, SyncRefused
+from sync.history import Moved
 
 log = structlog.get_logger()
 
@@ -57,6 +59,7 @@ class SessionActor:
     __slots__ = (
         "_aborted",
         "_bell",
+        "_bulletin",
         "_envs",
         "_farewell",
         "_inbox",
@@ -104,6 +107,7 @@ class SessionActor:
         metrics: SessionMetrics,
         spawn: Callable[["SessionActor", Coroutine[Any, Any, None], str], None],
         purge: Callable[["SessionActor"], Awaitable[None]],
+        bulletin: Bulletin,
         rng: Random,
         utcnow: Callable[[], float] = time.time,
     ) -> None:
@@ -115,6 +119,7 @@ class SessionActor:
         self._provider = provider
         self._spawn = spawn
         self._purge = purge
+        self._bulletin = bulletin
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
         self._inbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []  # short; an empty deque takes 760 bytes
@@ -150,6 +155,7 @@ class SessionActor:
                     await self._bell
                     self._bell = None
                 self._take_turn()
+                self._bulletin.stir(self.user_id, self.id)
                 if self._joining:
                     self._admit_joining()
                 if self._room is not None and not self.crowded:
@@ -219,6 +225,15 @@ class SessionActor:
     def answer_finished(self) -> None:
         self.workspace.request()
 
+    def stirred(self) -> None:
+        if not self.ended:
+            self._bulletin.stir(self.user_id, self.id)
+
+    def sync_moved(self, moved: Moved) -> None:
+        if not self.ended:
+            self._bulletin.moved(self.user_id, self.id, moved)
+            self._bulletin.stir(self.user_id, self.id)
+
     # -- viewers ------------------------------------------------------------------------------------------------------
 
     def attach(self, viewer: Viewer, asked: Position | None) -> None:
@@ -257,6 +272,15 @@ class SessionActor:
         self.terminals.close_all(code)
         for viewer in self._joining:
             viewer.close(code)
+
+    def cut_viewers(self) -> int:
+        """End every connection of this session without a word; returns how many."""
+        chats, terminals = [*self.audience, *self._joining], list(self.terminals)
+        for viewer in chats:
+            viewer.outlet.abort()
+        for watching in terminals:
+            watching.abort()
+        return len(chats) + len(terminals)
 
     def _admit_joining(self) -> None:
         for viewer, (asked, until) in list(self._joining.items()):

@@ -127,6 +127,7 @@ class Conversation:
 
     def save_spec(self, **changes: Any) -> None:
         self.spec = replace(self.spec, **changes)
+        self._host.stirred()
         self.put(Write(self.id, spec=self.spec.to_json()))
 
     # -- upward: to the agent --------------------------------------------------------------------------------------

@@ -124,6 +124,7 @@ class Life:
         return "connecting" if rising or self.output.agent_starting else "disconnected"
 
     def tell_connection(self) -> None:
+        self._host.stirred()
         if (word := self.connection) != self._told:
             self._told = word
             self.talk.audience.tell(wire.dump("connection_status", sandboxStatus=word))
@@ -497,6 +498,12 @@ class Life:
         if self.talk.link is not None and self.output.agent_alive:
             self._closing = True
             self.talk.link.stop_agent()
+
+    def kill_agent(self) -> None:
+        """SIGKILL, to show what becomes of it. Raises ApiError if none runs."""
+        if self.talk.link is None or not self.output.agent_alive:
+            raise ApiError(409, "not_running", "the session's agent does not run")
+        self.talk.link.kill_agent()
 
     def env_given(self) -> None:
         """What the session lacked is there: it may be woken again."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from gateway.session.pending import WindowLimits
 from persistence.ports import MessageStore
 from persistence.queue import PersistenceQueue
+from sync.history import Moved
 from sync.snapshot import Pushed
 
 
@@ -83,3 +84,9 @@ class Host(Protocol):
 
     def agent_ready(self) -> None: ...
     def answer_finished(self) -> None: ...
+    def stirred(self) -> None:
+        """Something that people are shown of the session may be another now. Whatever an event of the inbox changes is
+        looked at by itself."""
+        ...
+
+    def sync_moved(self, moved: Moved) -> None: ...

@@ -31,6 +31,7 @@ REASONS = {
     SessionStatus.ARCHIVED: "the session is archived: create it again first",
 }
 RETRY_BASE, RETRY_CAP = 0.05, 2.0
+PARK_SECONDS = 30.0  # who wants no output for so long holds nobody up; the bridge would close its link after 60 s
 STEADY_SECONDS = 5.0  # a link that was lost sooner is found again with more and more patience
 
 _MOUSE = re.compile(rb"(?:\x1b\[<[\d;]+[Mm]|\x1b\[M...)+", re.DOTALL)
@@ -81,6 +82,8 @@ class SessionTerminals:
             self._see_to(viewer)
 
     def left(self, viewer: TerminalViewer) -> None:
+        if viewer.parking is not None:
+            viewer.parking.cancel()
         if self._viewers.pop(viewer, None) is not None:
             self._host.post(self.on_left)
 
@@ -112,6 +115,27 @@ class SessionTerminals:
         viewer.flaps = viewer.flaps + 1 if lasted < STEADY_SECONDS else 0
         self._see_to(viewer)
 
+    def paused(self, viewer: TerminalViewer) -> None:
+        viewer.paused_at = self._host.now()
+        self._park_later(viewer)
+
+    def _park_later(self, viewer: TerminalViewer) -> None:
+        """One timer, however often it pauses and goes on."""
+        if viewer.parking is None:
+            viewer.parking = self._host.call_at(viewer.paused_at + PARK_SECONDS, lambda: self._park(viewer))
+
+    def _park(self, viewer: TerminalViewer) -> None:
+        viewer.parking = None
+        if viewer.stopped and viewer.linked:
+            if self._host.now() < viewer.paused_at + PARK_SECONDS:  # it went on meanwhile
+                self._park_later(viewer)
+            else:
+                viewer.park()
+
+    def wanted(self, viewer: TerminalViewer) -> None:
+        if not viewer.over:
+            self._see_to(viewer)
+
     def typed_unlinked(self, viewer: TerminalViewer, frames: bytes) -> None:
         status = self._life.status
         if not any(_is_typing(payload) for payload in inputs(frames)):
@@ -141,7 +165,7 @@ class SessionTerminals:
         viewer.hold(not viewer.linked and (self._life.up or status is SessionStatus.STARTING))
         if not self._life.up:
             viewer.tell_status(status)
-        elif not viewer.linked and viewer not in self._bringing and not viewer.over:
+        elif not (viewer.linked or viewer.parked or viewer in self._bringing or viewer.over):
             self._bringing |= {viewer}
             self._host.spawn(self._bring(viewer), f"terminal {self._id}/{viewer.name}")
 
@@ -153,7 +177,7 @@ class SessionTerminals:
             for attempt in itertools.count(viewer.flaps):
                 if attempt:
                     await asyncio.sleep(delay(attempt, base=RETRY_BASE, cap=RETRY_CAP, rng=self._host.rng))
-                if viewer.linked or viewer.over or not self._life.up:
+                if viewer.linked or viewer.parked or viewer.over or not self._life.up:
                     return
                 if self.stopping:
                     continue

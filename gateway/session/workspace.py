@@ -24,12 +24,13 @@ from sandbox.tree.ports import TreeFailed
 from sandbox.tree.wire import ScanAsk, Survey
 from sync.driver import SyncDriver, SyncView
 from sync.errors import Damaged, NoSuchSnapshot, RestoreFailed, SyncFailed, SyncRefused
+from sync.history import History, Moved
 from sync.pointer import Generation
 from sync.ports import ObjectsRefused, ObjectsUnavailable
 from sync.recovery import Decision, Newest, decide
 from sync.restore import Progress
 from sync.snapshot import Standing
-from sync.state import State, SyncLimits
+from sync.state import State, SyncLimits, Transition
 from sync.vault import Vault
 
 log = structlog.get_logger()
@@ -73,6 +74,7 @@ class Workspace:
         "_begins_with_less",
         "_driver",
         "_generation",
+        "_history",
         "_host",
         "_keeping",
         "_progress",
@@ -96,6 +98,7 @@ class Workspace:
         self._keeping = keeping
         self.hold = Hold(host, conversation.id, provider)
         self._driver: SyncDriver | None = None
+        self._history: History | None = None
         self._begins_with_less = False
         self.remembered = True  # the disk can be recognised as the newest generation, by a walk
         self.replaced = 0  # how often a sandbox left so little that the newest generation took its place
@@ -133,6 +136,11 @@ class Workspace:
         if (progress := self._progress) is not None:
             described["restore"] = _progress_members(progress)
         return described
+
+    @property
+    def history(self) -> list[Moved]:
+        """The last transitions of its sync that this process has seen, the oldest first."""
+        return list(self._history or ())
 
     # -- before the agent may start -----------------------------------------------------------------------------------
 
@@ -232,6 +240,7 @@ class Workspace:
     def _show(self, progress: Progress) -> None:
         first = self._progress is None
         self._progress = progress
+        self._host.stirred()
         if first or self._host.now() >= self._told_at + TELL_SECONDS:
             self._told_at = self._host.now()
             self._tell("restore_started" if first else "restoring", **_progress_members(progress))
@@ -266,7 +275,9 @@ class Workspace:
             raise NotRestored(ENDED)
         if self._driver is None:
             limits, host = self._keeping.limits.sync, self._host
-            self._driver = SyncDriver(self._push, limits, rng=host.rng, utcnow=host.utcnow, told=self._heard)
+            self._driver = SyncDriver(
+                self._push, limits, rng=host.rng, utcnow=host.utcnow, told=self._heard, moved=self._moved
+            )
             host.spawn(self._driver.run(), f"sync {self._talk.id}")
         number = self._generation.number if self._generation is not None else state.generation
         self._driver.restored(number, failed=state.sync_error or None, last_success=state.synced_at)
@@ -384,6 +395,12 @@ class Workspace:
     def _standing(self) -> Standing:
         seen = 0 if self._generation is None else self._generation.number
         return Standing(max(seen, self._talk.state.generation), begun_without=self._begins_with_less)
+
+    def _moved(self, transition: Transition) -> None:
+        at = self._host.utcnow()
+        self._history = self._history or History()
+        self._history.note(transition, at)
+        self._host.sync_moved(Moved(at, transition))
 
     def _heard(self, view: SyncView) -> None:
         self._host.post(self._note, self._driver, view)

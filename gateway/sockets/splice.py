@@ -234,6 +234,11 @@ class SplicedSocket(asyncio.Protocol):
                 self._held_at = None
                 self._transport.resume_reading()
 
+    def abort(self) -> None:
+        """End it now, without a word."""
+        self._deaf = True
+        self._transport.abort()
+
     def _say_goodbye(self, goodbye: bytes) -> None:
         self._closing = True
         self._owner.on_over()

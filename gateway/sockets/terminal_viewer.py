@@ -5,11 +5,13 @@ to a bound; or its sandbox does not run: then typing is intent, which the sessio
 that was lost is found again where it was, so that the client never knows; if that cannot be, its screen is painted
 anew.
 
-Output is not queued: who takes nothing is not written to, and its link is not read.
+Output is not queued: who takes nothing is not written to, and its link is not read. A client may also say itself that
+it wants no more for now (`Flow`). Who says so for long is *parked*: it gives up its link, before the bridge does, and
+gets another, where it was, when it goes on or types.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from gateway.close_codes import CloseCode
 from gateway.sockets.dialects.ports import Dialect, Flow, Heard, Renewal, Typed, Wanted
@@ -36,6 +38,14 @@ class Room(Protocol):
     def link_lost(self, viewer: "TerminalViewer", reason: str) -> None: ...
     def typed_unlinked(self, viewer: "TerminalViewer", frames: bytes) -> None:
         """Input came, whole masked frames of it, and there is no terminal to type to."""
+        ...
+
+    def paused(self, viewer: "TerminalViewer") -> None:
+        """It wants no more output, on the link that it has now: `park` it if that lasts."""
+        ...
+
+    def wanted(self, viewer: "TerminalViewer") -> None:
+        """It was parked, and is to have a link again."""
         ...
 
 
@@ -67,6 +77,9 @@ class TerminalViewer:
         "name",
         "on_renewal",
         "over",
+        "parked",
+        "parking",
+        "paused_at",
         "role",
     )
 
@@ -93,6 +106,9 @@ class TerminalViewer:
         self.name = name
         self.role = role
         self.over = False
+        self.parked = False
+        self.parking: Any = None  # the room's own: a timer, and since when it is paused on this link
+        self.paused_at = 0.0
         self.on_renewal: Callable[[str], None] = _ignore
 
     def begin(self, socket: SplicedSocket) -> None:
@@ -122,6 +138,22 @@ class TerminalViewer:
             self._link.close()
             self._link = None
             self.on_input_full(False)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the client wants no more output for now."""
+        return self._stopped
+
+    def park(self) -> None:
+        """Give up the link; what is typed waits for the next."""
+        self.parked = True
+        self.drop_link()
+        self.hold(True)
+
+    def _unpark(self) -> None:
+        if self.parked:
+            self.parked = False
+            self._room.wanted(self)
 
     def hold(self, held: bool) -> None:
         """Let what is typed wait, so that it is typed later; or no longer, also what has waited."""
@@ -167,6 +199,11 @@ class TerminalViewer:
         if self._socket is not None:
             self._socket.close(code, reason or code.reason)
 
+    def abort(self) -> None:
+        """End the connection now, without a word."""
+        if self._socket is not None:
+            self._socket.abort()
+
     # SplicedOwner: what the client does
 
     def on_frames(self, frames: bytes) -> None:
@@ -175,6 +212,7 @@ class TerminalViewer:
 
     def _enter(self, frames: bytes) -> None:
         """Input, as whole frames of a client."""
+        self._unpark()
         if self._held and (not self._kept or len(self._kept) + len(frames) <= KEPT_BYTES):
             self._kept += frames
         elif self._held:
@@ -202,9 +240,13 @@ class TerminalViewer:
                     self._link.resize(size)
             case Renewal(token):
                 self.on_renewal(token)
-            case Flow(open):
+            case Flow(open) if open is self._stopped:  # said again, it says nothing
                 self._stopped = not open
                 self._set_flow()
+                if open:
+                    self._unpark()
+                elif self._link is not None:
+                    self._room.paused(self)
 
     def _type(self, payload: bytes) -> None:
         if self.role != "view":
@@ -237,6 +279,8 @@ class TerminalViewer:
         self.on_input_full(False)
         self._trouble = self._withheld = None
         self._set_flow()
+        if self._stopped:
+            self._room.paused(self)
         asked, self._at = self._at, Position(hello.epoch, hello.offset)
         if not self._greeted:
             self._greeted = True

@@ -186,6 +186,10 @@ class Agent:
             self.forget_deliveries()
             self._process.stop(self._limits.stop_input_seconds, self._limits.stop_term_seconds)
 
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.child.signal_group(signal.SIGKILL)
+
     async def end(self) -> None:
         """Stop the process and wait until it is gone, whether or not all its output could be read."""
         self.stop()

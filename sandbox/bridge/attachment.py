@@ -204,6 +204,8 @@ class _Attachment:
                 self._agent.interrupt()
             case wire.Stop():
                 self._agent.stop()
+            case wire.Kill():
+                self._agent.kill()
             case wire.Seen(position):
                 self._agent.confirm(position)
             case wire.Ready(epoch):

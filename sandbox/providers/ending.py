@@ -27,6 +27,16 @@ def runs(bridge: Bridge) -> bool:
     return bridge.boot == processes.boot_id() and first_inside(bridge).alive
 
 
+def kill(home: SandboxHome) -> bool:
+    """SIGKILL the bridge, and leave what is left of its sandbox as it is. False if none runs."""
+    bridge = home.read_note()
+    if bridge is None or not runs(bridge):
+        return False
+    for process in _bridge_itself(bridge):
+        process.signal(signal.SIGKILL)
+    return True
+
+
 async def end(home: SandboxHome, *, patience: float, thorough: bool = False) -> None:
     """End every process of this sandbox; it has `patience` seconds to do so in order. Raises SandboxFailed if some
     process cannot be killed. Nothing running is fine.

@@ -21,7 +21,7 @@ from sandbox.link import connect
 from sandbox.ports import Link, LinkEvents, LinkRefused, Position, SandboxFailed, SandboxSpec
 from sandbox.providers import bubblewrap, clone, git, processes
 from sandbox.providers.calls import CallFailed, call
-from sandbox.providers.ending import end, runs
+from sandbox.providers.ending import end, kill, runs
 from sandbox.providers.launch import listen, open_log
 from sandbox.providers.layout import Bridge, SandboxHome, tail
 from sandbox.providers.levels import Contained, Level, SandboxLimits, Started, Trusted
@@ -163,6 +163,9 @@ class LocalProvider:
     async def stop(self, session_id: str) -> None:
         async with self._turn(session_id):
             await end(SandboxHome(self.data_dir, session_id), patience=self._stop_timeout)
+
+    async def kill(self, session_id: str) -> bool:
+        return await asyncio.to_thread(kill, SandboxHome(self.data_dir, session_id))
 
     async def destroy(self, session_id: str) -> None:
         home = SandboxHome(self.data_dir, session_id)

@@ -88,6 +88,9 @@ class MemoryLink:
     def stop_agent(self) -> None:
         self._send(lambda: self._sandbox.stop_agent())
 
+    def kill_agent(self) -> None:
+        self._send(lambda: self._sandbox.kill_agent())
+
     def confirm(self, position: Position) -> None:
         self._send(lambda: self._sandbox.confirmed(position))
 
@@ -268,6 +271,10 @@ class MemorySandbox:
             self._queue.clear()
             self.agent.stop()
 
+    def kill_agent(self) -> None:
+        if self.agent:
+            self.agent.exit(None, "SIGKILL")
+
     def confirmed(self, position: Position) -> None:
         self._backlog.confirm(position)
 
@@ -390,6 +397,13 @@ class MemoryProvider:
         sandbox = self.sandboxes.get(session_id)
         if sandbox and sandbox.alive:
             sandbox.end("the sandbox was stopped")
+
+    async def kill(self, session_id: str) -> bool:
+        sandbox = self.sandboxes.get(session_id)
+        if sandbox is None or not sandbox.alive:
+            return False
+        sandbox.crash()
+        return True
 
     async def destroy(self, session_id: str) -> None:
         await self.stop(session_id)

@@ -208,6 +208,49 @@ class SandboxProviderContract:
         await until(lambda: later.taken == 8 and len(later.lines()) == 2)
         assert later.lines() == [b"start", b"eight"]
 
+    async def test_a_killed_agent_ends_without_a_word_and_its_sandbox_goes_on(self, provider: SandboxProvider) -> None:
+        await provider.start(spec())
+        owner = Owner()
+        link = await attach(provider, owner)
+        link.kill_agent()  # there is none
+        await run_agent(link, owner)
+        link.kill_agent()
+        await until(lambda: owner.exits)
+        assert (owner.exits[0].code, owner.exits[0].signal) == (None, "SIGKILL")
+        assert owner.lost == []
+        assert await provider.running() == ["s1"]
+        await run_agent(link, owner, b"again")
+
+    async def test_a_killed_sandbox_is_lost_at_once_and_remembers_what_was_taken(
+        self, provider: SandboxProvider
+    ) -> None:
+        assert not await provider.kill("s1")
+        await provider.start(spec())
+        owner = Owner()
+        link = await attach(provider, owner)
+        await run_agent(link, owner)
+        link.deliver(7, b"seven")
+        await until(lambda: owner.taken == 7)
+        assert await provider.kill("s1")
+        await until(lambda: owner.lost)
+        assert owner.exits == [], "it had no time to say so"
+        await provider.stop("s1")
+        assert await provider.running() == []
+        assert not await provider.kill("s1")
+        await provider.start(spec(incarnation=2))
+        later = Owner()
+        await attach(provider, later)
+        assert (later.hellos[0].taker, later.hellos[0].taken) == (owner.hellos[0].taker, 7)
+
+    async def test_killing_one_sandbox_harms_no_other(self, provider: SandboxProvider) -> None:
+        await provider.start(spec("s1"))
+        await provider.start(spec("s1x"))
+        other = Owner()
+        link = await attach(provider, other, session_id="s1x")
+        assert await provider.kill("s1")
+        await run_agent(link, other)
+        assert other.lost == []
+
     async def test_destroying_forgets_everything(self, provider: SandboxProvider) -> None:
         await provider.start(spec())
         owner = Owner()

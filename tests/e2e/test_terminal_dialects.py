@@ -242,6 +242,64 @@ async def test_a_ttyd_page_that_pauses_gets_nothing_until_it_goes_on(place: Plac
     await read_until(ttyd_page, b"42held\r\n")
 
 
+class NativePage:
+    """A client of our own dialect that counts as it should."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self.epoch = ""
+        self.offset = 0
+        self.output = b""
+        self._painting = False
+
+    def take(self, message: str | bytes) -> None:
+        if isinstance(message, str):
+            told = json.loads(message)
+            if told["type"] in ("ready", "reset"):
+                self.epoch, self.offset, self.output = told["epoch"], told["offset"], b""
+                self._painting = told["type"] == "reset"
+        elif self._painting:
+            self._painting = False
+        else:
+            self.output += message
+            self.offset += len(message)
+
+    async def shows(self, wanted: bytes) -> None:
+        while wanted not in self.output:
+            self.take(await self.socket.recv())
+
+    async def drain(self) -> None:
+        """Take what was sent before the pong of a ping: whoever is not paused has everything by then."""
+        await (await self.socket.ping())
+        with suppress(TimeoutError):
+            while True:
+                async with asyncio.timeout(0):
+                    message = await self.socket.recv()
+                self.take(message)
+
+
+async def test_a_native_page_that_pauses_gets_nothing_until_it_goes_on_and_counts_right(place: Place) -> None:
+    address = place.socket("/terminal/{id}", dialect="native", cols=90, rows=20)
+    async with connect(address, compression=None, proxy=None, max_size=None) as socket, asyncio.timeout(60):
+        page = NativePage(socket)
+        await socket.send(b"echo $((6*7))ready\r")
+        await page.shows(b"42ready\r\n")
+        await socket.send('{"type":"pause"}')
+        await socket.send(b"seq 100000; echo $((40+2))held\r")
+        async with terminal_client("attach", url=place.plain(cols=90, rows=20)) as witness:
+            await witness.shows_line("42held")
+        await page.drain()
+        assert b"42held" not in page.output
+        await socket.send('{"type":"resume"}')
+        await page.shows(b"42held\r\n")
+        assert b"".join(b"%d\r\n" % number for number in range(1, 100_001)) in page.output
+    query = {"dialect": "native", "epoch": page.epoch, "offset": page.offset}
+    async with connect(place.socket("/terminal/{id}", **query), compression=None, proxy=None) as socket:
+        again = NativePage(socket)
+        again.take(await socket.recv())
+        assert (again.epoch, again.offset) == (page.epoch, page.offset)
+
+
 async def there_already(page: ClientConnection) -> bytes:
     output = b""
     with suppress(TimeoutError):

@@ -15,7 +15,7 @@ from gateway.cli import main, parser
 from gateway.commands.serve import reachable
 from tests.support.gateway import PASSED_ON, REPOSITORY, Gateway
 
-COMMANDS = ("serve", "token", "migrate", "doctor", "chat", "messages", "export", "dead-letters", "snapshots")
+COMMANDS = ("serve", "token", "url", "migrate", "doctor", "chat", "messages", "export", "dead-letters", "snapshots")
 
 
 def run(
@@ -150,7 +150,7 @@ def test_doctor_knows_a_store_from_the_future(tmp_path: Path) -> None:
     assert "999" in findings(shown)["store"]["told"]
 
 
-@pytest.mark.parametrize("words", [("messages", "s1"), ("chat", "--plain"), ("dead-letters", "list")])
+@pytest.mark.parametrize("words", [("messages", "s1"), ("chat", "--plain"), ("dead-letters", "list"), ("url",)])
 def test_without_a_gateway_the_next_step_is_told(tmp_path: Path, words: tuple[str, ...]) -> None:
     shown = run(*words, data=tmp_path, settings={"HOLDFAST_PORT": "9"})
     assert shown.returncode == 1

@@ -45,6 +45,10 @@ class TestNative:
             {"type": "auth_expiring", "at": "2026-01-01T00:00:00Z"}
         ]
 
+    def test_its_output_can_be_held_and_let_go(self) -> None:
+        assert NativeDialect().hear_text(b'{"type":"pause"}') == (Flow(open=False),)
+        assert NativeDialect().hear_text(b'{"type":"resume","more":1}') == (Flow(open=True),)
+
     def test_it_hears_sizes_and_tokens_and_passes_over_what_a_newer_client_says(self) -> None:
         dialect = NativeDialect()
         assert dialect.hear_text(b'{"type":"resize","cols":1,"rows":1000}') == (Wanted(Size(1, 1000)),)

@@ -38,15 +38,13 @@ async def test_health_and_readiness_ask_for_nothing(nobody: httpx.AsyncClient) -
     assert (await nobody.head("/health")).status_code == 200
 
 
-async def test_the_page_has_no_script_and_says_what_to_do(gateway: Gateway, nobody: httpx.AsyncClient) -> None:
+async def test_whatever_page_there_is_lets_in_no_scripts_but_its_own(nobody: httpx.AsyncClient) -> None:
     page = await nobody.get("/", headers={"Host": "evil.example"})
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     policy = page.headers["content-security-policy"]
-    assert "default-src 'none'" in policy
-    assert "unsafe-inline" not in policy
-    assert "<script" not in page.text
-    assert "holdfast chat" in page.text
-    assert gateway.url in page.text
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
     assert "evil.example" not in page.text, "the page repeats only what the gateway knows itself"
 
 

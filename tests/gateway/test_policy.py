@@ -50,19 +50,23 @@ async def test_every_route_lets_in_whom_its_policy_names_and_nobody_else(method:
     served = 101 if method == "WS" else 200
     for what, (headers, kind) in SHOWN.items():
         status, body, answered = await house.ask(method, path, headers)
-        welcome = policy.accept is Accept.NOBODY or bool(kind & policy.accept)
-        assert status == (served if welcome else 401), what
+        public = policy.accept is Accept.NOBODY and not policy.from_page
+        welcome = public or bool(kind & policy.accept)
+        assert status == (served if welcome else 403 if policy.from_page else 401), what
         assert bool(house.scope) == welcome, what
         if not welcome:
             assert set(body) == {"error", "code"}
-            assert answered["www-authenticate"].startswith("Bearer")
+            assert policy.from_page or answered["www-authenticate"].startswith("Bearer")
 
 
 def test_every_route_of_the_architecture_is_in_the_table() -> None:
     assert unprotected(all_routes()) == []
     assert POLICY["GET", "/health"].accept is Accept.NOBODY
-    public = {path for (_, path), policy in POLICY.items() if policy.accept is Accept.NOBODY}
-    assert public == {"/", "/health", "/ready", "/openapi.json"}
+    public = {path for (_, path), policy in POLICY.items() if policy.accept is Accept.NOBODY and not policy.from_page}
+    page = {"/", "/assets/{path:path}", "/favicon.svg", "/manifest.webmanifest"}
+    assert public == {*page, "/signin", "/health", "/ready", "/openapi.json"}
+    from_page = {each for each, policy in POLICY.items() if policy.from_page}
+    assert from_page == {("POST", "/api/signin"), ("DELETE", "/api/signin")}
 
 
 async def test_a_route_without_a_policy_is_found_and_not_served() -> None:

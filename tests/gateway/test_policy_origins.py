@@ -48,6 +48,19 @@ async def test_without_origin_the_cookie_opens_no_socket_and_writes_nothing() ->
     assert await house.status("WS", "/ws/v2?sessionId=s", BEARER) == 101
 
 
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+async def test_what_is_for_pages_alone_wants_an_origin_that_is_allowed_whatever_else_is_shown(method: str) -> None:
+    house = Gatehouse()
+    for shown in ({}, COOKIE, BEARER):
+        assert await house.status(method, "/api/signin", shown) == 403
+        assert await house.status(method, "/api/signin", {**shown, "origin": OWN}) == 200
+        assert await house.status(method, "/api/signin", {**shown, "origin": "https://evil.tld"}) == 403
+    listed = Gatehouse(allowed=("https://app.example.com",))
+    for origin in (*EVIL, OWN):
+        assert await listed.status(method, "/api/signin", {"origin": origin}) == 403
+    assert await listed.status(method, "/api/signin", {"origin": "https://app.example.com"}) == 200
+
+
 @pytest.mark.parametrize(
     ("scheme", "host", "origin"),
     [

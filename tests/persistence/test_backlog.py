@@ -80,22 +80,40 @@ class BacklogMachine(RuleBasedStateMachine):
         marks: list[tuple[int, str]],
     ) -> None:
         before = self.backlog.depth
-        waits = any(w.session_id == name for w in self.waiting())
+        waits = any(w.session_id == name for w in self.waiting() + self.held())
         assert self.offer(
             Write(name, None, tuple(marks), delivered, state=state, spec=spec, checkpoint=checkpoint), refusable=True
         )
         assert self.backlog.depth == before + (not waits)  # one waiting write of the session is enough
 
     def waiting(self) -> list[Write]:
+        """In the line."""
         return [entry.write for entry in self.backlog._waiting]
+
+    def held(self) -> list[Write]:
+        """Beside it."""
+        return [entry.write for held in self.backlog._held.values() for entry in held]
+
+    @rule(name=SESSIONS)
+    def hold(self, name: str) -> None:
+        self.backlog.hold(name)
+        assert name in self.backlog.held
+
+    @rule(name=SESSIONS)
+    def release(self, name: str) -> None:
+        self.backlog.release(name)
+        assert name not in self.backlog.held
 
     @precondition(lambda self: not self.in_flight)
     @rule()
     def take(self) -> None:
+        waited = bool(self.waiting())
+        held = self.backlog.held
         self.in_flight = self.backlog.take()
+        assert not {write.session_id for write in self.in_flight} & set(held)
         assert len(self.in_flight) <= LIMITS.batch_writes
         assert len(self.in_flight) <= 1 or sum(write.size for write in self.in_flight) <= LIMITS.batch_bytes
-        assert bool(self.in_flight) == (self.backlog.depth > 0)
+        assert bool(self.in_flight) == waited  # what is held stops nobody else
 
     @precondition(lambda self: self.in_flight)
     @rule()
@@ -115,10 +133,13 @@ class BacklogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.in_flight)
     @rule()
     def find_no_room(self) -> None:
-        before = self.in_flight + self.waiting()
+        line, held = self.in_flight + self.waiting(), self.held()
         self.in_flight = self.backlog.halve()
         assert self.in_flight
-        assert self.in_flight + self.waiting() == before
+        back = [write for write in line if write not in self.in_flight + self.waiting()]
+        assert [write for write in line if write not in back] == self.in_flight + self.waiting()
+        assert {write.session_id for write in back} <= set(self.backlog.held)
+        assert len(self.held()) == len(held) + len(back)
 
     @precondition(lambda self: self.in_flight)
     @rule()
@@ -128,7 +149,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
     @invariant()
     def bounds_hold(self) -> None:
-        unsettled = self.in_flight + self.waiting()
+        unsettled = self.in_flight + self.waiting() + self.held()
         assert self.backlog.depth == len(unsettled) == sum(self.backlog.by_session().values())
         assert self.backlog.bytes == sum(write.size for write in unsettled)
         # Beyond the bound: only what may not be refused, and one change per session beside a batch in flight.
@@ -138,6 +159,8 @@ class BacklogMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if self.in_flight:
             self.settle()
+        for name in "abc":
+            self.backlog.release(name)
         while self.backlog.depth:
             self.take()
             self.settle()
@@ -200,3 +223,49 @@ def test_a_write_larger_than_a_batch_goes_alone() -> None:
     for write in (said("a", 1, content="x" * 5_000), said("b", 1)):
         offer(write)
     assert [write.session_id for write in backlog.take()] == ["a"]
+
+
+def test_what_is_held_waits_beside_the_line_and_is_released_in_front_of_it() -> None:
+    backlog = Backlog(LIMITS)
+    offer = partial(backlog.offer, then=None, refusable=True)
+    offer(said("a", 1), now=1.0)
+    offer(said("b", 1), now=2.0)
+    backlog.hold("a")
+    backlog.hold("a")
+    assert [write.session_id for write in backlog.take()] == ["b"]
+    assert backlog.by_session() == {"a": 1, "b": 1}
+    assert backlog.oldest_since == 1.0
+    backlog.settle([Stored(1)])
+    assert backlog.take() == []
+    offer(said("c", 1), now=3.0)
+    backlog.release("a")
+    backlog.release("a")
+    assert [write.session_id for write in backlog.take()] == ["a", "c"]
+
+
+def test_what_comes_back_from_the_store_goes_before_what_was_held_meanwhile() -> None:
+    backlog = Backlog(LIMITS)
+    offer = partial(backlog.offer, then=None, now=0.0, refusable=True)
+    for seq in (1, 2, 3):
+        offer(said("a", seq))
+    backlog.take()
+    backlog.hold("a")
+    offer(said("a", 4))
+    assert len(backlog.halve()) == 2
+    backlog.settle([Stored(1), Stored(2)])
+    assert backlog.take() == []
+    backlog.release("a")
+    assert [write.append and write.append.seq for write in backlog.take()] == [3, 4]
+
+
+def test_no_more_than_a_quarter_of_the_queue_is_ever_held() -> None:
+    limits = QueueLimits(max_writes=20, max_bytes=8_000, batch_writes=20)
+    for length, most in ((0, 5), (700, 2)):
+        backlog = Backlog(limits)
+        backlog.hold("a")
+        for seq in range(1, most + 1):
+            backlog.offer(said("a", seq, content="x" * length), None, now=0.0, refusable=True)
+        assert backlog.take() == []
+        backlog.offer(said("a", most + 1, content="x" * length), None, now=0.0, refusable=True)
+        assert backlog.held == []
+        assert len(backlog.take()) == most + 1

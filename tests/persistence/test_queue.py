@@ -341,3 +341,70 @@ async def test_an_unused_queue_has_numbers_and_refuses(store: FlakyStore) -> Non
     queue = PersistenceQueue(store, LIMITS, Random(1))
     assert set(queue.stats().values()) == {0}
     assert not queue.put(said("a", 1))
+
+
+# Held
+
+
+@pytest.fixture
+async def roomy(store: FlakyStore) -> AsyncIterator[PersistenceQueue]:
+    """A queue of which a quarter is more than one write."""
+    async with PersistenceQueue(store, QueueLimits(), Random(1)) as queue:
+        yield queue
+
+
+async def test_a_session_that_is_held_waits_and_the_others_do_not(roomy: PersistenceQueue, store: FlakyStore) -> None:
+    told: list[tuple[str, Outcome]] = []
+    roomy.hold("a", 30)
+    for seq in (1, 2):
+        roomy.put(said("a", seq), lambda outcome: told.append(("a", outcome)))
+    roomy.put(said("b", 1), lambda outcome: told.append(("b", outcome)))
+    await asyncio.sleep(29)
+    assert told == [("b", Stored(1))]
+    assert roomy.depth == 2
+    await asyncio.sleep(2)
+    assert told == [("b", Stored(1)), ("a", Stored(1)), ("a", Stored(2))]
+    assert await seqs(store, "a") == [1, 2]
+    roomy.put(said("a", 3))
+    await asyncio.sleep(1)
+    assert await seqs(store, "a") == [1, 2, 3]
+
+
+async def test_a_hold_can_be_made_longer_and_ended_early(roomy: PersistenceQueue, store: FlakyStore) -> None:
+    roomy.hold("a", 10)
+    roomy.put(said("a", 1))
+    await asyncio.sleep(9)
+    roomy.hold("a", 10)
+    await asyncio.sleep(9)
+    assert await seqs(store, "a") == []
+    roomy.release("a")
+    roomy.release("b")
+    await asyncio.sleep(1)
+    assert await seqs(store, "a") == [1]
+
+
+async def test_a_flush_waits_for_no_hold(roomy: PersistenceQueue, store: FlakyStore) -> None:
+    roomy.hold("a", 60)
+    roomy.put(said("a", 1))
+    await asyncio.sleep(1)
+    began = asyncio.get_running_loop().time()
+    assert await roomy.flush(5) == 0
+    assert asyncio.get_running_loop().time() - began < 1
+    assert await seqs(store, "a") == [1]
+
+
+async def test_leaving_the_queue_stores_what_is_held(store: FlakyStore) -> None:
+    async with PersistenceQueue(store, LIMITS, Random(1)) as queue:
+        queue.hold("a", 60)
+        queue.put(said("a", 1))
+        await asyncio.sleep(1)
+    assert await seqs(store, "a") == [1]
+
+
+async def test_a_hold_of_a_session_that_writes_too_much_ends(queue: PersistenceQueue, store: FlakyStore) -> None:
+    queue.hold("a", 60)
+    for seq in (1, 2):
+        queue.put(said("a", seq))
+    await asyncio.sleep(1)
+    assert await seqs(store, "a") == [1, 2]
+    assert not queue.failing

@@ -253,6 +253,7 @@ async def test_a_hostile_bridge_loses_its_link_once_and_harms_nothing(stage: Sta
     link.inject(b"x")
     link.interrupt()
     link.stop_agent()
+    link.kill_agent()
     link.confirm(Position("e", 1))
     link.pause_reading()
     link.resume_reading()

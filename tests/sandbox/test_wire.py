@@ -41,6 +41,7 @@ DOWN = st.one_of(
     st.builds(wire.Inject, LINES),
     st.just(wire.Interrupt()),
     st.just(wire.Stop()),
+    st.just(wire.Kill()),
     st.builds(wire.Seen, POSITIONS),
     st.builds(wire.Ready, EPOCHS),
     st.builds(wire.Ping, NUMBERS),

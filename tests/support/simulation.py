@@ -64,6 +64,7 @@ class Simulation:
             "gateway leaves": (0.5, self._leave_gateway),
             "store away": (1, self._store_away),
             "store stalls": (1, self._store_stalls),
+            "store held": (1, self._hold_store),
             "reply lost": (1, self._reply_lost),
             "store falls behind": (1, self._fall_behind),
             "owner moves": (0.7, self._move_owner),
@@ -244,6 +245,9 @@ class Simulation:
         store = self.world.store
         store.gate.clear()
         self._later(0.001, 3.0, store.gate.set)
+
+    def _hold_store(self) -> None:
+        self.world.queue.hold(self._somewhere(), self.rng.uniform(0.01, 20.0))
 
     def _reply_lost(self) -> None:
         self.world.store.faults[self.world.store.calls + self.rng.randint(1, 3)] = Fault.LOST_REPLY

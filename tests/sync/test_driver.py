@@ -467,3 +467,53 @@ async def test_a_lasting_failure_is_logged_first_then_once_a_minute_then_its_end
         assert events[-1] == "sync.recovered"
         assert set(events[:-1]) == {"sync.failed"}
         assert 1_000 / 60 / 4 < len(events) - 1 < 1_000 / 60
+
+
+async def test_every_transition_is_told_in_order_also_one_that_lasts_no_time() -> None:
+    moves: list[tuple[str, int, int, str | None]] = []
+    bench = Bench()
+    driver = SyncDriver(
+        bench.push,
+        LIMITS,
+        rng=Longest(),
+        utcnow=lambda: EPOCH,
+        told=lambda view: None,
+        moved=lambda made: moves.append((made.state, made.generation, made.attempt, made.reason)),
+    )
+    bench.faults = [SyncFailed("away")]
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(driver.run(), name="sync")
+        driver.restored(7, failed=None)
+        first = group.create_task(driver.flush())
+        await bench.until(2.0)  # it failed once, rested, and commits
+        driver.request()
+        await first
+        await bench.until(60)
+        task.cancel()
+    assert moves == [
+        ("idle", 7, 0, None),
+        ("syncing", 7, 1, None),
+        ("syncing", 7, 1, "away"),
+        ("syncing", 7, 2, "away"),
+        ("flushing", 7, 2, "away"),
+        ("idle", 8, 0, None),
+        ("pending", 8, 0, None),
+        ("syncing", 8, 1, None),
+        ("flushing", 8, 1, None),
+        ("idle", 9, 0, None),
+    ]
+
+
+async def test_an_owner_that_fails_at_a_transition_does_not_stop_the_sync() -> None:
+    def fail(made: object) -> None:
+        raise ZeroDivisionError
+
+    bench = Bench()
+    driver = SyncDriver(bench.push, LIMITS, rng=Longest(), utcnow=lambda: EPOCH, told=lambda view: None, moved=fail)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(driver.run(), name="sync")
+        with capture_logs() as logs:
+            driver.restored(7, failed=None)
+            assert await driver.flush() == 8
+        task.cancel()
+    assert {entry["event"] for entry in logs} == {"sync.told_failed"}

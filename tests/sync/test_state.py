@@ -26,6 +26,7 @@ from sync.state import (
     SyncLimits,
     SyncState,
     TellRecovered,
+    Transition,
 )
 
 LIMITS = SyncLimits(
@@ -527,3 +528,21 @@ class SyncMachine(RuleBasedStateMachine):
 
 TestSyncMachine = SyncMachine.TestCase
 TestSyncMachine.settings = settings(max_examples=200, stateful_step_count=50)
+
+
+def test_every_move_is_told_also_the_two_that_one_event_makes() -> None:
+    def moves(sync: Sync, event: Event, generation: int = 0, reason: str = "") -> list[Transition]:
+        sync(event, generation=generation, reason=reason)
+        return list(sync.moves)
+
+    sync = flushing()
+    assert moves(sync, Event.FORCE) == []  # it is put again when the attempt is over
+    committed = [Transition(State.IDLE, 8, 0, None), Transition(State.SYNCING, 8, 1, None)]
+    assert moves(sync, Event.COMMITTED, 8) == committed
+    # It rests, which is our own affair.
+    assert moves(sync, Event.FAILED_ONCE, reason="away") == [Transition(State.SYNCING, 8, 1, "away")]
+    assert moves(sync, Event.FORCE) == [Transition(State.SYNCING, 8, 2, "away")]
+    assert moves(sync, Event.UPLOADED) == [Transition(State.FLUSHING, 8, 2, "away")]
+    assert moves(sync, Event.REQUEST) == []
+    committed = [Transition(State.IDLE, 9, 0, None), Transition(State.PENDING, 9, 0, None)]
+    assert moves(sync, Event.COMMITTED, 9) == committed

@@ -7,7 +7,7 @@ paint the one binary frame that follows, which is not counted, and count on from
 from collections.abc import Sequence
 
 from gateway.sockets.dialects.control import exact_size, read_control, say, unreadable
-from gateway.sockets.dialects.ports import Heard, Renewal, Typed, Wanted
+from gateway.sockets.dialects.ports import Flow, Heard, Renewal, Typed, Wanted
 from sandbox.framing import BINARY, frame
 from sandbox.terminal.wire import Exit, Greeting, Reset, Size, Trouble
 
@@ -54,7 +54,8 @@ class NativeDialect:
         return say("auth_expiring", at=at)
 
     def hear_text(self, payload: bytes) -> Sequence[Heard]:
-        """`resize` and `auth`. A type that is not known says nothing to us: a newer client may say more."""
+        """Sizes, tokens, and whether output is wanted. A type that is not known says nothing to us: a newer client may
+        say more."""
         type, body = read_control(payload)
         match type:
             case "resize":
@@ -64,6 +65,10 @@ class NativeDialect:
                 if not isinstance(token, str):
                     raise unreadable("token must be a string")
                 return (Renewal(token),)
+            case "pause":
+                return (Flow(open=False),)
+            case "resume":
+                return (Flow(open=True),)
         return ()
 
     def hear_binary(self, payload: bytes) -> Sequence[Heard]:

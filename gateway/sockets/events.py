@@ -1,0 +1,94 @@
+"""`/ws/events`: a user's own sessions, live."""
+
+import asyncio
+
+from starlette.websockets import WebSocket
+
+from gateway import wire
+from gateway.auth.policy import refuse
+from gateway.auth.tokens import Principal, TokenVerifier
+from gateway.close_codes import CloseCode
+from gateway.errors import ApiError
+from gateway.registry import SessionRegistry
+from gateway.sockets.dialects.control import read_control
+from gateway.sockets.entry import Pass, outlet_of, until_disconnect
+from gateway.sockets.event_viewer import EventViewer
+from persistence.errors import StoreUnavailable
+from sandbox.framing import FrameError, frame_text
+
+PROTOCOL = "holdfast.events.v1"
+
+
+class EventsSocket:
+    def __init__(self, registry: SessionRegistry, verifier: TokenVerifier) -> None:
+        self._registry = registry
+        self._verifier = verifier
+
+    async def serve(self, websocket: WebSocket) -> None:
+        who: Principal = websocket.state.principal
+        bulletin, viewer = self._registry.bulletin, EventViewer(outlet_of(websocket))
+        try:
+            listed = await self._list(who, viewer)
+            await websocket.accept(subprotocol=PROTOCOL if PROTOCOL in websocket.scope["subprotocols"] else None)
+            bulletin.begin(who.user_id, viewer, listed)
+            await self._stay(websocket, viewer, who)
+        except ApiError as error:
+            await refuse(websocket.scope, websocket.receive, websocket.send, error)
+        finally:
+            bulletin.leave(who.user_id, viewer)
+
+    async def _list(self, who: Principal, viewer: EventViewer) -> bytes:
+        if self._registry.draining:
+            raise ApiError(503, "draining", "the gateway is shutting down: try again in a few seconds")
+        try:
+            return await self._registry.bulletin.join(who.user_id, viewer)
+        except StoreUnavailable:
+            raise ApiError(503, "storage_unavailable", "the store does not answer: try again later") from None
+
+    async def _stay(self, websocket: WebSocket, viewer: EventViewer, who: Principal) -> None:
+        entry = Pass(viewer, who, self._verifier)
+        async with asyncio.TaskGroup() as beside:
+            reader = _Reader(viewer, entry, beside)
+            viewer.outlet.on_text = reader.on_text
+            entry.begin()
+            try:
+                await until_disconnect(websocket)
+            finally:
+                entry.end()
+                reader.end()
+
+
+class _Reader:
+    """What a page says. Called by the guard with each whole text message; never waits."""
+
+    __slots__ = ("_beside", "_entry", "_refreshing", "_viewer")
+
+    def __init__(self, viewer: EventViewer, entry: Pass, beside: asyncio.TaskGroup) -> None:
+        self._viewer = viewer
+        self._entry = entry
+        self._beside = beside
+        self._refreshing: asyncio.Task[None] | None = None
+
+    def on_text(self, raw: bytes) -> None:
+        """`auth` and `ping`. A type that is not known says nothing to us: a newer page may say more."""
+        try:
+            type, body = read_control(raw)
+        except FrameError as error:
+            self._viewer.close(CloseCode.BAD_FRAME, error.reason)
+            return
+        if type == "ping":
+            self._viewer.say(frame_text(wire.dump("pong", id=body.get("id"))))
+        elif type == "auth":
+            if isinstance(token := body.get("token"), str):
+                self._refresh(token)
+            else:
+                self._viewer.close(CloseCode.BAD_FRAME, "token must be a string")
+
+    def _refresh(self, token: str) -> None:
+        """One at a time: what comes while one is looked at is left out."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = self._beside.create_task(self._entry.refresh(token), name="auth")
+
+    def end(self) -> None:
+        if self._refreshing is not None:
+            self._refreshing.cancel()

@@ -1,0 +1,40 @@
+"""What a page that does not read is owed: the words in order, each session once, and no more than there is room for."""
+
+from gateway.arrears import MOST_BYTES, MOST_SESSIONS, MOST_WORDS, Arrears, Debts
+
+
+def test_words_are_owed_in_order_and_a_session_once() -> None:
+    arrears = Arrears()
+    for number in range(5):
+        assert arrears.say(b"%d" % number)
+        assert arrears.changed("a")
+    assert arrears.changed("b")
+    assert arrears.gone("c", b"c is gone")
+    assert arrears.debts() == Debts((b"0", b"1", b"2", b"3", b"4"), (b"c is gone",), ("a", "b"))
+
+
+def test_the_last_that_happened_to_a_session_is_what_is_owed() -> None:
+    arrears = Arrears()
+    arrears.changed("a")
+    arrears.gone("a", b"gone")
+    arrears.gone("b", b"gone")
+    arrears.changed("b")
+    assert arrears.debts() == Debts((), (b"gone",), ("b",))
+
+
+def test_nothing_is_owed_at_first() -> None:
+    assert Arrears().debts() == Debts((), (), ())
+
+
+def test_there_is_room_for_so_many_words_so_many_bytes_and_so_many_sessions() -> None:
+    arrears = Arrears()
+    assert all(arrears.say(b"") for _ in range(MOST_WORDS))
+    assert not arrears.say(b"")
+    arrears = Arrears()
+    assert arrears.say(b"x" * MOST_BYTES)
+    assert not arrears.say(b"x")
+    arrears = Arrears()
+    assert all(arrears.changed(str(number)) for number in range(MOST_SESSIONS))
+    assert arrears.changed("0")
+    assert not arrears.changed("one more")
+    assert not arrears.gone("two more", b"")
