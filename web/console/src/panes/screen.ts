@@ -1,0 +1,230 @@
+// One xterm.js terminal, dressed for this page. The only module that imports xterm.js: it is loaded when a terminal is.
+import { FitAddon } from "@xterm/addon-fit";
+import { type ISearchOptions, SearchAddon } from "@xterm/addon-search";
+import { Unicode11Addon } from "@xterm/addon-unicode11";
+import { WebLinksAddon } from "@xterm/addon-web-links";
+import { type ITerminalAddon, Terminal } from "@xterm/xterm";
+import "@xterm/xterm/css/xterm.css";
+import { kept } from "../kept.ts";
+import { permitStyles } from "./nonce.ts";
+import { mix, themeOf } from "./tint.ts";
+
+const SCROLLBACK = 5000;
+const SETTLE_MS = 60; // after the last change of its room, before the terminal takes the new size
+const LARGEST_COPY = 100_000; // base64 of what a program may ask to have copied
+
+export interface ScreenWishes {
+  host: HTMLElement;
+  label: string;
+  hint: string; // id of the words that say how to get out
+  fontSize: number;
+  spoken: boolean;
+  /** A key that belongs to the page, not to the program. */
+  onKey: (key: "leave" | "search" | "bigger" | "smaller") => void;
+  onMatches: (at: number, of: number) => void;
+  onSelection: (some: boolean) => void;
+  /** A program asks to put this on the clipboard. */
+  onOffer: (text: string) => void;
+  /** Where a link under the pointer leads; "" when there is none. */
+  onLink: (address: string) => void;
+}
+
+export class Screen {
+  readonly terminal: Terminal;
+  private readonly fitting = new FitAddon();
+  private readonly searching = new SearchAddon({ highlightLimit: 1000 });
+  private readonly wishes: ScreenWishes;
+  private readonly room: ResizeObserver;
+  private settling: ReturnType<typeof setTimeout> | undefined;
+  private gone = false;
+
+  /** Opens in the host, which must be laid out: it takes all the room there is. */
+  constructor(wishes: ScreenWishes) {
+    permitStyles();
+    this.wishes = wishes;
+    this.terminal = new Terminal({
+      allowProposedApi: true, // of search and unicode11
+      cursorBlink: true,
+      fontFamily: getComputedStyle(wishes.host).fontFamily,
+      fontSize: wishes.fontSize,
+      lineHeight: 1.15,
+      linkHandler: { activate: (event, address) => follow(event, address), hover: (_, address) => wishes.onLink(address), leave: () => wishes.onLink("") },
+      macOptionIsMeta: true,
+      minimumContrastRatio: 4.5,
+      overviewRuler: { width: 10 }, // beside the scroll bar: where matches of a search are
+      screenReaderMode: wishes.spoken,
+      scrollback: SCROLLBACK,
+      theme: this.theme(),
+    });
+    const { terminal } = this;
+    terminal.loadAddon(this.fitting);
+    terminal.loadAddon(this.searching);
+    terminal.loadAddon(new Unicode11Addon());
+    terminal.unicode.activeVersion = "11";
+    terminal.loadAddon(new WebLinksAddon(follow, { hover: (_, address) => wishes.onLink(address), leave: () => wishes.onLink("") }));
+    terminal.attachCustomKeyEventHandler((event) => this.key(event));
+    terminal.parser.registerOscHandler(52, (told) => this.offered(told));
+    terminal.onSelectionChange(() => wishes.onSelection(terminal.hasSelection()));
+    this.searching.onDidChangeResults(({ resultIndex, resultCount }) => wishes.onMatches(resultIndex, resultCount));
+    terminal.open(wishes.host);
+    terminal.textarea?.setAttribute("aria-label", wishes.label);
+    terminal.textarea?.setAttribute("aria-describedby", wishes.hint);
+    this.fit();
+    if (wantsWebgl()) void this.accelerate();
+    this.room = new ResizeObserver(() => {
+      clearTimeout(this.settling);
+      this.settling = setTimeout(() => this.fit(), SETTLE_MS);
+    });
+    this.room.observe(wishes.host);
+  }
+
+  load(addon: ITerminalAddon): void {
+    this.terminal.loadAddon(addon);
+  }
+
+  /** Take the room there is; none is left alone (a hidden terminal keeps its size). */
+  fit(): void {
+    const size = this.wishes.host.clientWidth > 0 && this.wishes.host.clientHeight > 0 ? this.fitting.proposeDimensions() : undefined;
+    if (size && size.cols > 1 && size.rows > 1) this.fitting.fit();
+  }
+
+  focus(): void {
+    this.terminal.focus();
+  }
+
+  dress(): void {
+    this.terminal.options.theme = this.theme();
+  }
+
+  setFont(size: number): void {
+    this.terminal.options.fontSize = size;
+    this.fit();
+  }
+
+  setSpoken(spoken: boolean): void {
+    this.terminal.options.screenReaderMode = spoken;
+  }
+
+  /** Look for `words` further on, or back; from where the last match was. */
+  find(words: string, way: "next" | "previous" | "typing"): void {
+    if (!words) return this.endSearch();
+    const token = this.token();
+    const wash = mix(this.paper(), token("--warn"), 0.25);
+    const active = mix(this.paper(), token("--warn"), 0.55);
+    const options: ISearchOptions = {
+      incremental: way === "typing",
+      decorations: { matchBackground: wash, matchOverviewRuler: token("--warn"), activeMatchBackground: active, activeMatchBorder: token("--warn"), activeMatchColorOverviewRuler: token("--ink") },
+    };
+    if (way === "previous") this.searching.findPrevious(words, options);
+    else this.searching.findNext(words, options);
+  }
+
+  endSearch(): void {
+    this.searching.clearDecorations();
+    this.wishes.onMatches(-1, 0);
+  }
+
+  dispose(): void {
+    this.gone = true;
+    clearTimeout(this.settling);
+    this.room.disconnect();
+    this.terminal.dispose();
+  }
+
+  private key(event: KeyboardEvent): boolean {
+    if (event.type !== "keydown" || !event.ctrlKey || !event.shiftKey || event.altKey) return true;
+    const act = this.act(event.code);
+    if (!act) return true;
+    event.preventDefault();
+    act();
+    return false;
+  }
+
+  private act(code: string): (() => void) | null {
+    const { onKey } = this.wishes;
+    switch (code) {
+      case "Escape":
+      case "KeyL":
+        return () => onKey("leave");
+      case "KeyF":
+        return () => onKey("search");
+      case "Equal":
+      case "NumpadAdd":
+        return () => onKey("bigger");
+      case "Minus":
+      case "NumpadSubtract":
+        return () => onKey("smaller");
+      case "KeyC":
+        return () => void copy(this.terminal.getSelection());
+      default:
+        return null; // Ctrl+Shift+V too: the browser pastes, and asks nobody's permission
+    }
+  }
+
+  /** OSC 52. What the clipboard holds is nobody's business in there: questions get no answer. And what a program wants
+   * to put there is offered, for somebody to press a button: pasted elsewhere, it might be a command. */
+  private offered(told: string): boolean {
+    const payload = told.slice(told.indexOf(";") + 1);
+    if (payload && payload !== "?" && payload.length <= LARGEST_COPY) {
+      try {
+        const bytes = Uint8Array.from(atob(payload), (character) => character.charCodeAt(0));
+        this.wishes.onOffer(new TextDecoder().decode(bytes));
+      } catch {
+        // no base64: nothing to offer
+      }
+    }
+    return true;
+  }
+
+  private async accelerate(): Promise<void> {
+    try {
+      const { WebglAddon } = await import("@xterm/addon-webgl");
+      if (this.gone) return;
+      const webgl = new WebglAddon();
+      webgl.onContextLoss(() => webgl.dispose()); // the DOM renderer takes over
+      this.terminal.loadAddon(webgl);
+    } catch {
+      // the DOM renderer stays
+    }
+  }
+
+  private token(): (name: string) => string {
+    const style = getComputedStyle(this.wishes.host);
+    return (name) => style.getPropertyValue(name).trim();
+  }
+
+  private paper(): string {
+    return this.token()("--screen");
+  }
+
+  private theme() {
+    return themeOf(this.token(), this.paper());
+  }
+}
+
+/** Whether there is a graphics card to draw with: WebGL by arithmetic alone is no faster than the DOM. `holdfast.renderer`
+ * (`webgl`, `dom`) in the browser's storage overrules it. */
+function wantsWebgl(): boolean {
+  const chosen = kept.get("renderer");
+  if (chosen === "webgl" || chosen === "dom") return chosen === "webgl";
+  const context = document.createElement("canvas").getContext("webgl2", { failIfMajorPerformanceCaveat: true });
+  const about = context?.getExtension("WEBGL_debug_renderer_info");
+  const card = about ? String(context?.getParameter(about.UNMASKED_RENDERER_WEBGL)) : "";
+  context?.getExtension("WEBGL_lose_context")?.loseContext(); // a page has only a few
+  return context !== null && !/swiftshader|llvmpipe|software|basic render/i.test(card);
+}
+
+function follow(_: MouseEvent, address: string): void {
+  if (/^https?:\/\//i.test(address) && URL.canParse(address)) window.open(address, "_blank", "noopener,noreferrer");
+}
+
+/** Whether it could be copied. */
+export async function copy(text: string): Promise<boolean> {
+  if (!text) return false;
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return false;
+  }
+}

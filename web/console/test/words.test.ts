@@ -1,0 +1,58 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { count, duration, size } from "../src/panes/figures.ts";
+import { eventOf, linesOf, matching } from "../src/panes/lines.ts";
+import { say, type Standing } from "../src/panes/standing.ts";
+import { mix, parseHex } from "../src/panes/tint.ts";
+
+const FINE: Standing = { phase: "online", status: "running", exit: null, error: null };
+
+test("a terminal that works says nothing", () => {
+  assert.equal(say(FINE, 0), null);
+});
+
+test("a lost connection is named before anything that was known over it", () => {
+  const said = say({ ...FINE, phase: "waiting", retryAt: 4_500, exit: { code: 1, signal: null } }, 1_000);
+  assert.match(said?.words ?? "", /Coming back in 4 s/);
+  assert.equal(said?.act, undefined);
+});
+
+test("each state that stands in the way has its own words, and a way on where there is one", () => {
+  assert.match(say({ ...FINE, status: "sleeping" }, 0)?.words ?? "", /type to wake/);
+  assert.equal(say({ ...FINE, status: "paused" }, 0)?.act, undefined);
+  assert.deepEqual(say({ ...FINE, exit: { code: 3, signal: null } }, 0), { tone: "warn", words: "The program ended with code 3.", act: "restart" });
+  assert.match(say({ ...FINE, exit: { code: null, signal: "SIGKILL" } }, 0)?.words ?? "", /SIGKILL/);
+  assert.equal(say({ ...FINE, phase: "ended", code: 1000 }, 0)?.act, "reopen");
+  assert.equal(say({ ...FINE, phase: "ended", code: 4404 }, 0)?.act, undefined);
+});
+
+test("sizes, durations and counts read as people say them", () => {
+  assert.deepEqual([0, 1023, 1024, 1536, 20 * 1024, 3 * 1024 ** 3].map(size), ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "20 KiB", "3.0 GiB"]);
+  assert.deepEqual([0, 70, 1500, 9_940, 9_960, 63_500, 3_720_000].map(duration), ["0 ms", "70 ms", "1.5 s", "9.9 s", "10 s", "1 min 3 s", "1 h 2 min"]);
+  assert.deepEqual([count(1, "file"), count(0, "file"), count(1200, "entry", "entries")], ["1 file", "0 files", "1,200 entries"]);
+});
+
+test("a log's lines are the newest, each with a key of its own", () => {
+  const lines = linesOf("same\nsame\nlast\n");
+  assert.deepEqual(lines.map((line) => line.text), ["same", "same", "last"]);
+  assert.equal(new Set(lines.map((line) => line.key)).size, 3);
+  assert.equal(linesOf("").length, 0);
+  assert.ok(linesOf("x\n".repeat(5000)).length <= 2000);
+});
+
+test("a filter keeps the lines that have every word, wherever and however written", () => {
+  const lines = linesOf("Agent started\nbridge started\nagent ended\n");
+  assert.deepEqual(matching(lines, "AGENT start").map((line) => line.text), ["Agent started"]);
+  assert.equal(matching(lines, "  ").length, 3);
+});
+
+test("only what the bridge wrote is taken apart; an agent's own line stays as it is", () => {
+  assert.deepEqual(eventOf('{"time": 1.5, "event": "agent.started", "pid": 4}'), { at: 1500, name: "agent.started", fields: [["pid", "4"]] });
+  for (const line of ["plain", "{broken", '{"event": 3}', "[1]", '{"a": 1}']) assert.equal(eventOf(line), null);
+});
+
+test("colours mix, and what is no colour is grey", () => {
+  assert.equal(mix("#000000", "#ffffff", 0.5), "#808080");
+  assert.deepEqual(parseHex("#abc"), [170, 187, 204]);
+  assert.deepEqual(parseHex("rgb(1 2 3)"), [128, 128, 128]);
+});
