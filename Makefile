@@ -13,7 +13,7 @@ WEB_STAMP := web/node_modules/.ready
 WEB_SOURCES := $(shell find web/*/src web/*/public -print 2>/dev/null) \
 	$(wildcard web/package.json web/tsconfig*.json web/*/package.json web/*/tsconfig*.json web/*/index.html web/*/vite.config.ts)
 
-.PHONY: help setup page wheel run test lint bench soak lock clean
+.PHONY: help setup page wheel run test lint bench soak lock clean pictures
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -73,6 +73,9 @@ bench: $(TEST_STAMP)  ## every benchmark; each prints a ratio against a named pe
 soak: $(TEST_STAMP)  ## the tests' programs at full size
 	@HOLDFAST_TEST_SOAK=1 $(BIN)/python -m pytest -m soak -s
 
+pictures: $(TEST_STAMP) page  ## take the README's pictures anew, of the real console
+	@$(BIN)/python -m tests.support.pictures
+
 lock: $(BIN)/uv  ## pin every dependency with its hashes, naming no registry
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements.txt
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header pyproject.toml --group dev -o requirements-dev.txt
@@ -82,4 +85,4 @@ $(BIN)/uv:
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
 clean:  ## remove what setup and the tests made; the data in .holdfast stays
-	rm -rf $(VENV) tests/clients/node_modules web/node_modules gateway/page dist .coverage .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) tests/clients/node_modules web/node_modules gateway/page dist .artefacts .coverage .mypy_cache .ruff_cache .hypothesis

@@ -1,6 +1,6 @@
 """Runs what makes a claim and prints each figure beside its peer's. Nothing is asserted: read the ratios.
 
-python -m bench [relay] [persistence] [objects] [sync] [terminal] [--quick] [--json]
+python -m bench [relay] [persistence] [objects] [sync] [terminal] [page] [--quick] [--json]
 """
 
 import argparse
@@ -16,7 +16,7 @@ import uvloop
 from bench.figures import Figure, machine, show
 from bench.processes import LOAD, pin
 
-CLAIMS = ("relay", "persistence", "objects", "sync", "terminal")
+CLAIMS = ("relay", "persistence", "objects", "sync", "terminal", "page")
 
 
 async def run(names: list[str], *, quick: bool, as_json: bool) -> None:

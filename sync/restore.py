@@ -5,7 +5,8 @@ checked, and sent as they come. The bridge checks every hash as well, and puts t
 when all is there. Its word alone does not make anything damaged: what it complains of was checked here.
 
 A generation of which something is missing or damaged is passed over for the one before it, and the session is marked
-`degraded`: the viewer is told, nothing is deleted, and no sync builds on what was found damaged.
+`degraded`: the viewer is told, nothing is deleted, and no sync builds on what was found damaged. One without files does
+not take the place of one with files: that would be to begin anew, for which somebody has to ask.
 """
 
 import asyncio
@@ -50,13 +51,16 @@ async def restore(
     shelf: Shelf, pointer: Pointer, tree: Tree, *, aside: bool, told: Callable[[Progress], None] = lambda _: None
 ) -> Restored:
     """Put the newest generation that is whole back. Raises RestoreFailed; then the sandbox's tree is as it was."""
-    degraded: str | None = None
+    degraded, lost_files = None, False
     for generation in pointer.older_first:
+        if lost_files and not generation.files:
+            continue
         try:
             await restore_generation(shelf, generation, tree, aside=aside, told=told)
         except Damaged as error:
             log.warning("snapshots.damaged", session_id=pointer.session, generation=generation.number, cause=str(error))
             await shelf.note_damage([error])
+            lost_files = lost_files or generation.files > 0
             degraded = degraded or f"generation {generation.number} is damaged: {error}"
         except (TreeFailed, ObjectsUnavailable, ObjectsRefused) as error:
             raise RestoreFailed(str(error)) from error

@@ -47,6 +47,7 @@ class Life:
         "_envs",
         "_flaps",
         "_greeted",
+        "_hello",
         "_host",
         "_linked_at",
         "_lost_again",
@@ -88,6 +89,7 @@ class Life:
         self._restart: Any = None
         self._rising = False  # a task brings the sandbox up, or back
         self._greeted = True  # False while a link is there and has not said hello
+        self._hello: asyncio.Future[Hello | None] | None = None  # somebody waits for it; None: the link was lost before
         self._wanted = False  # somebody wants an agent; seen to when the link has said hello
         self._linked_at = 0.0
         self._flaps = 0  # links in a row that did not last
@@ -243,27 +245,49 @@ class Life:
         """Loaded while its sandbox should run: find it again. If it is gone, sleep, but for what still waits."""
 
         async def reattach() -> None:
+            wanted = False
             async with self.lock:
                 if self.talk.link is None and not await self._reach():
                     await self._provider.stop(self.talk.id)  # it may run and not answer: what is declared dead must be
                     self._gone("its sandbox ended")
-            if len(self.talk.window):
+                    wanted = self._wanted  # by somebody who could not know yet
+            if wanted or len(self.talk.window):
                 await self.wake()
 
         self._rise(reattach)
 
     async def _reach(self) -> bool:
+        """Find what runs. What is found held is ended, and the session sleeps: it waits for a workspace that nobody
+        brings any more, or its gateway ended while it stopped it. A link that is lost before that is known is no
+        reason to end anything: whoever hears of the loss looks again."""
         for attempt in range(self._host.limits.link_attempts):
             if self.talk.id not in await self._provider.running():
                 return False
+            self._hello = hello = asyncio.get_running_loop().create_future()
             try:
                 await self._attach(start_agent=False)
             except LinkRefused as error:
                 log.info("link.refused", session_id=self.talk.id, attempt=attempt, cause=str(error))
                 await asyncio.sleep(delay(attempt, base=0.1, cap=2.0, rng=self._host.rng))
             else:
-                self.become(SessionStatus.RUNNING)
-                return True
+                return await self._is_let_go(hello)
+            finally:
+                self._hello = None
+        return False
+
+    async def _is_let_go(self, hello: "asyncio.Future[Hello | None]") -> bool:
+        ear = self._ear
+        if ear is None or (said := await hello) is None or not said.held:
+            return True
+        let_go = await self.workspace.find(held=True)  # since it said so
+        if self._ear is not ear:
+            return True
+        if let_go:
+            self._host.post(self._deal, ear, self._greet, (said,))
+            return True
+        self.drop_link()
+        await self._provider.stop(self.talk.id)
+        self._gone("its gateway ended while it was started or stopped")
         return False
 
     def _gone(self, reason: str) -> None:
@@ -281,7 +305,7 @@ class Life:
         if self._ear is not ear:  # let go meanwhile: nobody would ever hear it, or close it
             link.close()
             return
-        talk.link, self._greeted, self._wanted = link, False, start_agent
+        talk.link, self._greeted, self._wanted = link, False, self._wanted or start_agent
         self._linked_at = self._host.now()
         ear.open()
 
@@ -307,12 +331,21 @@ class Life:
             handler(*arguments)
 
     def said_hello(self, hello: Hello) -> None:
-        if hello.held:  # the gateway that was to restore it has died at it
-            self._host.spawn(self._begin_anew(hello), f"begin anew {self.talk.id}")
-        else:
+        awaited = self._meet(hello)
+        if not hello.held:
             self._greet(hello)
+        elif not awaited:
+            self.lost("the bridge holds an agent that was let go")
+
+    def _meet(self, hello: Hello | None) -> bool:
+        """Tell whoever waits for a hello; whether somebody does."""
+        awaited, self._hello = self._hello, None
+        if awaited is not None and not awaited.done():
+            awaited.set_result(hello)
+        return awaited is not None
 
     def _greet(self, hello: Hello) -> None:
+        self.become(SessionStatus.RUNNING)
         self.workspace.found()
 
         def go_on() -> None:
@@ -323,21 +356,6 @@ class Life:
                 self._start_agent()
 
         self.output.on_hello(hello, go_on)
-
-    async def _begin_anew(self, hello: Hello) -> None:
-        """The sandbox waits for a workspace that nobody brings any more, or its gateway ended while it stopped it."""
-        async with self.lock:
-            if self.talk.link is None:
-                return
-            if await self.workspace.find(held=True):  # it was let go since
-                self._host.post(self._greet, hello)
-                return
-            wanted = self._wanted  # by somebody who could not know yet
-            self.drop_link()
-            await self._provider.stop(self.talk.id)
-            self._gone("its gateway ended while it was started or stopped")
-        if wanted or len(self.talk.window):
-            await self.wake()
 
     def files_changed(self) -> None:
         self.workspace.request()
@@ -407,10 +425,14 @@ class Life:
         async with self.lock:
             if self.talk.link is not None or self.talk.state.status in ASLEEP or await self._reach():
                 return
-            await self._provider.stop(self.talk.id)
-            self.workspace.lost()
-            self._patience.failed(self._host.now())
-            self.become(SessionStatus.SLEEPING, "its sandbox ended")
+            ended = self.talk.state.status not in ASLEEP  # else it was found, and held
+            if ended:
+                await self._provider.stop(self.talk.id)
+                self.workspace.lost()
+                self._patience.failed(self._host.now())
+                self.become(SessionStatus.SLEEPING, "its sandbox ended")
+        if not ended and not self._wanted and not len(self.talk.window):
+            return
         if self._crash_looping():
             self.output.in_order(lambda: self.forget("its sandbox ended"))
             self._give_up("its sandbox ended")
@@ -419,6 +441,7 @@ class Life:
 
     def drop_link(self) -> None:
         self._ear, self._greeted = None, True
+        self._meet(None)
         if self.talk.link is not None:
             self.talk.link.close()
         self.output.on_lost()
@@ -518,6 +541,7 @@ class Life:
     def let_go(self) -> None:
         """The gateway leaves; the sandbox stays."""
         self._ear = None
+        self._meet(None)
         self._cancel_restart()
         if self.talk.link is not None:
             self.talk.link.close()

@@ -25,6 +25,7 @@ from sandbox.bridge.server import Bridge
 
 MAX_MESSAGE = 16 << 20  # of an operation on the tree; the link has its own, smaller bound
 ROOTS = ("workspace", "agent")
+NOTES_SECONDS = 5.0
 
 
 def make_roots(kept: Path) -> None:
@@ -46,6 +47,23 @@ def make_roots(kept: Path) -> None:
         path.chmod(path.stat().st_mode & 0o777 | 0o700)
 
 
+async def take_notes(state: Path) -> TakenNotes:
+    """The notes, once the bridge before this one has let go of them. One that was killed has them until the last of its
+    threads is gone, and the last child that it was about to start. Raises NotesInUse if that takes long."""
+    loop = asyncio.get_running_loop()
+    asked_at = waiting_since = loop.time()
+    while True:
+        try:
+            return TakenNotes(state)
+        except NotesInUse:
+            if asked_at > waiting_since + NOTES_SECONDS:
+                raise
+            if asked_at == waiting_since:
+                log("bridge.waiting", reason="the notes of the one before it are in use")
+        await asyncio.sleep(0.02)
+        asked_at = loop.time()
+
+
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -56,7 +74,7 @@ async def run(config: Config, listener: socket.socket) -> None:
     """Serve until SIGTERM, or until no gateway has come for `orphan_seconds`; then end the agent, then everything."""
     loop = asyncio.get_running_loop()
     config.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    notes = TakenNotes(config.state)  # first: from here on no other bridge is at the roots
+    notes = await take_notes(config.state)  # first: from here on no other bridge is at the roots
     make_roots(config.kept)
     agent = Agent(config, notes)
     bridge = Bridge(config, agent)

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -29,9 +30,11 @@ def guard_this_process() -> None:
     _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def die_with_parent() -> None:
-    """In the child: be killed when the bridge is gone."""
+def die_with(bridge: int) -> None:
+    """In the child: be killed when the bridge is gone, and start nothing if it is gone already."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != bridge:
+        os._exit(1)
 
 
 class Spawned:
@@ -82,7 +85,7 @@ class Child(Spawned):
             stderr=subprocess.PIPE,
             bufsize=0,
             start_new_session=True,
-            preexec_fn=die_with_parent,  # safe with other threads about: it is one system call
+            preexec_fn=partial(die_with, os.getpid()),  # safe with other threads about: two system calls
         )
         self.input = _take_over(popen.stdin)
         self.output = _take_over(popen.stdout)
@@ -258,6 +261,17 @@ def descendants() -> Iterator[int]:
                 yield from children
         except OSError:
             continue
+
+
+def start_ticks(pid: int) -> int | None:
+    """When a program was started, after the boot; None for one that has ended, and only waits to be forgotten. It has
+    not ended while any of its threads runs, though it looks like a zombie when its first one has."""
+    try:
+        state, *numbers = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return None
+    threads, started = int(numbers[16]), int(numbers[18])
+    return None if state in "ZX" and threads == 1 else started
 
 
 def kill_marked(marker: str) -> None:

@@ -20,9 +20,10 @@ import sys
 import termios
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from sandbox.bridge.process import READ_BYTES, Reader, Spawned, Writer, descendants, die_with_parent
+from sandbox.bridge.process import READ_BYTES, Reader, Spawned, Writer, descendants, die_with
 from sandbox.terminal.wire import Size
 
 INPUT_BYTES = 1024 * 1024
@@ -34,9 +35,9 @@ _LFLAG, _CC = 3, 6
 _SIGNAL_KEYS = (termios.VINTR, termios.VQUIT, termios.VSUSP)
 
 
-def _take_terminal() -> None:
+def _take_terminal(bridge: int) -> None:
     """In the child: its session is controlled by the terminal at its input."""
-    die_with_parent()
+    die_with(bridge)
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
@@ -86,7 +87,7 @@ class Pty(Spawned):
                 stdout=slave,
                 stderr=slave,
                 start_new_session=True,
-                preexec_fn=_take_terminal,  # safe with other threads about: two system calls
+                preexec_fn=partial(_take_terminal, os.getpid()),  # safe with other threads about: three system calls
             )
         except BaseException:
             os.close(master)

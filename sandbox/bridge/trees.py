@@ -20,7 +20,6 @@ import os
 import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -28,7 +27,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from sandbox.bridge.agent import Agent, AgentRuns
 from sandbox.bridge.config import Config, Limits
 from sandbox.bridge.log import log
-from sandbox.bridge.process import descendants
+from sandbox.bridge.process import descendants, start_ticks
 from sandbox.tree.entry import BadEntry, Entry, Frame
 from sandbox.tree.problem import TreeProblem
 from sandbox.tree.scan import TreeScanner
@@ -376,7 +375,7 @@ async def end_programs(seconds: float) -> None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     stopped: set[int] = set()
-    while alive := {pid for pid in descendants() if _lives(pid)}:
+    while alive := {pid for pid in descendants() if start_ticks(pid) is not None}:
         # Who is stopped starts nothing new. When nobody new has come up, all are there, and all are killed at once.
         number = signal.SIGKILL if alive <= stopped else signal.SIGSTOP
         for pid in alive:
@@ -386,13 +385,6 @@ async def end_programs(seconds: float) -> None:
         if loop.time() > deadline:
             raise TreeProblem("failed", "programs in the sandbox do not end")
         await asyncio.sleep(0.01 if number is signal.SIGKILL else 0)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "ZX"
-    except (OSError, IndexError):
-        return False
 
 
 def _look_at(job: "asyncio.Future[T]") -> None:

@@ -20,11 +20,12 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs. A zombie does not; one of our own is reaped here."""
+        """Whether any of its threads runs: until the last has ended it has its files and its locks. A zombie does not
+        run; one of our own is reaped here."""
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, os.WNOHANG)
         found = _stat(self.pid)
-        return found is not None and found.started == self.started and found.state not in "ZX"
+        return found is not None and found.started == self.started and found.runs
 
     def signal(self, number: int) -> None:
         """Send a signal if it still runs."""
@@ -64,8 +65,14 @@ class Process:
 class _Stat:
     pid: int
     parent: int
-    state: str
+    state: str  # of its first thread
+    threads: int
     started: int
+
+    @property
+    def runs(self) -> bool:
+        """A process whose first thread has ended looks like a zombie while others of its threads go on."""
+        return self.state not in "ZX" or self.threads > 1
 
 
 def find(pid: int) -> Process | None:
@@ -100,10 +107,18 @@ def marked(marker: str) -> list[Process]:
     wanted = f"{MARKER}={marker}".encode()
     found = []
     for each in _all():
-        with contextlib.suppress(OSError):
-            if wanted in Path(f"/proc/{each.pid}/environ").read_bytes().split(b"\0"):
-                found.append(Process(each.pid, each.started))
+        if any(wanted in environ.split(b"\0") for environ in _environs(each)):
+            found.append(Process(each.pid, each.started))
     return found
+
+
+def _environs(process: _Stat) -> Iterator[bytes]:
+    """What it was started with. A first thread that has ended does not know it any more; each of the others does."""
+    whole = Path(f"/proc/{process.pid}")
+    with contextlib.suppress(OSError):
+        for place in (whole,) if process.state not in "ZX" else sorted(whole.glob("task/*")):
+            with contextlib.suppress(OSError):
+                yield (place / "environ").read_bytes()
 
 
 def boot_id() -> str:
@@ -112,7 +127,7 @@ def boot_id() -> str:
 
 def _all() -> Iterator[_Stat]:
     for name in os.listdir("/proc"):
-        if name.isdigit() and (found := _stat(int(name))) and found.state not in "ZX":
+        if name.isdigit() and (found := _stat(int(name))) and found.runs:
             yield found
 
 
@@ -123,4 +138,4 @@ def _stat(pid: int) -> _Stat | None:
         return None
     # The name in brackets may hold anything, brackets and spaces too: count from its end.
     fields = text[text.rindex(")") + 2 :].split()
-    return _Stat(pid, int(fields[1]), fields[0], int(fields[19]))
+    return _Stat(pid, int(fields[1]), fields[0], int(fields[17]), int(fields[19]))

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sandbox.bridge.process import descendants
+from sandbox.bridge.process import descendants, start_ticks
 
 MOST_BYTES: Final = 64 << 20  # of the lists of all programs together
 _PIECE: Final = 64 << 10
@@ -89,17 +89,8 @@ def _started_ns(closed: Collection[int]) -> float:
     if not closed:
         return NOTHING.doubt_since_ns
     booted_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    ticks = [_start_ticks(pid) for pid in set(closed).intersection(descendants())]
+    ticks = [start_ticks(pid) for pid in set(closed).intersection(descendants())]
     return min((booted_ns + each * _TICK_NS - _MARGIN_NS for each in ticks if each is not None), default=float("inf"))
-
-
-def _start_ticks(pid: int) -> int | None:
-    """After the boot; None for a program that has ended, and only waits to be forgotten."""
-    try:
-        state, *numbers = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except (OSError, ValueError):
-        return None
-    return None if state in "ZX" else int(numbers[18])
 
 
 def _device_of(home: Path) -> bytes | None:

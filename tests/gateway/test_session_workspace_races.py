@@ -572,3 +572,76 @@ async def test_a_pause_that_cannot_wait_for_a_sync_has_stopped_nothing() -> None
         assert (refused.value.code, agent.alive, "quiet" in town.steps()) == ("sync_failed", True, False)
         await answers(tab)
         assert town.sandbox().agent is agent
+
+
+async def test_a_sandbox_that_still_waits_for_its_workspace_is_never_said_to_run() -> None:
+    """Its gateway died at the restore. The next one said `running`, to whoever woke it as well, until it found out."""
+    async with Town() as town:
+        actor, _ = await town.begun()
+        town.sandbox().files[FILE] = b"mine"
+        await actor.sleep()
+        roots = town.sandbox().roots
+        town.sandbox().files.clear()
+        roots.failures["plan"] = [TreeFailed("failed", "never")] * 3
+        roots.step_seconds = 1
+        waking = asyncio.ensure_future(actor.wake())
+        await town.until(lambda: town.provider.starts == 2, "the start")
+        await asyncio.sleep(0.5)
+        await town.kill()
+        await asyncio.gather(waking, return_exceptions=True)
+        assert (town.sandbox().alive, roots.held) == (True, True)
+        await town.open()
+        actor, seen = await town.actor(), set[str]()
+        waking = asyncio.ensure_future(actor.wake())
+        while not waking.done():
+            seen.add(actor.describe()["status"])
+            await asyncio.sleep(0.05)
+        assert waking.result()["status"] == "unrestored"
+        assert "running" not in seen
+        assert town.sandbox().files == {}
+
+
+@pytest.mark.parametrize("by", ["name", "create"])
+async def test_whoever_wants_a_sandbox_that_turns_out_to_be_held_gets_one(
+    by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Town() as town:
+        actor, _ = await town.begun()
+        town.sandbox().files[FILE] = b"mine"
+        await actor.sleep()
+        town.sandbox().files.clear()
+        town.sandbox().roots.step_seconds = 1
+        waking = asyncio.ensure_future(actor.wake())
+        await town.until(lambda: town.provider.starts == 2, "the start")
+        await town.kill()
+        await asyncio.gather(waking, return_exceptions=True)
+        say_hello_late(town, 0.5, monkeypatch)
+        await town.open()
+        actor = await town.actor()
+        await town.until(lambda: actor.conversation.link is not None, "a link")
+        if by == "name":
+            assert (await actor.wake())["status"] == "running"
+        else:
+            actor.life.want_agent()
+        await town.until(lambda: actor.output.agent_alive, "an agent")
+        assert (actor.describe()["status"], town.sandbox().files) == ("running", {FILE: b"mine"})
+
+
+async def test_a_bridge_that_holds_an_agent_that_was_let_go_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Town() as town:
+        actor, _ = await town.begun()
+        town.sandbox().files[FILE] = b"mine"
+        await actor.sleep()
+        roots = town.sandbox().roots
+        connect = town.provider.connect
+
+        async def once_held(session_id: str, events: LinkEvents, after: Position | None) -> Link:
+            roots.held = True
+            monkeypatch.undo()
+            return await connect(session_id, events, after)
+
+        monkeypatch.setattr(town.provider, "connect", once_held)
+        await actor.wake()
+        await town.until(lambda: actor.output.agent_alive, "an agent", within=60)
+        assert (actor.describe()["status"], town.provider.starts) == ("running", 3)
+        assert town.sandbox().files == {FILE: b"mine"}

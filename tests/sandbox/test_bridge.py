@@ -3,12 +3,15 @@
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from sandbox.bridge.notes import TakenNotes
+from sandbox.bridge.process import die_with
 from sandbox.link import BridgeLink, Timings
 from sandbox.ports import AgentExit, LinkRefused, Position
 from tests.support.bridge import TOKEN, BridgeProcess, Owner, running_bridge, until
@@ -531,6 +534,25 @@ async def test_a_broken_configuration_is_said_without_its_values(tmp_path: Path)
     assert await asyncio.to_thread(bridge.process.wait, 30) == 1
     assert "env: an object of strings" in bridge.log
     assert "canary" not in bridge.log
+
+
+async def test_a_bridge_waits_for_the_notes_of_one_that_is_not_gone_yet(tmp_path: Path) -> None:
+    """A killed bridge has them until its last thread is gone: the session ended in `error` for that."""
+    with running_bridge(tmp_path, ["cat"]) as bridge:
+        await bridge.link(Owner())
+        bridge.kill()
+        notes = TakenNotes(bridge.home / "state")
+        bridge.start()
+        await until(lambda: "bridge.waiting" in bridge.log)
+        notes.close()
+        await bridge.link(Owner())
+
+
+def test_a_child_whose_bridge_is_gone_before_it_began_starts_nothing() -> None:
+    """Nobody would end it: it was not there yet when those were killed that were to die with the bridge."""
+    nobody = 2**22 + 1
+    ran = subprocess.run(["echo", "here"], stdout=subprocess.PIPE, preexec_fn=partial(die_with, nobody))
+    assert (ran.returncode, ran.stdout) == (1, b"")
 
 
 async def test_two_bridges_cannot_share_their_notes(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ from sandbox.tree.wire import (
 )
 from tests.contract.sandbox_tree import Told, frames, restore, scan
 from tests.support.bridge import TOKEN, BridgeProcess, Owner, running_bridge, until
+from tests.support.headless import headless, looks_dead
 
 
 def tree_of(bridge: BridgeProcess, **settings: Any) -> BridgeTree:
@@ -333,6 +334,21 @@ async def test_quiet_ends_every_program_and_nothing_else(tmp_path: Path) -> None
             await until(lambda: owner.exits)
             assert (await http.get("/health")).status_code == 200
         assert owner.lost == []
+
+
+async def test_quiet_ends_a_program_whose_first_thread_has_ended(tmp_path: Path) -> None:
+    """It looks dead and writes all the same: what it wrote after the last scan would not have been kept."""
+    leaves = headless("import os; open('up', 'w').write(f'{os.getpid()}\\n')")
+    start = f"import subprocess, sys; subprocess.Popen({leaves!r}, start_new_session=True); sys.stdin.read()"
+    with running_bridge(tmp_path, [sys.executable, "-c", start]) as bridge:
+        link = await bridge.link(Owner())
+        link.start(None)
+        up = bridge.workspace / "up"
+        await until(lambda: up.exists() and up.read_text().endswith("\n"))
+        pid = int(up.read_text())
+        assert looks_dead(pid)
+        await tree_of(bridge).quiet()
+        assert not Path(f"/proc/{pid}/task/{pid}").exists() or len(os.listdir(f"/proc/{pid}/task")) == 1
 
 
 STUBBORN = """

@@ -16,9 +16,11 @@ import pytest
 
 from sandbox.providers import processes, seccomp
 from sandbox.providers.calls import MAX_ANSWER, CallFailed, call
+from sandbox.providers.ending import end
 from sandbox.providers.layout import SandboxHome
 from sandbox.providers.removal import remove_tree
 from tests.support.bridge import ROOT
+from tests.support.headless import headless, looks_dead
 
 HOSTILE = """
 import os, sys
@@ -102,6 +104,32 @@ async def test_a_process_is_known_by_more_than_its_pid() -> None:
         child.kill()
         child.wait()
     assert processes.find(child.pid) is None
+
+
+async def test_a_process_lives_until_its_last_thread_has_ended(tmp_path: Path) -> None:
+    """One that is killed seems dead a while before it is: its locks were still held when the next one was started."""
+    home = SandboxHome(tmp_path, "s1")
+    home.make()
+    child = subprocess.Popen(
+        headless("print('up', flush=True)"), env={processes.MARKER: home.marker}, stdout=subprocess.PIPE
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"up\n"
+        process = processes.find(child.pid)
+        assert process is not None
+        assert looks_dead(child.pid)
+        assert process.alive
+        assert not await process.ended(0.01)
+        assert processes.marked(home.marker) == [process]
+        assert process in processes.descendants(os.getpid())
+        await end(home, patience=0, thorough=True)
+        assert await process.ended(0)
+        assert child.stdout.read() == b""  # everything it had open is closed
+        assert processes.marked(home.marker) == []
+    finally:
+        child.kill()
+        child.communicate()
 
 
 def test_relatives_and_marked_processes_are_found() -> None:

@@ -117,6 +117,31 @@ async def check_never_silent(past: Past, vault: Vault, before: dict[str, bytes],
     return outcome
 
 
+async def test_an_empty_generation_does_not_take_the_place_of_damaged_files() -> None:
+    """The first sync often finds nothing yet. Restored years later for want of anything better, it would be a session
+    begun empty without anybody having asked for that."""
+    vault, session = vault_on(store := MemoryObjects()), MemorySession()
+    for content in (b"", b"1", b"2", b"", b"3"):
+        packs_before = {key for key in await contents_of(store) if "/packs/" in key}
+        session.roots.files.clear()
+        if content:
+            session.roots.files[b"workspace/file"] = content * 1000
+        await push(vault, session)
+    assert [each.files for each in (await vault.pointer(USER, "s")).generations] == [0, 1, 1, 0, 1]
+    (newest,) = {key for key in await contents_of(store) if "/packs/" in key} - packs_before
+    await store.delete(newest)
+    target = MemorySession()
+    restored = await restore_into(vault_on(store), target.tree)
+    assert (restored.generation.number, target.roots.files) == (3, {b"workspace/file": b"2" * 1000})
+    for key in packs_before:
+        await store.delete(key)
+    with pytest.raises(RestoreFailed, match="generation 5 is damaged"):
+        await restore_into(vault_on(store), target.tree)
+    await vault_on(store).put_back(USER, "s", 1)
+    assert (await restore_into(vault_on(store), target.tree)).generation.number == 6, "somebody asked for it"
+    assert target.roots.files == {}
+
+
 async def check_healed(past: Past, vault: Vault, broken: str, *, noticed: bool) -> None:
     """The sandbox goes on with what it has on its disk, and one sync later the newest generation is whole."""
     past.session.roots.files[b"agent/since then"] = b"written after the damage was done"

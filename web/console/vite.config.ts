@@ -30,7 +30,14 @@ function compressed(): Plugin {
 export default defineConfig({
   resolve: { conditions: ["source", "module", "browser", "production", "default"] },
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
-  build: { outDir: "../../gateway/page", emptyOutDir: true, assetsInlineLimit: 0, modulePreload: { polyfill: false }, target: "es2022" },
+  build: {
+    outDir: "../../gateway/page",
+    emptyOutDir: true,
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+    target: "es2022",
+    rolldownOptions: { checks: { bundlerTimings: false } },
+  },
   plugins: [compressed()],
   server: { proxy: { "/api": GATEWAY, "/files": GATEWAY, "/logs": GATEWAY, "/signin": GATEWAY, "/ws": { target: GATEWAY, ws: true }, "/terminal": { target: GATEWAY, ws: true } } },
 });

@@ -256,6 +256,12 @@ class SyncArena:
         self.gateway.tampering = replace(tampering, patches=(*self.patches, *tampering.patches))
         await self.gateway.start()
 
+    async def restart(self, **settings: object) -> None:
+        """In order, and with other settings from now on."""
+        await self.gateway.terminate()
+        self.gateway.settings |= settings
+        await self.start()
+
     def acquit(self, name: str, **figures: object) -> None:
         """Print the program's line, and fail if anybody has something to say."""
         problems = [problem for session in self.sessions for problem in session.ledger.problems]

@@ -4,6 +4,7 @@ until somebody says that the session shall begin anew; and the old generations c
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,8 @@ from tests.support.s3 import S3Server
 from tests.support.trees import differences
 
 Trigger = Callable[["Unrestored"], Awaitable[None]]
+BY_REQUEST: dict[str, Any] = {"SYNC_DEBOUNCE": 600, "SYNC_MAX_WAIT": 600}  # no sync comes by itself
+BY_ITSELF = {"SYNC_DEBOUNCE": 0.1, "SYNC_MAX_WAIT": 1}
 
 
 async def _snapshots(cupboard: Cupboard) -> dict[str, str]:
@@ -32,14 +35,17 @@ class Unrestored:
         self.session = session
 
     async def is_unrestored(self) -> Described:
-        told = await self.session.until(lambda told: told["status"] == "unrestored", "unrestored")
+        """Nor is it being tried again: what is still under way could succeed when the store is mended."""
+        told = await self.session.until(
+            lambda told: (told["status"], told["sandboxStatus"]) == ("unrestored", "disconnected"), "unrestored"
+        )
         assert told["sync"]["state"] == "unrestored"
         assert told["reason"]
         return told
 
     async def fails_again(self, way: str) -> None:
         told = await self.session.post(way)
-        assert told["status"] == "unrestored", told
+        assert told["status"] == "unrestored", f"seed={self.arena.seed}: {told}\n{self.arena.log}"
 
 
 async def _sync(case: Unrestored) -> None:
@@ -145,13 +151,20 @@ async def _harmed(cupboard: Cupboard, *, missing: bool) -> AsyncIterator[None]:
                 await store.put(key, content)
 
 
-async def _prepare(arena: SyncArena) -> Kept:
-    """A session with a few generations, and then nothing on its disk."""
+async def _prepare(arena: SyncArena, **settings: object) -> Kept:
+    """A session with a few generations, each with something in it, and then nothing on its disk. Until then no sync
+    may come by itself: one that found no more than an empty file would be restored without any pack. From then on they
+    do, and the gateway has `settings`."""
     session = await arena.create("s0")
     for number in range(3):
         session.gardener.edit(12)
         session.write(f"of-{number}", arena.rng.randbytes(5000))
         await session.sync()
+    await arena.restart(**BY_ITSELF, **settings)
+    await session.running()
+    async with arena.vault() as vault:
+        kept = {each.number: each.files for each in (await vault.pointer(session.user, session.id)).generations}
+    assert (sorted(kept), all(kept.values())) == (sorted(session.ledger.known), True)
     await _lose(arena, session, clean=arena.rng.random() < 0.5)
     return session
 
@@ -200,7 +213,7 @@ async def test_nothing_is_pushed_after_a_restore_from_damaged_packs(tmp_path: Pa
     cupboard = Directory(tmp_path / "objects")
     async with (
         Launcher() as launcher,
-        arena_on(tmp_path, cupboard, seed, rng, launcher=launcher, PENDING_TTL=1) as arena,
+        arena_on(tmp_path, cupboard, seed, rng, launcher=launcher, PENDING_TTL=1, **BY_REQUEST) as arena,
     ):
         session = await _prepare(arena)
         old = sorted(session.ledger.known)
@@ -222,10 +235,10 @@ async def test_nothing_is_pushed_after_a_restore_from_a_store_that_was_away(
         Launcher() as launcher,
         arena_on(
             tmp_path, Bucket(s3_server, s3_server.make_place(), faults.port), seed, rng, launcher=launcher,
-            PENDING_TTL=1, RESTORE_TIMEOUT=1,
+            PENDING_TTL=1, **BY_REQUEST,
         ) as arena,
     ):  # fmt: skip
-        session = await _prepare(arena)
+        session = await _prepare(arena, RESTORE_TIMEOUT=1)
         old = sorted(session.ledger.known)
         if silent:
             faults.stall()
@@ -233,6 +246,7 @@ async def test_nothing_is_pushed_after_a_restore_from_a_store_that_was_away(
             faults.busy = 1.0
         await _play(arena, session, sized(3, len(TRIGGERS)))  # each takes as long as the store is waited for
         faults.heal()
+        await arena.restart(RESTORE_TIMEOUT=60)  # what is to succeed need not do so within a second
         await _begin_anew(arena, session)
         await _old_ones_can_be_had(arena, session, old[sized(-1, 0) :])
         arena.acquit(f"begun anew after a store was {'silent' if silent else 'away'}")

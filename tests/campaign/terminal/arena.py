@@ -67,6 +67,11 @@ class TerminalArena:
         for fifo in self._fifos:
             fifo.close()
 
+    @property
+    def url(self) -> str:
+        """Where browsers find the gateway: through the proxy."""
+        return f"http://127.0.0.1:{self._proxy.port}"
+
     async def run(self, name: str, *command: str) -> None:
         """A terminal that runs this. A command that ends in .py is one of the programs beside this file."""
         if command[0].endswith(".py"):
@@ -216,16 +221,23 @@ def differences(one: Any, other: Any, at: str = "") -> list[str]:
 
 @asynccontextmanager
 async def terminal_arena(
-    directory: Path, seed: int, rng: Random, *, patches: tuple[str, ...] = (), **settings: object
+    directory: Path,
+    seed: int,
+    rng: Random,
+    *,
+    agent: tuple[str, ...] | None = ("cat",),
+    patches: tuple[str, ...] = (),
+    **settings: object,
 ) -> AsyncIterator[TerminalArena]:
-    """One session that runs, with a proxy before the gateway and another before the bridge."""
+    """One session that runs, with a proxy before the gateway and another before the bridge. Its `agent` is the
+    gateway's own if that is None."""
     settings = {"MAX_CONNECTIONS_PER_USER": 1000, **settings}
     async with AsyncExitStack() as stack:
         gateway = Gateway(directory / "data", **settings)
         gateway.launcher = await stack.enter_async_context(Launcher())
         gateway.tampering = Tampering(patches=patches)
         await stack.enter_async_context(gateway)
-        await gateway.create(SESSION, agent=["cat"])
+        await gateway.create(SESSION, agent=agent)
         await _running(gateway)
         home = SandboxHome(gateway.data_dir, SESSION)
         links = await stack.enter_async_context(LinkProxy(gateway.data_dir / "run", home.socket))

@@ -197,7 +197,8 @@ export class History {
 }
 
 function isAnswer({ cid, type }: StoredRecord): boolean {
-  return type === "message" && cid.startsWith("agent:");
+  // What a process left behind when it ended (`agent:<epoch>:end`) answers nothing.
+  return type === "message" && /^agent:.*:\d+$/.test(cid);
 }
 
 function rank(status: string): number {

@@ -193,7 +193,7 @@ function Home() {
     busy.value = false;
   };
   return (
-    <main class="home" id="main" tabIndex={-1}>
+    <main class={`home${known.size ? " with-sessions" : ""}`} id="main" tabIndex={-1}>
       <div class="home-card">
         <Mark size={52} />
         <h1>{known.size === 0 ? "Start your first session" : "Choose a session, or start one"}</h1>

@@ -108,8 +108,9 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
 }
 
 function Hint({ session }: { session: SessionHandle }) {
-  const waiting = session.outbox.value.filter((item) => item.stage === "queued" && item.frame.type === "message").length;
-  if (waiting && session.state.value.phase !== "online") return <>{waiting === 1 ? "1 message waits" : `${waiting} messages wait`} here and will be sent by itself.</>;
+  const offline = session.state.value.phase !== "online";
+  const waiting = session.outbox.value.filter((item) => (item.stage === "queued" || item.stage === "sent") && item.frame.type === "message").length;
+  if (waiting && offline) return <>{waiting === 1 ? "1 message waits" : `${waiting} messages wait`} here for the connection.</>;
   if (session.sandbox.value.status === "archived") return <>Archived: revive it to go on.</>;
   if (session.sandbox.value.status === "sleeping") return <>Sleeping: a message wakes it.</>;
   return <span class="keys">Enter sends, Shift+Enter begins a new line</span>;

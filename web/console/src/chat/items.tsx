@@ -48,17 +48,19 @@ const FAILED = ["expired", "interrupted", "refused", "rejected"];
 
 function Mine({ item, session }: { item: MessageItem; session: SessionHandle }) {
   const failed = FAILED.includes(item.status);
-  const stage = STAGES[item.status];
+  // What went out on a line that is gone has not arrived: it is sent again, and waits until then.
+  const status = item.status === "sent" && session.state.value.phase !== "online" ? "queued" : item.status;
+  const stage = STAGES[status];
   return (
     <article class={`row mine${failed ? " failed" : ""}`} data-testid="message" data-role="user" data-status={item.status} data-seq={item.seq} data-cid={item.cid} aria-label="You">
-      <div class="bubble" data-testid="message-text">{item.text || <Parts content={item.content} />}</div>
+      <Bubble item={item} />
       <div class="below">
         {item.createdAt ? <At at={item.createdAt} /> : null}
         {failed ? (
           <Failed item={item} session={session} />
         ) : (
-          <span class={`receipt receipt-${item.status}`} title={stage?.meaning} data-testid="receipt">
-            <span class={item.status === "delivered" ? "sr-only" : undefined}>{stage?.word ?? item.status}</span>
+          <span class={`receipt receipt-${status}`} title={stage?.meaning} data-testid="receipt">
+            <span class={status === "delivered" ? "sr-only" : undefined}>{stage?.word ?? status}</span>
             {stage?.icon}
           </span>
         )}
@@ -94,8 +96,22 @@ function Failed({ item, session }: { item: MessageItem; session: SessionHandle }
   );
 }
 
-function Parts({ content }: { content: unknown }) {
-  return <code>{JSON.stringify(content)}</code>;
+const LONG = 4000;
+
+/** What was said; of something very long the beginning, until somebody wants all. */
+function Bubble({ item }: { item: MessageItem }) {
+  const [all, setAll] = useState(false);
+  const { text } = item;
+  if (!text) return <div class="bubble" data-testid="message-text"><code>{JSON.stringify(item.content)}</code></div>;
+  if (all || text.length <= LONG * 1.5) return <div class="bubble" data-testid="message-text">{text}</div>;
+  return (
+    <>
+      <div class="bubble" data-testid="message-text">{text.slice(0, LONG)}…</div>
+      <Button small kind="quiet" onClick={() => setAll(true)}>
+        Show all of it ({Math.round(text.length / 1024).toLocaleString()} KiB)
+      </Button>
+    </>
+  );
 }
 
 function FromService({ item }: { item: MessageItem }) {

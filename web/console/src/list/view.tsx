@@ -38,7 +38,6 @@ export function SessionList({ onChosen }: { onChosen: () => void }) {
         </div>
         <Button kind="primary" icon={<PlusIcon />} aria-label="Start a session" data-testid="create" onClick={openCreate} />
       </div>
-      <ListState />
       <ul class="session-rows" data-testid="sessions">
         {shown.map((one) => (
           <SessionRow key={one.id} sandbox={one} onChosen={onChosen} />
@@ -47,6 +46,7 @@ export function SessionList({ onChosen }: { onChosen: () => void }) {
       {known && inOrder.value.length === 0 ? <p class="sessions-empty">No sessions yet.</p> : null}
       {known && inOrder.value.length > 0 && shown.length === 0 ? <p class="sessions-empty">Nothing like “{filter}”.</p> : null}
       {known ? null : <Placeholders />}
+      <ListState />
     </nav>
   );
 }
@@ -57,7 +57,7 @@ function ListState() {
   if (phase === "online" || (phase === "connecting" && connection.value.attempt === 0)) return null;
   return (
     <p class="list-state" role="status" data-testid="list-state">
-      <span>{phase === "offline" ? "Offline. The list is as it was." : "Looking for the gateway. The list is as it was."}</span>
+      <span>{phase === "offline" ? "Offline: the list is as it was" : "Not live: looking for the gateway"}</span>
       {phase === "waiting" ? (
         <Button small kind="quiet" onClick={tryNow}>
           now

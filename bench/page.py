@@ -1,0 +1,297 @@
+"""The page: what it weighs, how soon one can type in its terminal, what a flood does to its tab; beside JupyterLab's
+terminal page in the same browser.
+
+Each load is a first visit: an empty cache, a server on loopback, a shell that runs already. It is over when a key that
+was typed has come back from the shell, so whatever draws late is in it. After the flood the shell asks the terminal
+where its cursor is: the answer comes when everything before the question has been parsed, and not sooner. Memory is
+that of the browser's renderer processes. Theirs is the page of one terminal (`/terminals/1` of notebook 7, which is
+JupyterLab's terminal alone); ours is the whole console, with the conversation beside the terminal.
+"""
+
+import asyncio
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+from playwright.async_api import Browser, BrowserContext, CDPSession, Page, WebSocket
+
+from bench.figures import Figure
+from bench.peers import environment
+from bench.processes import LOAD, Process, pss_kib
+from bench.terminal_peers import free_port
+from tests.support.browser import chromium
+from tests.support.gateway import Gateway
+
+PEER = "jupyter"
+REQUIREMENTS = ("notebook>=7.6,<8",)
+SHELL = ("/bin/bash", "--norc", "--noprofile")
+SIZE = {"width": 1280, "height": 800}
+PATIENCE_SECONDS = 120.0
+FLOOD = "head -c {size} /dev/zero | tr '\\0' x | fold -w 79; printf '\\e[6n'; IFS= read -rsd R _; echo over$((6*7))\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A first visit until one could type: seconds, bytes and requests that it took."""
+
+    seconds: float
+    kilobytes: float
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """Of the tab's renderer, in MiB: with an idle terminal, the most during a flood, and after it."""
+
+    before: float
+    most: float
+    after: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A page with a terminal. `cookies` are its visitor's."""
+
+    name: str
+    url: str
+    cookies: list[dict[str, object]]
+
+
+class Ear:
+    """Everything that the page's sockets were sent, as it comes."""
+
+    def __init__(self, page: Page) -> None:
+        self._heard = bytearray()
+        self._came = asyncio.Event()
+        page.on("websocket", self._open)
+
+    def _open(self, socket: WebSocket) -> None:
+        socket.on("framereceived", self._take)
+
+    def _take(self, payload: str | bytes) -> None:
+        self._heard += payload.encode() if isinstance(payload, str) else payload
+        del self._heard[: -(1 << 16)]
+        self._came.set()
+
+    def forget(self) -> None:
+        self._heard.clear()
+
+    async def hears(self, text: str, within: float) -> bool:
+        try:
+            async with asyncio.timeout(within):
+                while text.encode() not in self._heard:
+                    self._came.clear()
+                    await self._came.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+class Traffic:
+    """What a page asked for by HTTP, and how much came: heads and bodies, as they were on the wire."""
+
+    def __init__(self, cdp: CDPSession) -> None:
+        self.bytes = 0.0
+        self.requests = 0
+        cdp.on("Network.requestWillBeSent", self._asked)
+        cdp.on("Network.loadingFinished", self._came)
+
+    def _asked(self, _: object) -> None:
+        self.requests += 1
+
+    def _came(self, told: dict[str, float]) -> None:
+        self.bytes += told["encodedDataLength"]
+
+
+async def run(*, quick: bool) -> list[Figure]:
+    programs = await asyncio.to_thread(environment, PEER, *REQUIREMENTS)
+    rounds, size = (2, 10_000_000) if quick else (5, 100_000_000)
+    visits: dict[str, list[Visit]] = {}
+    weights: dict[str, Weight] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        async with AsyncExitStack() as open_parts:
+            ours = await open_parts.enter_async_context(_holdfast(Path(scratch)))
+            theirs = await open_parts.enter_async_context(_jupyter(Path(scratch), programs))
+            for number in range(rounds + 1):
+                for site in (ours, theirs):
+                    async with chromium() as browser:
+                        visit = await _visit(browser, site)
+                    if number:  # the first is for the machine's own caches
+                        visits.setdefault(site.name, []).append(visit)
+            for site in (ours, theirs):
+                async with chromium() as browser:
+                    weights[site.name] = await _flooded(browser, site, size)
+    return _figures(visits, weights, size)
+
+
+def _figures(visits: dict[str, list[Visit]], weights: dict[str, Weight], size: int) -> list[Figure]:
+    ours, theirs = visits["holdfast"], visits[PEER]
+    mine, other = weights["holdfast"], weights[PEER]
+    pairs = tuple((a.seconds * 1e3, b.seconds * 1e3) for a, b in zip(ours, theirs, strict=True))
+
+    def less(claim: str, unit: str, us: float, them: float, **more: object) -> Figure:
+        return Figure(claim, PEER, unit, us, them, less_is_better=True, **more)  # type: ignore[arg-type]
+
+    flood = f"a flood of {size // 1_000_000} MB"
+    return [
+        less("page weight, first visit", "kB", ours[0].kilobytes, theirs[0].kilobytes),
+        less("requests, first visit", "requests", ours[0].requests, theirs[0].requests),
+        less(
+            "first visit until a key is echoed",
+            "ms",
+            statistics.median(pair[0] for pair in pairs),
+            statistics.median(pair[1] for pair in pairs),
+            rounds=pairs,
+        ),
+        less("the tab's memory, idle", "MiB", mine.before, other.before),
+        less(f"the tab's memory, most during {flood}", "MiB", mine.most, other.most),
+        less(f"the tab's memory after {flood}", "MiB", mine.after, other.after),
+        less(f"{flood}, until all of it is parsed", "s", mine.seconds, other.seconds),
+    ]
+
+
+# One visit
+
+
+async def _visit(browser: Browser, site: Site) -> Visit:
+    async with _page(browser, site) as (page, ear, cdp):
+        traffic = Traffic(cdp)
+        await cdp.send("Network.enable")
+        began = time.monotonic()
+        await page.goto(site.url, wait_until="commit")
+        await _type_until_echoed(page, ear)
+        seconds = time.monotonic() - began
+        return Visit(seconds, traffic.bytes / 1e3, traffic.requests)
+
+
+async def _flooded(browser: Browser, site: Site, size: int) -> Weight:
+    async with _page(browser, site) as (page, ear, cdp):
+        await page.goto(site.url)
+        await _type_until_echoed(page, ear)
+        renderers = await _renderers(browser)
+        before = await _settled(cdp, renderers)
+        most = [before]
+        sampling = asyncio.create_task(_sample(renderers, most), name="memory")
+        began = time.monotonic()
+        await page.keyboard.type(FLOOD.format(size=size))
+        if not await ear.hears("over42", PATIENCE_SECONDS * 2):
+            raise RuntimeError(f"{site.name}: the flood did not end")
+        seconds = time.monotonic() - began
+        sampling.cancel()
+        return Weight(before, max(most), await _settled(cdp, renderers), seconds)
+
+
+async def _type_until_echoed(page: Page, ear: Ear) -> None:
+    """A key is typed when the terminal can be typed at, and again, another, if the shell was not there yet."""
+    textarea = page.locator(".xterm-helper-textarea").first
+    await textarea.wait_for(state="attached", timeout=PATIENCE_SECONDS * 1000)
+    late = time.monotonic() + PATIENCE_SECONDS
+    number = 0
+    while time.monotonic() < late:
+        await textarea.focus()
+        word = f"#{number}z"
+        ear.forget()
+        await page.keyboard.type(word)
+        if await ear.hears(word, 0.25):
+            await page.keyboard.press("Control+u")
+            return
+        number += 1
+    raise RuntimeError("no key was echoed")
+
+
+@asynccontextmanager
+async def _page(browser: Browser, site: Site) -> AsyncIterator[tuple[Page, Ear, CDPSession]]:
+    context: BrowserContext = await browser.new_context(viewport=SIZE)  # type: ignore[arg-type]
+    try:
+        await context.add_cookies(site.cookies)  # type: ignore[arg-type]
+        page = await context.new_page()
+        yield page, Ear(page), await context.new_cdp_session(page)
+    finally:
+        await context.close()
+
+
+async def _renderers(browser: Browser) -> list[int]:
+    told = await (await browser.new_browser_cdp_session()).send("SystemInfo.getProcessInfo")
+    return [each["id"] for each in told["processInfo"] if each["type"] == "renderer"]
+
+
+async def _settled(cdp: CDPSession, renderers: list[int]) -> float:
+    """MiB, when what can be collected is."""
+    for _ in range(3):
+        await cdp.send("HeapProfiler.collectGarbage")
+        await asyncio.sleep(0.3)
+    return _mebibytes(renderers)
+
+
+async def _sample(renderers: list[int], found: list[float]) -> None:
+    while True:
+        found.append(_mebibytes(renderers))
+        await asyncio.sleep(0.25)
+
+
+def _mebibytes(pids: list[int]) -> float:
+    return sum(pss_kib(pid) for pid in pids) / 1024
+
+
+# Both sides
+
+
+@asynccontextmanager
+async def _holdfast(scratch: Path) -> AsyncIterator[Site]:
+    async with Gateway(scratch / "holdfast", SHELL=" ".join(SHELL)) as gateway:
+        await gateway.create("bench", "ann")
+        token = gateway.token("ann")
+        cookie = {"name": "session", "value": token, "url": gateway.url, "httpOnly": True, "sameSite": "Strict"}
+        await _made(gateway, token)
+        yield Site("holdfast", f"{gateway.url}/#/s/bench", [cookie])
+
+
+async def _made(gateway: Gateway, token: str) -> None:
+    asked = Request(
+        f"{gateway.url}/api/sandboxes/bench/terminals/main", b"{}", {"Authorization": f"Bearer {token}"}, method="POST"
+    )
+    await asyncio.to_thread(lambda: urlopen(asked).close())
+
+
+@asynccontextmanager
+async def _jupyter(scratch: Path, programs: Path) -> AsyncIterator[Site]:
+    home, port = scratch / "jupyter", free_port()
+    home.mkdir()
+    with Jupyter(programs, home, port) as server:
+        await asyncio.to_thread(server.ready)
+        url = f"http://127.0.0.1:{port}"
+        made = await asyncio.to_thread(lambda: urlopen(Request(f"{url}/api/terminals", b"{}", method="POST")).read())
+        yield Site(PEER, f"{url}/terminals/{json.loads(made)['name']}", [])
+
+
+class Jupyter(Process):
+    """Its server as people start it, less its tokens."""
+
+    def __init__(self, programs: Path, home: Path, port: int) -> None:
+        self.port = port
+        options = {
+            "ServerApp.ip": "127.0.0.1",
+            "ServerApp.port": port,
+            "ServerApp.allow_root": True,
+            "ServerApp.open_browser": False,
+            "ServerApp.root_dir": home,
+            "ServerApp.disable_check_xsrf": True,
+            "ServerApp.terminado_settings": json.dumps({"shell_command": SHELL}),
+            "IdentityProvider.token": "",
+        }
+        super().__init__(
+            [programs / "python", "-m", "notebook", *(f"--{name}={value}" for name, value in options.items())],
+            core=LOAD,
+            log=home / "log",
+            env={"HOME": str(home), "JUPYTER_CONFIG_DIR": str(home / "config")},
+        )
+
+    def ready(self) -> None:
+        self._wait_for_port(self.port)

@@ -1,0 +1,106 @@
+"""How the console looks, and whether everybody can use it: screens of every kind are looked through by axe, and kept as
+pictures."""
+
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.support.console import DESKTOP, PHONE, Console, console, visitor
+from tests.support.gateway import Gateway
+from tests.support.node import CLIENTS
+
+AXE = CLIENTS / "node_modules" / "axe-core" / "axe.min.js"
+WORDS = "# A title\n\nSome **bold** words, `code`, a [link](https://example.com).\n\n```sh\nls -l\n```\n\n- one\n- two"
+# What xterm.js draws, it draws for itself; what it offers to screen readers is looked at.
+_LOOK = """async () => {
+  const found = await axe.run({exclude: ['.xterm-rows', '.xterm-helpers']}, {resultTypes: ['violations']});
+  return found.violations.map(({id, impact, nodes}) => ({id, impact, where: nodes.slice(0, 3).map(node => node.html)}));
+}"""
+
+
+async def serious(tab: Console) -> list[dict[str, Any]]:
+    await tab.page.evaluate(AXE.read_text())
+    found: list[dict[str, Any]] = await tab.page.evaluate(_LOOK)
+    return [each for each in found if each["impact"] in ("serious", "critical")]
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+async def test_nobody_is_shut_out_of_any_screen(browser: Browser, gateway: Gateway, colours: str) -> None:
+    session = f"looks-{colours}"
+    await gateway.create(session)
+    async with visitor(browser, color_scheme=colours) as someone:
+        nobody = Console(await someone.new_page())
+        await nobody.page.goto(gateway.url)
+        await nobody.at("token").wait_for()
+        found = {"sign-in": await serious(nobody)}
+    async with console(browser, gateway, color_scheme=colours) as tab:
+        await tab.open(session)
+        await tab.say(WORDS)
+        await tab.shows_answer("bold")
+        await tab.say("/write hello.py print('hello')")
+        await tab.shows_answer("Wrote")
+        await tab.say("/permission run a command")
+        await tab.at("permission-allow").wait_for()
+        await tab.type("ls --color=always -la /etc | head -20\n")
+        await tab.shows_screen("total")
+        found["session"] = await serious(tab)
+        await tab.picture(f"session {colours}")
+        for pane in ("files", "sync", "logs"):
+            await tab.at(f"tab-{pane}").click()
+            await tab.at(f"pane-{pane}").wait_for()
+            found[pane] = await serious(tab)
+            await tab.picture(f"{pane} {colours}")
+        await tab.at("create").first.click()
+        await tab.at("create-title").wait_for()
+        found["create"] = await serious(tab)
+        await tab.picture(f"create {colours}")
+        assert tab.problems == []
+    assert {screen: what for screen, what in found.items() if what} == {}
+
+
+async def test_a_phone_shows_one_thing_at_a_time_and_all_of_them(browser: Browser, gateway: Gateway) -> None:
+    await gateway.create("phone")
+    async with console(browser, gateway, size=PHONE, has_touch=True, is_mobile=True) as tab:
+        await tab.open("phone")
+        await tab.say("hello from a phone")
+        await tab.shows_answer("hello from a phone")
+        found = {"chat": await serious(tab)}
+        await tab.picture("phone chat")
+        for pane in ("terminal", "files", "sync", "logs"):
+            await tab.at(f"tab-{pane}").tap()
+            await expect(tab.at(f"pane-{pane}")).to_be_visible()
+            await expect(tab.at("composer")).not_to_be_visible()
+            wide = await tab.page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
+            assert wide <= 0, f"{pane} is {wide} px too wide"
+            found[pane] = await serious(tab)
+            await tab.picture(f"phone {pane}")
+        await tab.at("drawer").tap()
+        await expect(tab.at("session-row").first).to_be_visible()
+        await tab.picture("phone sessions")
+        assert {screen: what for screen, what in found.items() if what} == {}
+
+
+async def test_a_session_is_started_and_talked_to_by_keyboard_alone(browser: Browser, gateway: Gateway) -> None:
+    async with console(browser, gateway, size=DESKTOP) as tab:
+        keys = tab.page.keyboard
+
+        async def tab_to(testid: str) -> None:
+            for _ in range(60):
+                if await tab.page.evaluate("() => document.activeElement?.dataset.testid") == testid:
+                    return
+                await keys.press("Tab")
+            raise AssertionError(f"{testid} cannot be reached")
+
+        await tab_to("create")
+        await keys.press("Enter")
+        await expect(tab.at("create-title")).to_be_focused()
+        await keys.type("By keyboard")
+        await keys.press("Enter")
+        await expect(tab.at("composer")).to_be_focused()
+        await keys.type("hello")
+        await keys.press("Enter")
+        await tab.shows_answer("hello")
+        await tab_to("tab-terminal")
+        await keys.press("ArrowRight")
+        await expect(tab.at("pane-files")).to_be_visible()

@@ -1,0 +1,100 @@
+"""Somebody at a page: web/client in a Node process of its own, told what to do and asked what it shows."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support.node import NODE
+
+CLIENT = Path(__file__).parents[2] / "web" / "client"
+PERSON = CLIENT / "test" / "e2e" / "person.ts"
+PATIENCE_SECONDS = 90.0
+LONGEST_LINE = 64 << 20
+
+
+@dataclass
+class WebClient:
+    """`told` is everything it said but its reports, in order; `printed` what its terminal was given while it ran."""
+
+    process: asyncio.subprocess.Process
+    told: list[dict[str, Any]] = field(default_factory=list)
+    printed: bytes = b""
+    _reports: list[dict[str, Any]] = field(default_factory=list)
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def do(self, what: str, **details: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"do": what, **details}).encode() + b"\n")
+        await self.process.stdin.drain()
+
+    async def send(self, text: str) -> str:
+        """Send a message; its cid."""
+        await self.do("send", text=text)
+        return str((await self.tells(lambda told: told.get("text") == text))["sent"])
+
+    async def tells(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The first thing it told that is `wanted`, however long ago."""
+        await self.until(lambda: any(map(wanted, self.told)), "what is wanted")
+        return next(filter(wanted, self.told))
+
+    async def until(self, met: Callable[[], bool], what: str) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while not met():
+                    self._news.clear()
+                    assert self.process.returncode is None, f"the client ended before {what}; it told {self.told[-20:]}"
+                    await self._news.wait()
+        except TimeoutError:
+            raise AssertionError(f"never {what}; it told {self.told[-20:]}") from None
+
+    async def report(self) -> dict[str, Any]:
+        asked = len(self._reports)
+        await self.do("report")
+        await self.until(lambda: len(self._reports) > asked, "a report")
+        return self._reports[-1]
+
+    async def shows(self, met: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
+        """The first report of which `met` is true."""
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while not met(report := await self.report()):
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise AssertionError(f"never {what}: {json.dumps(report)[:4000]}; {self.told[-20:]}") from None
+        return report
+
+    async def listen(self) -> None:
+        assert self.process.stdout is not None
+        while line := await self.process.stdout.readline():
+            told = json.loads(line)
+            if "report" in told:
+                self._reports.append(told["report"])
+            elif "bytes" in told:
+                self.printed += base64.b64decode(told["bytes"])
+            else:
+                self.told.append(told)
+            self._news.set()
+        self._news.set()
+
+
+@asynccontextmanager
+async def web_client(url: str, session: str, token: str, **options: object) -> AsyncIterator[WebClient]:
+    """Leaving ends it. What it writes to stderr is the test's."""
+    process = await asyncio.create_subprocess_exec(
+        NODE, PERSON, json.dumps({"url": url, "session": session, "token": token, **options}),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LONGEST_LINE,
+    )  # fmt: skip
+    client = WebClient(process)
+    listening = asyncio.create_task(client.listen(), name="web-client")
+    try:
+        yield client
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await listening
+        await process.wait()
