@@ -40,11 +40,10 @@ function expected(records: StoredRecord[]): Json[] {
   for (const { seq, type, role, content, status } of records) {
     if (type === "permission_request") shown.push({ kind: "permission", seq, status, answer: undefined });
     else if (type === "permission_response") {
-      const asked = shown.findLast(({ kind, id }) => kind === "permission" && id === undefined && records.find((each) => each.seq === seq));
       const { requestId } = content as { requestId: string };
       const request = records.findLast((each) => each.seq < seq && each.type === "permission_request" && (each.content as Json).requestId === requestId);
       const item = shown.find((each) => each.seq === request?.seq);
-      if (asked && item) item.answer = content;
+      if (item) item.answer = content;
     } else if (type !== "message") shown.push({ kind: "note", seq, status });
     else shown.push({ kind: role === "assistant" ? "answer" : "message", seq, text: content, status });
   }
@@ -53,7 +52,7 @@ function expected(records: StoredRecord[]): Json[] {
 
 function seen(items: Item[]): Json[] {
   return items.map((item) => {
-    if (item.kind === "permission" || item.kind === "question") return { kind: item.kind, seq: item.seq, status: item.status, answer: item.answer };
+    if ("requestId" in item) return { kind: item.kind, seq: item.seq, status: item.status, answer: item.answer };
     if (item.kind === "note") return { kind: item.kind, seq: item.seq, status: item.status };
     return { kind: item.kind, seq: item.seq, text: item.text, status: item.status };
   });
