@@ -186,7 +186,8 @@ async def test_drained_and_restarted_again_and_again_it_shows_the_history_and_ev
         async with asyncio.TaskGroup() as group:
             group.create_task(chat())
             group.create_task(type_lines())
-            for _ in range(restarts):
+            for restart in range(restarts):
+                await client.until(lambda: sum(told.get("state") == "online" for told in client.told) > restart, "it is back")  # noqa: B023
                 before = sent, typed
                 while sent < before[0] + 3 or typed < before[1] + 2:
                     await asyncio.sleep(0.05)

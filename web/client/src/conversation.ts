@@ -37,10 +37,9 @@ export type Fate =
   /** With `seq`: it is stored, and will not be delivered. */
   | { cid: string; to: "failed"; code: string; error?: string; seq?: number };
 
-/** What has changed: items to keep or forget in the outbox, and fates to tell. */
+/** What has changed: items to keep in the outbox, or to forget (undefined), and fates to tell. */
 export interface Changes {
-  kept: OutboxItem[];
-  gone: string[];
+  items: Map<string, OutboxItem | undefined>;
   fates: Fate[];
 }
 
@@ -61,7 +60,7 @@ export class Conversation {
   private watched = new Map<string, Entry>(); // stored, and not known to be delivered
   private settled = new Set<string>(); // lately: not to be taken from the outbox of another tab again
   private bytes = 0;
-  private changes: Changes = { kept: [], gone: [], fates: [] };
+  private changes: Changes = { items: new Map(), fates: [] };
 
   get outbox(): OutboxItem[] {
     return [...this.items.values()].map(({ item }) => item);
@@ -70,7 +69,7 @@ export class Conversation {
   /** What has changed since the last time. */
   take(): Changes {
     const { changes } = this;
-    this.changes = { kept: [], gone: [], fates: [] };
+    this.changes = { items: new Map(), fates: [] };
     return changes;
   }
 
@@ -80,8 +79,7 @@ export class Conversation {
     if (bytes > LONGEST_FRAME) return "too_long";
     if (this.items.size >= MOST_ITEMS || this.bytes + bytes > MOST_BYTES) return "outbox_full";
     if (this.items.has(cid) || this.watched.has(cid)) return "invalid";
-    this.add({ cid, frame, order, stage: "queued" }, bytes);
-    this.changes.kept.push(this.items.get(cid)!.item);
+    this.keep(this.add({ cid, frame, order, stage: "queued" }, bytes), {});
     return undefined;
   }
 
@@ -92,10 +90,12 @@ export class Conversation {
     if (found.length) this.items = new Map([...this.items].sort(([, a], [, b]) => a.item.order - b.item.order));
   }
 
-  private add(item: OutboxItem, bytes: number): void {
-    const unsent = item.stage !== "refused" && item.stage !== "expired";
-    this.items.set(item.cid, { item, bytes, unsent, tries: 0, delivered: false });
+  private add(item: OutboxItem, bytes: number): Entry {
+    const entry = { item, bytes, unsent: false, tries: 0, delivered: false };
+    entry.unsent = !isOver(entry);
+    this.items.set(item.cid, entry);
     this.bytes += bytes;
+    return entry;
   }
 
   /** Take back an item that was refused, has expired, or was never sent; returns its frame. */
@@ -250,14 +250,14 @@ export class Conversation {
 
   private keep(entry: Entry, change: Partial<OutboxItem>): void {
     entry.item = { ...entry.item, ...change };
-    this.changes.kept.push(entry.item);
+    this.changes.items.set(entry.item.cid, entry.item);
   }
 
   private remove(entry: Entry): void {
     const { cid } = entry.item;
     this.items.delete(cid);
     this.bytes -= entry.bytes;
-    this.changes.gone.push(cid);
+    this.changes.items.set(cid, undefined);
     this.settled.add(cid);
     trim(this.settled, MOST_WATCHED);
   }

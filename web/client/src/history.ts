@@ -6,8 +6,10 @@
  * exist is here. The first page is the newest; `earlier` extends the stretch downwards.
  *
  * A status only moves forward (`stored`, `delivered`, then how it ended), because a page may have been read before the frame
- * that told more. What may have moved while nobody listened is read again after each new connection: from the oldest record
- * on that can still change.
+ * that told more. What may have moved while nobody listened is read again on each new connection: from the oldest record on
+ * that can still change. A message that was delivered is settled by its answer, and each answer is that of the oldest which
+ * has none; but that can only be said of a status that is known to be as new as the answer. So with each record goes the
+ * last seq there was when its status was known (`asOf`): that of the page, or of the last record heard while listening.
  *
  * If the gateway knows fewer records than are here, or other ones, they are of another conversation under the same name, or
  * a gateway died with them: everything is read anew. What retention trimmed away before it was read is not there to be read.
@@ -34,6 +36,8 @@ export class History {
   private aside = new Map<number, StoredRecord>();
   private early = new Map<number, string>(); // statuses of records that are not here yet
   private again: number | undefined; // read from this record on once more
+  private asOf: number[] = []; // beside `records`
+  private heard = 0; // the last record that this connection told of
 
   private base = 0; // the stretch begins after this record
 
@@ -72,8 +76,12 @@ export class History {
       return false;
     }
     const other = this.loaded && lastSeq < this.last;
+    const { again = Infinity, heard } = this;
+    this.asOf = this.asOf.map((seq, at) => (this.first + at < again ? Math.max(seq, heard) : seq));
+    this.heard = lastSeq;
     if (other) {
       this.records = [];
+      this.asOf = [];
       this.early.clear();
       this.loaded = false;
       this.again = undefined;
@@ -81,8 +89,7 @@ export class History {
     }
     this.aside.clear(); // what the connection before brought is among what is read now
     this.known = lastSeq;
-    const moving = this.moving();
-    if (moving !== undefined) this.reread(moving);
+    this.reread(this.moving());
     return other;
   }
 
@@ -92,21 +99,29 @@ export class History {
   }
 
   /** What is stored at `seq` may be another than what is here. */
-  reread(seq: number): void {
-    if (this.loaded && seq >= this.first && seq <= this.last) this.again = Math.min(this.again ?? seq, seq);
+  reread(seq: number | undefined): void {
+    if (seq !== undefined && this.loaded && seq >= this.first && seq <= this.last) this.again = Math.min(this.again ?? seq, seq);
   }
 
   /** A record was told; without its content it only says that it is there. Returns what is new or another. */
   told(record: StoredRecord, omitted: boolean): StoredRecord[] {
     this.known = Math.max(this.known, record.seq);
+    this.heard = Math.max(this.heard, record.seq);
     if (omitted) return [];
     if (this.loaded && record.seq <= this.last) return this.merge(record);
     this.aside.set(record.seq, record);
     return this.loaded ? this.join() : [];
   }
 
-  /** An answer to `question`. Returns what is new or another. */
-  read(question: Question, { messages, lastSeq, firstSeq }: Page): StoredRecord[] {
+  /** An answer to `question`; `late` if a connection has begun since it was asked. Returns what is new or another. */
+  read(question: Question, page: Page, late = false): StoredRecord[] {
+    const changed = this.take(question, page);
+    for (const { seq } of page.messages) if (this.find(seq)) this.asOf[seq - this.first] = Math.max(this.asOf[seq - this.first] ?? 0, page.lastSeq);
+    if (late) this.reread(this.moving());
+    return changed;
+  }
+
+  private take(question: Question, { messages, lastSeq, firstSeq }: Page): StoredRecord[] {
     this.firstSeq = firstSeq;
     this.known = Math.max(this.known, lastSeq);
     if (question.before !== undefined && this.loaded) return this.prepend(messages);
@@ -115,6 +130,7 @@ export class History {
     if (!this.loaded || (begins !== undefined && begins > this.last + 1)) {
       this.loaded = true;
       this.records = [];
+      this.asOf = [];
       this.base = begins === undefined ? lastSeq : begins - 1;
     }
     if (this.again !== undefined && question.after === this.again - 1) {
@@ -147,6 +163,7 @@ export class History {
     if (!fits) return [];
     const found = messages.map((record) => this.newest(record));
     this.records = [...found, ...this.records];
+    this.asOf = [...found.map(() => 0), ...this.asOf];
     this.base -= found.length;
     return found;
   }
@@ -156,6 +173,7 @@ export class History {
     this.aside.delete(record.seq);
     const newest = this.newest(told?.cid === record.cid && rank(told.status) > rank(record.status) ? told : record);
     this.records.push(newest);
+    this.asOf.push(record.seq);
     return newest;
   }
 
@@ -183,14 +201,15 @@ export class History {
     return joined;
   }
 
-  /** The oldest record to which the gateway may yet give another status. A message that was delivered is settled by its
-   * answer, and each answer is that of the oldest which has none. */
+  /** The oldest record to which the gateway may have given another status, or may yet. */
   private moving(): number | undefined {
     const owed: number[] = [];
-    for (const record of this.records) {
-      if (record.status === "stored" || record.status === "open") return Math.min(record.seq, ...owed.slice(0, 1));
-      if (isAnswer(record)) owed.shift();
-      else if (record.type === "message" && record.status === "delivered") owed.push(record.seq);
+    for (const [at, { seq, type, status }] of this.records.entries()) {
+      if (status === "stored" || status === "open") return owed[0] ?? seq;
+      if (isAnswer(this.records[at]!)) {
+        if (owed[0] !== undefined && this.asOf[owed[0] - this.first]! < seq) return owed[0];
+        owed.shift();
+      } else if (type === "message" && status === "delivered") owed.push(seq);
     }
     return owed[0];
   }

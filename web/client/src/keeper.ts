@@ -23,11 +23,9 @@ export class Keeper {
     return this.next(() => this.outbox.load(this.session)).then((items) => items ?? []);
   }
 
-  keep({ kept, gone }: Changes): void {
-    const newest = new Map(kept.map((item) => [item.cid, item]));
-    for (const [cid, item] of newest)
-      if (!gone.includes(cid)) void this.next(() => this.outbox.put(this.session, item));
-    for (const cid of gone) void this.next(() => this.outbox.remove(this.session, cid));
+  keep({ items }: Changes): void {
+    for (const [cid, item] of items)
+      void this.next(() => (item ? this.outbox.put(this.session, item) : this.outbox.remove(this.session, cid)));
   }
 
   private next<T>(act: () => Promise<T>): Promise<T | undefined> {

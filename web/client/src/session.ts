@@ -190,7 +190,7 @@ export class Session extends Linked<SessionEvents> {
 
   private settle(): void {
     const changes = this.talk.take();
-    if (changes.kept.length + changes.gone.length) {
+    if (changes.items.size) {
       this.keeper.keep(changes);
       this.emit("outbox", { items: this.outbox });
     }

@@ -11,7 +11,7 @@
  */
 import { UnfinishedAnswer } from "./answer.ts";
 import { isCount, isObject, words } from "./frames.ts";
-import { History } from "./history.ts";
+import { History, type Question } from "./history.ts";
 import { ANSWERS, answered, itemOf, itemOfOutbox, requestIdOf } from "./items.ts";
 import type { Item, Json, NoteItem, OutboxItem, Page, RequestItem, SessionEvents, StoredRecord, Welcome } from "./types.ts";
 
@@ -52,8 +52,8 @@ export class Telling {
     if (!omitted) this.finish(record);
   }
 
-  read(question: { after?: number; before?: number; limit: number }, page: Page): void {
-    this.changed(this.history.read(question, page));
+  read(question: Question, page: Page, late: boolean): void {
+    this.changed(this.history.read(question, page, late));
   }
 
   framed(frame: SessionEvents["frame"]): void {

@@ -22,9 +22,10 @@ export class Transcript extends Events<TranscriptEvents> {
   private undo: Array<() => void>;
   private reading: Promise<void> | undefined;
   private failures = 0;
+  private connections = 0;
   private stop: (() => void) | undefined;
   private scheduled = false;
-  private closed = false;
+  private over = false; // nothing is asked any more
 
   constructor(session: Session) {
     super();
@@ -39,6 +40,7 @@ export class Transcript extends Events<TranscriptEvents> {
     this.undo = [
       hear("welcome", (event) => {
         telling.welcomed(event);
+        if (event.first) this.connections += 1;
         this.failures = 0;
         this.stop?.();
         this.stop = undefined;
@@ -74,7 +76,11 @@ export class Transcript extends Events<TranscriptEvents> {
   async earlier(): Promise<boolean> {
     while (this.reading) await this.reading;
     const question = this.telling.history.earlier();
-    if (question) await (this.reading = this.read(question));
+    try {
+      if (question) await this.read(question);
+    } finally {
+      this.changed();
+    }
     return this.more;
   }
 
@@ -86,7 +92,7 @@ export class Transcript extends Events<TranscriptEvents> {
 
   /** Listen no more. The session stays. */
   close(): void {
-    this.closed = true;
+    this.over = true;
     this.stop?.();
     for (const undo of this.undo) undo();
   }
@@ -97,39 +103,45 @@ export class Transcript extends Events<TranscriptEvents> {
     this.scheduled = true;
     queueMicrotask(() => {
       this.scheduled = false;
-      if (!this.closed) this.emit("change", { items: this.items });
+      this.emit("change", { items: this.items });
     });
   }
 
   private pump(): void {
     const question = this.telling.history.wanted;
-    if (!question || this.reading || this.stop || this.closed) return;
-    this.reading = this.read(question).then(
-      () => {
-        const next = this.telling.history.wanted;
-        if (next && next.after === question.after && next.before === question.before) this.later();
-        else this.failures = 0;
-      },
-      (error: HoldfastError) => {
-        this.emit("error", { code: error.code, error: error.message });
-        this.later();
-      },
-    );
+    if (!question || this.reading || this.stop || this.over) return;
+    this.read(question)
+      .then(
+        () => {
+          const next = this.telling.history.wanted;
+          if (next && next.after === question.after && next.before === question.before) this.later();
+          else this.failures = 0;
+        },
+        (error: HoldfastError) => {
+          this.later();
+          this.emit("error", { code: error.code, error: error.message });
+        },
+      )
+      .then(() => this.changed());
   }
 
+  /** One at a time: `reading` is the one that is under way, and never rejected. */
   private async read(question: Question): Promise<void> {
+    const { connections } = this;
+    const page = this.session.history({ ...question });
+    this.reading = page.then(() => {}, () => {});
     try {
-      this.telling.read(question, await this.session.history({ ...question }));
+      this.telling.read(question, await page, connections !== this.connections);
     } finally {
       this.reading = undefined;
-      queueMicrotask(() => this.changed());
     }
   }
 
   /** What cannot be read, or is not there yet, is asked for again after a pause, or on the next connection. */
   private later(): void {
     const { platform } = this.session;
-    if (this.closed || this.session.state.phase === "ended") return;
+    if (this.session.state.phase === "ended") this.over = true; // nobody comes back to it
+    if (this.over) return;
     this.stop = platform.after(500 + pause(FIRST_AGAIN + this.failures++, platform.random()), () => {
       this.stop = undefined;
       this.pump();

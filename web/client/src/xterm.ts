@@ -2,7 +2,7 @@
  * A terminal on an xterm.js screen: `term.loadAddon(new HoldfastAddon(channel))`.
  *
  * Everything goes through `term.write`, in its order, so that a size applies to what was written for it and an answer of
- * the terminal can be told from typing: while bytes that are old are parsed, what the terminal says by itself is kept back.
+ * the terminal can be told from typing: while bytes that are old are parsed, what the terminal answers is kept back.
  *
  * Flow control: of what has come, at most about `HIGH_WATER` bytes wait to be parsed; then the gateway is asked to pause,
  * and below `LOW_WATER` to go on. Other viewers do not notice.
@@ -12,6 +12,8 @@ import type { TerminalChannel } from "./terminal.ts";
 export const HIGH_WATER = 512 << 10;
 export const LOW_WATER = 128 << 10;
 const CLEAR = "\x1bc";
+// Device attributes, cursor and status reports, modes, window reports, focus; colours, the clipboard and settings.
+const ANSWER = /^\x1b(\[[?>=]?[\d;]*(c|R|n|t|\$y)$|\[[IO]$|[\]P_])/;
 
 interface Disposable {
   dispose(): void;
@@ -73,8 +75,10 @@ export class HoldfastAddon {
     if (this.paused) this.channel.resume();
   }
 
+  /** What is typed, and what the terminal answers by itself. xterm.js does not say which; only answers look like answers. */
   private type(data: string | Uint8Array): void {
-    if (!this.parsing[0]) this.channel.write(data);
+    if (this.parsing[0] && typeof data === "string" && ANSWER.test(data)) return;
+    this.channel.write(data);
   }
 
   /** In its turn: what was written before was written for the size before. */

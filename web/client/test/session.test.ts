@@ -1,0 +1,361 @@
+/** The shells in a small world: who is asked for what, what is said on which connection, and what a bad frame costs. */
+import "fake-indexeddb/auto";
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { connect, HoldfastError, indexedDBOutbox, memoryOutbox, watch, type ConnectOptions, type Session, type Why } from "../src/index.ts";
+import { FakePlatform, FakeSocket, ModelGateway, turn } from "./world.ts";
+
+interface Place {
+  platform: FakePlatform;
+  gateway: ModelGateway;
+  session: Session;
+  asked: Why[];
+  errors: string[];
+  /** Let the newest socket in, and everything that is on its way arrive. */
+  settle(): Promise<void>;
+}
+
+async function place(options: Partial<ConnectOptions> = {}, platform = new FakePlatform(), gateway = new ModelGateway()): Promise<Place> {
+  const asked: Why[] = [];
+  const errors: string[] = [];
+  const getToken = (why: Why) => (asked.push(why), `jwt-${asked.length}`);
+  const session = connect({ url: "https://gateway/", session: "s", getToken, outbox: memoryOutbox(), platform, ...options });
+  session.on("error", ({ code }) => errors.push(code));
+  await turn();
+  const settle = async () => {
+    for (let n = 0; n < 5; n++) {
+      const socket = platform.newest!;
+      if (socket.readyState === 0) gateway.join(socket);
+      while (socket.readyState === 1 && socket.up.length) gateway.hear(socket, String(socket.up.shift()));
+      while (socket.down.length) socket.arrive();
+      await turn();
+    }
+  };
+  return { platform, gateway, session, asked, errors, settle };
+}
+
+const rejects = (promise: Promise<unknown>, code: string) => assert.rejects(promise, (error) => error instanceof HoldfastError && error.code === code);
+
+test("with a token: sub-protocols, never in the URL; fresh for every connection", async () => {
+  const { platform, asked, settle } = await place();
+  assert.deepEqual(platform.newest!.protocols, ["holdfast.chat.v2", "token.jwt-1"]);
+  assert.equal(platform.newest!.url.href, "wss://gateway/ws/v2?sessionId=s");
+  await settle();
+  platform.newest!.end(1012);
+  await platform.pass(1000);
+  assert.deepEqual(platform.newest!.protocols, ["holdfast.chat.v2", "token.jwt-2"]);
+  assert.deepEqual(asked, ["connect", "connect"]);
+});
+
+test("with tickets: one for each connection, asked for with the token", async () => {
+  const { platform } = await place({ tickets: true });
+  const [question] = platform.asked.splice(0);
+  assert.deepEqual([question!.method, question!.url.pathname, question!.body], ["POST", "/api/tickets", { sessionId: "s" }]);
+  assert.equal(question!.headers.Authorization, "Bearer jwt-1");
+  question!.answer(201, { ticket: "once" });
+  await turn();
+  assert.equal(platform.newest!.url.searchParams.get("ticket"), "once");
+  assert.deepEqual(platform.newest!.protocols, ["holdfast.chat.v2"]);
+});
+
+test("with the cookie alone: tickets, and the end when it is refused twice", async () => {
+  const { platform, session } = await place({ getToken: undefined });
+  for (let n = 0; n < 2; n++) {
+    const [question] = platform.asked.splice(0);
+    assert.equal(question!.headers.Authorization, undefined);
+    question!.answer(401, { error: "no", code: "bad_token" });
+    await turn();
+  }
+  assert.deepEqual([session.state.phase, session.state.code], ["ended", 401]);
+});
+
+test("a refused upgrade is looked into: 401 asks for one more token, 404 is the end", async () => {
+  const { platform, session, asked } = await place();
+  platform.newest!.end();
+  const [probe] = platform.asked.splice(0);
+  assert.equal(probe!.url.pathname, "/api/sandboxes/s/status");
+  probe!.answer(401, {});
+  await turn();
+  assert.deepEqual(asked, ["connect", "refused"]);
+  platform.newest!.end();
+  platform.asked.shift()!.answer(404, { error: "there is no such session", code: "unknown_session" });
+  await turn();
+  assert.deepEqual([session.state.phase, session.state.code, session.state.reason], ["ended", 404, "there is no such session"]);
+  assert.equal(platform.listeners, 0);
+});
+
+test("a gateway that cannot be reached is tried again and again; 429 as late as it says", async () => {
+  const { platform, session } = await place();
+  for (let n = 1; n < 5; n++) {
+    platform.newest!.end();
+    platform.asked.shift()!.fail();
+    await turn();
+    assert.deepEqual([session.state.phase, session.state.attempt], ["waiting", n]);
+    await platform.pass(20_000);
+    assert.equal(platform.sockets.length, n + 1);
+  }
+  platform.newest!.end();
+  platform.asked.shift()!.answer(429, { error: "slowly" }, { "Retry-After": "30" });
+  await platform.pass(29_000);
+  assert.equal(session.state.phase, "waiting");
+  await platform.pass(20_000);
+  assert.equal(session.state.phase, "connecting");
+});
+
+test("a getToken that fails is asked again later, and one that says 401 is the end", async () => {
+  let status = 0;
+  const getToken = () => Promise.reject(Object.assign(new Error("signed out"), { status }));
+  const { platform, session } = await place({ getToken });
+  assert.equal(session.state.phase, "waiting");
+  status = 401;
+  await platform.pass(60_000);
+  assert.deepEqual([session.state.phase, session.state.code], ["ended", 401]);
+});
+
+test("auth_expiring is answered in band", async () => {
+  const { platform, asked, settle } = await place();
+  await settle();
+  platform.newest!.arrive(JSON.stringify({ type: "auth_expiring", at: "soon" }));
+  await turn();
+  assert.deepEqual(asked, ["connect", "expiring"]);
+  assert.deepEqual(JSON.parse(String(platform.newest!.up.shift())), { type: "auth", token: "jwt-2" });
+});
+
+test("half-open connections are found: no sign of life, and it begins anew with its position", async () => {
+  const { platform, gateway, session, settle } = await place();
+  await settle();
+  session.send("hello");
+  await settle();
+  gateway.deliver();
+  gateway.chunk("some words");
+  await settle();
+  const silent = platform.newest!;
+  platform.set({ hidden: false });
+  assert.equal(silent.up.at(-1), '{"type":"ping"}');
+  await platform.pass(9_000);
+  assert.equal(platform.sockets.length, 2);
+  assert.equal(platform.newest!.url.searchParams.get("offset"), "1");
+});
+
+test("what is sent offline waits, and goes out in its order when there is a network", async () => {
+  const platform = new FakePlatform();
+  platform.online = false;
+  const { gateway, session, settle } = await place({}, platform);
+  assert.equal(session.state.phase, "offline");
+  const sent = [session.send("one"), session.send("two"), session.send([{ type: "text", text: "three" }])];
+  platform.set({ online: true });
+  await turn();
+  await settle();
+  assert.deepEqual(gateway.records.map(({ content }) => content), ["one", "two", [{ type: "text", text: "three" }]]);
+  assert.deepEqual(await Promise.all(sent.map(({ stored }) => stored)), [1, 2, 3].map((seq) => ({ seq, status: "stored" })));
+  for (const _ of sent) gateway.deliver();
+  await settle();
+  assert.deepEqual(await sent[2]!.delivered, { seq: 3 });
+});
+
+test("a reload loses nothing: the next visit sends what the last could not, and a second tab too, once", async () => {
+  const outbox = indexedDBOutbox("reload");
+  const first = await place({ outbox });
+  first.session.send("typed before the reload");
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  first.session.leave();
+  const second = await place({ outbox: indexedDBOutbox("reload") }, undefined, first.gateway);
+  const third = await place({ outbox: indexedDBOutbox("reload") }, undefined, first.gateway);
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  assert.equal(third.session.outbox.length, 1);
+  await second.settle();
+  await third.settle();
+  assert.deepEqual(first.gateway.records.map(({ content }) => content), ["typed before the reload"]);
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  assert.deepEqual([second.session.outbox, third.session.outbox, await outbox.load("https://gateway s")], [[], [], []]);
+});
+
+test("refused: told, kept, resent as a new message or withdrawn", async () => {
+  const { gateway, session, settle } = await place();
+  gateway.nackNext = "buffer_full";
+  const sent = session.send("too much");
+  await settle();
+  await rejects(sent.stored, "buffer_full");
+  await rejects(sent.delivered, "buffer_full");
+  assert.deepEqual(session.outbox.map(({ stage, reason }) => [stage, reason]), [["refused", "buffer_full"]]);
+  const again = session.resend(sent.cid);
+  await settle();
+  assert.notEqual(again.cid, sent.cid);
+  assert.deepEqual(await again.stored, { seq: 1, status: "stored" });
+  await rejects(session.resend("nobody's").stored, "unknown_cid");
+  gateway.nackNext = "archived";
+  const other = session.send("late");
+  await settle();
+  assert.ok(session.withdraw(other.cid));
+  assert.deepEqual(session.outbox, []);
+});
+
+test("what cannot be sent is refused at once, and harms no connection", async () => {
+  const { gateway, session, errors, settle } = await place();
+  let deep: unknown = "x";
+  for (let n = 0; n < 100; n++) deep = [{ type: "t", deep }];
+  await rejects(session.send(7 as never).stored, "invalid");
+  await rejects(session.send([]).stored, "invalid");
+  await rejects(session.send(deep as never).stored, "invalid");
+  await rejects(session.send("x", { cid: "agent:1" }).stored, "invalid");
+  await rejects(session.send("x".repeat(2 << 20)).stored, "too_long");
+  assert.equal(errors.length, 5);
+  session.send("half a \ud83d pair");
+  await settle();
+  assert.deepEqual(gateway.records.map(({ content }) => content), ["half a \ufffd pair"]);
+});
+
+test("a start is said until it was heard", async () => {
+  const { platform, gateway, session, settle } = await place();
+  session.start({ model: "m" });
+  gateway.join(platform.newest!);
+  while (platform.newest!.down.length) platform.newest!.arrive();
+  assert.deepEqual(JSON.parse(String(platform.newest!.up[0])), { model: "m", type: "start" });
+  platform.newest!.end();
+  await platform.pass(1000);
+  await settle();
+  platform.newest!.end();
+  await platform.pass(1000);
+  gateway.join(platform.newest!);
+  while (platform.newest!.down.length) platform.newest!.arrive();
+  assert.deepEqual(platform.newest!.up, [], "it was heard on the second connection");
+});
+
+test("permissions open once and settle once, however they are heard of", async () => {
+  const { platform, gateway, session, settle } = await place();
+  const news: string[] = [];
+  session.on("permission", ({ requestId }) => news.push(`open ${requestId}`));
+  session.on("settled", ({ requestId, status }) => news.push(`${status} ${requestId}`));
+  session.send("hello");
+  await settle();
+  gateway.deliver();
+  gateway.ask();
+  await settle();
+  platform.newest!.end();
+  await platform.pass(1000);
+  await settle();
+  session.answerPermission("r1", { allow: true });
+  await settle();
+  gateway.ask();
+  await settle();
+  gateway.leave(platform.newest!);
+  platform.newest!.end();
+  gateway.crash();
+  await platform.pass(1000);
+  await settle();
+  assert.deepEqual(news, ["open r1", "answered r1", "open r3", "expired r3"]);
+});
+
+test("records that were missed are told of as a gap", async () => {
+  const { platform, gateway, session, settle } = await place({ lastSeq: 0 });
+  const gaps: unknown[] = [];
+  session.on("gap", (gap) => gaps.push(gap));
+  gateway.other("before", false);
+  await settle();
+  gateway.duplicate();
+  await settle();
+  platform.newest!.end();
+  gateway.leave(platform.newest!);
+  gateway.other("meanwhile", false);
+  await platform.pass(1000);
+  await settle();
+  assert.deepEqual(gaps, [{ after: 0, lastSeq: 1 }, { after: 1, lastSeq: 2 }, { after: 3, lastSeq: 4 }]);
+});
+
+test("a listener that throws harms nobody else", async () => {
+  const { session, settle } = await place();
+  const thrown: unknown[] = [];
+  const before = process.listeners("uncaughtException");
+  process.removeAllListeners("uncaughtException");
+  process.once("uncaughtException", (error) => thrown.push(error));
+  session.on("welcome", () => {
+    throw new Error("of the page");
+  });
+  let heard = 0;
+  session.on("welcome", () => (heard += 1));
+  await settle();
+  for (const listener of before) process.on("uncaughtException", listener);
+  assert.equal(heard, 1);
+  assert.equal(thrown.length, 1);
+});
+
+test("whatever is said to it, nothing is thrown and the next message still goes out", async () => {
+  const kinds = ["welcome", "record", "ack", "nack", "receipt", "expired", "interrupted", "connection_status", "session_status", "done", "error", "auth_expiring", "pong", "going_away"];
+  const frame = fc.oneof(
+    fc.string(),
+    fc.json(),
+    fc.record({ type: fc.constantFrom(...kinds), cid: fc.jsonValue(), seq: fc.jsonValue(), record: fc.jsonValue(), open: fc.jsonValue(), retryAfter: fc.jsonValue(), _offset: fc.jsonValue(), reason: fc.jsonValue() }, { requiredKeys: ["type"] }).map((value) => JSON.stringify(value)),
+  );
+  await fc.assert(
+    fc.asyncProperty(fc.array(frame, { maxLength: 30 }), async (frames) => {
+      const { platform, gateway, session, settle } = await place();
+      await settle();
+      for (const each of frames) platform.newest!.arrive(each);
+      const sent = session.send("still here");
+      await settle();
+      assert.equal((await sent.stored).seq, gateway.lastSeq);
+      session.leave();
+    }),
+    { numRuns: 150 },
+  );
+});
+
+test("leaving closes the terminals too, and lets go of page and network", async () => {
+  const { platform, session, settle } = await place();
+  const terminal = session.terminal("main", { cols: 80, rows: 24 });
+  await turn();
+  const socket = platform.newest!;
+  assert.equal(socket.url.pathname + socket.url.search, "/terminal/s?name=main&cols=80&rows=24");
+  assert.deepEqual(socket.protocols[0], "holdfast.terminal.v1");
+  socket.open();
+  socket.arrive(JSON.stringify({ type: "ready", epoch: "e", offset: 0, cols: 80, rows: 24, replayed: 0 }));
+  terminal.write("ls\r");
+  assert.deepEqual(socket.up.map((each) => (typeof each === "string" ? each : new TextDecoder().decode(each as Uint8Array))), ['{"type":"resize","cols":80,"rows":24}', "ls\r"]);
+  platform.sockets.splice(1, 1);
+  await settle();
+  session.leave();
+  assert.deepEqual([session.state.phase, terminal.state.phase, socket.readyState, platform.listeners, platform.timersSet], ["ended", "ended", 3, 0, 0]);
+  assert.throws(() => session.terminal("a/b"), HoldfastError);
+});
+
+test("the user's sessions are watched, each connection from the whole list on", async () => {
+  const platform = new FakePlatform();
+  const watching = watch({ url: "https://gateway", platform });
+  const heard: string[] = [];
+  for (const type of ["sandboxes", "sandbox", "gone", "sync", "error"] as const) watching.on(type, (event) => heard.push(`${type} ${JSON.stringify(event)}`));
+  await turn();
+  assert.deepEqual(platform.newest!.protocols, ["holdfast.events.v1"], "the cookie is shown by the browser");
+  platform.newest!.open();
+  for (const frame of [
+    { type: "sandboxes", sandboxes: [{ id: "a" }, { no: "id" }] },
+    { type: "sandbox", sandbox: { id: "a", status: "running" } },
+    { type: "sync", id: "a", state: "syncing" },
+    { type: "gone", id: "a" },
+    { type: "sandbox" },
+    { type: "of a later gateway" },
+  ])
+    platform.newest!.arrive(JSON.stringify(frame));
+  assert.deepEqual(heard.map((each) => each.split(" ")[0]), ["sandboxes", "sandbox", "sync", "gone", "error"]);
+  assert.equal(heard[0], 'sandboxes {"sandboxes":[{"id":"a"}]}');
+  assert.equal(watching.state.phase, "online");
+  platform.newest!.arrive(JSON.stringify({ type: "going_away", retryAfter: 5 }));
+  platform.newest!.end(1012);
+  await platform.pass(4_900);
+  assert.equal(platform.sockets.length, 1);
+  await platform.pass(2_000);
+  assert.equal(platform.sockets.length, 2);
+  watching.leave();
+});
+
+test("a socket that is replaced says nothing any more", async () => {
+  const { platform, session, settle } = await place();
+  await settle();
+  const old = platform.newest!;
+  const states: string[] = [];
+  session.on("state", ({ phase }) => states.push(phase));
+  await platform.pass(60_000);
+  const hear: FakeSocket["onmessage"] = old.onmessage;
+  assert.equal(hear, null);
+  assert.ok(states.includes("waiting"));
+});
