@@ -167,21 +167,6 @@ async def test_agents_words_are_text_whatever_they_say(tab: Console, gateway: Ga
     assert await tab.page.evaluate("() => window.harmed") is None
 
 
-async def test_demo_faults_are_pulled_and_nothing_is_lost(tab: Console, gateway: Gateway) -> None:
-    await gateway.create("plug")
-    await tab.open("plug")
-    await tab.say("hello")
-    await tab.shows_answer("hello")
-    for plug in ("cut", "kill-bridge", "pause-store"):
-        await tab.at("demo-menu").click()
-        await tab.at(f"demo-{plug}").click()
-        await tab.at("demo-pull").click()
-        strip = tab.page.locator(f'[data-testid="demo-strip"][data-plug="{plug}"]')
-        await expect(strip.get_by_test_id("demo-verdict")).to_have_attribute("data-clean", "true", timeout=60_000)
-        await tab.picture(f"plug {plug}")
-        await tab.at("demo-close").click()
-
-
 async def test_a_link_of_another_user_shows_nothing_of_this_one(browser: Browser, gateway: Gateway) -> None:
     await gateway.create("private")
     async with visitor(browser) as someone:

@@ -2,22 +2,16 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Locator, Page, expect
+from playwright.async_api import Locator, Page, expect
 
-from tests.support.browser import chromium
+from tests.support.console import Console
 from tests.support.gateway import Gateway
 
-BUILT = Path(__file__).parents[2] / "gateway" / "page" / "index.html"
 PATIENCE = 40_000
-HEARD = """
-window.refused = []
-addEventListener("securitypolicyviolation", event => refused.push(`${event.violatedDirective} ${event.blockedURI}`))
-"""
 SCREEN = """name => {
     const buffer = window.holdfastTerminals?.get(name)?.buffer.active
     if (!buffer) return ""
@@ -33,37 +27,11 @@ DOT = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 
-pytestmark = pytest.mark.skipif(not BUILT.exists(), reason="the page is not built: make page")
-
-
-@pytest.fixture(scope="module")
-async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
-    async with Gateway(tmp_path_factory.mktemp("panes") / "data", DEMO="true") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    async with chromium() as started:
-        yield started
-
 
 @pytest.fixture
-async def page(browser: Browser, gateway: Gateway) -> AsyncIterator[Page]:
-    """Signed in as ada. Whatever is done on it, nothing was refused by the policy in the end, and no script failed."""
-    context = await browser.new_context(viewport={"width": 1280, "height": 800})
-    page = await context.new_page()
-    page.set_default_timeout(PATIENCE)
-    await page.add_init_script(HEARD)
-    failed: list[str] = []
-    page.on("pageerror", lambda error: failed.append(str(error)))
-    async with gateway.http(gateway.admin) as operator:
-        made = await operator.post("/api/links", json={"userId": "ada", "email": "ada@example.com"})
-    await page.goto(made.json()["url"])
-    yield page
-    assert await page.evaluate("window.refused") == []
-    assert failed == []
-    await context.close()
+def page(tab: Console) -> Page:
+    tab.page.set_default_timeout(PATIENCE)
+    return tab.page
 
 
 def at(page: Page, testid: str) -> Locator:
