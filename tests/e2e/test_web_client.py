@@ -1,5 +1,5 @@
-"""web/client against a real gateway: whatever is cut, killed or drained, its transcript is the history, each agent frame
-came once, and its terminal was given every byte once.
+"""web/client against a real gateway: whatever is cut, killed or drained, its transcript is the history, it has heard
+each frame of the agent once, and its terminal was given every byte once.
 """
 
 import asyncio
@@ -7,6 +7,7 @@ import base64
 import json
 import re
 from collections.abc import AsyncIterator
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -67,7 +68,7 @@ async def shows_history(client: WebClient, gateway: Gateway, session: str, messa
 
 
 async def was_given_every_byte(client: WebClient, gateway: Gateway, session: str) -> None:
-    """Compared with what another viewer reads from the very first byte on. The first screen was a picture, none later."""
+    """Compared with what another viewer reads from the first byte on. The first screen was a picture, none later."""
     report = await client.report()
     output, position = base64.b64decode(report["output"]), report["position"]
     assert report["counts"]["resets"] <= 1
@@ -96,6 +97,14 @@ async def open_terminal(client: WebClient, gateway: Gateway, session: str) -> No
         assert (await http.post(f"/api/sandboxes/{session}/terminals/main", json={})).status_code == 201
     await client.do("terminal")
     await client.tells(lambda told: "ready" in told)
+
+
+def has_printed(client: WebClient, size: int) -> bool:
+    return len(client.printed) > size
+
+
+def has_gone_on(client: WebClient, times: int) -> bool:
+    return client.told.count({"ready": True}) == times
 
 
 async def test_a_message_goes_through_its_stages_and_is_answered(gateway: Gateway, session: str) -> None:
@@ -128,7 +137,9 @@ async def test_nothing_is_lost_or_doubled_when_the_gateway_is_killed_in_the_midd
 ) -> None:
     async with web_client(gateway.url, session, gateway.token()) as client:
         await client.send("/long 3")
-        await client.shows(lambda report: any("tick 3" in item.get("text", "") for item in report["items"]), "some ticks")
+        await client.shows(
+            lambda report: any("tick 3" in item.get("text", "") for item in report["items"]), "some ticks"
+        )
         await gateway.kill()
         await client.send("said while nobody listens")
         await gateway.start()
@@ -138,19 +149,21 @@ async def test_nothing_is_lost_or_doubled_when_the_gateway_is_killed_in_the_midd
 
 
 async def test_a_terminal_goes_on_at_the_very_byte_after_every_cut(gateway: Gateway, session: str) -> None:
-    async with CuttingProxy(int(gateway.url.rsplit(":", 1)[1])) as proxy:
-        async with web_client(f"http://127.0.0.1:{proxy.port}", session, gateway.token()) as client:
-            await open_terminal(client, gateway, session)
-            await client.do("type", text="for n in $(seq 1 3000); do echo line-$n-$((n*n)); sleep 0.001; done\r")
-            for cuts, size in enumerate((2_000, 8_000, 20_000), 1):
-                await client.until(lambda size=size: len(client.printed) > size, f"{size} bytes")  # type: ignore[misc]
-                for passage in proxy.passages:
-                    passage.cut()
-                # What is typed into a connection that has just ended, and is not known to have, is lost.
-                await client.until(lambda cuts=cuts: client.told.count({"ready": True}) == cuts, "it is back")  # type: ignore[misc]
-            await client.do("type", text="echo $((6*7))done\r")
-            await client.until(lambda: b"42done\r\n" in client.printed, "the end")
-            await was_given_every_byte(client, gateway, session)
+    async with (
+        CuttingProxy(int(gateway.url.rsplit(":", 1)[1])) as proxy,
+        web_client(f"http://127.0.0.1:{proxy.port}", session, gateway.token()) as client,
+    ):
+        await open_terminal(client, gateway, session)
+        await client.do("type", text="for n in $(seq 1 3000); do echo line-$n-$((n*n)); sleep 0.001; done\r")
+        for cuts, size in enumerate((2_000, 8_000, 20_000), 1):
+            await client.until(partial(has_printed, client, size), f"{size} bytes")
+            for passage in proxy.passages:
+                passage.cut()
+            # What is typed into a connection that has just ended, and is not known to have, is lost.
+            await client.until(partial(has_gone_on, client, cuts), "it is back")
+        await client.do("type", text="echo $((6*7))done\r")
+        await client.until(lambda: b"42done\r\n" in client.printed, "the end")
+        await was_given_every_byte(client, gateway, session)
     assert b"line-3000-9000000\r\n" in client.printed
 
 
@@ -187,10 +200,9 @@ async def test_drained_and_restarted_again_and_again_it_shows_the_history_and_ev
             group.create_task(chat())
             group.create_task(type_lines())
             for restart in range(restarts):
-                await client.until(lambda: sum(told.get("state") == "online" for told in client.told) > restart, "it is back")  # noqa: B023
+                await client.connected(restart + 1)
                 before = sent, typed
-                while sent < before[0] + 3 or typed < before[1] + 2:
-                    await asyncio.sleep(0.05)
+                await client.until(lambda: sent >= before[0] + 3 and typed >= before[1] + 2, "somebody talks")  # noqa: B023
                 assert await gateway.restart() < 60
             over.set()
         report = await shows_history(client, gateway, session, sent)
@@ -198,3 +210,13 @@ async def test_drained_and_restarted_again_and_again_it_shows_the_history_and_ev
     assert report["counts"]["connections"] >= restarts + 1
     said = [text for _, kind, text, _ in shown(report) if kind == "message"]
     assert said == [f"message {n} of a long talk" for n in range(1, sent + 1)]
+
+
+async def test_who_watches_hears_of_every_session_and_comes_back(gateway: Gateway, session: str) -> None:
+    async with web_client(gateway.url, session, gateway.token()) as client:
+        await client.do("watch")
+        listed = await client.tells(lambda told: "sandboxes" in told)
+        assert session in listed["sandboxes"]
+        await gateway.restart()
+        await gateway.create("made-later")
+        await client.tells(lambda told: "made-later" in (told.get("sandbox"), *told.get("sandboxes", [])))

@@ -12,7 +12,8 @@ from tests.support.web_client import CLIENT
 # Whoever runs the example has a page that gives its user a token: here it is this one.
 PRELUDE = """
 const real = globalThis.fetch;
-globalThis.fetch = (url, ...rest) => url === "https://app.example.com/token" ? Promise.resolve(new Response(%s)) : real(url, ...rest);
+globalThis.fetch = async (url, ...rest) =>
+  url === "https://app.example.com/token" ? new Response(%s) : real(url, ...rest);
 """
 
 

@@ -42,6 +42,12 @@ class WebClient:
         await self.until(lambda: any(map(wanted, self.told)), "what is wanted")
         return next(filter(wanted, self.told))
 
+    async def connected(self, times: int) -> None:
+        """Return when it has been welcomed so often."""
+        await self.until(
+            lambda: sum(told.get("state") == "online" for told in self.told) >= times, f"{times} times online"
+        )
+
     async def until(self, met: Callable[[], bool], what: str) -> None:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -62,7 +68,7 @@ class WebClient:
         """The first report of which `met` is true."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                while not met(report := await self.report()):
+                while not met(report := await self.report()):  # noqa: ASYNC110 - it is asked, and does not tell by itself
                     await asyncio.sleep(0.1)
         except TimeoutError:
             raise AssertionError(f"never {what}: {json.dumps(report)[:4000]}; {self.told[-20:]}") from None

@@ -70,10 +70,12 @@ export class Telling {
   }
 
   nacked({ cid, reason }: SessionEvents["nack"]): void {
-    if (reason !== "rejected") return;
     const record = this.history.records.find((each) => each.cid === cid);
-    if (record) this.history.reread(record.seq); // a marker stands there now
-    this.history.records.forEach(({ seq, content }) => record && requestIdOf(record.content) === requestIdOf(content) && this.history.reread(seq));
+    if (reason !== "rejected" || !record) return;
+    // A marker stands there now, and what it answered is open again.
+    const id = requestIdOf(record.content);
+    const asked = this.history.records.find(({ content }) => id !== undefined && requestIdOf(content) === id);
+    this.history.reread((asked ?? record).seq);
   }
 
   moved({ seq }: { seq: number }, status: string): void {

@@ -18,7 +18,7 @@ export interface TerminalOptions {
 }
 
 const NAME = /^[A-Za-z0-9_-]{1,64}$/;
-const SILENT_FOR = 10_000;
+const SILENT_FOR = 7_500; // less than a ping is waited for: whatever was heard since is a sign
 
 export class TerminalChannel extends Linked<TerminalEvents> {
   readonly name: string;

@@ -3,11 +3,11 @@
  * to do by lines of JSON, and tells in lines of JSON what it sees.
  */
 import { createInterface } from "node:readline";
-import { connect, memoryOutbox, type TerminalChannel } from "../../src/index.ts";
+import { connect, memoryOutbox, type TerminalChannel, watch } from "../../src/index.ts";
 import { transcript } from "../../src/transcript.ts";
 
 interface Order {
-  do: "send" | "terminal" | "type" | "report" | "allow" | "abort";
+  do: "send" | "terminal" | "type" | "report" | "allow" | "abort" | "watch";
   text?: string;
   name?: string;
 }
@@ -69,6 +69,11 @@ const orders: Record<Order["do"], (order: Order) => void> = {
   terminal: ({ name = "main" }) => open(name),
   type: ({ text = "" }) => void channel?.write(text),
   abort: () => void session.abort(),
+  watch: () => {
+    const watching = watch({ url, getToken: () => token });
+    watching.on("sandboxes", ({ sandboxes }) => tell({ sandboxes: sandboxes.map(({ id }) => id) }));
+    watching.on("sandbox", ({ sandbox }) => tell({ sandbox: sandbox.id }));
+  },
   allow: () => {
     for (const item of shown.items)
       if (item.kind === "permission" && item.status === "open") session.answerPermission(item.requestId, { allow: true });

@@ -1,0 +1,115 @@
+/** What the random histories of transcript.test.ts do not come to: markers, trimming, another conversation, keys, notes. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Telling } from "../src/telling.ts";
+import type { Page, StoredRecord, Welcome } from "../src/types.ts";
+
+const record = (seq: number, members: Partial<StoredRecord> = {}): StoredRecord => ({ seq, cid: `c${seq}`, role: "user", type: "message", content: `m${seq}`, metadata: {}, status: "delivered", ...members });
+const page = (messages: StoredRecord[], lastSeq = messages.at(-1)?.seq ?? 0, firstSeq = 1): Page => ({ messages, lastSeq, firstSeq });
+const welcome = (lastSeq: number, members: Partial<Welcome> = {}): Welcome => ({ type: "welcome", epoch: "e", offset: 0, lastSeq, first: true, ...members });
+const answer = (seq: number, place: string | number, status = "complete"): StoredRecord => record(seq, { role: "assistant", cid: `agent:e:${place}`, content: "words", status });
+
+function telling(...messages: StoredRecord[]): Telling {
+  const made = new Telling();
+  made.welcomed(welcome(messages.length));
+  made.read(made.history.wanted!, page(messages), false);
+  return made;
+}
+const texts = (made: Telling) => made.items.map((item) => ("text" in item ? item.text : item.kind));
+
+test("an answer keeps its key from the first word to its record", () => {
+  const made = telling(record(1));
+  made.framed({ type: "stream_start", _offset: 1 });
+  const { key } = made.items[1]!;
+  made.framed({ type: "chunk", _offset: 2, text: "wor" });
+  made.framed({ type: "chunk", _offset: 3, text: "ds and more" });
+  made.framed({ type: "sdk_message", _offset: 4, message: { type: "assistant", message: { content: [{ type: "text", text: "words" }, { type: "tool_use", id: "t" }] } } });
+  assert.deepEqual([made.items[1]!.key, texts(made)], [key, ["m1", "words"]]);
+  assert.deepEqual(made.items[1]!.kind === "answer" && made.items[1]!.blocks, [{ type: "tool_use", id: "t" }]);
+  made.told({ record: answer(2, 5), omitted: false });
+  made.framed({ type: "done", _offset: 5, seq: 2 });
+  assert.deepEqual(made.items.map((item) => [item.key, item.status]), [["message:c1", "delivered"], [key, "complete"]]);
+});
+
+test("an answer whose record was missed is shown as it was heard, until it is read, apart from the next", () => {
+  const made = telling(record(1), record(2));
+  made.framed({ type: "chunk", _offset: 1, text: "first" });
+  made.framed({ type: "done", _offset: 2, seq: 3 });
+  made.framed({ type: "chunk", _offset: 3, text: "second" });
+  assert.deepEqual(made.items.map((item) => item.status), ["delivered", "delivered", "complete", "streaming"]);
+  assert.deepEqual(made.history.wanted, { after: 2, limit: 100 });
+  made.read({ after: 2, limit: 100 }, page([answer(3, 2)], 3), false);
+  assert.deepEqual(texts(made), ["m1", "m2", "words", "second"]);
+  assert.equal(made.history.wanted, undefined);
+});
+
+test("words that come after the record of their answer are not shown twice", () => {
+  const made = telling(record(1));
+  made.told({ record: answer(2, 3), omitted: false });
+  made.framed({ type: "chunk", _offset: 1, text: "words" });
+  made.framed({ type: "done", _offset: 3, seq: 2 });
+  assert.deepEqual(texts(made), ["m1", "words"]);
+});
+
+test("another process begins with nothing; what the last one left is a record", () => {
+  const made = telling(record(1));
+  made.framed({ type: "chunk", _offset: 1, text: "wor" });
+  made.told({ record: answer(2, "end", "incomplete"), omitted: false });
+  made.status({ status: "agent_exited", reason: "killed" });
+  made.welcomed(welcome(2, { epoch: "f", first: false }));
+  made.framed({ type: "chunk", _offset: 1, text: "new" });
+  assert.deepEqual(made.items.map(({ kind }) => kind), ["message", "answer", "note", "answer"]);
+  assert.deepEqual(texts(made), ["m1", "words", "killed", "new"]);
+});
+
+test("a message is there once: waiting, acknowledged, as a record, whichever is heard first", () => {
+  const made = telling(record(1));
+  made.kept([{ cid: "mine", frame: { type: "message", content: "hi" }, order: 1, stage: "sent" }]);
+  assert.deepEqual(made.items.map((item) => [item.key, item.status]).at(-1), ["message:mine", "sent"]);
+  made.acked({ cid: "mine", seq: 2, stage: "stored", status: "stored" });
+  made.kept([]);
+  made.moved({ seq: 2 }, "delivered");
+  assert.deepEqual(made.items.map((item) => [item.key, item.status]).at(-1), ["message:mine", "delivered"]);
+  made.told({ record: record(2, { cid: "mine", content: "hi", status: "stored" }), omitted: false });
+  assert.deepEqual(made.items.map((item) => [item.key, item.status]), [["message:c1", "delivered"], ["message:mine", "delivered"]]);
+});
+
+test("what the store refused after all is read again, with what it answered", () => {
+  const asked = record(1, { role: "assistant", cid: "agent:e:1", type: "permission_request", content: { requestId: "r" }, status: "answered" });
+  const made = telling(asked, record(2, { type: "permission_response", content: { requestId: "r", allow: true } }));
+  assert.deepEqual(made.items.map((item) => "answer" in item && item.answer), [{ requestId: "r", allow: true }]);
+  made.nacked({ cid: "c2", reason: "rejected", retried: false });
+  assert.deepEqual(made.history.wanted, { after: 0, limit: 100 });
+});
+
+test("a marker says so in the place of its record", () => {
+  const made = telling(record(1), record(2));
+  made.history.reread(2);
+  made.read({ after: 1, limit: 100 }, page([record(2, { type: "rejected", cid: "rejected:2", status: "rejected", content: "", metadata: { reason: "too odd" } })], 2), false);
+  assert.deepEqual(made.items.map((item) => [item.kind, item.kind === "note" && item.type, item.status]), [["message", false, "delivered"], ["note", "rejected", "rejected"]]);
+});
+
+test("what was trimmed away before it was read is not there, and nothing waits for it", () => {
+  const made = telling(record(1), record(2));
+  made.welcomed(welcome(9));
+  made.read(made.history.wanted!, page([record(7), record(8), record(9)], 9, 7), false);
+  assert.deepEqual(texts(made), ["m7", "m8", "m9"]);
+  assert.deepEqual([made.history.wanted, made.history.more], [undefined, false]);
+});
+
+test("fewer records than before: another conversation, read from its beginning", () => {
+  const made = telling(record(1), record(2), record(3));
+  made.welcomed(welcome(1));
+  assert.deepEqual(made.items, []);
+  made.read(made.history.wanted!, page([record(1, { content: "another" })]), false);
+  assert.deepEqual(texts(made), ["another"]);
+});
+
+test("an answer that is on its way is shown with what it answers", () => {
+  const made = telling(record(1, { role: "assistant", cid: "agent:e:1", type: "question", content: { requestId: "r", questions: [] }, status: "open" }));
+  made.kept([{ cid: "a", frame: { type: "ask_user_answer", requestId: "r", answers: "red" }, order: 1, stage: "queued" }]);
+  const [item] = made.items;
+  assert.ok(item?.kind === "question" && item.status === "open" && item.sending && item.answer?.answers === "red");
+  made.moved({ seq: 1 }, "expired");
+  assert.equal(made.items[0]!.status, "expired");
+});
