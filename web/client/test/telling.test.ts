@@ -47,6 +47,7 @@ test("words that come after the record of their answer are not shown twice", () 
   const made = telling(record(1));
   made.told({ record: answer(2, 3), omitted: false });
   made.framed({ type: "chunk", _offset: 1, text: "words" });
+  assert.deepEqual(texts(made), ["m1", "words"]);
   made.framed({ type: "done", _offset: 3, seq: 2 });
   assert.deepEqual(texts(made), ["m1", "words"]);
 });
@@ -112,4 +113,23 @@ test("an answer that is on its way is shown with what it answers", () => {
   assert.ok(item?.kind === "question" && item.status === "open" && item.sending && item.answer?.answers === "red");
   made.moved({ seq: 1 }, "expired");
   assert.equal(made.items[0]!.status, "expired");
+});
+
+test("where frames are gone the words begin anew, also those of the same process", () => {
+  const made = telling(record(1), record(2));
+  made.framed({ type: "chunk", _offset: 1, text: "of the first" });
+  made.welcomed(welcome(3, { recovered: false, offset: 7 }));
+  made.framed({ type: "chunk", _offset: 8, text: "of the second" });
+  assert.deepEqual(texts(made), ["m1", "m2", "of the second"]);
+  made.read(made.history.wanted!, page([record(1), record(2), answer(3, 7)], 3), false);
+  assert.deepEqual(texts(made), ["m1", "m2", "words", "of the second"]);
+});
+
+// An answer of a later process was taken for that of a message whose process had died unheard.
+test("a status older than an answer says nothing about whose answer it is", () => {
+  const made = telling(record(1));
+  made.told({ record: record(2), omitted: true });
+  made.read({ after: 1, limit: 100 }, page([record(2), record(3, { role: "assistant", cid: "agent:f:4", status: "complete" })], 3), false);
+  made.welcomed(welcome(3, { epoch: "f" }));
+  assert.deepEqual(made.history.wanted, { after: 0, limit: 100 });
 });
