@@ -103,7 +103,13 @@ export class Transcript extends Events<TranscriptEvents> {
     this.scheduled = true;
     queueMicrotask(() => {
       this.scheduled = false;
-      this.emit("change", { items: this.items });
+      // Whoever draws once a frame should not pay for the items of every word.
+      const { telling } = this;
+      this.emit("change", {
+        get items() {
+          return telling.items;
+        },
+      });
     });
   }
 

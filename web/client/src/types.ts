@@ -192,7 +192,7 @@ export interface NoteItem {
 export type Item = MessageItem | AnswerItem | RequestItem | NoteItem;
 
 export interface TranscriptEvents {
-  change: { items: Item[] };
+  change: { readonly items: Item[] };
   /** History could not be read; it is tried again. */
   error: { code: string; error: string };
 }

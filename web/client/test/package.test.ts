@@ -50,6 +50,6 @@ test("it takes along its sources, what was built of them, its page and its licen
   const { files, license, exports } = JSON.parse(readFileSync(join(HERE, "package.json"), "utf8"));
   assert.deepEqual(files, ["dist", "src", "README.md", "LICENSE"]);
   assert.equal(license, "MIT");
-  assert.deepEqual(Object.keys(exports), [".", "./transcript", "./xterm"]);
+  assert.deepEqual(Object.keys(exports), [".", "./transcript", "./watch", "./xterm"]);
   assert.equal(readFileSync(join(HERE, "LICENSE"), "utf8"), readFileSync(join(HERE, "../../LICENSE"), "utf8"));
 });

@@ -3,7 +3,8 @@ import "fake-indexeddb/auto";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { connect, HoldfastError, indexedDBOutbox, memoryOutbox, watch, type ConnectOptions, type Session, type Why } from "../src/index.ts";
+import { connect, HoldfastError, indexedDBOutbox, memoryOutbox, type ConnectOptions, type Session, type Why } from "../src/index.ts";
+import { watch } from "../src/watch.ts";
 import { FakePlatform, FakeSocket, ModelGateway, turn } from "./world.ts";
 
 interface Place {

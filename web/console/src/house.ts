@@ -3,7 +3,8 @@
 // One watch keeps `sandboxes` true. A session that is open has its own socket, held by its handle; a handle that is left while
 // something still waits to be sent stays behind until that is gone.
 import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import { connect, type Item, type OutboxItem, type Session, type State, watch, type Watch } from "@holdfast/client";
+import { connect, type Item, type OutboxItem, type Session, type State } from "@holdfast/client";
+import { watch, type Watch } from "@holdfast/client/watch";
 import { transcript, type Transcript } from "@holdfast/client/transcript";
 import { announce } from "./announce.tsx";
 import { api, ApiError, type Me, onSignedOut } from "./api.ts";

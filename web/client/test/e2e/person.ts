@@ -3,7 +3,8 @@
  * to do by lines of JSON, and tells in lines of JSON what it sees.
  */
 import { createInterface } from "node:readline";
-import { connect, memoryOutbox, type TerminalChannel, watch } from "../../src/index.ts";
+import { connect, memoryOutbox, type TerminalChannel } from "../../src/index.ts";
+import { watch } from "../../src/watch.ts";
 import { transcript } from "../../src/transcript.ts";
 
 interface Order {
