@@ -7,10 +7,11 @@ from tempfile import TemporaryFile
 from typing import IO
 
 CAMPAIGN, OUTER, COVERED = "tests/campaign", ("tests/gateway", "tests/e2e"), "-m coverage run --parallel-mode"
+PAGE = ("tests/e2e/console", "tests/web")
 GROUPS = {
-    "the campaign": ["-m", "pytest", CAMPAIGN],
-    "the gateway": [*COVERED.split(), "-m", "pytest", *OUTER],
-    "all else": [*COVERED.split(), "-m", "pytest", *(f"--ignore={path}" for path in (CAMPAIGN, *OUTER))],
+    "the campaign and the page": ["-m", "pytest", CAMPAIGN, *PAGE],
+    "the gateway": [*COVERED.split(), "-m", "pytest", *OUTER, *(f"--ignore={path}" for path in PAGE)],
+    "all else": [*COVERED.split(), "-m", "pytest", *(f"--ignore={path}" for path in (CAMPAIGN, *OUTER, *PAGE))],
 }
 
 

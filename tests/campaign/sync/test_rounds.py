@@ -230,13 +230,13 @@ async def test_what_a_crash_left_of_a_disk_is_beside_what_came_back(tmp_path: Pa
 
 @pytest.mark.soak
 async def test_every_tree_that_comes_back_was_committed_on_s3(tmp_path: Path, s3_server: S3Server) -> None:
-    cupboard, rounds = Bucket(s3_server, s3_server.make_place()), sized(24, 300)
+    cupboard, rounds = Bucket(s3_server, s3_server.make_place()), sized(16, 300)
     await _rounds(tmp_path, cupboard, "sync rounds on s3", *DEATHS, "store killed", "objects removed", rounds=rounds)
 
 
 @pytest.mark.soak
 async def test_every_tree_that_comes_back_was_committed_in_a_directory(tmp_path: Path) -> None:
-    cupboard, rounds = Directory(tmp_path / "objects"), sized(12, 160)
+    cupboard, rounds = Directory(tmp_path / "objects"), sized(8, 160)
     await _rounds(tmp_path, cupboard, "sync rounds on files", *DEATHS, "objects removed", rounds=rounds)
 
 
