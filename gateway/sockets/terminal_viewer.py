@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from gateway.close_codes import CloseCode
-from gateway.sockets.dialects.ports import Dialect, Flow, Heard, Renewal, Typed, Wanted
+from gateway.sockets.dialects.ports import Dialect, Flow, Heard, Renewal, Reply, Typed, Wanted
 from gateway.sockets.splice import SplicedSocket
 from sandbox.framing import BINARY, client_frame
 from sandbox.ports import Position
@@ -247,6 +247,8 @@ class TerminalViewer:
                     self._unpark()
                 elif self._link is not None:
                     self._room.paused(self)
+            case Reply(frames) if self._greeted and not self._full:
+                self._write(frames)
 
     def _type(self, payload: bytes) -> None:
         if self.role != "view":

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from gateway.errors import ApiError
 from gateway.sockets.dialects.choose import Kind, choose
 from gateway.sockets.dialects.cloudflare import CloudflareDialect
+from gateway.sockets.dialects.control import say
 from gateway.sockets.dialects.jupyter import JupyterDialect
 from gateway.sockets.dialects.native import NativeDialect
 from gateway.sockets.dialects.plain import PlainDialect
-from gateway.sockets.dialects.ports import Dialect, Flow, Renewal, Typed, Wanted
+from gateway.sockets.dialects.ports import Dialect, Flow, Renewal, Reply, Typed, Wanted
 from gateway.sockets.dialects.tty import TtyDialect
 from sandbox.terminal.wire import Exit, Size
 from tests.support.dialects import ENDED, HELLO, RESET, TROUBLE, binaries, control, texts
@@ -49,11 +50,14 @@ class TestNative:
         assert NativeDialect().hear_text(b'{"type":"pause"}') == (Flow(open=False),)
         assert NativeDialect().hear_text(b'{"type":"resume","more":1}') == (Flow(open=True),)
 
+    def test_it_gives_a_sign_of_life(self) -> None:
+        assert NativeDialect().hear_text(b'{"type":"ping"}') == (Reply(say("pong")),)
+
     def test_it_hears_sizes_and_tokens_and_passes_over_what_a_newer_client_says(self) -> None:
         dialect = NativeDialect()
         assert dialect.hear_text(b'{"type":"resize","cols":1,"rows":1000}') == (Wanted(Size(1, 1000)),)
         assert dialect.hear_text(b'{"type":"auth","token":"abc"}') == (Renewal("abc"),)
-        assert dialect.hear_text(b'{"type":"ping"}') == ()
+        assert dialect.hear_text(b'{"type":"sing"}') == ()
 
     def test_bytes_pass_as_they_are(self) -> None:
         assert binaries(NativeDialect().output(b"\xff\x00")) == [b"\xff\x00"]

@@ -123,7 +123,7 @@ def test_a_mebibyte_is_typed_whole_in_every_dialect() -> None:
     assert TtyDialect().hear_binary(b"0" + typed) == (Typed(typed),)
 
 
-WORDS = ("resize", "pause", "resume", "stdin", "set_size")
+WORDS = ("resize", "pause", "resume", "ping", "stdin", "set_size")
 JSON_LIKE = st.recursive(
     st.sampled_from(["null", "true", "1", "0", "-1", "1e3", "80.5", "1e308", '""', *map('"{}"'.format, WORDS)]),
     lambda inner: (

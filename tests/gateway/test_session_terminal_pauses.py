@@ -176,3 +176,23 @@ async def test_who_leaves_while_paused_leaves_nothing_behind(awake: World) -> No
     await asyncio.sleep(1)
     assert tab.viewer.parking.cancelled()
     assert len((await awake.actor()).terminals) == 0
+
+
+async def test_who_asks_for_a_sign_of_life_gets_one_also_while_it_is_paused_and_not_if_it_does_not_read(
+    awake: World,
+) -> None:
+    tab = await linked_tab(awake)
+    tab.say("ping")
+    await tab.until("pong")
+    await pause(tab)
+    tab.say("ping")
+    await tab.until("pong", count=2)
+    tab.say("resume")
+    tab.freeze()
+    for _ in range(8):
+        write(awake, bytes(1 << 19))
+    await awake.until(lambda: tab.viewer._full, "a full socket")
+    for _ in range(1000):
+        tab.say("ping")
+    await asyncio.sleep(1)
+    assert b"pong" not in tab.transport._unsent

@@ -7,7 +7,7 @@ paint the one binary frame that follows, which is not counted, and count on from
 from collections.abc import Sequence
 
 from gateway.sockets.dialects.control import exact_size, read_control, say, unreadable
-from gateway.sockets.dialects.ports import Flow, Heard, Renewal, Typed, Wanted
+from gateway.sockets.dialects.ports import Flow, Heard, Renewal, Reply, Typed, Wanted
 from sandbox.framing import BINARY, frame
 from sandbox.terminal.wire import Exit, Greeting, Reset, Size, Trouble
 
@@ -54,8 +54,8 @@ class NativeDialect:
         return say("auth_expiring", at=at)
 
     def hear_text(self, payload: bytes) -> Sequence[Heard]:
-        """Sizes, tokens, and whether output is wanted. A type that is not known says nothing to us: a newer client may
-        say more."""
+        """Sizes, tokens, whether output is wanted, whether anybody is there. A type that is not known says nothing to
+        us: a newer client may say more."""
         type, body = read_control(payload)
         match type:
             case "resize":
@@ -69,6 +69,8 @@ class NativeDialect:
                 return (Flow(open=False),)
             case "resume":
                 return (Flow(open=True),)
+            case "ping":
+                return (Reply(say("pong")),)
         return ()
 
     def hear_binary(self, payload: bytes) -> Sequence[Heard]:

@@ -39,7 +39,14 @@ class Flow:
     open: bool
 
 
-Heard = Typed | Wanted | Renewal | Flow
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What to say at once to a client that was greeted and reads; whoever does not read gets none."""
+
+    frames: bytes
+
+
+Heard = Typed | Wanted | Renewal | Flow | Reply
 
 
 class Dialect(Protocol):

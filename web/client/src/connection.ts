@@ -51,12 +51,6 @@ export class Connection {
   private pinged = false;
   private greetedAt = 0;
   private notBefore = 0; // of a gateway that goes away
-  private pings: boolean;
-
-  /** `pings`: whether the other end answers them. */
-  constructor(pings = true) {
-    this.pings = pings;
-  }
 
   get live(): boolean {
     return this.step === "live";
@@ -100,7 +94,7 @@ export class Connection {
   heard(now: number): void {
     if (this.step !== "live") return;
     this.pinged = false;
-    this.deadline = this.pings ? now + QUIET_FOR : undefined;
+    this.deadline = now + QUIET_FOR;
   }
 
   private due(now: number, random: number): Effect[] {
@@ -148,7 +142,7 @@ export class Connection {
 
   /** Somebody looks, or the network is another: what waits goes on at once, what is live shows that it is. */
   private wake(now: number, really: boolean): Effect[] {
-    if (this.step === "live") return this.pings && !this.pinged ? this.ping(now) : [];
+    if (this.step === "live") return !this.pinged ? this.ping(now) : [];
     return this.step === "resting" && really && now >= this.notBefore ? this.open() : [];
   }
 
@@ -171,7 +165,7 @@ export class Connection {
   }
 
   /** Give the connection up without a word from the other end. */
-  lose(reason: string, now: number, random: number): Effect[] {
+  private lose(reason: string, now: number, random: number): Effect[] {
     if (this.step !== "live" && this.step !== "opening") return [];
     return [{ do: "drop" }, ...this.rest(now, random, reason, 1006)];
   }

@@ -14,8 +14,6 @@ export interface LineOwner {
   session: string | undefined;
   /** What to ask where a socket was refused. */
   probe: string;
-  /** Whether the other end answers `ping`. */
-  pings: boolean;
   /** The query of the next connection, which begins here. */
   query(): Record<string, string | number>;
   hear(data: string | ArrayBuffer): void;
@@ -40,7 +38,7 @@ export class Line {
   constructor(access: Access, owner: LineOwner) {
     this.access = access;
     this.owner = owner;
-    this.core = new Connection(owner.pings);
+    this.core = new Connection();
     this.shown = this.core.state;
     const { platform } = access;
     const look = (what: "network" | "page") =>
@@ -66,12 +64,6 @@ export class Line {
   tell(event: Happening): void {
     const { platform } = this.access;
     this.settle(this.core.on(event, platform.now(), platform.random()));
-  }
-
-  /** The other end may be gone without a word: begin anew. */
-  lose(reason: string): void {
-    const { platform } = this.access;
-    this.settle(this.core.lose(reason, platform.now(), platform.random()));
   }
 
   /** Say something; false if there is nobody to say it to. */

@@ -19,18 +19,16 @@ export abstract class Linked<Map extends Common> extends Events<Map> implements 
   readonly protocol: string;
   readonly session: string | undefined;
   readonly probe: string;
-  readonly pings: boolean;
   protected access: Access;
   protected line: Line;
 
-  constructor(access: Access, path: string, protocol: string, session?: string, pings = true) {
+  constructor(access: Access, path: string, protocol: string, session?: string) {
     super();
     this.access = access;
     this.path = path;
     this.protocol = protocol;
     this.session = session;
     this.probe = session === undefined ? "/api/me" : `/api/sandboxes/${encodeURIComponent(session)}/status`;
-    this.pings = pings;
     this.line = new Line(access, this);
     queueMicrotask(() => this.line.tell({ type: "start" })); // after whoever made it could begin to listen
   }

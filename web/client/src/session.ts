@@ -157,8 +157,6 @@ export class Session extends Linked<SessionEvents> {
   /** @internal */
   override changed(state: State): void {
     super.changed(state);
-    // A terminal's socket answers no ping. If this one has died without a word, so has its neighbour, most likely.
-    if (state.phase === "waiting" && state.code === 1006) for (const channel of this.terminals) channel.suspect();
     if (state.phase === "ended") this.wake?.();
   }
 

@@ -18,19 +18,17 @@ export interface TerminalOptions {
 }
 
 const NAME = /^[A-Za-z0-9_-]{1,64}$/;
-const SILENT_FOR = 7_500; // less than a ping is waited for: whatever was heard since is a sign
 
 export class TerminalChannel extends Linked<TerminalEvents> {
   readonly name: string;
   readonly role: "drive" | "view";
   private view: TerminalView;
   private left: () => void;
-  private heardAt = 0;
 
   /** @internal made by `session.terminal` */
   constructor(access: Access, session: string, name: string, options: TerminalOptions, left: () => void) {
     if (!NAME.test(name)) throw new HoldfastError("invalid", "a terminal's name is letters, digits, - and _");
-    super(access, `/terminal/${encodeURIComponent(session)}`, "holdfast.terminal.v1", session, false);
+    super(access, `/terminal/${encodeURIComponent(session)}`, "holdfast.terminal.v1", session);
     const { role = "drive", cols, rows } = options;
     this.name = name;
     this.role = role;
@@ -74,11 +72,6 @@ export class TerminalChannel extends Linked<TerminalEvents> {
     this.left();
   }
 
-  /** @internal A neighbour's connection died without a word: if nothing came on this one lately, begin anew. */
-  suspect(): void {
-    if (this.line.live && this.access.platform.now() - this.heardAt > SILENT_FOR) this.line.lose("no sign of life");
-  }
-
   /** @internal */
   query(): Record<string, string | number> {
     return this.view.connecting();
@@ -86,7 +79,6 @@ export class TerminalChannel extends Linked<TerminalEvents> {
 
   /** @internal */
   hear(data: string | ArrayBuffer): void {
-    this.heardAt = this.access.platform.now();
     for (const event of this.view.hear(data)) {
       if (event.type === "expiring") void this.renew();
       else {
