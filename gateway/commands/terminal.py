@@ -8,7 +8,9 @@ from pathlib import Path
 
 
 def say(text: str = "") -> None:
-    sys.stdout.write(text + "\n")
+    """A line on stdout, in whatever letters that takes."""
+    letters = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(letters, "replace").decode(letters) + "\n")
     sys.stdout.flush()
 
 

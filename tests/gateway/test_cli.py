@@ -1,5 +1,6 @@
 """The commands as people run them: what they print, where, and how they exit."""
 
+import io
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 from gateway.cli import main, parser
 from gateway.commands.serve import reachable
+from gateway.commands.terminal import say
 from tests.support.gateway import PASSED_ON, REPOSITORY, Gateway
 
 COMMANDS = ("serve", "token", "url", "migrate", "doctor", "chat", "messages", "export", "dead-letters", "snapshots")
@@ -198,6 +200,15 @@ async def test_serve_says_where_it_is_and_what_to_try(tmp_path: Path) -> None:
     assert f"{gateway.url}/" in printed
     assert rest is not None
     assert all(json.loads(line)["event"] for line in gateway.log.splitlines()), "the log is JSON lines, on stderr"
+
+
+def test_a_name_that_the_terminal_cannot_spell_is_told_as_well_as_it_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(told, encoding="ascii"))
+    say("you are jürgen there")
+    assert told.getvalue() == b"you are j?rgen there\n"
 
 
 async def test_a_second_gateway_on_the_same_data_says_who_has_it(tmp_path: Path) -> None:
