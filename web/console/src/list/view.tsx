@@ -128,8 +128,8 @@ export function SyncFact({ sandbox }: { sandbox: Sandbox }) {
   return (
     <span class={`sync-fact tone-text-${state.tone}`} title={`Generation ${sync.generation ?? 0}. ${state.meaning}${sync.lastError ? ` ${sync.lastError}` : ""}`} data-testid="sync" data-state={sync.state}>
       <SyncIcon size={12} class={state.moving ? "turning" : ""} />
-      <span class="sr-only">generation </span>
-      {sync.generation ?? 0}
+      <span aria-hidden="true">gen</span>
+      <span class="sr-only">generation</span> {sync.generation ?? 0}
       {sync.state === "idle" ? <span class="sr-only"> idle</span> : ` ${state.word}`}
     </span>
   );
