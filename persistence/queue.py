@@ -157,8 +157,9 @@ class PersistenceQueue:
             if (hold := self._holds.pop(each, None)) is not None:
                 hold.cancel()
                 self._backlog.release(each)
-                self._settled.clear()
-                self._arrived.set()
+                if self.alive:  # else nothing moves any more, and nobody is to wait for it
+                    self._settled.clear()
+                    self._arrived.set()
 
     async def flush(self, deadline_seconds: float) -> int:
         """Wait until everything is stored and told, at most so long; return how many writes are left."""

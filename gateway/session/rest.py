@@ -51,9 +51,11 @@ class Rest:
         """Stop the agent, keep the workspace, stop the sandbox. What waits keeps waiting. Whoever had to wait for its
         turn finds out first whether the session is still to be stopped: what was paused or archived meanwhile stays so.
         Raises ApiError if the workspace cannot be kept: then the sandbox stays. A sync that is under way is waited for
-        before anything is stopped, as the last one can only follow it.
+        before anything is stopped, as the last one can only follow it. A hold on what the session stores is over: an
+        agent has ended once what it said is stored.
         """
         life, talk = self._life, self._talk
+        self._host.queue.release(talk.id)
         try:
             async with life.lock:
                 await self._lull(to)

@@ -103,3 +103,27 @@ async def test_a_session_that_is_held_and_floods_leaves_room_for_the_others(worl
         await other.until("ack", cid="c1")
     assert time.monotonic() - began < 60
     assert len(await world.history("flood")) == 3_000
+
+
+@pytest.mark.parametrize("how", ["pause", "sleep", "delete", "purge"])
+async def test_whoever_ends_or_stops_the_session_does_not_wait_for_the_hold(world: World, how: str) -> None:
+    """An agent has ended once what it said is stored: with a hold, that was waited for in vain."""
+    actor = await world.create("s")
+    tab = await world.welcomed("s")
+    tab.say("before", "c0")
+    await tab.until("done")
+    tab.say("answered", "c1")
+    await tab.until("ack", cid="c1")
+    world.queue.hold("s", 60)
+    tab.say("held", "c2")
+    await asyncio.sleep(1)
+    began = asyncio.get_running_loop().time()
+    match how:
+        case "pause":
+            await actor.pause()
+        case "sleep":
+            await actor.sleep()
+        case _:
+            await actor.destroy(purge=how == "purge")
+    assert asyncio.get_running_loop().time() - began < 5
+    assert tab.seen("ack", cid="c2")

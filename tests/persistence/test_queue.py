@@ -408,3 +408,19 @@ async def test_a_hold_of_a_session_that_writes_too_much_ends(queue: PersistenceQ
     await asyncio.sleep(1)
     assert await seqs(store, "a") == [1, 2]
     assert not queue.failing
+
+
+async def test_a_queue_that_has_died_with_a_hold_keeps_no_flush_waiting(store: FlakyStore) -> None:
+    store.outage = Fault.BROKEN
+    loop = asyncio.get_running_loop()
+    async with PersistenceQueue(store, QueueLimits(), Random(1), on_death=lambda _: None) as queue:
+        for held in ("a", "over by itself"):
+            queue.hold(held, 60)
+        queue.hold("over by itself", 5)
+        queue.put(said("a", 1))
+        queue.put(said("b", 1))
+        await asyncio.sleep(10)
+        assert not queue.alive
+        began = loop.time()
+        assert await queue.flush(3_600) == 2
+        assert loop.time() == began
