@@ -3,6 +3,8 @@
 Each thing has its own pace. What has not changed since it was told of costs nothing.
 """
 
+from itertools import islice
+
 
 class Pacing:
     """`stir` when something changes; what is `due` is to be told of as it is then."""
@@ -34,9 +36,9 @@ class Pacing:
         self._due.pop(name, None)
         self._told.pop(name, None)
 
-    def due(self, now: float) -> list[str]:
-        """What is to be told of now, in the order in which it changed first."""
-        found = [name for name, when in self._due.items() if when <= now]
+    def due(self, now: float, most: int | None = None) -> list[str]:
+        """What is to be told of now, in the order in which it changed first; beyond `most`, the rest stays due."""
+        found = list(islice((name for name, when in self._due.items() if when <= now), most))
         self._told = {name: when for name, when in self._told.items() if when + self._interval > now}
         for name in found:
             del self._due[name]

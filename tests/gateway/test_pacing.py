@@ -41,6 +41,16 @@ def test_what_is_no_more_is_not_told_of() -> None:
     assert pacing.due(200) == []
 
 
+def test_of_much_that_is_due_some_is_told_and_the_rest_stays_due() -> None:
+    pacing = Pacing(soon=1, interval=10)
+    for name in "abc":
+        pacing.stir(name, 100)
+    assert pacing.due(101, 2) == ["a", "b"]
+    assert pacing.next == 101
+    assert pacing.due(101, 2) == ["c"]
+    assert pacing.next is None
+
+
 changes = st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 3)), max_size=60)
 
 
