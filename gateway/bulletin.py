@@ -1,8 +1,8 @@
 """What happens to a user's sessions, told to the pages that watch them (`/ws/events`).
 
-Whoever comes gets the whole list, then what changes. Nobody is loaded or woken for it: a session that is not loaded is
-described from the store. There is a *watch* for each user who has a page open, and nothing at all for the others: a
-session that stirs looks for its user's watch, finds none, and goes on.
+Whoever comes gets the whole list (listing.py), then what changes. Nobody is loaded or woken for it: a session that is
+not loaded is described from the store. There is a *watch* for each user who has a page open, and nothing at all for the
+others: a session that stirs looks for its user's watch, finds none, and goes on.
 
 A session that changed is described once it is due (pacing.py), as it is then, and sent if that is not what was sent
 last. The transitions of a sync are sent each. A page that does not read is owed (arrears.py) or closed; nothing is
@@ -11,15 +11,16 @@ lost silently, since coming back begins with the whole list. What another gatewa
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Protocol
+from weakref import ReferenceType, ref
 
 import orjson
 import structlog
 
 from gateway import wire
-from gateway.arrears import Debts
 from gateway.close_codes import CloseCode
+from gateway.listing import Listing
 from gateway.pacing import Pacing
 from gateway.sockets.event_viewer import EventViewer
 from persistence.errors import StoreUnavailable
@@ -32,6 +33,7 @@ log = structlog.get_logger()
 SOON_SECONDS = 0.05
 INTERVAL_SECONDS = 0.2  # between two words about the same session
 FEED_SECONDS = 0.05
+TOLD_AT_ONCE = 200  # sessions
 LOOK_SECONDS = 5.0  # for the store to say what has become of a session
 LOOK_AGAIN_SECONDS = 1.0
 
@@ -49,7 +51,9 @@ class Catalogue(Protocol):
         """The session as the store knows it; None if there is none. Loads nobody. Raises StoreUnavailable."""
         ...
 
-    async def describe_all(self, user_id: str | None) -> list[Described]: ...
+    def described(self, user_id: str | None) -> AsyncIterator[list[Described]]:
+        """Every session of the user, some at a time; others have their turn in between. Raises StoreUnavailable."""
+        ...
 
 
 def moved_members(moved: Moved) -> Mapping[str, Any]:
@@ -101,18 +105,15 @@ class Bulletin:
 
     # What pages ask
 
-    async def join(self, user_id: str, viewer: EventViewer) -> bytes:
-        """Watch from here on; returns the list to `begin` with. `leave` in the end, whatever comes of it. Raises
-        StoreUnavailable."""
-        watch = self._watches.setdefault(user_id, _Watch(self, user_id))
-        watch.viewers[viewer] = None
-        viewer.on_behind = watch.feed_later
-        return frame_text(wire.dump("sandboxes", sandboxes=await self._catalogue.describe_all(user_id)))
+    async def join(self, user_id: str, viewer: EventViewer) -> None:
+        """Watch from here on; returns when the list is made, with which the viewer can `begin`. `leave` in the end,
+        whatever comes of it. Raises StoreUnavailable."""
+        if (watch := self._watches.get(user_id)) is None:
+            watch = self._watches[user_id] = _Watch(self, user_id)
+        await watch.join(viewer)
 
-    def begin(self, user_id: str, viewer: EventViewer, listed: bytes) -> None:
-        watch = self._watches[user_id]
-        watch.told.clear()  # what was sent last is not what this one was sent
-        watch.repay(viewer.begin(listed))
+    def begin(self, user_id: str, viewer: EventViewer) -> None:
+        self._watches[user_id].begin(viewer)
         if self._farewell is not None:  # it was on its way in when the others were told
             self._see_off(viewer, self._farewell)
         if self._over:
@@ -177,6 +178,9 @@ class Bulletin:
     def loaded(self, session_id: str) -> Described | None:
         return self._catalogue.loaded(session_id)
 
+    def described(self, user_id: str) -> AsyncIterator[list[Described]]:
+        return self._catalogue.described(user_id)
+
 
 class _Watch:
     """One user's pages, and what they were told last."""
@@ -190,15 +194,51 @@ class _Watch:
         self._feeding: asyncio.TimerHandle | None = None
         self._over = False
         self.viewers: dict[EventViewer, None] = {}
-        self.told: dict[str, bytes] = {}  # a digest of what was sent last of a session
+        self._told: dict[str, bytes] = {}  # a digest of what was sent last of a session, since the last list was made
+        self._making: asyncio.Task[None] | None = None
+        self._listing: ReferenceType[Listing] | None = None  # lives as long as somebody waits for it or is given it
+
+    # The list
+
+    async def join(self, viewer: EventViewer) -> None:
+        """One list for all who come while it is made, or while somebody is still given it: however many do not read,
+        there is one of it in memory."""
+        self.viewers[viewer] = None
+        viewer.on_behind = self.feed_later
+        listing = self._shared()
+        if listing is None or (self._making is None and not listing.current):
+            listing = Listing()
+            self._listing = ref(listing)
+            self._making = self._loop.create_task(self._make(listing), name=f"list {self._user_id}")
+        viewer.await_list(listing)
+        del listing  # the viewer lets go of it when it has all of it, and nobody else is to hold it longer
+        if self._making is not None:
+            await asyncio.wait([making := self._making])
+            if making.cancelled():
+                raise StoreUnavailable("the gateway has ended")
+            making.result()
+
+    def _shared(self) -> Listing | None:
+        return None if self._listing is None else self._listing()
+
+    async def _make(self, listing: Listing) -> None:
+        try:
+            async for some in self._bulletin.described(self._user_id):
+                listing.add(some)
+            listing.end()
+        finally:
+            self._making = None
+            self._told.clear()  # what was sent last is not what is in the list
 
     def stir(self, session_id: str) -> None:
         self._schedule(self._pacing.stir(session_id, self._loop.time()))
 
     def gone(self, session_id: str) -> None:
         self._pacing.forget(session_id)
-        self.told.pop(session_id, None)
+        self._told.pop(session_id, None)
         frame = frame_text(wire.dump("gone", id=session_id))
+        if (listing := self._shared()) is not None:
+            listing.gone(session_id, frame)
         for viewer in list(self.viewers):
             viewer.tell_gone(session_id, frame)
 
@@ -207,6 +247,8 @@ class _Watch:
         for timer in (self._timer, self._feeding):
             if timer is not None:
                 timer.cancel()
+        if self._making is not None:
+            self._making.cancel()
 
     # When it is due
 
@@ -222,7 +264,7 @@ class _Watch:
 
     def _tell_due(self) -> None:
         self._timer = None
-        for session_id in self._pacing.due(self._loop.time()):
+        for session_id in self._pacing.due(self._loop.time(), TOLD_AT_ONCE):  # the others have their turn in between
             try:
                 self._tell(session_id)
             except Exception:  # one session's mistake must not stop the news of all others
@@ -248,9 +290,11 @@ class _Watch:
     def _show(self, session_id: str, described: Described) -> None:
         """To all, unless nothing is another but when somebody was last active."""
         told = hashlib.blake2b(orjson.dumps({**described, "lastActiveAt": None}), digest_size=16).digest()
-        if self.told.get(session_id) == told:
+        if self._told.get(session_id) == told and self._making is None:
             return
-        self.told[session_id] = told
+        self._told[session_id] = told
+        if (listing := self._shared()) is not None:
+            listing.changed(session_id)
         frame = frame_text(wire.dump("sandbox", sandbox=described))
         for viewer in list(self.viewers):
             viewer.show(session_id, frame)
@@ -261,16 +305,21 @@ class _Watch:
         if self._feeding is None and not self._over:
             self._feeding = self._loop.call_later(FEED_SECONDS, self._feed)
 
+    def begin(self, viewer: EventViewer) -> None:
+        self._repay(viewer.begin(self._loop.time()))
+        if viewer.behind:
+            self.feed_later()
+
     def _feed(self) -> None:
         self._feeding = None
         for viewer in list(self.viewers):
-            if viewer.behind and (debts := viewer.catch_up(self._loop.time())) is not None:
-                self.repay(debts)
+            if viewer.behind:
+                self._repay(viewer.catch_up(self._loop.time()))
         if any(viewer.behind and not viewer.outlet.closed for viewer in self.viewers):
             self.feed_later()
 
-    def repay(self, debts: Debts) -> None:
+    def _repay(self, changed: Iterable[str] | None) -> None:
         """Tell once more what one of them has missed. The others hear it twice, which says nothing new."""
-        for session_id in debts.changed:
-            self.told.pop(session_id, None)
+        for session_id in changed or ():
+            self._told.pop(session_id, None)
             self.stir(session_id)

@@ -8,7 +8,7 @@ edge: if it fails, the gateway ends in order (`on_death`).
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from random import Random
 from types import TracebackType
@@ -42,6 +42,7 @@ REATTACH_AT_ONCE = 8
 MAX_ID = 128
 RESCUE_SECONDS = 60.0
 CREATES = 5
+DESCRIBED_AT_ONCE = 200
 UNLOAD_SECONDS = 300.0
 UNANSWERED_LOADED = 1000
 LARGEST_RETRY_SECONDS = 5.0
@@ -233,7 +234,15 @@ class SessionRegistry:
         return actor
 
     async def describe_all(self, user_id: str | None) -> list[dict[str, Any]]:
-        return [self.describe(kept) for kept in await self._store.sessions(user_id)]
+        """Every session of the user, or of all. Raises StoreUnavailable."""
+        return [described async for some in self.described(user_id) for described in some]
+
+    async def described(self, user_id: str | None) -> AsyncIterator[list[dict[str, Any]]]:
+        """The same by and by: thousands are no reason for everybody else to wait."""
+        kept = iter(await self._store.sessions(user_id))
+        while some := list(itertools.islice(kept, DESCRIBED_AT_ONCE)):
+            yield [self.describe(session) for session in some]
+            await asyncio.sleep(0)
 
     def describe(self, kept: Session) -> dict[str, Any]:
         """A session that the store has listed, with what only a loaded one knows."""

@@ -3,11 +3,12 @@ within bounds, until its socket has taken what it was given. One that takes noth
 much, is closed with 4408: it comes back, and is given the whole list anew.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from gateway import wire
-from gateway.arrears import Arrears, Debts
+from gateway.arrears import Arrears
 from gateway.close_codes import CloseCode
+from gateway.listing import Listing
 from gateway.sockets.viewers import Outlet
 from sandbox.framing import frame_text
 
@@ -18,13 +19,14 @@ STUCK_SECONDS = 20.0
 class EventViewer:
     """Begins behind: nothing is sent before the list. `on_behind` is called when it falls behind later on."""
 
-    __slots__ = ("_arrears", "_least", "_since", "begun", "on_behind", "outlet")
+    __slots__ = ("_arrears", "_least", "_listed", "_since", "begun", "on_behind", "outlet")
 
     def __init__(self, outlet: Outlet) -> None:
         self.outlet = outlet
         self.on_behind: Callable[[], None] = lambda: None
         self._arrears: Arrears | None = Arrears()
         self.begun = False  # it was given the list
+        self._listed: Iterator[bytes] = iter(())  # what it is still to be given of the list
         self._least = 0  # that its socket had to send yet, since it fell behind
         self._since: float | None = None  # when that was
 
@@ -61,29 +63,33 @@ class EventViewer:
             self.on_behind()
         return self._arrears
 
-    def begin(self, listed: bytes) -> Debts:
-        """The list, then what happened since it was made."""
+    def await_list(self, listing: Listing) -> None:
+        """It will be given this list, which may have been begun earlier: what changed since is owed."""
+        self._listed, self._arrears = iter(listing), listing.since.copy()
+
+    def begin(self, now: float) -> tuple[str, ...] | None:
+        """The list, which is made by now, then what happened since it was begun; as `catch_up`."""
         self.begun = True
-        self.outlet.send_text_prepared(listed)
-        return self._settle()
+        return self.catch_up(now)
 
-    def catch_up(self, now: float) -> Debts | None:
-        """Called now and then while it is behind: what it is still owed once its socket has room, else None."""
+    def catch_up(self, now: float) -> tuple[str, ...] | None:
+        """Called now and then while it is behind. Give it what its socket has room for: of the list, then of what it is
+        owed. Once that is all, it is up with the news, but for the sessions that are returned; else None."""
         unsent = self.outlet.buffered
-        if unsent <= HIGH_WATER:
-            return self._settle()
-        if self._since is None or unsent < self._least:
-            self._since, self._least = now, unsent
-        elif now - self._since > STUCK_SECONDS:
-            self.close(CloseCode.TOO_SLOW)
-        return None
-
-    def _settle(self) -> Debts:
+        if unsent > HIGH_WATER:
+            if self._since is None or unsent < self._least:
+                self._since, self._least = now, unsent
+            elif now - self._since > STUCK_SECONDS:
+                self.close(CloseCode.TOO_SLOW)
+            return None
         assert self._arrears is not None
-        debts, self._arrears = self._arrears.debts(), None
-        for frame in (*debts.words, *debts.gone):
+        self._since = None
+        while (frame := next(self._listed, None) or self._arrears.pay()) is not None:
             self.outlet.send_text_prepared(frame)
-        return debts
+            if self.outlet.closed or self.outlet.buffered > HIGH_WATER:
+                return None
+        changed, self._arrears = self._arrears.left, None
+        return changed
 
     # What its pass tells it
 
@@ -94,4 +100,5 @@ class EventViewer:
         self.say(frame_text(wire.dump("error", code=code, error=reason)))
 
     def close(self, code: CloseCode, reason: str | None = None) -> None:
+        self._listed = iter(())  # until its peer has answered, it need not hold a whole list
         self.outlet.close(code, reason or code.reason)

@@ -28,21 +28,24 @@ class EventsSocket:
         who: Principal = websocket.state.principal
         bulletin, viewer = self._registry.bulletin, EventViewer(outlet_of(websocket))
         try:
-            listed = await self._list(who, viewer)
+            await self._join(who, viewer)
             await websocket.accept(subprotocol=PROTOCOL if PROTOCOL in websocket.scope["subprotocols"] else None)
-            bulletin.begin(who.user_id, viewer, listed)
+            bulletin.begin(who.user_id, viewer)
             await self._stay(websocket, viewer, who)
         except ApiError as error:
             await refuse(websocket.scope, websocket.receive, websocket.send, error)
         finally:
             bulletin.leave(who.user_id, viewer)
 
-    async def _list(self, who: Principal, viewer: EventViewer) -> bytes:
+    async def _join(self, who: Principal, viewer: EventViewer) -> None:
+        draining = ApiError(503, "draining", "the gateway is shutting down: try again in a few seconds")
         if self._registry.draining:
-            raise ApiError(503, "draining", "the gateway is shutting down: try again in a few seconds")
+            raise draining
         try:
-            return await self._registry.bulletin.join(who.user_id, viewer)
+            await self._registry.bulletin.join(who.user_id, viewer)
         except StoreUnavailable:
+            if self._registry.draining:
+                raise draining from None
             raise ApiError(503, "storage_unavailable", "the store does not answer: try again later") from None
 
     async def _stay(self, websocket: WebSocket, viewer: EventViewer, who: Principal) -> None:

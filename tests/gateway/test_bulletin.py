@@ -10,15 +10,18 @@ from typing import Any
 
 import pytest
 
-from gateway.arrears import MOST_WORDS
+from gateway.arrears import MOST_SESSIONS, MOST_WORDS
 from gateway.bulletin import INTERVAL_SECONDS
+from gateway.close_codes import CloseCode
 from gateway.session.life import ASLEEP
-from gateway.sockets.event_viewer import STUCK_SECONDS, EventViewer
+from gateway.session.state import SessionSpec, SessionState
+from gateway.sockets.event_viewer import HIGH_WATER, STUCK_SECONDS, EventViewer
 from persistence.errors import StoreUnavailable
+from persistence.record import Session
 from sandbox.providers.scripted import silent
 from sync.ports import ObjectsUnavailable
 from tests.support.faults import Fault
-from tests.support.sessions import RecordingOutlet, World
+from tests.support.sessions import FULL, RecordingOutlet, World
 
 pytestmark = pytest.mark.virtual_time
 
@@ -26,14 +29,15 @@ pytestmark = pytest.mark.virtual_time
 class Page:
     """One page that watches, as its socket would have it."""
 
-    def __init__(self, world: World, user: str) -> None:
+    def __init__(self, world: World, user: str, outlet: RecordingOutlet | None = None) -> None:
         self.bulletin = world.registry.bulletin
         self.user = user
-        self.outlet = RecordingOutlet()
+        self.outlet = outlet or RecordingOutlet()
         self.viewer = EventViewer(self.outlet)
 
     async def enter(self) -> None:
-        self.bulletin.begin(self.user, self.viewer, await self.bulletin.join(self.user, self.viewer))
+        await self.bulletin.join(self.user, self.viewer)
+        self.bulletin.begin(self.user, self.viewer)
 
     def leave(self) -> None:
         self.bulletin.leave(self.user, self.viewer)
@@ -49,10 +53,12 @@ class Page:
     def sessions(self) -> dict[str, dict[str, Any]]:
         """What it would show: the list, and every change applied in order."""
         shown: dict[str, dict[str, Any]] = {}
+        whole = True
         for frame in self.frames:
             match frame["type"]:
                 case "sandboxes":
-                    shown = {each["id"]: each for each in frame["sandboxes"]}
+                    shown = ({} if whole else shown) | {each["id"]: each for each in frame["sandboxes"]}
+                    whole = not frame.get("more")
                 case "sandbox":
                     shown[frame["sandbox"]["id"]] = frame["sandbox"]
                 case "gone":
@@ -64,9 +70,59 @@ class Page:
         return self.outlet.closed_with[0] if self.outlet.closed_with else None
 
 
+class Line(RecordingOutlet):
+    """A socket that takes what is read of it, and closes like a real one when it is sent more than it may hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unread = self.most = 0
+
+    @property
+    def buffered(self) -> int:
+        return self.unread
+
+    def send_text_prepared(self, frame: bytes) -> bool:
+        if self.unread > FULL:
+            self.close(CloseCode.TOO_SLOW, "")
+            return False
+        self.unread += len(frame)
+        self.most = max(self.most, self.unread)
+        return super().send_text_prepared(frame)
+
+    async def read(self, bytes_per_second: float) -> None:
+        while True:
+            await asyncio.sleep(0.1)
+            self.unread = max(0, self.unread - int(bytes_per_second / 10))
+
+
+async def keep_many(world: World, count: int, title: str = "x" * 200) -> None:
+    """So many sessions that nobody has loaded."""
+    spec, state = SessionSpec(title=title).to_json(), SessionState().to_json()
+    for number in range(count):
+        await world.kept.create(Session(f"kept-{number}", "ann", 1.0, spec, state))
+
+
+class Listed:
+    """How often the store was asked for a user's sessions. It `answers`, or they wait."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.times = 0
+        self.answers = asyncio.Event()
+        self.answers.set()
+        sessions = world.registry._store.sessions
+
+        async def counted(user_id: str | None = None) -> Any:
+            self.times += 1
+            found = await sessions(user_id)
+            await self.answers.wait()
+            return found
+
+        monkeypatch.setattr(world.registry._store, "sessions", counted)
+
+
 @asynccontextmanager
-async def watching(world: World, user: str = "ann") -> AsyncIterator[Page]:
-    page = Page(world, user)
+async def watching(world: World, user: str = "ann", outlet: RecordingOutlet | None = None) -> AsyncIterator[Page]:
+    page = Page(world, user, outlet)
     try:
         await page.enter()
         yield page
@@ -281,13 +337,13 @@ async def test_what_happens_while_the_list_is_made_is_not_missed(world: World) -
         await world.create(name)
     await asyncio.sleep(30)
     page = Page(world, "ann")
-    listed = await page.bulletin.join("ann", page.viewer)
+    await page.bulletin.join("ann", page.viewer)
     await world.create("new")
     tab = await world.welcomed("changes")
     await (await world.actor("old")).destroy(purge=True)
     await asyncio.sleep(5)
     assert page.frames == []
-    page.bulletin.begin("ann", page.viewer, listed)
+    page.bulletin.begin("ann", page.viewer)
     await assert_up_to_date(world, page)
     assert set(page.sessions) == {"new", "changes"}
     assert page.frames[0]["type"] == "sandboxes"
@@ -296,12 +352,17 @@ async def test_what_happens_while_the_list_is_made_is_not_missed(world: World) -
     page.leave()
 
 
-async def test_a_second_page_gets_its_own_list_and_both_get_the_same_news(world: World) -> None:
+async def test_a_second_page_gets_its_own_list_and_both_get_the_same_news(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await world.create("s")
+    listed = Listed(world, monkeypatch)
     async with watching(world) as first:
         await assert_up_to_date(world, first)
         tab = await world.welcomed("s")  # not told yet when the second page comes
+        before = listed.times
         async with watching(world) as second:
+            assert listed.times == before + 1  # the first page has all of its own
             tab.leave()  # back to what the first was told last
             for page in (first, second):
                 await assert_up_to_date(world, page)
@@ -349,21 +410,217 @@ async def test_a_page_that_never_reads_is_closed_as_too_slow_and_gets_the_whole_
         assert again.sessions["s"]["viewers"] == 1
 
 
-async def test_a_page_that_reads_slowly_is_not_closed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list of ten megabytes over a slow line: what happens meanwhile waits for its end."""
+async def test_a_page_that_reads_slowly_is_not_closed(world: World) -> None:
+    """A list of some megabytes over a slow line: what happens meanwhile waits for its end."""
+    await keep_many(world, 4_000)
     await world.create("s")
     await asyncio.sleep(30)
-    unsent = 10 << 20
-    monkeypatch.setattr(RecordingOutlet, "buffered", property(lambda outlet: unsent if outlet is page.outlet else 0))
-    async with watching(world) as page:
+    async with watching(world, outlet=(line := Line())) as page, asyncio.TaskGroup() as reading:
+        reader = reading.create_task(line.read(10 << 10))
         tab = await world.welcomed("s")
-        for _ in range(100):
-            await asyncio.sleep(10)
-            unsent -= 100 << 10
-        assert page.closed_with is None
-        unsent = 0
+        world.sandbox("s").write(b"workspace/a", b"1")
+        await asyncio.sleep(60)
+        assert not page.said("sync")
+        await world.until(lambda: len(page.said("sync")) == 4)
         await assert_up_to_date(world, page)
+        assert page.closed_with is None
+        assert line.most <= 2 * HIGH_WATER + 1024
         tab.leave()
+        reader.cancel()
+
+
+async def test_a_page_that_reads_is_not_closed_because_a_sync_moves_while_it_joins(world: World) -> None:
+    """Its list was once written at once, and the next word found more unsent than a socket may hold."""
+    await keep_many(world, 4_000)
+    await world.create("s")
+    await asyncio.sleep(30)
+    page = Page(world, "ann", line := Line())
+    await page.bulletin.join("ann", page.viewer)
+    world.sandbox("s").write(b"workspace/a", b"1")
+    await asyncio.sleep(10)
+    page.bulletin.begin("ann", page.viewer)
+    async with asyncio.TaskGroup() as reading:
+        reader = reading.create_task(line.read(10 << 20))
+        await asyncio.sleep(5)
+        await assert_up_to_date(world, page)
+        reader.cancel()
+    assert page.closed_with is None
+    assert [each["state"] for each in page.said("sync")] == ["pending", "syncing", "flushing", "idle"]
+    page.leave()
+
+
+async def test_a_page_that_reads_is_not_closed_because_much_was_purged_while_it_was_behind(world: World) -> None:
+    long = "long" * 30
+    async with watching(world, outlet=(line := Line())) as page, asyncio.TaskGroup() as reading:
+        line.unread = 2 * HIGH_WATER
+        for number in range(MOST_SESSIONS):
+            page.bulletin.gone("ann", f"{long}{number}")
+        reader = reading.create_task(line.read(1 << 20))
+        await world.until(lambda: len(page.said("gone")) == MOST_SESSIONS)
+        await world.create("s")
+        await assert_up_to_date(world, page)
+        assert page.closed_with is None
+        assert line.most <= 2 * HIGH_WATER + 1024
+        reader.cancel()
+
+
+async def test_many_pages_that_do_not_read_hold_one_list_between_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await keep_many(world, 4_000)
+    await world.create("s")
+    await asyncio.sleep(30)
+    listed = Listed(world, monkeypatch)
+    pages = [Page(world, "ann", Line()) for _ in range(40)]
+    tracemalloc.start()
+    try:
+        async with asyncio.TaskGroup() as entering:
+            for page in pages[:20]:
+                entering.create_task(page.enter())
+        for page in pages[20:]:  # one after the other
+            await page.enter()
+            await asyncio.sleep(0.1)
+        assert listed.times == 1
+        for page in pages:  # what they were given is their sockets'
+            page.outlet.frames.clear()
+            page.outlet.texts.clear()
+        assert tracemalloc.get_traced_memory()[0] < 8 << 20  # a list has 3 MB
+    finally:
+        tracemalloc.stop()
+    await asyncio.sleep(STUCK_SECONDS + 2)
+    assert {page.closed_with for page in pages} == {4408}
+    async with watching(world) as page:  # their peers have not answered yet, and hold nothing any more
+        assert listed.times == 2
+        await assert_up_to_date(world, page)
+    for page in pages:
+        assert page.outlet.buffered <= 2 * HIGH_WATER + 1024
+        page.leave()
+
+
+async def test_whoever_is_given_a_list_that_was_made_for_another_is_told_what_changed_since(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await keep_many(world, 4_000)
+    for name in ("purged", "changes", "there and back"):
+        await world.create(name)
+    await asyncio.sleep(30)
+    listed = Listed(world, monkeypatch)
+    stuck = Page(world, "ann", Line())
+    await stuck.enter()
+    async with watching(world) as reads:
+        first = await world.welcomed("there and back")
+        await world.welcomed("changes")
+        await (await world.actor("purged")).destroy(purge=True)
+        await world.create("new")
+        await world.kept.purge("kept-7")
+        world.registry.bulletin.stir("ann", "kept-7")
+        await asyncio.sleep(3)
+        first.leave()
+        async with watching(world) as late:
+            assert listed.times == 1
+            assert {each["id"] for each in late.said("gone")} == {"purged", "kept-7"}
+            await assert_up_to_date(world, late)
+            await assert_up_to_date(world, reads)
+            assert len(late.sessions) == 4_002
+            assert not late.said("sync")
+    stuck.leave()
+
+
+async def test_what_is_listed_and_then_is_again_as_it_was_told_before_is_told_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list has a session as it was for a moment only: those who were told nothing of that need not be told that it
+    is over, but whoever is given the list."""
+    await world.create("s")
+    await asyncio.sleep(30)
+    async with watching(world) as first:
+        tab = await world.welcomed("s")
+        tab.leave()
+        await assert_up_to_date(world, first)  # told how it is without the tab
+        listed = Listed(world, monkeypatch)
+        tab = await world.welcomed("s")
+        page = Page(world, "ann")
+        await page.bulletin.join("ann", page.viewer)
+        tab.leave()
+        await asyncio.sleep(5)
+        page.bulletin.begin("ann", page.viewer)
+        assert listed.times == 1
+        assert page.sessions["s"]["viewers"] == 1
+        await assert_up_to_date(world, page)
+        page.leave()
+
+
+async def test_a_list_is_made_although_who_asked_for_it_first_is_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.create("s")
+    await asyncio.sleep(30)
+    listed = Listed(world, monkeypatch)
+    listed.answers.clear()
+    first, second = Page(world, "ann"), Page(world, "ann")
+    entering = [asyncio.create_task(page.enter()) for page in (first, second)]
+    await asyncio.sleep(1)
+    entering[0].cancel()
+    await asyncio.wait(entering[:1])
+    first.leave()
+    listed.answers.set()
+    await entering[1]
+    assert listed.times == 1
+    assert set(second.sessions) == {"s"}
+    second.leave()
+
+
+async def test_a_list_that_nobody_waits_for_is_not_made_and_the_drain_refuses_who_does(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = Listed(world, monkeypatch)
+    listed.answers.clear()
+    page = Page(world, "ann")
+    entering = asyncio.create_task(page.enter())
+    await asyncio.sleep(1)
+    making = [task for task in asyncio.all_tasks() if task.get_name() == "list ann"]
+    entering.cancel()
+    await asyncio.wait([entering])
+    page.leave()
+    await asyncio.wait(making)
+    assert [task.cancelled() for task in making] == [True]
+    entering = asyncio.create_task(page.enter())
+    await asyncio.sleep(1)
+    world.registry.bulletin.close()
+    with pytest.raises(StoreUnavailable):
+        await entering
+    page.leave()
+
+
+async def test_after_a_list_that_could_not_be_made_the_next_is(world: World) -> None:
+    pages = [Page(world, "ann") for _ in range(3)]
+    world.store.outage = Fault.AWAY
+    refused = await asyncio.gather(*(page.enter() for page in pages), return_exceptions=True)
+    assert [type(each) for each in refused] == [StoreUnavailable] * 3
+    world.store.outage = None
+    await pages[0].enter()
+    assert pages[0].said("sandboxes") == [{"type": "sandboxes", "sandboxes": []}]
+    for page in pages:
+        page.leave()
+
+
+async def test_others_have_their_turn_while_a_long_list_is_made(world: World) -> None:
+    await keep_many(world, 2_000, title="")
+    turns = 0
+
+    async def work() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    working = asyncio.create_task(work())
+    await world.registry.describe_all("ann")
+    assert turns >= 2_000 / 200
+    turns = 0
+    async with watching(world):
+        assert turns >= 2_000 / 200
+    working.cancel()
 
 
 async def test_a_page_that_is_owed_too_much_is_closed_as_too_slow(world: World) -> None:
@@ -379,9 +636,9 @@ async def test_the_drain_says_goodbye_reads_no_further_and_closes_with_1012(worl
     await asyncio.sleep(30)
     page, late = Page(world, "ann"), Page(world, "ann")
     await page.enter()
-    listed = await late.bulletin.join("ann", late.viewer)
+    await late.bulletin.join("ann", late.viewer)
     await world.leave()
-    late.bulletin.begin("ann", late.viewer, listed)
+    late.bulletin.begin("ann", late.viewer)
     for each in (page, late):
         assert each.said("going_away")[0]["retryAfter"] > 0
         assert each.closed_with == 1012

@@ -18,12 +18,15 @@ export function watch(options: WatchOptions = {}): Watch {
 }
 
 export class Watch extends Linked<WatchEvents> {
+  private listed: Sandbox[] = []; // of a list that comes in several frames
+
   constructor(options: WatchOptions) {
     super(new Access({ ...options, tickets: false }, options.platform ?? browser), "/ws/events", "holdfast.events.v1");
   }
 
   /** @internal */
   query(): Record<string, string> {
+    this.listed = []; // a connection that was lost may have been in the middle
     return {};
   }
 
@@ -36,9 +39,10 @@ export class Watch extends Linked<WatchEvents> {
   private read(frame: Json): boolean {
     switch (frame.type) {
       case "sandboxes": {
-        const sandboxes = Array.isArray(frame.sandboxes) ? frame.sandboxes.filter(isSandbox) : [];
+        const sandboxes = this.listed.concat(Array.isArray(frame.sandboxes) ? frame.sandboxes.filter(isSandbox) : []);
         this.line.tell({ type: "greeted" });
-        this.emit("sandboxes", { sandboxes });
+        this.listed = frame.more === true ? sandboxes : [];
+        if (frame.more !== true) this.emit("sandboxes", { sandboxes });
         return true;
       }
       case "sandbox":

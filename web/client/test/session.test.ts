@@ -320,6 +320,28 @@ test("leaving closes the terminals too, and lets go of page and network", async 
   assert.throws(() => session.terminal("a/b"), HoldfastError);
 });
 
+test("a list in several frames is told once, as one, and begins anew with its connection", async () => {
+  const platform = new FakePlatform();
+  const watching = watch({ url: "https://gateway", platform });
+  const heard: string[][] = [];
+  watching.on("sandboxes", ({ sandboxes }) => heard.push(sandboxes.map((each) => each.id)));
+  const list = (ids: string, more?: boolean) =>
+    platform.newest!.arrive(JSON.stringify({ type: "sandboxes", sandboxes: [...ids].map((id) => ({ id })), more }));
+  await turn();
+  platform.newest!.open();
+  list("ab", true);
+  assert.equal(watching.state.phase, "online", "the rest may take a while");
+  list("cd", true);
+  platform.newest!.end(1006);
+  await platform.pass(60_000);
+  platform.newest!.open();
+  list("ab", true);
+  list("c");
+  list("x");
+  assert.deepEqual(heard, [["a", "b", "c"], ["x"]]);
+  watching.leave();
+});
+
 test("the user's sessions are watched, each connection from the whole list on", async () => {
   const platform = new FakePlatform();
   const watching = watch({ url: "https://gateway", platform });
