@@ -114,6 +114,27 @@ test("a getToken that fails is asked again later, and one that says 401 is the e
   assert.deepEqual([session.state.phase, session.state.code], ["ended", 401]);
 });
 
+for (const tickets of [false, true])
+  test(`a ${tickets ? "ticket" : "token"} that never comes holds nothing up: another is asked for, and the first counts no more`, async () => {
+    const given: Array<(token: string) => void> = [];
+    const getToken = () => (tickets ? "jwt" : new Promise<string>((resolve) => given.push(resolve)));
+    const { platform, session, settle } = await place({ getToken, tickets });
+    const asked = () => (tickets ? platform.asked : given).length;
+    const give = (at: number) => (tickets ? platform.asked[at]!.answer(201, { ticket: `jwt-${at}` }) : given[at]!(`jwt-${at}`));
+    await platform.pass(40_000);
+    assert.deepEqual([asked(), session.state.phase], [2, "connecting"]);
+    platform.set({ hidden: false });
+    assert.equal(asked(), 3, "and at once when somebody looks");
+    give(0);
+    give(1);
+    await turn();
+    assert.equal(platform.sockets.length, 0);
+    give(2);
+    await turn();
+    await settle();
+    assert.deepEqual([platform.sockets.length, session.state.phase], [1, "online"]);
+  });
+
 test("auth_expiring is answered in band", async () => {
   const { platform, asked, settle } = await place();
   await settle();
