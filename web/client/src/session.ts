@@ -197,7 +197,8 @@ export class Session extends Linked<SessionEvents> {
 
   /** Take over what an earlier visit, or another tab, could not send. */
   private async adopt(): Promise<void> {
-    this.talk.adopt(await this.keeper.load());
+    const items = await this.keeper.load();
+    this.order = Math.max(this.order, this.talk.adopt(items, !this.adopted));
     this.adopted = true;
     if (this.talk.outbox.length) this.emit("outbox", { items: this.outbox });
     this.flush();

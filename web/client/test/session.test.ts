@@ -3,7 +3,7 @@ import "fake-indexeddb/auto";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { connect, HoldfastError, indexedDBOutbox, memoryOutbox, type ConnectOptions, type Session, type Why } from "../src/index.ts";
+import { connect, HoldfastError, indexedDBOutbox, memoryOutbox, type ConnectOptions, type OutboxItem, type Session, type Why } from "../src/index.ts";
 import { watch } from "../src/watch.ts";
 import { FakePlatform, FakeSocket, ModelGateway, turn } from "./world.ts";
 
@@ -191,6 +191,30 @@ test("a reload loses nothing: the next visit sends what the last could not, and 
   assert.deepEqual(first.gateway.records.map(({ content }) => content), ["typed before the reload"]);
   await new Promise((resolve) => setTimeout(resolve, 20));
   assert.deepEqual([second.session.outbox, third.session.outbox, await outbox.load("https://gateway s")], [[], [], []]);
+});
+
+test("a clock that was set back does not put what is sent now before what an earlier visit left", async () => {
+  const outbox = memoryOutbox();
+  const offline = (time: number) => Object.assign(new FakePlatform(), { online: false, time });
+  const first = await place({ outbox }, offline(9_000_000));
+  for (const text of ["one", "two"]) first.session.send(text);
+  await turn();
+  first.session.leave();
+  const platform = offline(1_000_000);
+  const session = connect({ url: "https://gateway/", session: "s", getToken: () => "t", outbox, platform });
+  for (const text of ["three", "four"]) session.send(text); // before it is known what there was
+  await turn();
+  session.send("five");
+  await turn();
+  const said = (items: OutboxItem[]) => items.map(({ frame }) => frame.content);
+  assert.deepEqual(said(session.outbox), ["one", "two", "three", "four", "five"]);
+  session.leave();
+  const third = await place({ outbox }, offline(500_000));
+  third.session.send("six");
+  third.platform.set({ online: true });
+  await turn();
+  await third.settle();
+  assert.deepEqual(third.gateway.records.map(({ content }) => content), ["one", "two", "three", "four", "five", "six"]);
 });
 
 test("refused: told, kept, resent as a new message or withdrawn", async () => {
