@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { connect, HoldfastError, indexedDBOutbox, memoryOutbox, type ConnectOptions, type OutboxItem, type Session, type Why } from "../src/index.ts";
+import { browser } from "../src/platform.ts";
 import { watch } from "../src/watch.ts";
 import { FakePlatform, FakeSocket, ModelGateway, turn } from "./world.ts";
 
@@ -392,6 +393,20 @@ test("the user's sessions are watched, each connection from the whole list on", 
   await platform.pass(2_000);
   assert.equal(platform.sockets.length, 2);
   watching.leave();
+});
+
+test("a clock that is set back holds nothing up", async (context) => {
+  assert.ok(Math.abs(browser.now() - Date.now()) < 60_000, "one visit's time may be compared with the next one's");
+  let asked = 0;
+  const getToken = () => (asked++, Promise.reject(new Error("not yet")));
+  const platform = Object.assign(Object.create(browser), { random: () => 0.1 });
+  const session = connect({ url: "https://gateway", session: "s", getToken, outbox: memoryOutbox(), platform });
+  await turn();
+  const hourAgo = Date.now() - 3_600_000;
+  context.mock.method(Date, "now", () => hourAgo);
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  session.leave();
+  assert.ok(asked > 1, "it was tried again");
 });
 
 test("a socket that is replaced says nothing any more", async () => {
