@@ -166,14 +166,12 @@ export class Connection {
 
   /** The token is there and the socket asked for: from now on the other end has `OPEN_WITHIN`. */
   opening(now: number): void {
-    if (this.step !== "opening") return;
     this.begunAt = Infinity;
     this.deadline = now + OPEN_WITHIN;
   }
 
   /** Give the connection up without a word from the other end. */
   private lose(reason: string, now: number, random: number): Effect[] {
-    if (this.step !== "live" && this.step !== "opening") return [];
     return [...this.drop(), ...this.rest(now, random, reason, 1006)];
   }
 
