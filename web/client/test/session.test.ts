@@ -366,6 +366,41 @@ test("leaving closes the terminals too, and lets go of page and network", async 
   assert.throws(() => session.terminal("a/b"), HoldfastError);
 });
 
+test("a long paste into a live terminal is sent whole, in pieces; without a connection it is taken whole or not at all", async () => {
+  const { platform, session } = await place();
+  const terminal = session.terminal();
+  const errors: string[] = [];
+  terminal.on("error", ({ code }) => errors.push(code));
+  await turn();
+  const greet = (socket: FakeSocket) => {
+    socket.open();
+    socket.arrive(JSON.stringify({ type: "ready", epoch: "e", offset: 0, cols: 80, rows: 24, replayed: 0 }));
+  };
+  const typed = (socket: FakeSocket) => Buffer.concat(socket.up.splice(0).filter((each) => typeof each !== "string") as Uint8Array[]).toString();
+  const paste = Array.from({ length: 20_000 }, (_, n) => `line ${n}\r`).join("");
+  const first = platform.newest!;
+  greet(first);
+  assert.ok(terminal.write(paste));
+  assert.ok(first.up.every((each) => (each as Uint8Array).length <= 16 << 10));
+  assert.equal(typed(first), paste);
+  assert.equal(terminal.write(new Uint8Array((8 << 20) + 1)), false);
+  first.readyState = 2; // it closes, and nobody has said so yet
+  assert.equal(terminal.write(paste), false);
+  assert.deepEqual([errors.splice(0), typed(first)], [["input_full", "input_full"], ""]);
+  assert.ok(terminal.write("ls"));
+  first.end();
+  assert.ok(terminal.write("\r"));
+  assert.equal(terminal.write(paste), false);
+  assert.deepEqual(errors, ["input_full"]);
+  await platform.pass(1000);
+  greet(platform.newest!);
+  assert.equal(typed(platform.newest!), "ls\r");
+  const viewer = session.terminal("main", { role: "view" });
+  viewer.on("error", () => assert.fail("who only looks is not troubled"));
+  assert.equal(viewer.write("x"), false);
+  session.leave();
+});
+
 test("the user's sessions are watched, each connection from the whole list on", async () => {
   const platform = new FakePlatform();
   const watching = watch({ url: "https://gateway", platform });
