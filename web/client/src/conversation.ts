@@ -143,7 +143,7 @@ export class Conversation {
   tooLong(): boolean {
     const sent = [...this.items.values()].filter(({ item, unsent }) => item.stage === "sent" && !unsent);
     const longest = sent.reduce<Entry | undefined>((most, each) => (most && most.bytes >= each.bytes ? most : each), undefined);
-    if (longest) this.refuse(longest, "too_long", "longer than this gateway takes");
+    if (longest) this.refuse(longest, "too_long", "longer than the gateway takes");
     return longest !== undefined;
   }
 

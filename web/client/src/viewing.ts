@@ -108,7 +108,7 @@ export class TerminalView {
 
   private bytes(data: Uint8Array): ViewEvent[] {
     const { epoch, stage } = this;
-    if (stage === "away") return bad("output before the greeting");
+    if (stage === "away") return bad("no greeting yet");
     this.known = true;
     if (stage === "painting") {
       this.stage = "here";
@@ -125,7 +125,7 @@ export class TerminalView {
   }
 
   private text(frame: Json | undefined): ViewEvent[] {
-    if (!frame) return bad("a text frame that is no object");
+    if (!frame) return bad("a bad frame");
     const { type, epoch, offset } = frame;
     const size = readSize(frame);
     if (this.stage === "away" && (type === "reset" || type === "exit" || type === "resize")) return bad("no greeting yet");
