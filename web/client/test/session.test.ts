@@ -2,6 +2,7 @@
 import "fake-indexeddb/auto";
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { IDBFactory } from "fake-indexeddb";
 import fc from "fast-check";
 import { connect, HoldfastError, indexedDBOutbox, memoryOutbox, type ConnectOptions, type OutboxItem, type Session, type Why } from "../src/index.ts";
 import { browser } from "../src/platform.ts";
@@ -216,6 +217,26 @@ test("a clock that was set back does not put what is sent now before what an ear
   await turn();
   await third.settle();
   assert.deepEqual(third.gateway.records.map(({ content }) => content), ["one", "two", "three", "four", "five", "six"]);
+});
+
+test("a database that opens and then never answers does not keep messages from being sent", async () => {
+  const factory = new IDBFactory();
+  const open = factory.open.bind(factory);
+  factory.open = (...asked) => {
+    const request = open(...asked);
+    request.addEventListener("success", () => {
+      request.result.transaction = () => ({ objectStore: () => ({ getAll() {}, put() {}, delete() {} }) }) as unknown as IDBTransaction;
+    });
+    return request;
+  };
+  const { platform, gateway, session, errors, settle } = await place({ outbox: indexedDBOutbox("silent", factory) });
+  const sent = session.send("hello");
+  await settle();
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  assert.deepEqual([gateway.lastSeq, errors], [0, []]);
+  await platform.pass(5_000);
+  await settle();
+  assert.deepEqual([await sent.stored, errors], [{ seq: 1, status: "stored" }, ["outbox_failed"]]);
 });
 
 test("refused: told, kept, resent as a new message or withdrawn", async () => {
