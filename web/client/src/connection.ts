@@ -3,7 +3,7 @@
  *
  * One connection at a time, in one of these steps:
  *
- *   opening -> live            a socket was asked for; it was greeted (`welcome`, `ready`)
+ *   opening -> live            a token and then a socket were asked for; it was greeted (`welcome`, `ready`)
  *   opening -> probing         it never opened: a browser does not say why, so the gateway is asked over HTTP
  *   resting                    waiting for `deadline`, or for the network, or for somebody to look at the page
  *   ended                      coming back would not help; nothing happens any more
@@ -20,6 +20,8 @@
 import { isFinal, pause, reasonOf } from "./returning.ts";
 import type { State, Why } from "./types.ts";
 
+export const TOKEN_WITHIN = 30_000; // a token, or a ticket
+export const STUCK_AFTER = 5_000; // without one; then whoever looks has another asked for
 export const OPEN_WITHIN = 20_000; // a gateway that restarts may take 10 s to find what it can resume
 export const PROBE_WITHIN = 10_000;
 export const QUIET_FOR = 25_000;
@@ -49,6 +51,7 @@ export class Connection {
   private hidden = false;
   private asked = false; // for another token, since the last connection that lasted
   private pinged = false;
+  private begunAt = Infinity; // to ask for a token that is not there yet
   private greetedAt = 0;
   private notBefore = 0; // of a gateway that goes away
 
@@ -60,7 +63,7 @@ export class Connection {
     if (this.step === "ended") return [];
     switch (event.type) {
       case "start":
-        return this.step !== "idle" ? [] : this.online ? this.open() : this.rest(now, random);
+        return this.step !== "idle" ? [] : this.online ? this.open(now) : this.rest(now, random);
       case "greeted":
         if (this.step !== "opening") return [];
         this.step = "live";
@@ -100,7 +103,7 @@ export class Connection {
   private due(now: number, random: number): Effect[] {
     switch (this.step) {
       case "resting":
-        return this.open();
+        return this.open(now);
       case "live":
         return this.pinged ? this.lose("no sign of life", now, random) : this.ping(now);
       case "opening":
@@ -115,7 +118,7 @@ export class Connection {
     if (was !== "live" && was !== "opening") return [];
     if (was === "live" && now - this.greetedAt >= LASTED) this.asked = false;
     const reason = reasonOf(event.code, event.reason);
-    if (event.code === 4401) return this.askAgain(4401, reason);
+    if (event.code === 4401) return this.askAgain(4401, reason, now);
     if (isFinal(event.code)) return this.end(reason, event.code);
     if (!event.opened) {
       this.step = "probing";
@@ -129,21 +132,22 @@ export class Connection {
     if (this.step !== "opening" && this.step !== "probing") return [];
     const { status, retryAfter = status === 429 ? TOO_MANY_PAUSE : 0 } = event;
     const reason = event.reason || (status ? `the gateway answered ${status}` : "the gateway cannot be reached");
-    if (status === 401) return this.askAgain(401, reason);
+    if (status === 401) return this.askAgain(401, reason, now);
     if (status === 403 || status === 404) return this.end(reason, status);
     return this.rest(now, random, reason, status || undefined, retryAfter);
   }
 
-  private askAgain(code: number, reason: string): Effect[] {
+  private askAgain(code: number, reason: string, now: number): Effect[] {
     if (this.asked) return this.end(reason, code);
     this.asked = true;
-    return this.open("refused");
+    return this.open(now, "refused");
   }
 
   /** Somebody looks, or the network is another: what waits goes on at once, what is live shows that it is. */
   private wake(now: number, really: boolean): Effect[] {
     if (this.step === "live") return !this.pinged ? this.ping(now) : [];
-    return this.step === "resting" && really && now >= this.notBefore ? this.open() : [];
+    if (this.step === "opening" && really && now - this.begunAt > STUCK_AFTER) return [...this.drop(), ...this.open(now)];
+    return this.step === "resting" && really && now >= this.notBefore ? this.open(now) : [];
   }
 
   private ping(now: number): Effect[] {
@@ -152,22 +156,28 @@ export class Connection {
     return [{ do: "ping" }];
   }
 
-  private open(why: Why = "connect"): Effect[] {
+  private open(now: number, why: Why = "connect"): Effect[] {
     this.step = "opening";
-    this.deadline = undefined; // until the socket is asked for: a token may take a while
+    this.begunAt = now;
+    this.deadline = now + TOKEN_WITHIN;
     this.state = { ...this.state, phase: "connecting", retryAt: undefined };
     return [{ do: "open", why }];
   }
 
   /** The token is there and the socket asked for: from now on the other end has `OPEN_WITHIN`. */
   opening(now: number): void {
-    if (this.step === "opening") this.deadline = now + OPEN_WITHIN;
+    this.begunAt = Infinity;
+    this.deadline = now + OPEN_WITHIN;
   }
 
   /** Give the connection up without a word from the other end. */
   private lose(reason: string, now: number, random: number): Effect[] {
-    if (this.step !== "live" && this.step !== "opening") return [];
-    return [{ do: "drop" }, ...this.rest(now, random, reason, 1006)];
+    return [...this.drop(), ...this.rest(now, random, reason, 1006)];
+  }
+
+  private drop(): Effect[] {
+    if (this.begunAt < Infinity) this.asked = false; // whoever was asked for another token gave none
+    return [{ do: "drop" }];
   }
 
   private rest(now: number, random: number, reason = this.state.reason, code = this.state.code, least = 0): Effect[] {

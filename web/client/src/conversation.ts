@@ -83,11 +83,15 @@ export class Conversation {
     return undefined;
   }
 
-  /** What the outbox had, of an earlier visit or another tab. */
-  adopt(items: readonly OutboxItem[]): void {
+  /** What the outbox had, of an earlier visit or another tab. The `first` time all of it is older than what is here,
+   * whatever the clock said then. Returns the largest order. */
+  adopt(items: readonly OutboxItem[], first = false): number {
+    let newest = Math.max(0, ...items.map(({ order }) => order));
+    if (first) for (const entry of this.items.values()) this.keep(entry, { order: (newest = Math.max(newest + 1, entry.item.order)) });
     const found = items.filter(({ cid }) => !this.items.has(cid) && !this.watched.has(cid) && !this.settled.has(cid));
     for (const item of found) this.add(item, size(item.frame));
     if (found.length) this.items = new Map([...this.items].sort(([, a], [, b]) => a.item.order - b.item.order));
+    return newest;
   }
 
   private add(item: OutboxItem, bytes: number): Entry {
@@ -139,7 +143,7 @@ export class Conversation {
   tooLong(): boolean {
     const sent = [...this.items.values()].filter(({ item, unsent }) => item.stage === "sent" && !unsent);
     const longest = sent.reduce<Entry | undefined>((most, each) => (most && most.bytes >= each.bytes ? most : each), undefined);
-    if (longest) this.refuse(longest, "too_long", "longer than this gateway takes");
+    if (longest) this.refuse(longest, "too_long", "longer than the gateway takes");
     return longest !== undefined;
   }
 

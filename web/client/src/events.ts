@@ -32,12 +32,12 @@ export class Events<Map extends object> {
 /** Why something was not done. `code` is the gateway's own word where it has one. */
 export class HoldfastError extends Error {
   code: string;
-  status?: number;
+  status: number | undefined;
 
   constructor(code: string, message: string, status?: number) {
     super(message);
     this.name = "HoldfastError";
     this.code = code;
-    if (status !== undefined) this.status = status;
+    this.status = status;
   }
 }

@@ -69,5 +69,5 @@ export function tidy(value: unknown): unknown {
 }
 
 function wellFormed(text: string): string {
-  return text.replace(/[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g, "\ufffd");
+  return text.replace(/\p{Cs}/gu, "\ufffd");
 }

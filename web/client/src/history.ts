@@ -12,7 +12,8 @@
  * last seq there was when its status was known (`asOf`): that of the page, or of the last record heard while listening.
  *
  * If the gateway knows fewer records than are here, or other ones, they are of another conversation under the same name, or
- * a gateway died with them: everything is read anew. What retention trimmed away before it was read is not there to be read.
+ * a gateway died with them: everything is read anew. Whether they are other ones is seen by the last record, which is read
+ * again on each connection that does not go on where the one before ended. What retention trimmed away before it was read is not there to be read.
  */
 import type { Page, StoredRecord } from "./types.ts";
 
@@ -69,8 +70,9 @@ export class History {
     return this.more ? { before: this.first, limit: PAGE } : undefined;
   }
 
-  /** A welcome came, the `first` one of its connection or another. True: what was here is void. */
-  welcomed(lastSeq: number, first: boolean): boolean {
+  /** A welcome came, the `first` one of its connection or another. True: what was here is void. `recovered`: the agent's
+   * frames go on, so it is the same conversation. */
+  welcomed(lastSeq: number, first: boolean, recovered = false): boolean {
     if (!first) {
       this.known = Math.max(this.known, lastSeq);
       return false;
@@ -79,18 +81,21 @@ export class History {
     const { again = Infinity, heard } = this;
     this.asOf = this.asOf.map((seq, at) => (this.first + at < again ? Math.max(seq, heard) : seq));
     this.heard = lastSeq;
-    if (other) {
-      this.records = [];
-      this.asOf = [];
-      this.early.clear();
-      this.loaded = false;
-      this.again = undefined;
-      this.base = 0;
-    }
+    if (other) this.forget();
     this.aside.clear(); // what the connection before brought is among what is read now
     this.known = lastSeq;
     this.reread(this.moving());
+    if (!recovered) this.reread(this.last);
     return other;
+  }
+
+  private forget(): void {
+    this.records = [];
+    this.asOf = [];
+    this.early.clear();
+    this.loaded = false;
+    this.again = undefined;
+    this.base = 0;
   }
 
   /** There is a record of this number. */
@@ -113,17 +118,25 @@ export class History {
     return this.loaded ? this.join() : [];
   }
 
-  /** An answer to `question`; `late` if a connection has begun since it was asked. Returns what is new or another. */
+  /** An answer to `question`; `late` if a connection has begun since it was asked. Returns what is new or another. If it
+   * shows another conversation, what was here is void, and it is not `ready` any more. */
   read(question: Question, page: Page, late = false): StoredRecord[] {
     const changed = this.take(question, page);
     for (const { seq } of page.messages) if (this.find(seq)) this.asOf[seq - this.first] = Math.max(this.asOf[seq - this.first] ?? 0, page.lastSeq);
-    if (late) this.reread(this.moving());
+    if (late) {
+      this.reread(this.moving());
+      this.reread(this.last);
+    }
     return changed;
   }
 
   private take(question: Question, { messages, lastSeq, firstSeq }: Page): StoredRecord[] {
     this.firstSeq = firstSeq;
     this.known = Math.max(this.known, lastSeq);
+    if (messages.some((record) => this.isOther(record))) {
+      this.forget();
+      return [];
+    }
     if (question.before !== undefined && this.loaded) return this.prepend(messages);
     const begins = messages[0]?.seq;
     // Before the first page, or where what follows was trimmed away before it was read, the stretch begins anew.
@@ -191,6 +204,12 @@ export class History {
     if (same && rank(record.status) <= rank(mine.status)) return [];
     this.records[record.seq - this.first] = record;
     return [record];
+  }
+
+  /** Whether this cannot be what became of the record that is here: a marker may have taken its place. */
+  private isOther({ seq, cid, type }: StoredRecord): boolean {
+    const mine = this.find(seq);
+    return mine !== undefined && mine.cid !== cid && type !== "rejected" && type !== "duplicate";
   }
 
   /** Take what was put aside, as far as it follows. */

@@ -1,26 +1,36 @@
 /**
  * One session's hold on its outbox: what it is told to keep is kept in that order, one thing after the other. If the outbox
- * fails (a private window, a full disk), it says so once and goes on in memory; nothing that is open is lost by that, only
- * its survival of a reload.
+ * fails (a private window, a full disk), or does not answer, it says so once and goes on in memory; nothing that is open is
+ * lost by that, only its survival of a reload.
  */
 import { memoryOutbox, type Outbox } from "./outbox.ts";
 import type { Changes } from "./conversation.ts";
+import type { Platform } from "./platform.ts";
 import type { OutboxItem } from "./types.ts";
+
+export const LOAD_WITHIN = 5_000; // nothing is sent before it is known what there was
 
 export class Keeper {
   private last: Promise<unknown> = Promise.resolve();
   private outbox: Outbox;
   private session: string;
+  private platform: Platform;
   private failed: (error: unknown) => void;
 
-  constructor(outbox: Outbox, session: string, failed: (error: unknown) => void) {
+  constructor(outbox: Outbox, session: string, platform: Platform, failed: (error: unknown) => void) {
     this.outbox = outbox;
+    this.platform = platform;
     this.session = session;
     this.failed = failed;
   }
 
   load(): Promise<OutboxItem[]> {
-    return this.next(() => this.outbox.load(this.session)).then((items) => items ?? []);
+    const load = () =>
+      new Promise<OutboxItem[]>((resolve, reject) => {
+        const stop = this.platform.after(LOAD_WITHIN, () => reject("it does not answer"));
+        this.outbox.load(this.session).then(resolve, reject).finally(stop);
+      });
+    return this.next(load).then((items) => items ?? []);
   }
 
   keep({ items }: Changes): void {

@@ -56,9 +56,9 @@ export class Line {
     return this.core.state;
   }
 
-  /** Whether it was greeted, and may be spoken on. */
+  /** Whether it was greeted, and may be spoken on: not while its socket closes. */
   get live(): boolean {
-    return this.core.live;
+    return this.core.live && this.socket?.readyState === 1;
   }
 
   tell(event: Happening): void {

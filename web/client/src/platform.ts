@@ -5,7 +5,8 @@
  */
 
 export interface Platform {
-  /** Milliseconds since 1970. */
+  /** Milliseconds since 1970 by the clock at the time the page was loaded; from there on it only goes forward, also if the
+   * clock is set. */
   now(): number;
   random(): number;
   /** Call `then` after so many milliseconds; what is returned takes that back. */
@@ -21,7 +22,7 @@ export interface Platform {
 const LONGEST_TIMER = 0x7fffffff;
 
 export const browser: Platform = {
-  now: () => Date.now(),
+  now: () => performance.timeOrigin + performance.now(),
   random: () => Math.random(),
   after(milliseconds, then) {
     const timer = setTimeout(then, Math.min(Math.max(0, milliseconds), LONGEST_TIMER));

@@ -4,7 +4,7 @@ import { HoldfastError } from "./events.ts";
 import type { Sent } from "./types.ts";
 
 const WHY_NOT: Record<string, string> = {
-  outbox_full: "too much waits to be sent: try again when there is a connection",
+  outbox_full: "too much waits to be sent",
   too_long: "longer than the gateway takes",
   invalid: "a message is a string or an array of typed parts, under a cid of its own",
   unknown_cid: "there is no such message to send again",
@@ -18,6 +18,7 @@ interface Pledge {
 
 export class Pledges {
   private open = new Map<string, Pledge>();
+  private half = new Set<string>();
 
   make(cid: string): Sent {
     const [stored, keepStored, breakStored] = promise<{ seq: number; status?: string }>();
@@ -33,15 +34,12 @@ export class Pledges {
     if (fate.to === "failed") {
       if (fate.seq !== undefined) pledge.stored({ seq: fate.seq, status: fate.code });
       pledge.broken(pledgeError(fate.code, fate.error)); // what is kept already cannot be broken
-    }
-    else if (fate.to === "stored") pledge.stored({ seq: fate.seq, status: fate.status });
+    } else if (fate.to === "stored") pledge.stored({ seq: fate.seq, status: fate.status });
     else pledge.delivered({ seq: fate.seq });
     // Delivered may come before stored, where the store follows: the pledge is kept until both are told.
     if (fate.to === "failed" || this.half.delete(fate.cid)) this.open.delete(fate.cid);
     else this.half.add(fate.cid);
   }
-
-  private half = new Set<string>();
 }
 
 export function pledgeError(code: string, error?: string): HoldfastError {

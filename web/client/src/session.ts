@@ -53,7 +53,7 @@ export class Session extends Linked<SessionEvents> {
     this.id = options.session;
     this.seen = options.lastSeq;
     this.platform = platform;
-    this.keeper = new Keeper(options.outbox ?? indexedDBOutbox(), `${access.base} ${this.id}`, (error) =>
+    this.keeper = new Keeper(options.outbox ?? indexedDBOutbox(), `${access.base} ${this.id}`, platform, (error) =>
       this.trouble("outbox_failed", `what is not sent will not survive a reload: ${String(error)}`),
     );
     void this.adopt();
@@ -197,7 +197,8 @@ export class Session extends Linked<SessionEvents> {
 
   /** Take over what an earlier visit, or another tab, could not send. */
   private async adopt(): Promise<void> {
-    this.talk.adopt(await this.keeper.load());
+    const items = await this.keeper.load();
+    this.order = Math.max(this.order, this.talk.adopt(items, !this.adopted));
     this.adopted = true;
     if (this.talk.outbox.length) this.emit("outbox", { items: this.outbox });
     this.flush();
@@ -213,7 +214,7 @@ export class Session extends Linked<SessionEvents> {
     const { platform, talk } = this;
     const before = talk.epoch;
     if (type === "welcome" && !(typeof frame.epoch === "string" && isCount(frame.offset) && isCount(frame.lastSeq)))
-      return this.trouble("bad_frame", "a welcome that is none", frame);
+      return this.trouble("bad_frame", "a bad welcome", frame);
     if (!this.line.live && type !== "welcome" && type !== "going_away") return; // nothing counts before it
     if (!talk.heard(frame, platform.now(), platform.random())) return;
     if (isCount(frame._offset)) this.emit("frame", frame as SessionEvents["frame"]);
@@ -245,7 +246,7 @@ export class Session extends Linked<SessionEvents> {
     switch (type) {
       case "record": {
         const record = readRecord(frame.record);
-        if (!record) return this.trouble("bad_frame", "a record that is none", frame);
+        if (!record) return this.trouble("bad_frame", "a bad record", frame);
         this.noted(record.seq, false, true);
         this.emit("record", { record, omitted: frame.omitted === true });
         return this.news(this.requests.record(record));

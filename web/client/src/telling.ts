@@ -37,7 +37,7 @@ export class Telling {
   // what the session tells; each returns nothing and may change everything
 
   welcomed({ epoch, lastSeq, recovered, first }: Welcome): void {
-    if (this.history.welcomed(lastSeq, first)) this.notes = [];
+    if (this.history.welcomed(lastSeq, first, recovered)) this.notes = [];
     if (first) for (const seq of [...this.coming.keys()]) if (seq > lastSeq) this.coming.delete(seq);
     if (recovered !== true || epoch !== this.epoch) {
       this.epoch = epoch;
@@ -54,6 +54,9 @@ export class Telling {
 
   read(question: Question, page: Page, late: boolean): void {
     this.changed(this.history.read(question, page, late));
+    if (this.history.ready) return;
+    this.notes = [];
+    this.shown = undefined;
   }
 
   framed(frame: SessionEvents["frame"]): void {

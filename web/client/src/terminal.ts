@@ -41,9 +41,11 @@ export class TerminalChannel extends Linked<TerminalEvents> {
     return this.view.position;
   }
 
-  /** Type; text is sent as UTF-8. False if too much waits already (64 KiB), and nothing of it was taken. */
+  /** Type; text is sent as UTF-8. False if that is too much (64 KiB without a connection, 8 MiB at once with one): nothing of
+   * it was taken, and there is an `error` event `input_full`. */
   write(data: string | Uint8Array): boolean {
-    const taken = this.view.type(typeof data === "string" ? new TextEncoder().encode(data) : data);
+    const taken = this.view.type(typeof data === "string" ? new TextEncoder().encode(data) : data, this.line.live);
+    if (!taken && this.role === "drive") this.trouble("input_full", "too much to type");
     this.flush();
     return taken;
   }
@@ -92,7 +94,8 @@ export class TerminalChannel extends Linked<TerminalEvents> {
   private flush(): void {
     while (this.line.live) {
       const frame = this.view.next();
-      if (frame === undefined || !this.line.say(frame)) return;
+      if (frame === undefined) return;
+      this.line.say(frame);
     }
   }
 }

@@ -7,7 +7,7 @@
 
 export type Json = Record<string, unknown>;
 
-/** `retryAt` is in milliseconds since 1970; `code` is a close code or an HTTP status. `attempt` counts from the last
+/** `retryAt` is by the clock `performance.timeOrigin + performance.now()`, which nobody can set back; `code` is a close code or an HTTP status. `attempt` counts from the last
  * connection that was greeted. */
 export interface State {
   phase: "connecting" | "online" | "waiting" | "offline" | "ended";

@@ -9,7 +9,8 @@
  *   has come, and from a `ready` that does not go on from here until what follows it has come: a connection that ends in
  *   between would otherwise resume at a position whose screen was never painted.
  * - What was typed and not yet sent is for the process it was typed for. It waits while there is no connection, up to
- *   `MOST_TYPED` bytes, and is thrown away when another process is found.
+ *   `MOST_TYPED` bytes, and is thrown away when another process is found. While there is one nothing waits here: a long
+ *   paste is sent in pieces, and the gateway reads them as fast as the program does.
  *
  * Of sizes and of pause and resume only the newest is said, and again on every connection.
  */
@@ -17,6 +18,7 @@ import { isCount, readObject, words } from "./frames.ts";
 import type { Json, TerminalEvents, TerminalPosition } from "./types.ts";
 
 export const MOST_TYPED = 64 << 10;
+export const MOST_AT_ONCE = 8 << 20;
 export const TYPED_FRAME = 16 << 10;
 const LARGEST_SIDE = 1000;
 
@@ -68,9 +70,9 @@ export class TerminalView {
 
   // what the person does
 
-  /** Take what was typed; false if too much is waiting, and nothing of it was taken. */
-  type(keys: Uint8Array): boolean {
-    if (!this.drives || this.unsent + keys.length > MOST_TYPED) return false;
+  /** Take what was typed; false if that is too much, and nothing of it was taken. `live`: it is sent at once. */
+  type(keys: Uint8Array, live: boolean): boolean {
+    if (!this.drives || this.unsent + keys.length > (live ? MOST_AT_ONCE : MOST_TYPED)) return false;
     for (let at = 0; at < keys.length; at += TYPED_FRAME) this.typed.push(keys.slice(at, at + TYPED_FRAME));
     this.unsent += keys.length;
     return true;
@@ -106,7 +108,7 @@ export class TerminalView {
 
   private bytes(data: Uint8Array): ViewEvent[] {
     const { epoch, stage } = this;
-    if (stage === "away") return bad("output before the greeting");
+    if (stage === "away") return bad("no greeting yet");
     this.known = true;
     if (stage === "painting") {
       this.stage = "here";
@@ -123,7 +125,7 @@ export class TerminalView {
   }
 
   private text(frame: Json | undefined): ViewEvent[] {
-    if (!frame) return bad("a text frame that is no object");
+    if (!frame) return bad("a bad frame");
     const { type, epoch, offset } = frame;
     const size = readSize(frame);
     if (this.stage === "away" && (type === "reset" || type === "exit" || type === "resize")) return bad("no greeting yet");

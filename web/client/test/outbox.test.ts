@@ -3,9 +3,10 @@ import "fake-indexeddb/auto";
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { IDBFactory } from "fake-indexeddb";
-import { Keeper } from "../src/keeper.ts";
+import { Keeper, LOAD_WITHIN } from "../src/keeper.ts";
 import { indexedDBOutbox, memoryOutbox, type Outbox } from "../src/outbox.ts";
 import type { OutboxItem } from "../src/types.ts";
+import { FakePlatform, turn } from "./world.ts";
 
 const item = (cid: string, order: number, stage: OutboxItem["stage"] = "queued"): OutboxItem => ({ cid, order, stage, frame: { type: "message", content: cid } });
 const cids = (items: OutboxItem[]) => items.map(({ cid }) => cid);
@@ -64,12 +65,27 @@ contract("IndexedDB", () => {
 test("an outbox that fails is told of once, and its items live on in memory", async () => {
   const failures: unknown[] = [];
   const broken = () => Promise.reject(new Error("private window"));
-  const keeper = new Keeper({ load: broken, put: broken, remove: broken }, "s", (error) => failures.push(error));
+  const keeper = new Keeper({ load: broken, put: broken, remove: broken }, "s", new FakePlatform(), (error) => failures.push(error));
   assert.deepEqual(await keeper.load(), []);
   keeper.keep({ items: new Map([["a", item("a", 1)], ["b", item("b", 2)]]), fates: [] });
   keeper.keep({ items: new Map([["a", undefined]]), fates: [] });
   assert.deepEqual(cids(await keeper.load()), ["b"]);
   assert.equal(failures.length, 1);
+});
+
+test("an outbox that never answers is given a while, told of once, and done without", async () => {
+  const failures: unknown[] = [];
+  const silent = () => new Promise<never>(() => {});
+  const platform = new FakePlatform();
+  const keeper = new Keeper({ load: silent, put: silent, remove: silent }, "s", platform, (error) => failures.push(error));
+  const loads = [keeper.load()];
+  keeper.keep({ items: new Map([["a", item("a", 1)]]), fates: [] });
+  loads.push(keeper.load());
+  await turn();
+  await platform.pass(LOAD_WITHIN);
+  assert.equal(failures.length, 1);
+  assert.deepEqual((await Promise.all(loads)).map(cids), [[], ["a"]]);
+  assert.equal(platform.timersSet, 0);
 });
 
 test("without IndexedDB there is an error, not a wait for ever", async () => {

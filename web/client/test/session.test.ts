@@ -2,10 +2,12 @@
 import "fake-indexeddb/auto";
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { IDBFactory } from "fake-indexeddb";
 import fc from "fast-check";
-import { connect, HoldfastError, indexedDBOutbox, memoryOutbox, type ConnectOptions, type Session, type Why } from "../src/index.ts";
+import { connect, HoldfastError, indexedDBOutbox, memoryOutbox, type ConnectOptions, type OutboxItem, type Session, type Why } from "../src/index.ts";
+import { browser } from "../src/platform.ts";
 import { watch } from "../src/watch.ts";
-import { FakePlatform, FakeSocket, ModelGateway, turn } from "./world.ts";
+import { FakePlatform, FakeSocket, ModelGateway, turn, until } from "./world.ts";
 
 interface Place {
   platform: FakePlatform;
@@ -114,6 +116,27 @@ test("a getToken that fails is asked again later, and one that says 401 is the e
   assert.deepEqual([session.state.phase, session.state.code], ["ended", 401]);
 });
 
+for (const tickets of [false, true])
+  test(`a ${tickets ? "ticket" : "token"} that never comes holds nothing up: another is asked for, and the first counts no more`, async () => {
+    const given: Array<(token: string) => void> = [];
+    const getToken = () => (tickets ? "jwt" : new Promise<string>((resolve) => given.push(resolve)));
+    const { platform, session, settle } = await place({ getToken, tickets });
+    const asked = () => (tickets ? platform.asked : given).length;
+    const give = (at: number) => (tickets ? platform.asked[at]!.answer(201, { ticket: `jwt-${at}` }) : given[at]!(`jwt-${at}`));
+    await platform.pass(40_000);
+    assert.deepEqual([asked(), session.state.phase], [2, "connecting"]);
+    platform.set({ hidden: false });
+    assert.equal(asked(), 3, "and at once when somebody looks");
+    give(0);
+    give(1);
+    await turn();
+    assert.equal(platform.sockets.length, 0);
+    give(2);
+    await turn();
+    await settle();
+    assert.deepEqual([platform.sockets.length, session.state.phase], [1, "online"]);
+  });
+
 test("auth_expiring is answered in band", async () => {
   const { platform, asked, settle } = await place();
   await settle();
@@ -157,19 +180,63 @@ test("what is sent offline waits, and goes out in its order when there is a netw
 
 test("a reload loses nothing: the next visit sends what the last could not, and a second tab too, once", async () => {
   const outbox = indexedDBOutbox("reload");
+  const kept = async () => (await outbox.load("https://gateway s")).length;
   const first = await place({ outbox });
   first.session.send("typed before the reload");
-  await new Promise((resolve) => setTimeout(resolve, 20));
+  await until(async () => (await kept()) === 1);
   first.session.leave();
   const second = await place({ outbox: indexedDBOutbox("reload") }, undefined, first.gateway);
   const third = await place({ outbox: indexedDBOutbox("reload") }, undefined, first.gateway);
-  await new Promise((resolve) => setTimeout(resolve, 20));
-  assert.equal(third.session.outbox.length, 1);
+  await until(() => second.session.outbox.length === 1 && third.session.outbox.length === 1);
   await second.settle();
   await third.settle();
   assert.deepEqual(first.gateway.records.map(({ content }) => content), ["typed before the reload"]);
-  await new Promise((resolve) => setTimeout(resolve, 20));
-  assert.deepEqual([second.session.outbox, third.session.outbox, await outbox.load("https://gateway s")], [[], [], []]);
+  await until(async () => second.session.outbox.length + third.session.outbox.length + (await kept()) === 0);
+});
+
+test("a clock that was set back does not put what is sent now before what an earlier visit left", async () => {
+  const outbox = memoryOutbox();
+  const offline = (time: number) => Object.assign(new FakePlatform(), { online: false, time });
+  const first = await place({ outbox }, offline(9_000_000));
+  for (const text of ["one", "two"]) first.session.send(text);
+  await turn();
+  first.session.leave();
+  const platform = offline(1_000_000);
+  const session = connect({ url: "https://gateway/", session: "s", getToken: () => "t", outbox, platform });
+  for (const text of ["three", "four"]) session.send(text); // before it is known what there was
+  await turn();
+  session.send("five");
+  await turn();
+  const said = (items: OutboxItem[]) => items.map(({ frame }) => frame.content);
+  assert.deepEqual(said(session.outbox), ["one", "two", "three", "four", "five"]);
+  session.leave();
+  const third = await place({ outbox }, offline(500_000));
+  third.session.send("six");
+  third.platform.set({ online: true });
+  await turn();
+  await third.settle();
+  assert.deepEqual(third.gateway.records.map(({ content }) => content), ["one", "two", "three", "four", "five", "six"]);
+});
+
+test("a database that opens and then never answers does not keep messages from being sent", async () => {
+  const factory = new IDBFactory();
+  const open = factory.open.bind(factory);
+  factory.open = (...asked) => {
+    const request = open(...asked);
+    request.addEventListener("success", () => {
+      request.result.transaction = () => ({ objectStore: () => ({ getAll() {}, put() {}, delete() {} }) }) as unknown as IDBTransaction;
+    });
+    return request;
+  };
+  const { platform, gateway, session, errors, settle } = await place({ outbox: indexedDBOutbox("silent", factory) });
+  const sent = session.send("hello");
+  await settle();
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  assert.deepEqual([gateway.lastSeq, errors], [0, []]);
+  await platform.pass(5_000);
+  await settle();
+  assert.deepEqual([gateway.lastSeq, errors], [1, ["outbox_failed"]]);
+  assert.deepEqual(await sent.stored, { seq: 1, status: "stored" });
 });
 
 test("refused: told, kept, resent as a new message or withdrawn", async () => {
@@ -342,6 +409,41 @@ test("a list in several frames is told once, as one, and begins anew with its co
   watching.leave();
 });
 
+test("a long paste into a live terminal is sent whole, in pieces; without a connection it is taken whole or not at all", async () => {
+  const { platform, session } = await place();
+  const terminal = session.terminal();
+  const errors: string[] = [];
+  terminal.on("error", ({ code }) => errors.push(code));
+  await turn();
+  const greet = (socket: FakeSocket) => {
+    socket.open();
+    socket.arrive(JSON.stringify({ type: "ready", epoch: "e", offset: 0, cols: 80, rows: 24, replayed: 0 }));
+  };
+  const typed = (socket: FakeSocket) => Buffer.concat(socket.up.splice(0).filter((each) => typeof each !== "string") as Uint8Array[]).toString();
+  const paste = Array.from({ length: 20_000 }, (_, n) => `line ${n}\r`).join("");
+  const first = platform.newest!;
+  greet(first);
+  assert.ok(terminal.write(paste));
+  assert.ok(first.up.every((each) => (each as Uint8Array).length <= 16 << 10));
+  assert.equal(typed(first), paste);
+  assert.equal(terminal.write(new Uint8Array((8 << 20) + 1)), false);
+  first.readyState = 2; // it closes, and nobody has said so yet
+  assert.equal(terminal.write(paste), false);
+  assert.deepEqual([errors.splice(0), typed(first)], [["input_full", "input_full"], ""]);
+  assert.ok(terminal.write("ls"));
+  first.end();
+  assert.ok(terminal.write("\r"));
+  assert.equal(terminal.write(paste), false);
+  assert.deepEqual(errors, ["input_full"]);
+  await platform.pass(1000);
+  greet(platform.newest!);
+  assert.equal(typed(platform.newest!), "ls\r");
+  const viewer = session.terminal("main", { role: "view" });
+  viewer.on("error", () => assert.fail("who only looks is not troubled"));
+  assert.equal(viewer.write("x"), false);
+  session.leave();
+});
+
 test("the user's sessions are watched, each connection from the whole list on", async () => {
   const platform = new FakePlatform();
   const watching = watch({ url: "https://gateway", platform });
@@ -369,6 +471,20 @@ test("the user's sessions are watched, each connection from the whole list on", 
   await platform.pass(2_000);
   assert.equal(platform.sockets.length, 2);
   watching.leave();
+});
+
+test("a clock that is set back holds nothing up", async (context) => {
+  assert.ok(Math.abs(browser.now() - Date.now()) < 60_000, "one visit's time may be compared with the next one's");
+  let asked = 0;
+  const getToken = () => (asked++, Promise.reject(new Error("not yet")));
+  const platform = Object.assign(Object.create(browser), { random: () => 0.1 });
+  const session = connect({ url: "https://gateway", session: "s", getToken, outbox: memoryOutbox(), platform });
+  await turn();
+  const hourAgo = Date.now() - 3_600_000;
+  context.mock.method(Date, "now", () => hourAgo);
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  session.leave();
+  assert.ok(asked > 1, "it was tried again");
 });
 
 test("a socket that is replaced says nothing any more", async () => {

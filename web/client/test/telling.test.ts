@@ -106,6 +106,47 @@ test("fewer records than before: another conversation, read from its beginning",
   assert.deepEqual(texts(made), ["another"]);
 });
 
+const another = (seq: number) => record(seq, { cid: `d${seq}`, content: `n${seq}` });
+
+for (const [name, lastSeq] of [["as many", 2], ["more", 5]] as const)
+  test(`${name} records, and other ones: another conversation, read from its newest page on`, () => {
+    const made = telling(answer(1, 1), answer(2, 2));
+    made.note("error", "of the first", {});
+    made.welcomed(welcome(lastSeq, { epoch: "f" }));
+    const question = made.history.wanted!;
+    assert.deepEqual(question, { after: 1, limit: 100 });
+    const all = Array.from({ length: lastSeq }, (_, at) => another(at + 1));
+    made.read(question, page(all.slice(1)), false);
+    assert.deepEqual([made.items, made.history.ready], [[], false]);
+    made.told({ record: another(lastSeq + 1), omitted: false });
+    made.read(made.history.wanted!, page([...all, another(lastSeq + 1)]), false);
+    assert.deepEqual(texts(made), [...all, another(lastSeq + 1)].map(({ content }) => content));
+    assert.equal(made.history.wanted, undefined);
+  });
+
+test("the same conversation is not read anew: its last record is, unless the agent's frames go on", () => {
+  const made = telling(answer(1, 1), answer(2, 2));
+  made.welcomed(welcome(2, { recovered: true }));
+  assert.equal(made.history.wanted, undefined);
+  made.welcomed(welcome(2, { recovered: false }));
+  assert.deepEqual(made.history.wanted, { after: 1, limit: 100 });
+  const marker = record(2, { cid: "rejected:2", role: "system", type: "rejected", status: "rejected", metadata: { cid: "agent:e:2", type: "message" } });
+  made.read({ after: 1, limit: 100 }, page([marker]), false);
+  assert.deepEqual(made.items.map(({ kind }) => kind), ["answer", "note"]);
+  assert.equal(made.history.wanted, undefined);
+});
+
+test("a page of the conversation before that comes late is found out", () => {
+  const made = new Telling();
+  made.welcomed(welcome(2));
+  const question = made.history.wanted!;
+  made.welcomed(welcome(3, { epoch: "f" }));
+  made.read(question, page([answer(1, 1), answer(2, 2)]), true);
+  made.read(made.history.wanted!, page([another(2), another(3)]), false);
+  made.read(made.history.wanted!, page([another(1), another(2), another(3)]), false);
+  assert.deepEqual(texts(made), ["n1", "n2", "n3"]);
+});
+
 test("an answer that is on its way is shown with what it answers", () => {
   const made = telling(record(1, { role: "assistant", cid: "agent:e:1", type: "question", content: { requestId: "r", questions: [] }, status: "open" }));
   made.kept([{ cid: "a", frame: { type: "ask_user_answer", requestId: "r", answers: "red" }, order: 1, stage: "queued" }]);

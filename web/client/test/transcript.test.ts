@@ -218,6 +218,20 @@ test("a session that has ended is not asked for its history for ever", async () 
   assert.ok(asked <= 1);
 });
 
+test("a session that was purged and made again while the page was away is shown as it is now", async () => {
+  const world = new World(() => 0.5);
+  const say = (...texts: string[]) => texts.forEach((text) => world.gateway.records.push({ seq: world.gateway.lastSeq + 1, cid: `cid of ${text}`, role: "user", type: "message", content: text, metadata: {}, status: "complete" }));
+  say("one", "two", "three");
+  await turn();
+  await world.calm();
+  assert.deepEqual(seen(world.transcript.items), expected(world.gateway.records));
+  world.cut();
+  world.gateway = new ModelGateway();
+  say("uno", "due", "tre", "quattro");
+  await world.calm();
+  assert.deepEqual(seen(world.transcript.items), expected(world.gateway.records));
+});
+
 test("a history that cannot be read is asked for again after a pause, and earlier pages when they are wanted", async () => {
   const platform = new FakePlatform();
   const session = connect({ url: "http://gateway", session: "s", getToken: () => "t", outbox: memoryOutbox(), platform });

@@ -95,7 +95,7 @@ test("the screen is what the program printed, exactly, and typing reaches the pr
         if (each.do === "print") model.print(each.text);
         else if (each.do === "type") {
           meant[known] = (meant[known] ?? "") + each.text;
-          assert.ok(view.type(bytes(each.text)));
+          assert.ok(view.type(bytes(each.text), false));
         } else if (each.do === "connect") connect();
         else if (each.do === "cut") model.connected = false;
         else if (each.do === "arrive") for (let n = 0; n < each.times && model.connected && model.queue.length; n++) hear(model.queue.shift()!);
@@ -154,9 +154,9 @@ test("only the newest size and the newest pause are said, and again on the next 
 
 test("typing has a bound, and a viewer who looks types nothing", () => {
   const view = new TerminalView("main", true, undefined);
-  assert.ok(view.type(new Uint8Array(MOST_TYPED)));
-  assert.equal(view.type(new Uint8Array(1)), false);
-  assert.equal(new TerminalView("main", false, undefined).type(bytes("x")), false);
+  assert.ok(view.type(new Uint8Array(MOST_TYPED), false));
+  assert.equal(view.type(new Uint8Array(1), false), false);
+  assert.equal(new TerminalView("main", false, undefined).type(bytes("x"), true), false);
   assert.equal(new TerminalView("main", false, undefined).connecting().role, "view");
 });
 

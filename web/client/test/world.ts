@@ -137,6 +137,11 @@ export class FakePlatform implements Platform {
 }
 
 /** Let every promise that can be settled be settled. */
+/** When it holds; a database has turns of its own. Fails by never ending. */
+export async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await holds())) await turn();
+}
+
 export function turn(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
