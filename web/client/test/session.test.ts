@@ -482,9 +482,8 @@ test("a clock that is set back holds nothing up", async (context) => {
   await turn();
   const hourAgo = Date.now() - 3_600_000;
   context.mock.method(Date, "now", () => hourAgo);
-  await new Promise((resolve) => setTimeout(resolve, 300));
+  await until(() => asked > 1); // it is tried again
   session.leave();
-  assert.ok(asked > 1, "it was tried again");
 });
 
 test("a socket that is replaced says nothing any more", async () => {
