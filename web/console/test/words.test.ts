@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { count, duration, size } from "../src/panes/figures.ts";
+import { clock, count, duration, preciseClock, size } from "../src/panes/figures.ts";
 import { eventOf, linesOf, matching } from "../src/panes/lines.ts";
 import { say, type Standing } from "../src/panes/standing.ts";
 import { mix, parseHex } from "../src/panes/tint.ts";
@@ -55,4 +55,9 @@ test("colours mix, and what is no colour is grey", () => {
   assert.equal(mix("#000000", "#ffffff", 0.5), "#808080");
   assert.deepEqual(parseHex("#abc"), [170, 187, 204]);
   assert.deepEqual(parseHex("rgb(1 2 3)"), [128, 128, 128]);
+});
+
+test("what is no time is told without one", () => {
+  assert.equal(eventOf('{"event": "x", "time": 1e300}')?.at, null);
+  for (const at of [1e303, Number.NaN, "never"]) assert.deepEqual([clock(at), preciseClock(at)], ["", ""]);
 });

@@ -37,13 +37,13 @@ export function inColumns(raw: string): boolean {
   return lines.length > 2 && lines.filter((line) => /\S {3,}\S/.test(line)).length * 2 >= lines.length;
 }
 
-const NAMED: Record<string, string> = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", copy: "©", reg: "®", hellip: "…", mdash: "—", ndash: "–", rarr: "→", larr: "←", times: "×", middot: "·", bull: "•", deg: "°", laquo: "«", raquo: "»" };
+const NAMED = new Map(Object.entries({ amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", copy: "©", reg: "®", hellip: "…", mdash: "—", ndash: "–", rarr: "→", larr: "←", times: "×", middot: "·", bull: "•", deg: "°", laquo: "«", raquo: "»" }));
 
 /** Character references as the characters they name; what is none stays as it is. */
 export function spelled(text: string): string {
   if (!text.includes("&")) return text;
   return text.replace(/&(#[xX][0-9a-fA-F]{1,6}|#[0-9]{1,7}|[A-Za-z]{2,8});/g, (whole, name: string) => {
-    if (!name.startsWith("#")) return NAMED[name] ?? whole;
+    if (!name.startsWith("#")) return NAMED.get(name) ?? whole;
     const code = /^#x/i.test(name) ? Number.parseInt(name.slice(2), 16) : Number(name.slice(1));
     return code > 0 && code <= 0x10ffff && !(code >= 0xd800 && code <= 0xdfff) ? String.fromCodePoint(code) : "\ufffd";
   });
