@@ -23,6 +23,28 @@ LOSE = """() => {
     for (const canvas of document.querySelectorAll(".terminal-host canvas"))
         canvas.getContext("webgl2")?.getExtension("WEBGL_lose_context").loseContext()
 }"""
+NOT_THE_DOOR = """() => {
+    const entries = Object.entries
+    Object.entries = (of) => {
+        if (of?.what === "open the door") throw new Error("not the door")
+        return entries(of)
+    }
+}"""
+ODD_AGENT = """
+import json, sys
+def say(**frame): print(json.dumps(frame), flush=True)
+for line in sys.stdin:
+    frame = json.loads(line)
+    if frame.get("type") == "message":
+        print(json.dumps({"event": "odd", "time": 1e300}), file=sys.stderr, flush=True)
+        used = {"type": "tool_use", "id": "t", "name": {"toString": 1, "valueOf": 1}, "input": {}}
+        content = [used, {"type": "text", "text": "Used something odd."}]
+        say(type="sdk_message", message={"type": "assistant", "message": {"content": content}})
+        say(type="ask_user_question", requestId="q", questions=[{"question": "__proto__", "options": ["yes"]}])
+    if "answer" in frame.get("type", ""):
+        say(type="sdk_message", message={"type": "assistant", "message": {"content": [{"type": "text", "text": line}]}})
+        say(type="done", metadata={})
+"""
 DOT = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -232,3 +254,29 @@ async def test_a_plug_is_pulled_and_the_page_counts_that_nothing_is_lost(
     if plug == "cut":
         await expect(verdict).to_contain_text("Terminal main resumed exactly at byte")
         await shows(page, "HERE")
+
+
+async def test_what_an_agent_says_never_takes_the_page_down(tab: Console, gateway: Gateway) -> None:
+    await gateway.create("odd", agent=["python3", "-c", ODD_AGENT])
+    await tab.open("odd")
+    await tab.say("go on")
+    await tab.shows_answer("Used something odd.", whole=False)
+    await tab.page.reload()
+    await expect(tab.page.locator("summary")).to_contain_text("toString", timeout=PATIENCE)
+    await tab.page.get_by_label("yes").check()
+    await tab.at("question-answer").click()
+    await tab.shows_answer('"answers":{"proto":"yes"}', whole=False)  # in bold
+    await tab.at("tab-logs").click()
+    await expect(tab.at("logs-lines")).to_contain_text("odd", timeout=PATIENCE)
+    await expect(tab.at("unshown")).to_have_count(0)
+
+
+async def test_what_cannot_be_drawn_leaves_the_rest_in_view(tab: Console, gateway: Gateway) -> None:
+    await gateway.create("undrawn")
+    await tab.open("undrawn")
+    await tab.say("before")
+    await tab.shows_answer("before")
+    await tab.page.evaluate(NOT_THE_DOOR)
+    await tab.say("/permission open the door")
+    await expect(tab.at("unshown")).to_have_text("This could not be shown.", timeout=PATIENCE)
+    await expect(tab.at("answer").first).to_contain_text("before")
