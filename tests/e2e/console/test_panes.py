@@ -280,3 +280,13 @@ async def test_what_cannot_be_drawn_leaves_the_rest_in_view(tab: Console, gatewa
     await tab.say("/permission open the door")
     await expect(tab.at("unshown")).to_have_text("This could not be shown.", timeout=PATIENCE)
     await expect(tab.at("answer").first).to_contain_text("before")
+
+
+async def test_the_chosen_terminal_is_in_sight_among_many(page: Page, gateway: Gateway) -> None:
+    await visit(page, gateway, "many")
+    for _ in range(9):
+        await at(page, "terminal-new").click()
+    await expect(at(page, "terminal-tab-shell-10")).to_be_in_viewport(ratio=0.9)
+    await at(page, "terminal-tab-shell-10").focus()
+    await page.keyboard.press("Home")
+    await expect(at(page, "terminal-tab-main")).to_be_in_viewport(ratio=0.9)
