@@ -44,6 +44,7 @@ async def test_nobody_is_shut_out_of_any_screen(browser: Browser, gateway: Gatew
         await tab.at("permission-allow").wait_for()
         await tab.type("ls --color=always -la /etc | head -20\n")
         await tab.shows_screen("total")
+        await tab.at("session-row").first.hover()
         found["session"] = await serious(tab)
         await tab.picture(f"session {colours}")
         for pane in ("files", "sync", "logs"):
