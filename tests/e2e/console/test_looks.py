@@ -78,7 +78,10 @@ async def test_a_phone_shows_one_thing_at_a_time_and_all_of_them(browser: Browse
             await tab.picture(f"phone {pane}")
         await tab.at("drawer").tap()
         await expect(tab.at("session-row").first).to_be_visible()
+        await expect(tab.page.locator("[data-drawer-close]")).to_be_focused()
         await tab.picture("phone sessions")
+        await tab.page.keyboard.press("Escape")
+        await expect(tab.at("drawer")).to_be_focused()
         assert {screen: what for screen, what in found.items() if what} == {}
 
 
