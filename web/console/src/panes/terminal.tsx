@@ -13,7 +13,7 @@ import { count } from "./figures.ts";
 import { hold } from "./held.ts";
 import { UpIcon } from "./icons.tsx";
 import type { Screen } from "./screen.ts";
-import { type Said, say, type Standing } from "./standing.ts";
+import { passes, type Said, say, type Standing } from "./standing.ts";
 
 /** What the buttons around a terminal may do with it. */
 export interface ScreenControl {
@@ -154,7 +154,7 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
       opened.on("status", ({ status }) => set({ status })),
       opened.on("error", ({ code, error }) => {
         set({ error: { code, error } });
-        setTimeout(() => {
+        if (passes({ code })) setTimeout(() => {
           if (standing.peek().error?.code === code) set({ error: null });
         }, ERROR_SHOWN_MS);
       }),
