@@ -37,6 +37,8 @@ export interface TerminalViewProps {
 }
 
 const ERROR_SHOWN_MS = 6000;
+/** In milliseconds since 1970, like the client's `retryAt`: a clock that is never set. */
+const clockNow = (): number => performance.timeOrigin + performance.now();
 const KEYS: [string, string, string][] = [
   ["Esc", "\x1b", "Esc"],
   ["Tab", "\t", "Tab"],
@@ -55,7 +57,7 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
   const ready = useSignal(false); // the screen is open
   const failed = useSignal(false); // its code could not be loaded
   const turn = useSignal(0); // another one: connect anew
-  const now = useSignal(Date.now());
+  const now = useSignal(clockNow());
   const standing = useSignal<Standing>({ phase: "connecting", status: "running", exit: null, error: null });
   const matches = useSignal<{ at: number; of: number } | null>(null); // null: nobody searches
   const words = useSignal("");
@@ -194,8 +196,8 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
   // A count-down is told each second, while there is one.
   useSignalEffect(() => {
     if (standing.value.phase !== "waiting") return;
-    now.value = Date.now();
-    const ticks = setInterval(() => (now.value = Date.now()), 500);
+    now.value = clockNow();
+    const ticks = setInterval(() => (now.value = clockNow()), 500);
     return () => clearInterval(ticks);
   });
 
