@@ -45,6 +45,14 @@ for line in sys.stdin:
         say(type="sdk_message", message={"type": "assistant", "message": {"content": [{"type": "text", "text": line}]}})
         say(type="done", metadata={})
 """
+IN_SIGHT = """name => {
+    const host = document.querySelector(`.terminal-host[data-name="${name}"]`)
+    const screen = host.querySelector(".xterm-screen").getBoundingClientRect()
+    const terminal = window.holdfastTerminals.get(name)
+    const bottom = screen.top + (terminal.buffer.active.cursorY + 1) * screen.height / terminal.rows
+    const room = host.getBoundingClientRect()
+    return bottom > room.top && bottom <= room.bottom + 1
+}"""
 DOT = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -290,3 +298,20 @@ async def test_the_chosen_terminal_is_in_sight_among_many(page: Page, gateway: G
     await at(page, "terminal-tab-shell-10").focus()
     await page.keyboard.press("Home")
     await expect(at(page, "terminal-tab-main")).to_be_in_viewport(ratio=0.9)
+
+
+async def test_a_terminal_of_somebody_elses_size_says_so_and_keeps_its_prompt_in_sight(
+    page: Page, gateway: Gateway
+) -> None:
+    await page.set_viewport_size({"width": 900, "height": 420})
+    await visit(page, gateway, "sized")
+    other = await page.context.new_page()
+    await other.set_viewport_size({"width": 1600, "height": 1100})
+    await other.goto(page.url)
+    await prompts(other)
+    await at(other, "terminal").click()
+    await run(other, "seq 200")
+    await shows(page, "ENDED")
+    await expect(at(page, "terminal-size")).to_contain_text("sized by another viewer:", timeout=PATIENCE)
+    await until(page, bool, IN_SIGHT, "main")
+    await other.close()

@@ -66,6 +66,7 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
   const offer = useSignal<string | null>(null);
   const link = useSignal("");
   const size = useSignal("");
+  const foreign = useSignal(false); // it has the size of somebody else's room
   const hint = `terminal-hint-${session.id}-${name}`;
 
   const search = (): void => {
@@ -108,13 +109,12 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
           onSelection,
           onOffer: (text) => (offer.value = text),
           onLink: (address) => (link.value = address),
+          onSize: (cols, rows, others) => {
+            size.value = `${cols} × ${rows}`;
+            foreign.value = others;
+          },
         });
         screen.current = made;
-        const sized = (): void => {
-          size.value = `${made.terminal.cols} × ${made.terminal.rows}`;
-        };
-        made.terminal.onResize(sized);
-        sized();
         control({ search, selects: () => made.terminal.hasSelection(), copy: () => module.copy(made.terminal.getSelection()), paste: (text) => made.terminal.paste(text) });
         ready.value = true;
       })
@@ -288,7 +288,7 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
           </button>
         ))}
       </div>
-      <div class={`terminal-strip${said ? ` tone-${said.tone}` : ""}`}>
+      <div class={`terminal-strip${said ? ` tone-${said.tone}` : ""}${foreign.value ? " foreign" : ""}`}>
         <span class="terminal-said" role="status" data-testid="terminal-status">
           {said ? (
             <>
@@ -305,7 +305,7 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
             {ACTS[said.act]}
           </Button>
         ) : (
-          <span class="terminal-size">{size.value}</span>
+          <span class="terminal-size" data-testid="terminal-size">{foreign.value ? `sized by another viewer: ${size.value}` : size.value}</span>
         )}
         <span class="terminal-hint" id={hint}>
           <kbd>Ctrl</kbd> <kbd>Shift</kbd> <kbd>L</kbd> leaves the terminal
