@@ -29,6 +29,7 @@ async def serious(tab: Console) -> list[dict[str, Any]]:
 async def test_nobody_is_shut_out_of_any_screen(browser: Browser, gateway: Gateway, colours: str) -> None:
     session = f"looks-{colours}"
     await gateway.create(session)
+    await gateway.create(f"beside-{session}")
     async with visitor(browser, color_scheme=colours) as someone:
         nobody = Console(await someone.new_page())
         await nobody.page.goto(gateway.url)
@@ -44,6 +45,7 @@ async def test_nobody_is_shut_out_of_any_screen(browser: Browser, gateway: Gatew
         await tab.at("permission-allow").wait_for()
         await tab.type("ls --color=always -la /etc | head -20\n")
         await tab.shows_screen("total")
+        await tab.page.locator("[data-testid=session-row]:not(.open)").first.hover()
         found["session"] = await serious(tab)
         await tab.picture(f"session {colours}")
         for pane in ("files", "sync", "logs"):
@@ -77,7 +79,10 @@ async def test_a_phone_shows_one_thing_at_a_time_and_all_of_them(browser: Browse
             await tab.picture(f"phone {pane}")
         await tab.at("drawer").tap()
         await expect(tab.at("session-row").first).to_be_visible()
+        await expect(tab.page.locator("[data-drawer-close]")).to_be_focused()
         await tab.picture("phone sessions")
+        await tab.page.keyboard.press("Escape")
+        await expect(tab.at("drawer")).to_be_focused()
         assert {screen: what for screen, what in found.items() if what} == {}
 
 

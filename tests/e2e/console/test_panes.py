@@ -23,6 +23,36 @@ LOSE = """() => {
     for (const canvas of document.querySelectorAll(".terminal-host canvas"))
         canvas.getContext("webgl2")?.getExtension("WEBGL_lose_context").loseContext()
 }"""
+NOT_THE_DOOR = """() => {
+    const entries = Object.entries
+    Object.entries = (of) => {
+        if (of?.what === "open the door") throw new Error("not the door")
+        return entries(of)
+    }
+}"""
+ODD_AGENT = """
+import json, sys
+def say(**frame): print(json.dumps(frame), flush=True)
+for line in sys.stdin:
+    frame = json.loads(line)
+    if frame.get("type") == "message":
+        print(json.dumps({"event": "odd", "time": 1e300}), file=sys.stderr, flush=True)
+        used = {"type": "tool_use", "id": "t", "name": {"toString": 1, "valueOf": 1}, "input": {}}
+        content = [used, {"type": "text", "text": "Used something odd."}]
+        say(type="sdk_message", message={"type": "assistant", "message": {"content": content}})
+        say(type="ask_user_question", requestId="q", questions=[{"question": "__proto__", "options": ["yes"]}])
+    if "answer" in frame.get("type", ""):
+        say(type="sdk_message", message={"type": "assistant", "message": {"content": [{"type": "text", "text": line}]}})
+        say(type="done", metadata={})
+"""
+IN_SIGHT = """name => {
+    const host = document.querySelector(`.terminal-host[data-name="${name}"]`)
+    const screen = host.querySelector(".xterm-screen").getBoundingClientRect()
+    const terminal = window.holdfastTerminals.get(name)
+    const bottom = screen.top + (terminal.buffer.active.cursorY + 1) * screen.height / terminal.rows
+    const room = host.getBoundingClientRect()
+    return bottom > room.top && bottom <= room.bottom + 1
+}"""
 DOT = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -232,3 +262,56 @@ async def test_a_plug_is_pulled_and_the_page_counts_that_nothing_is_lost(
     if plug == "cut":
         await expect(verdict).to_contain_text("Terminal main resumed exactly at byte")
         await shows(page, "HERE")
+
+
+async def test_what_an_agent_says_never_takes_the_page_down(tab: Console, gateway: Gateway) -> None:
+    await gateway.create("odd", agent=["python3", "-c", ODD_AGENT])
+    await tab.open("odd")
+    await tab.say("go on")
+    await tab.shows_answer("Used something odd.", whole=False)
+    await tab.page.reload()
+    await expect(tab.page.locator("summary")).to_contain_text("toString", timeout=PATIENCE)
+    await tab.page.get_by_label("yes").check()
+    await tab.at("question-answer").click()
+    await tab.shows_answer('"answers":{"proto":"yes"}', whole=False)  # in bold
+    await tab.at("tab-logs").click()
+    await expect(tab.at("logs-lines")).to_contain_text("odd", timeout=PATIENCE)
+    await expect(tab.at("unshown")).to_have_count(0)
+
+
+async def test_what_cannot_be_drawn_leaves_the_rest_in_view(tab: Console, gateway: Gateway) -> None:
+    await gateway.create("undrawn")
+    await tab.open("undrawn")
+    await tab.say("before")
+    await tab.shows_answer("before")
+    await tab.page.evaluate(NOT_THE_DOOR)
+    await tab.say("/permission open the door")
+    await expect(tab.at("unshown")).to_have_text("This could not be shown.", timeout=PATIENCE)
+    await expect(tab.at("answer").first).to_contain_text("before")
+
+
+async def test_the_chosen_terminal_is_in_sight_among_many(page: Page, gateway: Gateway) -> None:
+    await visit(page, gateway, "many")
+    for _ in range(9):
+        await at(page, "terminal-new").click()
+    await expect(at(page, "terminal-tab-shell-10")).to_be_in_viewport(ratio=0.9)
+    await at(page, "terminal-tab-shell-10").focus()
+    await page.keyboard.press("Home")
+    await expect(at(page, "terminal-tab-main")).to_be_in_viewport(ratio=0.9)
+
+
+async def test_a_terminal_of_somebody_elses_size_says_so_and_keeps_its_prompt_in_sight(
+    page: Page, gateway: Gateway
+) -> None:
+    await page.set_viewport_size({"width": 900, "height": 420})
+    await visit(page, gateway, "sized")
+    other = await page.context.new_page()
+    await other.set_viewport_size({"width": 1600, "height": 1100})
+    await other.goto(page.url)
+    await prompts(other)
+    await at(other, "terminal").click()
+    await run(other, "seq 200")
+    await shows(page, "ENDED")
+    await expect(at(page, "terminal-size")).to_contain_text("sized by another viewer:", timeout=PATIENCE)
+    await until(page, bool, IN_SIGHT, "main")
+    await other.close()

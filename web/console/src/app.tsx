@@ -106,14 +106,18 @@ function Shell() {
   useEffect(() => {
     if (!asDrawer) return;
     if (drawer.value) {
-      opener.value = document.activeElement;
       side.current?.querySelector<HTMLElement>("[data-drawer-close]")?.focus();
     } else if (opener.value instanceof HTMLElement) {
       opener.value.focus();
       opener.value = null;
     }
   }, [drawer.value, asDrawer]);
-  const menuButton = asDrawer ? <Button kind="quiet" icon={<MenuIcon />} aria-label="Sessions" aria-expanded={drawer.value} data-testid="drawer" onClick={() => (drawer.value = true)} /> : null;
+  // Who opened it is asked now: once the page behind it is inert, nothing there has the focus any more.
+  const open = (event: Event): void => {
+    opener.value = event.currentTarget as Element;
+    drawer.value = true;
+  };
+  const menuButton = asDrawer ? <Button kind="quiet" icon={<MenuIcon />} aria-label="Sessions" aria-expanded={drawer.value} data-testid="drawer" onClick={open} /> : null;
   return (
     <div class={`shell${asDrawer ? " with-drawer" : ""}${drawer.value ? " drawer-open" : ""}${id === null ? " at-home" : ""}`}>
       <aside

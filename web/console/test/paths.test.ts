@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { address, asText, encoded, imageType, readable, unreadable } from "../src/panes/paths.ts";
+import { address, asText, encoded, imageType, readable, unreadable, visible } from "../src/panes/paths.ts";
 
 test("a name is one part of an address, whatever is in it", () => {
   for (const name of ["a b", "a?b#c", "100%", "ä/ö".replace("/", ""), "日本", "..x", "a&b=c"]) {
@@ -42,4 +42,11 @@ test("text that was cut inside a character is text; bytes that are none are not"
   assert.equal(asText(bytes.subarray(0, 3), false), null);
   assert.equal(asText(Uint8Array.of(97, 0, 98), false), null);
   assert.equal(asText(Uint8Array.of(0xff, 0xfe, 0x41), false), null);
+});
+
+test("a name hides nothing, and turns nothing around", () => {
+  assert.equal(visible("gpj.\u202eexe"), "gpj.\ufffdexe");
+  assert.equal(visible("a\nb\u0000\u001b[31m\u007f\u0085"), "a␊b␀␛[31m␡\ufffd");
+  assert.equal(visible("größe 日本 👩‍🚀"), "größe 日本 👩‍🚀");
+  assert.equal(readable(["a%0A", "%E2%80%AEb"]), "a␊/\ufffdb");
 });

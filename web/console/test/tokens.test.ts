@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { lexer } from "marked";
-import { Growing, inColumns, safeAddress, spelled } from "../src/chat/tokens.ts";
+import { AS_MARKDOWN, Growing, inColumns, safeAddress, spelled } from "../src/chat/tokens.ts";
 
 test("only addresses that lead to the web or to mail are links", () => {
   assert.equal(safeAddress("https://example.com/a?b#c"), "https://example.com/a?b#c");
@@ -19,7 +19,7 @@ test("whatever an address is, what comes out begins with a scheme that is allowe
 
 test("character references are the characters they name, and nothing else changes", () => {
   assert.equal(spelled("a &amp; b &lt;i&gt; &#65;&#x42; &hellip;"), "a & b <i> AB …");
-  assert.equal(spelled("&amp;lt; &nosuch; & &#0; &#xd800; &#x110000;"), "&lt; &nosuch; & \ufffd \ufffd \ufffd");
+  assert.equal(spelled("&amp;lt; &nosuch; &valueOf; & &#0; &#xd800; &#x110000;"), "&lt; &nosuch; &valueOf; & \ufffd \ufffd \ufffd");
 });
 
 test("lines set in columns are known from prose", () => {
@@ -45,4 +45,70 @@ test("a text that grows loses no letter on the way, and is read like one that ca
       assert.deepEqual(JSON.stringify(reader.read(text, true)), JSON.stringify(lexer(text, { gfm: true, breaks: true })));
     }),
   );
+});
+
+const HARD: Record<string, string> = {
+  emphasis: "_a_",
+  "half of emphasis": "a_",
+  strikes: "~~a~",
+  blanks: " ",
+  "blanks and letters": `a${" ".repeat(240)}`,
+  fences: "```\n",
+  stars: "*a **",
+  brackets: "[",
+  links: "[a](",
+  ticks: "`a``",
+  mail: "a.",
+  quotes: ">",
+  lists: "- ",
+  both: "> - ",
+  angles: "<a ",
+  blocks: `${"_a_".repeat(200)}\n\n`,
+};
+const took = (work: () => void): number => {
+  const start = performance.now();
+  work();
+  return performance.now() - start;
+};
+/** As long as a text may be, of many blocks that are no trouble: what reading costs anyway. */
+const EASY = "Some *plain* words of a `paragraph`.\n\n".repeat(AS_MARKDOWN / 40);
+
+test("no text takes much longer than an ordinary one of the longest that are read", () => {
+  const read = (text: string) => () => new Growing().read(text, true);
+  read(EASY)();
+  const usual = Math.max(2, Math.min(took(read(EASY)), took(read(EASY)), took(read(EASY))));
+  for (const [what, piece] of Object.entries(HARD)) {
+    for (const length of [4000, AS_MARKDOWN - 2, 120_000]) {
+      const text = `a${piece.repeat(length / piece.length)}\n`;
+      const spent = took(read(text));
+      assert.ok(spent < 50 * usual, `${length} of ${what}: ${spent} ms, usual are ${usual}`);
+    }
+  }
+});
+
+test("what is not read for its marks is there as it was written", () => {
+  for (const [what, piece] of Object.entries(HARD)) {
+    const text = piece.repeat(20_000 / piece.length);
+    const told = new Growing().read(text, true).map((token) => token.raw).join("");
+    assert.equal(told.replace(/\s+/g, " "), text.replace(/\s+/g, " "), what);
+  }
+  const [long] = new Growing().read("_a_ ".repeat(2000), true);
+  assert.deepEqual(long?.tokens?.map((token) => token.type), ["text"]);
+  const [short] = new Growing().read("_a_ b", true);
+  assert.deepEqual(short?.tokens?.map((token) => token.type), ["em", "text"]);
+});
+
+test("a text that grows letter by letter is read as quickly as it is when it is whole, or nearly", () => {
+  for (const [what, piece] of Object.entries(HARD)) {
+    const text = piece.repeat(31_000 / piece.length);
+    const reader = new Growing();
+    const all = took(() => {
+      for (let end = 500; end < text.length; end += 500) reader.read(text.slice(0, end), false);
+    });
+    const plain = "word ".repeat(6_200);
+    const usual = Math.max(10, took(() => {
+      for (let end = 500; end < plain.length; end += 500) new Growing().read(plain.slice(0, end), true);
+    }));
+    assert.ok(all < 100 * usual, `${what}: ${all} ms, usual are ${usual}`);
+  }
 });

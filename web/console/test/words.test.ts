@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { count, duration, size } from "../src/panes/figures.ts";
+import { clock, count, duration, preciseClock, size } from "../src/panes/figures.ts";
 import { eventOf, linesOf, matching } from "../src/panes/lines.ts";
-import { say, type Standing } from "../src/panes/standing.ts";
+import { passes, say, type Standing } from "../src/panes/standing.ts";
 import { mix, parseHex } from "../src/panes/tint.ts";
 
 const FINE: Standing = { phase: "online", status: "running", exit: null, error: null };
@@ -55,4 +55,16 @@ test("colours mix, and what is no colour is grey", () => {
   assert.equal(mix("#000000", "#ffffff", 0.5), "#808080");
   assert.deepEqual(parseHex("#abc"), [170, 187, 204]);
   assert.deepEqual(parseHex("rgb(1 2 3)"), [128, 128, 128]);
+});
+
+test("what is no time is told without one", () => {
+  assert.equal(eventOf('{"event": "x", "time": 1e300}')?.at, null);
+  for (const at of [1e303, Number.NaN, "never"]) assert.deepEqual([clock(at), preciseClock(at)], ["", ""]);
+});
+
+test("what leaves a terminal without a program is said until there is one", () => {
+  for (const code of ["too_many", "start_failed", "held", "unknown_terminal"]) assert.ok(!passes({ code }), code);
+  assert.ok(passes({ code: "input_full" }));
+  assert.equal(say({ ...FINE, error: { code: "too_many", error: "there are 8 terminals" } }, 0)?.act, "reopen");
+  assert.equal(say({ ...FINE, error: { code: "input_full", error: "" } }, 0)?.act, undefined);
 });

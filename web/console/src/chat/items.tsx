@@ -6,8 +6,10 @@ import type { SessionHandle } from "../house.ts";
 import { At } from "../when.tsx";
 import { Button } from "../ui/button.tsx";
 import { AlertIcon, CheckIcon, ClockIcon, DoubleCheckIcon, InfoIcon, RetryIcon, SendIcon, TrashIcon } from "../ui/icons.tsx";
+import { UNSHOWN } from "../ui/guard.tsx";
 import { Prose } from "./prose.tsx";
 import { PermissionCard, QuestionCard } from "./requests.tsx";
+import { toolName } from "./told.ts";
 import { whyNot } from "./turn.ts";
 
 interface RowProps {
@@ -15,12 +17,24 @@ interface RowProps {
   session: SessionHandle;
 }
 
-export class Row extends Component<RowProps> {
-  override shouldComponentUpdate(next: RowProps): boolean {
-    return next.item !== this.props.item || next.session !== this.props.session;
+interface RowState {
+  unshown: Item | null; // could not be drawn; another one may
+}
+
+export class Row extends Component<RowProps, RowState> {
+  override state: RowState = { unshown: null };
+
+  override shouldComponentUpdate(next: RowProps, { unshown }: RowState): boolean {
+    return next.item !== this.props.item || next.session !== this.props.session || unshown !== this.state.unshown;
   }
 
-  override render({ item, session }: RowProps) {
+  override componentDidCatch(error: unknown): void {
+    console.error(error);
+    this.setState({ unshown: this.props.item });
+  }
+
+  override render({ item, session }: RowProps, { unshown }: RowState) {
+    if (unshown === item) return <Unshown item={item} />;
     switch (item.kind) {
       case "message":
         return item.role === "user" ? <Mine item={item} session={session} /> : <FromService item={item} />;
@@ -35,6 +49,13 @@ export class Row extends Component<RowProps> {
     }
   }
 }
+
+const Unshown = ({ item }: { item: Item }) => (
+  <div class="row note" data-testid="unshown" data-seq={item.seq}>
+    <AlertIcon size={13} />
+    <span>{UNSHOWN}</span>
+  </div>
+);
 
 const STAGES: Record<string, { icon: ComponentChildren; word: string; meaning: string }> = {
   queued: { icon: <ClockIcon size={13} />, word: "waiting", meaning: "Waits here until there is a connection" },
@@ -123,8 +144,13 @@ function FromService({ item }: { item: MessageItem }) {
   );
 }
 
+const ENDINGS = new Map<string | undefined, string>([
+  ["incomplete", "The agent ended in the middle of this answer."],
+  ["aborted", "Stopped."],
+]);
+
 function Answer({ item }: { item: AnswerItem }) {
-  const ending = { incomplete: "The agent ended in the middle of this answer.", aborted: "Stopped." }[item.status as string];
+  const ending = ENDINGS.get(item.status);
   return (
     <article class="row theirs" data-testid="answer" data-status={item.status} data-streaming={item.streaming} data-seq={item.seq} aria-label="Agent" aria-busy={item.streaming}>
       {item.blocks.length ? <Tools blocks={item.blocks} /> : null}
@@ -145,7 +171,7 @@ function Tools({ blocks }: { blocks: readonly Json[] }) {
         const told = block.type === "tool_use" ? block.input : block.content;
         return (
           <details key={at}>
-            <summary>{block.type === "tool_use" ? `Used ${String(block.name ?? "a tool")}` : block.is_error ? "It failed" : "Result"}</summary>
+            <summary>{block.type === "tool_use" ? `Used ${toolName(block.name)}` : block.is_error ? "It failed" : "Result"}</summary>
             <pre tabIndex={0}>{typeof told === "string" ? told : JSON.stringify(told, null, 2)}</pre>
           </details>
         );
@@ -154,10 +180,10 @@ function Tools({ blocks }: { blocks: readonly Json[] }) {
   );
 }
 
-const MARKERS: Record<string, string> = {
-  duplicate: "A message that had come before stands here once more; it was not run again.",
-  rejected: "A record the store did not take was here.",
-};
+const MARKERS = new Map([
+  ["duplicate", "A message that had come before stands here once more; it was not run again."],
+  ["rejected", "A record the store did not take was here."],
+]);
 
 function exitWords({ code, signal }: Json, reason: string): string {
   const how = typeof signal === "string" && signal ? `by ${signal}` : typeof code === "number" ? `with code ${code}` : reason;
@@ -165,7 +191,7 @@ function exitWords({ code, signal }: Json, reason: string): string {
 }
 
 function Note({ item }: { item: NoteItem }) {
-  const text = item.type === "agent_exited" ? exitWords(item.metadata, item.text) : (MARKERS[item.type] ?? item.text);
+  const text = item.type === "agent_exited" ? exitWords(item.metadata, item.text) : (MARKERS.get(item.type) ?? item.text);
   return (
     <div class={`row note note-${item.type}`} data-testid="note" data-type={item.type} data-seq={item.seq}>
       <InfoIcon size={13} />

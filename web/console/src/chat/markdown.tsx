@@ -16,7 +16,7 @@ export function Markdown({ text, growing }: { text: string; growing: boolean }) 
   try {
     tokens = reader.current.read(text.replaceAll("\r\n", "\n"), !growing);
   } catch {
-    return <p>{text}</p>; // a text that marked stumbles over is still a text
+    return <p class="plain-text">{text}</p>; // a text that marked stumbles over is still a text
   }
   return <>{tokens.map((token, at) => block(token, at, 0))}</>;
 }
@@ -26,6 +26,8 @@ const each = (tokens: readonly Token[] | undefined, depth: number, how: typeof b
 function block(token: Token, key: number, depth: number): VNode | null {
   if (depth > DEEPEST) return <p key={key}>{token.raw}</p>;
   switch (token.type) {
+    case "plain":
+      return <p key={key} class="plain-text">{token.raw}</p>;
     case "space":
     case "def":
       return null;

@@ -18,8 +18,7 @@ function load(): MarkdownModule | undefined {
   return loaded.value;
 }
 
-const AS_MARKDOWN = 128 * 1024;
-const GROWING_AS_MARKDOWN = 32 * 1024;
+const AS_MARKDOWN = 32 * 1024; // as in tokens.ts, which is loaded later
 const SHOWN = 64 * 1024;
 const GROWING_SHOWN = 12 * 1024;
 
@@ -27,15 +26,14 @@ const GROWING_SHOWN = 12 * 1024;
 export function Prose({ text, growing }: { text: string; growing: boolean }) {
   const [all, setAll] = useState(false);
   const markdown = load();
-  const most = growing ? GROWING_AS_MARKDOWN : AS_MARKDOWN;
-  if (markdown && text.length <= most) {
+  if (markdown && text.length <= AS_MARKDOWN) {
     return (
       <div class="prose">
         <markdown.Markdown text={text} growing={growing} />
       </div>
     );
   }
-  if (all || text.length <= most) return <div class="prose plain-text">{text}</div>;
+  if (all || text.length <= (growing ? AS_MARKDOWN : SHOWN)) return <div class="prose plain-text">{text}</div>;
   return (
     <div class="prose plain-text">
       {growing ? `…${text.slice(-GROWING_SHOWN)}` : `${text.slice(0, SHOWN)}…`}

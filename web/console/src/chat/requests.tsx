@@ -7,6 +7,7 @@ import { At } from "../when.tsx";
 import { Badge, type Tone } from "../ui/badge.tsx";
 import { Button } from "../ui/button.tsx";
 import { CheckIcon, CloseIcon, QuestionIcon, ShieldIcon } from "../ui/icons.tsx";
+import { answersOf, choose, type Given as Answer, isObject, NOTHING, type Question, questionsOf, write } from "./questions.ts";
 
 interface CardProps {
   item: RequestItem;
@@ -79,45 +80,14 @@ function Given({ value }: { value: unknown }) {
 
 const written = (value: unknown): string => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
 
-interface Question {
-  question: string;
-  header?: string;
-  options: { label: string; description?: string }[];
-  multiSelect: boolean;
-}
-
-/** The questions of a request; an agent may have written anything. */
-export function questionsOf(content: Json): Question[] {
-  const all = Array.isArray(content.questions) ? content.questions : [];
-  return all.filter(isObject).map((one, at) => ({
-    question: text(one.question) ?? `Question ${at + 1}`,
-    header: text(one.header),
-    multiSelect: one.multiSelect === true,
-    options: (Array.isArray(one.options) ? one.options : []).flatMap((option) => {
-      const label = isObject(option) ? text(option.label) : text(option);
-      return label === undefined ? [] : [{ label, description: isObject(option) ? text(option.description) : undefined }];
-    }),
-  }));
-}
-
-const isObject = (value: unknown): value is Json => typeof value === "object" && value !== null && !Array.isArray(value);
-const text = (value: unknown): string | undefined => (typeof value === "string" && value !== "" ? value : undefined);
-
 export function QuestionCard({ item, session }: CardProps) {
   const questions = questionsOf(item.content);
-  const [chosen, setChosen] = useState<Record<string, readonly string[]>>({});
-  const [own, setOwn] = useState<Record<string, string>>({});
-  const answerOf = (one: Question): string => [...(chosen[one.question] ?? []), ...(own[one.question]?.trim() ? [(own[one.question] as string).trim()] : [])].join(", ");
-  const complete = questions.every((one) => answerOf(one) !== "");
+  const [given, setGiven] = useState<readonly (Answer | undefined)[]>([]);
+  const answers = answersOf(questions, given);
   const send = (): void => {
-    if (complete) session.client.answerQuestion(item.requestId, { answers: Object.fromEntries(questions.map((one) => [one.question, answerOf(one)])) });
+    if (answers) session.client.answerQuestion(item.requestId, { answers });
   };
-  const choose = (one: Question, label: string, on: boolean): void => {
-    const before = chosen[one.question] ?? [];
-    const kept = one.multiSelect ? before.filter((each) => each !== label) : [];
-    setChosen({ ...chosen, [one.question]: on ? [...kept, label] : kept });
-    if (!one.multiSelect && on) setOwn({ ...own, [one.question]: "" });
-  };
+  const change = (at: number, how: (before: Answer) => Answer): void => setGiven(questions.map((_, each) => (each === at ? how(given[at] ?? NOTHING) : given[each])));
   const title = questions.length === 1 ? (questions[0] as Question).question : "The agent has questions";
   return (
     <Card item={item} icon={<QuestionIcon />} title={title} badge={stateBadge(item, ["answered", "good"])}>
@@ -128,22 +98,18 @@ export function QuestionCard({ item, session }: CardProps) {
             send();
           }}
         >
-          {questions.map((one) => (
+          {questions.map((one, at) => (
             <Choices
-              key={one.question}
+              key={at}
               question={one}
               alone={questions.length === 1}
-              chosen={chosen[one.question] ?? []}
-              own={own[one.question] ?? ""}
-              onChoose={(label, on) => choose(one, label, on)}
-              onOwn={(words) => {
-                setOwn({ ...own, [one.question]: words });
-                if (!one.multiSelect && words) setChosen({ ...chosen, [one.question]: [] });
-              }}
+              given={given[at] ?? NOTHING}
+              onChoose={(label, on) => change(at, (before) => choose(one, before, label, on))}
+              onOwn={(words) => change(at, (before) => write(one, before, words))}
             />
           ))}
           <div class="card-actions">
-            <Button kind="primary" type="submit" icon={<CheckIcon />} aria-disabled={!complete} data-testid="question-answer">
+            <Button kind="primary" type="submit" icon={<CheckIcon />} aria-disabled={!answers} data-testid="question-answer">
               Answer
             </Button>
           </div>
@@ -160,19 +126,18 @@ export function QuestionCard({ item, session }: CardProps) {
 interface ChoicesProps {
   question: Question;
   alone: boolean;
-  chosen: readonly string[];
-  own: string;
+  given: Answer;
   onChoose: (label: string, on: boolean) => void;
   onOwn: (words: string) => void;
 }
 
-function Choices({ question, alone, chosen, own, onChoose, onOwn }: ChoicesProps) {
+function Choices({ question, alone, given: { chosen, own }, onChoose, onOwn }: ChoicesProps) {
   const id = useId();
   return (
     <fieldset class="choices">
       <legend class={alone ? "sr-only" : undefined}>{question.question}</legend>
-      {question.options.map((option) => (
-        <label key={option.label} class="choice">
+      {question.options.map((option, at) => (
+        <label key={at} class="choice">
           <input
             type={question.multiSelect ? "checkbox" : "radio"}
             name={id}

@@ -1,21 +1,46 @@
 // Markdown before it is anything to see. Pure: text in, tokens and harmless addresses out.
-import { lexer, type Tokens } from "marked";
+import { Lexer, type Tokens } from "marked";
 
 export type Token = Tokens.Generic;
 
 const OPTIONS = { gfm: true, breaks: true } as const;
 
+/** Longer texts are not read as Markdown: reading some takes far longer than twice as long for twice the text. */
+export const AS_MARKDOWN = 32 * 1024;
+const INLINE = 4 * 1024; // marks are looked for in blocks up to this long
+const MARKS = 600; // and with up to that many of what may be one
+const BLANKS = 250; // in a row; the rest of them are left out
+const MOST_FENCES = 1000;
+const DEEP = /^[ \t]*(?:>[ \t]*|[-*+][ \t]+|\d{1,9}[.)][ \t]+){50}/m;
+
+/** Reads the marks within a block only where that is quickly done; else the block is plain words. */
+class Careful extends Lexer {
+  override inlineTokens(src: string, tokens: Token[] = []): Token[] {
+    if (src.length <= INLINE && (src.match(/[*_~`[\]<\\@]/g)?.length ?? 0) <= MARKS) return super.inlineTokens(src, tokens as never) as Token[];
+    tokens.push({ type: "text", raw: src, text: src });
+    return tokens;
+  }
+}
+
+/** Whether a text is to be read as Markdown at all. */
+export function isMarkdown(text: string): boolean {
+  return text.length <= AS_MARKDOWN && (text.match(/^[ \t>]*(?:```|~~~)/gm)?.length ?? 0) <= MOST_FENCES && !DEEP.test(text);
+}
+
+const lex = (text: string): Token[] => (isMarkdown(text) ? new Careful(OPTIONS).lex(text) : text ? [{ type: "plain", raw: text }] : []);
+
 /** Tokens of a text that grows: what is before the last few blocks is settled and not read again. At its end it is read as a
- * whole, once, so that a reference defined below is known above. */
+ * whole, once, so that a reference defined below is known above. A text that is not read as Markdown is one token, `plain`. */
 export class Growing {
   private text = "";
   private tokens: Token[] = [];
 
-  read(text: string, whole: boolean): readonly Token[] {
+  read(told: string, whole: boolean): readonly Token[] {
+    const text = told.replace(/[ \t]{2,}/g, (blanks) => blanks.slice(0, BLANKS));
     const settled = whole || !text.startsWith(this.text) ? [] : this.tokens.slice(0, -3);
     const start = settled.map((token) => token.raw).join("");
     // marked reads some white space as other white space: then what was read does not say where it ended
-    this.tokens = start && text.startsWith(start) ? [...settled, ...lexer(text.slice(start.length), OPTIONS)] : lexer(text, OPTIONS);
+    this.tokens = start && text.startsWith(start) && text.length <= AS_MARKDOWN ? [...settled, ...lex(text.slice(start.length))] : lex(text);
     this.text = text;
     return this.tokens;
   }
@@ -37,13 +62,13 @@ export function inColumns(raw: string): boolean {
   return lines.length > 2 && lines.filter((line) => /\S {3,}\S/.test(line)).length * 2 >= lines.length;
 }
 
-const NAMED: Record<string, string> = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", copy: "©", reg: "®", hellip: "…", mdash: "—", ndash: "–", rarr: "→", larr: "←", times: "×", middot: "·", bull: "•", deg: "°", laquo: "«", raquo: "»" };
+const NAMED = new Map(Object.entries({ amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", copy: "©", reg: "®", hellip: "…", mdash: "—", ndash: "–", rarr: "→", larr: "←", times: "×", middot: "·", bull: "•", deg: "°", laquo: "«", raquo: "»" }));
 
 /** Character references as the characters they name; what is none stays as it is. */
 export function spelled(text: string): string {
   if (!text.includes("&")) return text;
   return text.replace(/&(#[xX][0-9a-fA-F]{1,6}|#[0-9]{1,7}|[A-Za-z]{2,8});/g, (whole, name: string) => {
-    if (!name.startsWith("#")) return NAMED[name] ?? whole;
+    if (!name.startsWith("#")) return NAMED.get(name) ?? whole;
     const code = /^#x/i.test(name) ? Number.parseInt(name.slice(2), 16) : Number(name.slice(1));
     return code > 0 && code <= 0x10ffff && !(code >= 0xd800 && code <= 0xdfff) ? String.fromCodePoint(code) : "\ufffd";
   });

@@ -31,14 +31,16 @@ export function count(number: number, what: string, several = `${what}s`): strin
 const timeOfDay = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 const day = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
 
-/** The time of day, to the second, of 24 hours: these stand in columns. With the day if it was another one. */
+/** The time of day, to the second, of 24 hours: these stand in columns. With the day if it was another one; of what is no time, "". */
 export function clock(at: string | number, now = Date.now()): string {
   const when = new Date(at);
+  if (Number.isNaN(when.getTime())) return "";
   const time = timeOfDay.format(when);
   return new Date(now).toDateString() === when.toDateString() ? time : `${day.format(when)} ${time}`;
 }
 
 /** The same with milliseconds. */
 export function preciseClock(at: string | number, now = Date.now()): string {
-  return `${clock(at, now)}.${String(new Date(at).getMilliseconds()).padStart(3, "0")}`;
+  const time = clock(at, now);
+  return time && `${time}.${String(new Date(at).getMilliseconds()).padStart(3, "0")}`;
 }

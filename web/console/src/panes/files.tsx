@@ -11,7 +11,7 @@ import { clock, count, size } from "./figures.ts";
 import "./panes.css";
 import "./files.css";
 import { OpenFolderIcon } from "./icons.tsx";
-import { address, type Path, type Place, readable } from "./paths.ts";
+import { address, type Path, type Place, readable, visible } from "./paths.ts";
 import { type Opened, Preview } from "./preview.tsx";
 import { type Snapshot, snapshots } from "./routes.ts";
 import { AT_ONCE, byLetter, type Directories, type Known, move, type Row, rows, sorted } from "./tree.ts";
@@ -243,7 +243,7 @@ function Refused({ refusal, onRetry, onKept, onWake }: { refusal: { code: string
 
 function TreeRow({ row, stop, chosen, onPress, onFocus }: { row: Row; stop: boolean; chosen: boolean; onPress: () => void; onFocus: () => void }) {
   const { entry } = row;
-  const label = entry ? entry.name : row.words;
+  const label = entry ? visible(entry.name) : row.words;
   return (
     <li
       role="treeitem"
@@ -267,14 +267,14 @@ function TreeRow({ row, stop, chosen, onPress, onFocus }: { row: Row; stop: bool
       </span>
       {entry ? <EntryIcon entry={entry} expanded={row.expanded} /> : null}
       <span class="tree-name" title={label}>
-        {label}
+        <bdi>{label}</bdi>
         {entry?.nameBase64 ? (
           <span class="tree-odd" title="Its name is not UTF-8">
             {" "}
             not UTF-8
           </span>
         ) : null}
-        {entry?.type === "symlink" ? <span class="tree-target"> → {entry.target}</span> : null}
+        {entry?.type === "symlink" ? <span class="tree-target"> → <bdi>{visible(entry.target ?? "")}</bdi></span> : null}
         {entry?.unsettled ? <span class="tree-odd" title="It kept changing while it was read"> unsettled</span> : null}
       </span>
       {entry?.type === "file" ? <span class="tree-size">{size(entry.size)}</span> : null}

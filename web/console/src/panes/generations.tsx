@@ -8,6 +8,7 @@ import { DownloadIcon } from "../ui/icons.tsx";
 import { attempt, toast } from "../ui/toast.tsx";
 import { clock, count, size } from "./figures.ts";
 import { BranchIcon, DiffIcon } from "./icons.tsx";
+import { visible } from "./paths.ts";
 import { branch, type Changed, diff, type Diff, type Snapshot, snapshots, tarAddress } from "./routes.ts";
 import { Empty, reasonIn, Trouble } from "./words.tsx";
 
@@ -128,7 +129,7 @@ function Comparison({ diff: found }: { diff: Diff }) {
           <li key={`${each.kind} ${each.path}`} class={each.kind}>
             <span aria-hidden="true" class="sign">{each.sign}</span>
             <span class="sr-only">{each.kind}: </span>
-            <span class="comparison-path">{each.path}</span>
+            <bdi class="comparison-path">{visible(each.path)}</bdi>
             <small>{each.content === false ? "mode or time" : each.type === "file" ? size(each.size) : each.type}</small>
           </li>
         ))}

@@ -14,6 +14,7 @@ export interface Event {
 }
 
 const SHOWN = 2000; // the newest
+const LATEST = 8.64e15; // ms: no Date is further away from 1970
 
 /** The newest lines. A key stays with its line while older ones are trimmed away at the front. */
 export function linesOf(text: string): Line[] {
@@ -52,5 +53,5 @@ export function eventOf(line: string): Event | null {
   const { time, event, ...rest } = told as Record<string, unknown>;
   if (typeof event !== "string") return null;
   const fields = Object.entries(rest).map(([name, value]): [string, string] => [name, typeof value === "string" ? value : JSON.stringify(value)]);
-  return { at: typeof time === "number" ? time * 1000 : null, name: event, fields };
+  return { at: typeof time === "number" && Math.abs(time * 1000) <= LATEST ? time * 1000 : null, name: event, fields };
 }

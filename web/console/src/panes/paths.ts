@@ -37,7 +37,15 @@ export function address(session: string, path: Path, place: Place, directory = f
 
 /** The path as people read it; what is not UTF-8 shows as U+FFFD. */
 export function readable(path: Path): string {
-  return path.map(shown).join("/");
+  return path.map((part) => visible(shown(part))).join("/");
+}
+
+/** A name with nothing in it that cannot be seen or that turns letters around: control characters as their symbols. */
+export function visible(name: string): string {
+  return name
+    .replace(/[\u0000-\u001f]/g, (control) => String.fromCharCode(0x2400 + control.charCodeAt(0)))
+    .replace(/\u007f/g, "\u2421")
+    .replace(/[\u0080-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g, "\ufffd");
 }
 
 function shown(part: string): string {

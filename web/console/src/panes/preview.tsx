@@ -6,7 +6,7 @@ import { Button } from "../ui/button.tsx";
 import { BackIcon, CloseIcon, CopyIcon, DownloadIcon, FileIcon } from "../ui/icons.tsx";
 import { toast } from "../ui/toast.tsx";
 import { clock, size } from "./figures.ts";
-import { address, asText, imageType, type Path, type Place, readable, unreadable } from "./paths.ts";
+import { address, asText, imageType, type Path, type Place, readable, unreadable, visible } from "./paths.ts";
 import { Empty, reasonIn, Trouble } from "./words.tsx";
 
 export interface Opened {
@@ -72,7 +72,7 @@ export function Preview({ session, opened, onClose, onDirectory }: { session: st
       <header class="preview-head">
         <Button kind="quiet" small class="narrow-only" icon={<BackIcon />} aria-label="Back to the tree" data-testid="preview-back" onClick={onClose} />
         <span class="preview-title">
-          <strong title={readable(path)}>{name}</strong>
+          <strong title={readable(path)}><bdi>{name}</bdi></strong>
           <small>
             {size(whole)}
             {entry.mtime ? `, ${clock(entry.mtime)}` : ""}
@@ -159,7 +159,7 @@ async function first(where: string, entry: Entry, signal: AbortSignal): Promise<
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     if (error.status === 416) return null;
-    if (error.status === 404 && entry.type === "symlink") throw new ApiError(404, error.code, `It leads to ${entry.target ?? "somewhere"}, and there is nothing that can be read.`);
+    if (error.status === 404 && entry.type === "symlink") throw new ApiError(404, error.code, `It leads to ${visible(entry.target ?? "somewhere")}, and there is nothing that can be read.`);
     throw error;
   }
 }

@@ -27,6 +27,8 @@ export interface ScreenWishes {
   onOffer: (text: string) => void;
   /** Where a link under the pointer leads; "" when there is none. */
   onLink: (address: string) => void;
+  /** `others`: it is not the size that fits here, but that of another who looks at this terminal. */
+  onSize: (cols: number, rows: number, others: boolean) => void;
 }
 
 export class Screen {
@@ -69,7 +71,10 @@ export class Screen {
     terminal.open(wishes.host);
     terminal.textarea?.setAttribute("aria-label", wishes.label);
     terminal.textarea?.setAttribute("aria-describedby", wishes.hint);
+    terminal.onResize(() => this.sized());
+    terminal.onCursorMove(() => this.follow());
     this.fit();
+    this.sized();
     if (wantsWebgl()) void this.accelerate();
     this.room = new ResizeObserver(() => {
       clearTimeout(this.settling);
@@ -86,6 +91,29 @@ export class Screen {
   fit(): void {
     const size = this.wishes.host.clientWidth > 0 && this.wishes.host.clientHeight > 0 ? this.fitting.proposeDimensions() : undefined;
     if (size && size.cols > 1 && size.rows > 1) this.fitting.fit();
+  }
+
+  /** All who look at a terminal see it in one size. One that is larger than the room here is scrolled to, as far as its cursor. */
+  private sized(): void {
+    const { host } = this.wishes;
+    const { cols, rows } = this.terminal;
+    const fits = host.clientWidth > 0 ? this.fitting.proposeDimensions() : undefined;
+    host.classList.toggle("larger", fits !== undefined && (cols > fits.cols || rows > fits.rows));
+    this.wishes.onSize(cols, rows, fits !== undefined && fits.cols > 1 && (cols !== fits.cols || rows !== fits.rows));
+    requestAnimationFrame(() => this.follow());
+  }
+
+  private follow(): void {
+    const { host } = this.wishes;
+    const drawn = host.querySelector<HTMLElement>(".xterm-screen");
+    if (!drawn || !host.classList.contains("larger")) return;
+    const { cols, rows, buffer } = this.terminal;
+    const height = drawn.offsetHeight / rows;
+    const width = drawn.offsetWidth / cols;
+    const top = buffer.active.cursorY * height;
+    const left = buffer.active.cursorX * width;
+    if (top < host.scrollTop || top + height > host.scrollTop + host.clientHeight) host.scrollTop = top + height - host.clientHeight;
+    if (left < host.scrollLeft || left + width > host.scrollLeft + host.clientWidth) host.scrollLeft = left < host.clientWidth / 2 ? 0 : left - host.clientWidth / 2;
   }
 
   focus(): void {

@@ -27,6 +27,12 @@ const STATUS: Record<string, Said> = {
   archived: { tone: "warn", words: "Archived: there is no sandbox any more." },
 };
 
+const AGAIN = ["too_many", "start_failed"];
+const STAYS = [...AGAIN, "held", "unknown_terminal"];
+
+/** Whether what went wrong is over once it was read. What leaves the terminal without a program is not: it stays until there is one. */
+export const passes = (error: { code: string }): boolean => !STAYS.includes(error.code);
+
 /** What is to be said now; null while it simply works. The first thing that stands in the way is named. */
 export function say(standing: Standing, now: number): Said | null {
   const { phase, status, exit, error } = standing;
@@ -41,7 +47,7 @@ export function say(standing: Standing, now: number): Said | null {
   const known = STATUS[status];
   if (known) return known;
   if (exit) return { tone: exit.code === 0 ? "info" : "warn", words: howItEnded(exit), act: "restart" };
-  if (error) return { tone: "warn", words: inWords(error) };
+  if (error) return { tone: "warn", words: inWords(error), ...(AGAIN.includes(error.code) ? { act: "reopen" as const } : {}) };
   return null;
 }
 

@@ -13,7 +13,7 @@ import { count } from "./figures.ts";
 import { hold } from "./held.ts";
 import { UpIcon } from "./icons.tsx";
 import type { Screen } from "./screen.ts";
-import { type Said, say, type Standing } from "./standing.ts";
+import { passes, type Said, say, type Standing } from "./standing.ts";
 
 /** What the buttons around a terminal may do with it. */
 export interface ScreenControl {
@@ -37,6 +37,8 @@ export interface TerminalViewProps {
 }
 
 const ERROR_SHOWN_MS = 6000;
+/** In milliseconds since 1970, like the client's `retryAt`: a clock that is never set. */
+const clockNow = (): number => performance.timeOrigin + performance.now();
 const KEYS: [string, string, string][] = [
   ["Esc", "\x1b", "Esc"],
   ["Tab", "\t", "Tab"],
@@ -55,7 +57,7 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
   const ready = useSignal(false); // the screen is open
   const failed = useSignal(false); // its code could not be loaded
   const turn = useSignal(0); // another one: connect anew
-  const now = useSignal(Date.now());
+  const now = useSignal(clockNow());
   const standing = useSignal<Standing>({ phase: "connecting", status: "running", exit: null, error: null });
   const matches = useSignal<{ at: number; of: number } | null>(null); // null: nobody searches
   const words = useSignal("");
@@ -64,6 +66,7 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
   const offer = useSignal<string | null>(null);
   const link = useSignal("");
   const size = useSignal("");
+  const foreign = useSignal(false); // it has the size of somebody else's room
   const hint = `terminal-hint-${session.id}-${name}`;
 
   const search = (): void => {
@@ -106,13 +109,12 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
           onSelection,
           onOffer: (text) => (offer.value = text),
           onLink: (address) => (link.value = address),
+          onSize: (cols, rows, others) => {
+            size.value = `${cols} × ${rows}`;
+            foreign.value = others;
+          },
         });
         screen.current = made;
-        const sized = (): void => {
-          size.value = `${made.terminal.cols} × ${made.terminal.rows}`;
-        };
-        made.terminal.onResize(sized);
-        sized();
         control({ search, selects: () => made.terminal.hasSelection(), copy: () => module.copy(made.terminal.getSelection()), paste: (text) => made.terminal.paste(text) });
         ready.value = true;
       })
@@ -154,7 +156,7 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
       opened.on("status", ({ status }) => set({ status })),
       opened.on("error", ({ code, error }) => {
         set({ error: { code, error } });
-        setTimeout(() => {
+        if (passes({ code })) setTimeout(() => {
           if (standing.peek().error?.code === code) set({ error: null });
         }, ERROR_SHOWN_MS);
       }),
@@ -194,8 +196,8 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
   // A count-down is told each second, while there is one.
   useSignalEffect(() => {
     if (standing.value.phase !== "waiting") return;
-    now.value = Date.now();
-    const ticks = setInterval(() => (now.value = Date.now()), 500);
+    now.value = clockNow();
+    const ticks = setInterval(() => (now.value = clockNow()), 500);
     return () => clearInterval(ticks);
   });
 
@@ -286,7 +288,7 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
           </button>
         ))}
       </div>
-      <div class={`terminal-strip${said ? ` tone-${said.tone}` : ""}`}>
+      <div class={`terminal-strip${said ? ` tone-${said.tone}` : ""}${foreign.value ? " foreign" : ""}`}>
         <span class="terminal-said" role="status" data-testid="terminal-status">
           {said ? (
             <>
@@ -303,7 +305,7 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
             {ACTS[said.act]}
           </Button>
         ) : (
-          <span class="terminal-size">{size.value}</span>
+          <span class="terminal-size" data-testid="terminal-size">{foreign.value ? `sized by another viewer: ${size.value}` : size.value}</span>
         )}
         <span class="terminal-hint" id={hint}>
           <kbd>Ctrl</kbd> <kbd>Shift</kbd> <kbd>L</kbd> leaves the terminal

@@ -11,6 +11,7 @@ import { PlaceBadge, StatusBadge, SyncFact } from "../list/view.tsx";
 import { narrow } from "../screen.ts";
 import { markSeen } from "../unread.ts";
 import { Button } from "../ui/button.tsx";
+import { Guard } from "../ui/guard.tsx";
 import { ChatIcon, FolderIcon, LogsIcon, MoreIcon, PeopleIcon, PlayIcon, SyncIcon, TerminalIcon } from "../ui/icons.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { panelOf, type Tab, Tabs } from "../ui/tabs.tsx";
@@ -160,7 +161,7 @@ function Pane({ id, session }: { id: PaneId; session: SessionHandle }) {
   }, [visible, What, failed]);
   return (
     <div class="pane" {...panelOf("pane", id)} hidden={!visible} data-testid={`pane-${id}`}>
-      {What ? <What session={session} shown={shown} /> : failed ? <PaneFailed again={() => setFailed(false)} /> : null}
+      {What ? <Guard><What session={session} shown={shown} /></Guard> : failed ? <PaneFailed again={() => setFailed(false)} /> : null}
     </div>
   );
 }

@@ -1,4 +1,5 @@
 import type { ComponentChildren } from "preact";
+import { useEffect } from "preact/hooks";
 
 export interface Tab {
   id: string;
@@ -28,6 +29,7 @@ export const panelOf = (panels: string, id: string) => ({ id: `${panels}-${id}`,
 
 /** A row of tabs: one stop for the Tab key, arrows, Home and End move and select. */
 export function Tabs({ label, tabs, selected, onSelect, panels, class: name = "", children }: TabsProps) {
+  useEffect(() => document.getElementById(`${panels}-tab-${selected}`)?.parentElement?.scrollIntoView({ block: "nearest", inline: "nearest" }), [selected, tabs.length]);
   const onKeyDown = (event: KeyboardEvent): void => {
     const at = tabs.findIndex((tab) => tab.id === selected);
     const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: -1 }[event.key];
