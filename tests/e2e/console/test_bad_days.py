@@ -88,6 +88,28 @@ async def test_what_waits_in_a_page_that_is_closed_is_sent_by_the_next_one(brows
         await _equals_history(tab, gateway, "outbox")
 
 
+async def test_words_that_cannot_be_taken_stay_where_they_were_written(tab: Console, gateway: Gateway) -> None:
+    await gateway.create("too-much")
+    await tab.open("too-much")
+    alert = tab.at("composer-help").get_by_role("alert")
+    quotes = '"' * 600_000  # each is two bytes in a frame
+    await tab.say(quotes)
+    await expect(alert).to_contain_text("Too long")
+    assert await tab.at("composer").input_value() == quotes
+    assert await tab.rows() == []
+    await tab.at("composer").fill("")
+    await expect(alert).to_have_count(0)
+    await tab.page.context.set_offline(True)
+    await expect(tab.at("connection")).to_have_attribute("data-phase", "offline")
+    for number in range(4):
+        await tab.say(f"{number}" * 900_000)
+        await expect(tab.at("composer")).to_have_value("")
+    await tab.say("4" * 900_000)
+    await expect(alert).to_contain_text("too much waits")
+    assert await tab.at("composer").input_value() == "4" * 900_000
+    assert len(await tab.rows()) == 4
+
+
 async def test_a_gateway_that_is_killed_under_an_open_page_is_not_missed(
     browser: Browser, own_gateway: Gateway
 ) -> None:
