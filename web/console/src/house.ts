@@ -3,16 +3,20 @@
 // One watch keeps `sandboxes` true. A session that is open has its own socket, held by its handle; a handle that is left while
 // something still waits to be sent stays behind until that is gone.
 import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import { connect, type Item, type OutboxItem, type Session, type State } from "@holdfast/client";
+import { connect, indexedDBOutbox, type Item, type Outbox, type OutboxItem, type Session, type State } from "@holdfast/client";
 import { watch, type Watch } from "@holdfast/client/watch";
 import { transcript, type Transcript } from "@holdfast/client/transcript";
 import { announce } from "./announce.tsx";
 import { api, ApiError, type Me, onSignedOut } from "./api.ts";
+import { drafts, kept, own } from "./kept.ts";
+import { go } from "./route.ts";
 import type { Sandbox, SyncTransition } from "./sandbox.ts";
-import { settleSeen } from "./unread.ts";
+import { seeAs, settleSeen } from "./unread.ts";
 
 /** undefined: not asked yet; null: nobody. */
 export const me: Signal<Me | null | undefined> = signal(undefined);
+/** Whether nobody is here because somebody said so: then nothing of theirs waits for them. */
+export const leftOnPurpose = signal(false);
 /** undefined until the first list came. */
 export const sandboxes: Signal<ReadonlyMap<string, Sandbox> | undefined> = signal(undefined);
 /** Of the watch: whether the list is live. */
@@ -22,6 +26,8 @@ const SYNCS_KEPT = 200;
 
 export interface SessionHandle {
   readonly id: string;
+  /** Whose it is. */
+  readonly user: string;
   readonly client: Session;
   readonly transcript: Transcript;
   /** The newest that is known of it; stays what it was when the session is gone. */
@@ -41,6 +47,7 @@ export interface SessionHandle {
 
 const syncs = new Map<string, Signal<readonly SyncTransition[]>>();
 const getToken = async (): Promise<string> => (await api.token()).token;
+const lines = new Set<Session>(); // also of sessions that are left, while something waits to be sent
 let watching: Watch | undefined;
 
 function identity(): { getToken?: () => Promise<string> } {
@@ -59,7 +66,13 @@ function forget(id: string): void {
 /** Ask who is here, and begin to watch if it is somebody. Throws ApiError where nobody can say. */
 export async function arrive(): Promise<void> {
   try {
-    me.value = await api.me();
+    const who = await api.me();
+    drafts.begin(who.userId);
+    seeAs(who.userId);
+    batch(() => {
+      leftOnPurpose.value = false;
+      me.value = who;
+    });
   } catch (error) {
     if (!(error instanceof ApiError) || error.status !== 401) throw error;
     me.value = null;
@@ -70,20 +83,24 @@ export async function arrive(): Promise<void> {
 }
 
 function startWatching(): void {
-  const own = watch({ url: location.origin, ...identity() });
-  watching = own;
-  own.on("state", (state) => {
+  const line = watch({ url: location.origin, ...identity() });
+  watching = line;
+  line.on("state", (state) => {
     connection.value = state;
-    if (state.phase === "ended" && watching === own) void stillKnown();
+    if (state.phase === "ended" && watching === line) void stillKnown();
   });
-  own.on("sandboxes", ({ sandboxes: all }) => {
+  line.on("sandboxes", ({ sandboxes: all }) => {
     const list = all as unknown as Sandbox[];
     settleSeen(list);
     sandboxes.value = new Map(list.map((one) => [one.id, one]));
   });
-  own.on("sandbox", ({ sandbox }) => learn(sandbox as unknown as Sandbox));
-  own.on("gone", ({ id }) => forget(id));
-  own.on("sync", ({ id, ...step }) => note(id, step as unknown as SyncTransition));
+  line.on("sandbox", ({ sandbox }) => learn(sandbox as unknown as Sandbox));
+  line.on("gone", ({ id }) => {
+    const last = sandboxes.peek()?.get(id);
+    forget(id);
+    if (last) void discard(last);
+  });
+  line.on("sync", ({ id, ...step }) => note(id, step as unknown as SyncTransition));
 }
 
 /** A line ended for good: asking who we are tells whether it was because nobody knows us any more. */
@@ -92,22 +109,35 @@ async function stillKnown(): Promise<void> {
 }
 
 function stopWatching(): void {
-  const own = watching;
+  const line = watching;
   watching = undefined;
-  own?.leave();
+  line?.leave();
 }
 
 // Signing in or out in one tab is signing in or out in all.
 const otherTabs = typeof BroadcastChannel === "undefined" ? undefined : new BroadcastChannel("holdfast");
 otherTabs?.addEventListener("message", ({ data }) => {
   if (data === "signed in" && me.value === null) void arrive().catch(() => undefined);
-  if (data === "signed out" && me.value) forgetMe();
+  if (data === "signed out" && me.value) leaveForGood(me.value.userId);
 });
 
 function forgetMe(): void {
   stopWatching();
-  sandboxes.value = undefined;
-  me.value = null;
+  for (const line of lines) line.leave(); // whoever is here next must not send what this one wrote
+  lines.clear();
+  syncs.clear();
+  batch(() => {
+    sandboxes.value = undefined;
+    me.value = null;
+  });
+}
+
+function leaveForGood(user: string): void {
+  leftOnPurpose.value = true;
+  drafts.drop(user);
+  kept.set(own("return", user), null);
+  go("");
+  forgetMe();
 }
 
 onSignedOut(() => {
@@ -122,8 +152,9 @@ export async function signIn(token: string): Promise<void> {
 }
 
 export async function signOut(): Promise<void> {
+  const user = me.peek()?.userId;
   await api.signOut();
-  forgetMe();
+  if (user !== undefined) leaveForGood(user);
   otherTabs?.postMessage("signed out");
 }
 
@@ -148,10 +179,30 @@ export async function lookUp(id: string): Promise<Sandbox> {
   return found;
 }
 
+const stores = new Map<string, Outbox>();
+
+/** What waits to be sent is its writer's, and for this session: not for another one of the same id, later. */
+function outboxOf({ id, userId, createdAt }: Pick<Sandbox, "id" | "userId" | "createdAt">): Outbox {
+  const store = stores.get(userId) ?? indexedDBOutbox(`holdfast ${userId}`);
+  stores.set(userId, store);
+  const name = `${id} ${createdAt}`;
+  return { load: () => store.load(name), put: (_, item) => store.put(name, item), remove: (_, cid) => store.remove(name, cid) };
+}
+
+/** A session is gone for good, and what waited for it with it. */
+async function discard(gone: Sandbox): Promise<void> {
+  for (const line of lines) if (line.id === gone.id) line.leave();
+  const outbox = outboxOf(gone);
+  const items = await outbox.load("").catch(() => []);
+  for (const { cid } of items) await outbox.remove("", cid).catch(() => undefined);
+}
+
 /** Open a session that is known (see `lookUp`); its socket stays until `leave`. */
 export function openSession(first: Sandbox): SessionHandle {
   const { id } = first;
-  const client = connect({ url: location.origin, session: id, ...identity() });
+  const user = me.peek()?.userId ?? first.userId;
+  const client = connect({ url: location.origin, session: id, outbox: outboxOf({ ...first, userId: user }), ...identity() });
+  lines.add(client);
   const told = transcript(client);
   const state = signal<State>(client.state);
   const items = signal<readonly Item[]>(told.items);
@@ -160,6 +211,7 @@ export function openSession(first: Sandbox): SessionHandle {
   let left = false;
   client.on("state", (next) => {
     state.value = next;
+    if (next.phase === "ended") lines.delete(client);
     if (next.phase === "ended" && !left) void stillKnown();
   });
   client.on("outbox", (next) => {
@@ -177,7 +229,7 @@ export function openSession(first: Sandbox): SessionHandle {
   let last = first;
   const sandbox = computed(() => (last = sandboxes.value?.get(id) ?? last));
   return {
-    id, client, transcript: told, sandbox, syncEvents: stepsOf(id), state, items, outbox, history,
+    id, user, client, transcript: told, sandbox, syncEvents: stepsOf(id), state, items, outbox, history,
     async loadEarlier() {
       if (history.peek().loading || !told.more) return;
       history.value = { ...history.peek(), loading: true };

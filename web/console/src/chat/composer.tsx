@@ -2,7 +2,7 @@ import { HoldfastError } from "@holdfast/client";
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { SessionHandle } from "../house.ts";
-import { keptHere } from "../kept.ts";
+import { drafts } from "../kept.ts";
 import { Button } from "../ui/button.tsx";
 import { SendIcon, StopIcon } from "../ui/icons.tsx";
 import { toast } from "../ui/toast.tsx";
@@ -21,8 +21,7 @@ interface ComposerProps {
 
 /** Where one writes. It takes text at all times; what cannot be sent yet waits in the outbox. */
 export function Composer({ session, turn, onReady }: ComposerProps) {
-  const name = `draft.${session.id}`;
-  const draft = useSignal(keptHere.get(name) ?? "");
+  const draft = useSignal(drafts.get(session.user, session.id) ?? "");
   const notTaken = useSignal<string | undefined>(undefined);
   const field = useRef<HTMLTextAreaElement>(null);
   const keeping = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
@@ -36,7 +35,7 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
   const keep = (): void => {
     clearTimeout(keeping.current);
     const text = draft.peek();
-    keptHere.set(name, text && text.length <= DRAFT_KEPT ? text : null);
+    drafts.set(session.user, session.id, text && text.length <= DRAFT_KEPT ? text : null);
   };
   useEffect(() => {
     onReady((text) => {
