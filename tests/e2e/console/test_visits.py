@@ -237,3 +237,34 @@ async def test_what_was_not_sent_waits_for_who_wrote_it(tab: Console, gateway: G
     await tab.at("create").first.wait_for()
     await tab.open("waits")
     await tab.shows_answer("for later")
+
+
+async def test_signing_in_as_somebody_else_makes_every_tab_theirs(tab: Console, gateway: Gateway) -> None:
+    await gateway.create("of-ada")
+    await gateway.create("of-carol", user="carol")
+    await tab.open("of-ada")
+    await tab.at("composer").fill("ada's draft")
+    second = await tab.page.context.new_page()
+    await second.goto(await fresh_link(gateway, "carol"))
+    for page in (second, tab.page):
+        await expect(page.get_by_test_id("account")).to_have_accessible_name("Signed in as carol@example.com")
+        rows = page.get_by_test_id("session-row")
+        await expect(rows).to_have_count(1)
+        await expect(rows).to_have_attribute("data-id", "of-carol")
+    await tab.open("of-carol")
+    await expect(tab.at("composer")).to_have_value("")
+    assert "of-ada" not in tab.page.url
+
+
+async def test_a_tab_that_nobody_told_sends_nothing_as_somebody_else(tab: Console, gateway: Gateway) -> None:
+    """The cookie is another's when the line comes back: it is not used for what this tab still shows."""
+    await gateway.create("stays-adas")
+    await gateway.create("is-dans", user="dan")
+    await tab.open("stays-adas")
+    await expect(tab.at("connection")).to_have_attribute("data-phase", "online")
+    cookie = {"name": "session", "value": gateway.token("dan"), "url": gateway.url}
+    await tab.page.context.add_cookies([cookie])  # type: ignore[list-item]
+    async with gateway.http() as client:
+        assert (await client.post("/api/sandboxes/stays-adas/demo/cut", json={})).is_success
+    await expect(tab.at("account")).to_have_accessible_name("Signed in as dan@example.com")
+    await expect(tab.at("session-row")).to_have_count(1)

@@ -11,6 +11,7 @@ import { api, ApiError, type Me, onSignedOut } from "./api.ts";
 import { drafts, kept, own } from "./kept.ts";
 import { go } from "./route.ts";
 import type { Sandbox, SyncTransition } from "./sandbox.ts";
+import { userOf } from "./token.ts";
 import { seeAs, settleSeen } from "./unread.ts";
 
 /** undefined: not asked yet; null: nobody. */
@@ -46,15 +47,34 @@ export interface SessionHandle {
 }
 
 const syncs = new Map<string, Signal<readonly SyncTransition[]>>();
-const getToken = async (): Promise<string> => (await api.token()).token;
 const lines = new Set<Session>(); // also of sessions that are left, while something waits to be sent
 let watching: Watch | undefined;
 
+/** Who asks for a line is who it is for, also when the cookie is another's by the time it comes back. */
 function identity(): { getToken?: () => Promise<string> } {
-  return me.value?.tokens ? { getToken } : {};
+  const who = me.peek();
+  if (!who?.tokens) return {};
+  const getToken = async (): Promise<string> => {
+    const { token } = await api.token();
+    const user = userOf(token);
+    if (user === undefined || user === who.userId) return token;
+    startAnew();
+    throw new Error("somebody else is signed in now");
+  };
+  return { getToken };
 }
 
+/** Somebody else is here now: nothing that this page holds is theirs, so it goes, and begins again. */
+function startAnew(): void {
+  forgetMe();
+  history.replaceState(null, "", location.pathname);
+  location.reload();
+}
+
+const isMine = (sandbox: Sandbox): boolean => sandbox.userId === me.peek()?.userId;
+
 export function learn(sandbox: Sandbox): void {
+  if (!isMine(sandbox)) return;
   sandboxes.value = new Map(sandboxes.value ?? []).set(sandbox.id, sandbox);
 }
 
@@ -67,6 +87,7 @@ function forget(id: string): void {
 export async function arrive(): Promise<void> {
   try {
     const who = await api.me();
+    if (me.peek() && me.peek()?.userId !== who.userId) return startAnew();
     drafts.begin(who.userId);
     seeAs(who.userId);
     batch(() => {
@@ -78,7 +99,7 @@ export async function arrive(): Promise<void> {
     me.value = null;
     return;
   }
-  otherTabs?.postMessage("signed in");
+  otherTabs?.postMessage({ signedIn: me.peek()?.userId });
   if (!watching) startWatching();
 }
 
@@ -90,7 +111,8 @@ function startWatching(): void {
     if (state.phase === "ended" && watching === line) void stillKnown();
   });
   line.on("sandboxes", ({ sandboxes: all }) => {
-    const list = all as unknown as Sandbox[];
+    const list = (all as unknown as Sandbox[]).filter(isMine);
+    if (list.length < all.length) void arrive().catch(() => undefined); // a list of somebody else's: who are we?
     settleSeen(list);
     sandboxes.value = new Map(list.map((one) => [one.id, one]));
   });
@@ -117,8 +139,11 @@ function stopWatching(): void {
 // Signing in or out in one tab is signing in or out in all.
 const otherTabs = typeof BroadcastChannel === "undefined" ? undefined : new BroadcastChannel("holdfast");
 otherTabs?.addEventListener("message", ({ data }) => {
-  if (data === "signed in" && me.value === null) void arrive().catch(() => undefined);
-  if (data === "signed out" && me.value) leaveForGood(me.value.userId);
+  const { signedIn, signedOut } = data as { signedIn?: string; signedOut?: string };
+  const here = me.peek();
+  if (signedIn !== undefined && here === null) void arrive().catch(() => undefined);
+  else if (signedIn !== undefined && here && here.userId !== signedIn) startAnew();
+  if (signedOut !== undefined && here?.userId === signedOut) leaveForGood(signedOut);
 });
 
 function forgetMe(): void {
@@ -154,8 +179,9 @@ export async function signIn(token: string): Promise<void> {
 export async function signOut(): Promise<void> {
   const user = me.peek()?.userId;
   await api.signOut();
-  if (user !== undefined) leaveForGood(user);
-  otherTabs?.postMessage("signed out");
+  if (user === undefined) return;
+  leaveForGood(user);
+  otherTabs?.postMessage({ signedOut: user });
 }
 
 function stepsOf(id: string): Signal<readonly SyncTransition[]> {
