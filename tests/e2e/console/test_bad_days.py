@@ -198,6 +198,47 @@ async def test_who_is_signed_out_comes_back_to_what_was_being_written(tab: Conso
     await expect(tab.at("composer")).to_have_value("half a thou")
 
 
+async def test_a_session_that_was_purged_and_made_again_is_shown_as_it_is_now(
+    browser: Browser, gateway: Gateway
+) -> None:
+    await gateway.create("phoenix")
+    async with cut_off(browser, gateway) as (tab, proxy):
+        await tab.open("phoenix")
+        for words in ("the first", "the second"):
+            await tab.say(words)
+            await tab.shows_answer(words)
+        for passage in proxy.passages:
+            passage.stall()
+        async with gateway.http() as client:
+            assert (await client.delete("/api/sandboxes/phoenix?purge=1")).is_success
+        await gateway.create("phoenix")
+        async with gateway.http(gateway.internal) as client:
+            for number in range(6):  # more than there were, so that no number says it
+                said = {"role": "user", "content": f"anew {number}"}
+                assert (await client.post("/internal/sessions/phoenix/messages", json=said)).status_code == 201
+        for passage in proxy.passages:
+            passage.cut()
+        await tab.shows_row(lambda row: row.text == "anew 5", "what was said anew")
+        await _equals_history(tab, gateway, "phoenix")
+        await tab.say("the third")
+        await tab.shows_answer("the third")
+        await _equals_history(tab, gateway, "phoenix")
+        assert tab.problems == []
+
+
+async def test_a_session_that_comes_to_be_is_shown_where_there_was_none(tab: Console, gateway: Gateway) -> None:
+    await tab.page.evaluate("() => { location.hash = '#/s/later' }")
+    await tab.at("no-session").wait_for()
+    await gateway.create("later")
+    await tab.at("composer").wait_for(timeout=10_000)
+    async with gateway.http() as client:
+        assert (await client.delete("/api/sandboxes/later?purge=1")).is_success
+    await tab.at("no-session").wait_for()
+    await gateway.create("later")
+    await tab.say("hello again")
+    await tab.shows_answer("hello again")
+
+
 async def test_what_expired_is_marked_and_can_be_sent_again(browser: Browser, own_gateway: Gateway) -> None:
     gateway = own_gateway
     await gateway.create("expiry")

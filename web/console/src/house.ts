@@ -27,8 +27,12 @@ const SYNCS_KEPT = 200;
 
 export interface SessionHandle {
   readonly id: string;
+  /** Of this opening: no other one has it. */
+  readonly key: number;
   /** Whose it is. */
   readonly user: string;
+  /** When it was made: another one of the same id is another session. */
+  readonly created: string;
   readonly client: Session;
   readonly transcript: Transcript;
   /** The newest that is known of it; stays what it was when the session is gone. */
@@ -47,7 +51,8 @@ export interface SessionHandle {
 }
 
 const syncs = new Map<string, Signal<readonly SyncTransition[]>>();
-const lines = new Set<Session>(); // also of sessions that are left, while something waits to be sent
+let opened = 0;
+const lines = new Map<Session, Sandbox>(); // also of sessions that are left, while something waits to be sent
 let watching: Watch | undefined;
 
 /** Who asks for a line is who it is for, also when the cookie is another's by the time it comes back. */
@@ -114,7 +119,9 @@ function startWatching(): void {
     const list = (all as unknown as Sandbox[]).filter(isMine);
     if (list.length < all.length) void arrive().catch(() => undefined); // a list of somebody else's: who are we?
     settleSeen(list);
-    sandboxes.value = new Map(list.map((one) => [one.id, one]));
+    const now = new Map(list.map((one) => [one.id, one]));
+    for (const first of lines.values()) if ((now.get(first.id) ?? first).createdAt !== first.createdAt) void discard(first);
+    sandboxes.value = now;
   });
   line.on("sandbox", ({ sandbox }) => learn(sandbox as unknown as Sandbox));
   line.on("gone", ({ id }) => {
@@ -148,7 +155,7 @@ otherTabs?.addEventListener("message", ({ data }) => {
 
 function forgetMe(): void {
   stopWatching();
-  for (const line of lines) line.leave(); // whoever is here next must not send what this one wrote
+  for (const line of lines.keys()) line.leave(); // whoever is here next must not send what this one wrote
   lines.clear();
   syncs.clear();
   batch(() => {
@@ -217,7 +224,7 @@ function outboxOf({ id, userId, createdAt }: Pick<Sandbox, "id" | "userId" | "cr
 
 /** A session is gone for good, and what waited for it with it. */
 async function discard(gone: Sandbox): Promise<void> {
-  for (const line of lines) if (line.id === gone.id) line.leave();
+  for (const [line, { id, createdAt }] of lines) if (id === gone.id && createdAt === gone.createdAt) line.leave();
   const outbox = outboxOf(gone);
   const items = await outbox.load("").catch(() => []);
   for (const { cid } of items) await outbox.remove("", cid).catch(() => undefined);
@@ -228,7 +235,7 @@ export function openSession(first: Sandbox): SessionHandle {
   const { id } = first;
   const user = me.peek()?.userId ?? first.userId;
   const client = connect({ url: location.origin, session: id, outbox: outboxOf({ ...first, userId: user }), ...identity() });
-  lines.add(client);
+  lines.set(client, first);
   const told = transcript(client);
   const state = signal<State>(client.state);
   const items = signal<readonly Item[]>(told.items);
@@ -255,7 +262,7 @@ export function openSession(first: Sandbox): SessionHandle {
   let last = first;
   const sandbox = computed(() => (last = sandboxes.value?.get(id) ?? last));
   return {
-    id, user, client, transcript: told, sandbox, syncEvents: stepsOf(id), state, items, outbox, history,
+    id, key: ++opened, user, created: first.createdAt, client, transcript: told, sandbox, syncEvents: stepsOf(id), state, items, outbox, history,
     async loadEarlier() {
       if (history.peek().loading || !told.more) return;
       history.value = { ...history.peek(), loading: true };
