@@ -11,6 +11,7 @@ import type { Turn } from "./turn.ts";
 
 const LONGEST = 900 * 1024; // a frame may have 1 MiB, and has more in it than this
 const DRAFT_KEPT = 512 * 1024;
+const KEPT_AT_ONCE = 8 * 1024;
 
 interface ComposerProps {
   session: SessionHandle;
@@ -30,7 +31,8 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
     draft.value = text;
     notTaken.value = undefined;
     clearTimeout(keeping.current);
-    keeping.current = setTimeout(keep, 150);
+    if (text.length <= KEPT_AT_ONCE) keep(); // a view that takes the place of this one reads it before this one is gone
+    else keeping.current = setTimeout(keep, 150);
   };
   const keep = (): void => {
     clearTimeout(keeping.current);

@@ -42,8 +42,12 @@ export function SessionPage({ id, menuButton }: { id: string; menuButton: Compon
   }, [id, again.value]);
   useSignalEffect(() => {
     // The end of a sandbox is the end of its sockets, not of the conversation: that can be read on.
-    const state = handle.value?.state.value;
-    if (state?.phase === "ended" && state.code === 1000) untracked(() => setTimeout(reopen, 300));
+    const over = handle.value;
+    const state = over?.state.value;
+    if (state?.phase !== "ended" || state.code !== 1000) return;
+    setTimeout(() => {
+      if (handle.peek() === over) reopen();
+    }, 300);
   });
   useSignalEffect(() => {
     // It is gone, or the same name is another session by now: made while nobody looked, or while this said that there is none.
