@@ -110,6 +110,21 @@ async def test_words_that_cannot_be_taken_stay_where_they_were_written(tab: Cons
     assert len(await tab.rows()) == 4
 
 
+async def test_a_browser_that_keeps_nothing_says_so_once_and_sends_all_the_same(tab: Console, gateway: Gateway) -> None:
+    for session in ("forgets", "forgets-too"):
+        await gateway.create(session)
+    await tab.page.add_init_script("Object.defineProperty(window, 'indexedDB', { value: undefined })")
+    await tab.page.reload()
+    await tab.open("forgets")
+    told = tab.page.locator(".toast", has_text="will not survive a reload")
+    await expect(told).to_have_count(1)
+    await told.get_by_role("button", name="Dismiss").click()
+    await tab.open("forgets-too")
+    await tab.say("all the same")
+    await tab.shows_answer("all the same")
+    await expect(told).to_have_count(0)
+
+
 async def test_a_gateway_that_is_killed_under_an_open_page_is_not_missed(
     browser: Browser, own_gateway: Gateway
 ) -> None:

@@ -12,6 +12,7 @@ import { drafts, kept, own } from "./kept.ts";
 import { go } from "./route.ts";
 import type { Sandbox, SyncTransition } from "./sandbox.ts";
 import { userOf } from "./token.ts";
+import { toast } from "./ui/toast.tsx";
 import { seeAs, settleSeen } from "./unread.ts";
 
 /** undefined: not asked yet; null: nobody. */
@@ -52,6 +53,7 @@ export interface SessionHandle {
 
 const syncs = new Map<string, Signal<readonly SyncTransition[]>>();
 let opened = 0;
+let toldOfMemory = false;
 const lines = new Map<Session, Sandbox>(); // also of sessions that are left, while something waits to be sent
 let watching: Watch | undefined;
 
@@ -246,6 +248,11 @@ export function openSession(first: Sandbox): SessionHandle {
     state.value = next;
     if (next.phase === "ended") lines.delete(client);
     if (next.phase === "ended" && !left) void stillKnown();
+  });
+  client.on("error", ({ code }) => {
+    if (code !== "outbox_failed" || toldOfMemory) return;
+    toldOfMemory = true;
+    toast("This browser keeps nothing for the page: messages that are not sent yet will not survive a reload.", "bad");
   });
   client.on("outbox", (next) => {
     outbox.value = next.items;
