@@ -88,6 +88,43 @@ async def test_what_waits_in_a_page_that_is_closed_is_sent_by_the_next_one(brows
         await _equals_history(tab, gateway, "outbox")
 
 
+async def test_words_that_cannot_be_taken_stay_where_they_were_written(tab: Console, gateway: Gateway) -> None:
+    await gateway.create("too-much")
+    await tab.open("too-much")
+    alert = tab.at("composer-help").get_by_role("alert")
+    quotes = '"' * 600_000  # each is two bytes in a frame
+    await tab.say(quotes)
+    await expect(alert).to_contain_text("Too long")
+    assert await tab.at("composer").input_value() == quotes
+    assert await tab.rows() == []
+    await tab.at("composer").fill("")
+    await expect(alert).to_have_count(0)
+    await tab.page.context.set_offline(True)
+    await expect(tab.at("connection")).to_have_attribute("data-phase", "offline")
+    for number in range(4):
+        await tab.say(f"{number}" * 900_000)
+        await expect(tab.at("composer")).to_have_value("")
+    await tab.say("4" * 900_000)
+    await expect(alert).to_contain_text("too much waits")
+    assert await tab.at("composer").input_value() == "4" * 900_000
+    assert len(await tab.rows()) == 4
+
+
+async def test_a_browser_that_keeps_nothing_says_so_once_and_sends_all_the_same(tab: Console, gateway: Gateway) -> None:
+    for session in ("forgets", "forgets-too"):
+        await gateway.create(session)
+    await tab.page.add_init_script("Object.defineProperty(window, 'indexedDB', { value: undefined })")
+    await tab.page.reload()
+    await tab.open("forgets")
+    told = tab.page.locator(".toast", has_text="will not survive a reload")
+    await expect(told).to_have_count(1)
+    await told.get_by_role("button", name="Dismiss").click()
+    await tab.open("forgets-too")
+    await tab.say("all the same")
+    await tab.shows_answer("all the same")
+    await expect(told).to_have_count(0)
+
+
 async def test_a_gateway_that_is_killed_under_an_open_page_is_not_missed(
     browser: Browser, own_gateway: Gateway
 ) -> None:
@@ -174,6 +211,47 @@ async def test_who_is_signed_out_comes_back_to_what_was_being_written(tab: Conso
     await tab.at("token").fill(gateway.token())
     await tab.at("signin-submit").click()
     await expect(tab.at("composer")).to_have_value("half a thou")
+
+
+async def test_a_session_that_was_purged_and_made_again_is_shown_as_it_is_now(
+    browser: Browser, gateway: Gateway
+) -> None:
+    await gateway.create("phoenix")
+    async with cut_off(browser, gateway) as (tab, proxy):
+        await tab.open("phoenix")
+        for words in ("the first", "the second"):
+            await tab.say(words)
+            await tab.shows_answer(words)
+        for passage in proxy.passages:
+            passage.stall()
+        async with gateway.http() as client:
+            assert (await client.delete("/api/sandboxes/phoenix?purge=1")).is_success
+        await gateway.create("phoenix")
+        async with gateway.http(gateway.internal) as client:
+            for number in range(6):  # more than there were, so that no number says it
+                said = {"role": "user", "content": f"anew {number}"}
+                assert (await client.post("/internal/sessions/phoenix/messages", json=said)).status_code == 201
+        for passage in proxy.passages:
+            passage.cut()
+        await tab.shows_row(lambda row: row.text == "anew 5", "what was said anew")
+        await _equals_history(tab, gateway, "phoenix")
+        await tab.say("the third")
+        await tab.shows_answer("the third")
+        await _equals_history(tab, gateway, "phoenix")
+        assert tab.problems == []
+
+
+async def test_a_session_that_comes_to_be_is_shown_where_there_was_none(tab: Console, gateway: Gateway) -> None:
+    await tab.page.evaluate("() => { location.hash = '#/s/later' }")
+    await tab.at("no-session").wait_for()
+    await gateway.create("later")
+    await tab.at("composer").wait_for(timeout=10_000)
+    async with gateway.http() as client:
+        assert (await client.delete("/api/sandboxes/later?purge=1")).is_success
+    await tab.at("no-session").wait_for()
+    await gateway.create("later")
+    await tab.say("hello again")
+    await tab.shows_answer("hello again")
 
 
 async def test_what_expired_is_marked_and_can_be_sent_again(browser: Browser, own_gateway: Gateway) -> None:

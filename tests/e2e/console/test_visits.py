@@ -1,6 +1,8 @@
 """What somebody does with the console on a good day."""
 
-from playwright.async_api import Browser, expect
+import re
+
+from playwright.async_api import Browser, WebSocketRoute, expect
 
 from tests.support.console import LINK, Console, Row, another, fresh_link, visitor
 from tests.support.gateway import Gateway
@@ -176,3 +178,93 @@ async def test_a_link_of_another_user_shows_nothing_of_this_one(browser: Browser
         assert await tab.at("session-row").count() == 0
         await tab.page.goto(f"{gateway.url}/#/s/private")
         await expect(tab.page.get_by_test_id("no-session")).to_be_visible()
+
+
+async def test_who_signs_in_after_somebody_sees_and_sends_nothing_of_theirs(tab: Console, gateway: Gateway) -> None:
+    """Not even in a session of the same name. What was not sent is what only this browser has."""
+    await gateway.create("shared")
+    deaf = True
+
+    def take(socket: WebSocketRoute) -> None:
+        if not deaf:
+            socket.connect_to_server()
+
+    await tab.page.context.route_web_socket(re.compile("/ws/v2"), take)
+    await tab.open("shared")
+    await tab.say("ada's message")
+    await tab.shows_row(lambda row: row.text == "ada's message" and row.status == "queued", "it, waiting")
+    await tab.at("composer").fill("ada's draft")
+    await tab.at("account").click()
+    await tab.at("sign-out").click()
+    await tab.at("token").wait_for()
+    deaf = False
+    async with gateway.http() as client:
+        assert (await client.delete("/api/sandboxes/shared?purge=1")).is_success
+    await gateway.create("shared", user="bob")
+    kept = await tab.page.evaluate("() => JSON.stringify([{...sessionStorage}, {...localStorage}])")
+    assert "ada's draft" not in kept
+    assert "#/s/shared" not in kept
+    await tab.at("token").fill(gateway.token("bob"))
+    await tab.at("signin-submit").click()
+    await tab.at("create").first.wait_for()
+    await tab.open("shared")
+    await expect(tab.at("connection")).to_have_attribute("data-phase", "online")
+    await expect(tab.at("composer")).to_have_value("")
+    await tab.say("bob's message")
+    await tab.shows_answer("bob's message")
+    assert [row.text for row in await tab.rows() if row.kind == "message"] == ["bob's message"]
+    stored = [record["content"] for record in await gateway.messages("shared") if record["role"] == "user"]
+    assert stored == ["bob's message"]
+
+
+async def test_what_was_not_sent_waits_for_who_wrote_it(tab: Console, gateway: Gateway) -> None:
+    await gateway.create("waits")
+    deaf = True
+
+    def take(socket: WebSocketRoute) -> None:
+        if not deaf:
+            socket.connect_to_server()
+
+    await tab.page.context.route_web_socket(re.compile("/ws/v2"), take)
+    await tab.open("waits")
+    await tab.say("for later")
+    await tab.shows_row(lambda row: row.text == "for later" and row.status == "queued", "it, waiting")
+    await tab.at("account").click()
+    await tab.at("sign-out").click()
+    deaf = False
+    await tab.at("token").fill(gateway.token())
+    await tab.at("signin-submit").click()
+    await tab.at("create").first.wait_for()
+    await tab.open("waits")
+    await tab.shows_answer("for later")
+
+
+async def test_signing_in_as_somebody_else_makes_every_tab_theirs(tab: Console, gateway: Gateway) -> None:
+    await gateway.create("of-ada")
+    await gateway.create("of-carol", user="carol")
+    await tab.open("of-ada")
+    await tab.at("composer").fill("ada's draft")
+    second = await tab.page.context.new_page()
+    await second.goto(await fresh_link(gateway, "carol"))
+    for page in (second, tab.page):
+        await expect(page.get_by_test_id("account")).to_have_accessible_name("Signed in as carol@example.com")
+        rows = page.get_by_test_id("session-row")
+        await expect(rows).to_have_count(1)
+        await expect(rows).to_have_attribute("data-id", "of-carol")
+    await tab.open("of-carol")
+    await expect(tab.at("composer")).to_have_value("")
+    assert "of-ada" not in tab.page.url
+
+
+async def test_a_tab_that_nobody_told_sends_nothing_as_somebody_else(tab: Console, gateway: Gateway) -> None:
+    """The cookie is another's when the line comes back: it is not used for what this tab still shows."""
+    await gateway.create("stays-adas")
+    await gateway.create("is-dans", user="dan")
+    await tab.open("stays-adas")
+    await expect(tab.at("connection")).to_have_attribute("data-phase", "online")
+    cookie = {"name": "session", "value": gateway.token("dan"), "url": gateway.url}
+    await tab.page.context.add_cookies([cookie])  # type: ignore[list-item]
+    async with gateway.http() as client:
+        assert (await client.post("/api/sandboxes/stays-adas/demo/cut", json={})).is_success
+    await expect(tab.at("account")).to_have_accessible_name("Signed in as dan@example.com")
+    await expect(tab.at("session-row")).to_have_count(1)

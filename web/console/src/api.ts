@@ -81,8 +81,8 @@ export async function fetchFrom(path: string, init: RequestInit = {}): Promise<R
   try {
     answer = await fetch(path, { credentials: "same-origin", ...init });
   } catch (cause) {
-    if (init.signal?.aborted) throw cause;
-    throw new ApiError(0, "unreachable", "The gateway cannot be reached right now.");
+    if (init.signal?.aborted && !isLate(init.signal)) throw cause;
+    throw unreachable();
   }
   if (answer.ok) return answer;
   const told = (await answer.json().catch(() => null)) as { error?: unknown; code?: unknown } | null;
@@ -92,14 +92,23 @@ export async function fetchFrom(path: string, init: RequestInit = {}): Promise<R
   throw new ApiError(answer.status, code, message, Number(answer.headers.get("Retry-After")) || undefined);
 }
 
-async function ask<T>(method: string, path: string, body?: unknown): Promise<T> {
-  const init: RequestInit = { method };
+const unreachable = (): ApiError => new ApiError(0, "unreachable", "The gateway cannot be reached right now.");
+const isLate = (signal: AbortSignal): boolean => signal.reason instanceof DOMException && signal.reason.name === "TimeoutError";
+
+/** Everything waits for these two: an answer that never comes is none. */
+const soon = (): RequestInit => ({ signal: AbortSignal.timeout(30_000) });
+
+async function ask<T>(method: string, path: string, body?: unknown, how: RequestInit = {}): Promise<T> {
+  const init: RequestInit = { method, ...how };
   if (body !== undefined) {
     init.body = JSON.stringify(body);
     init.headers = { "Content-Type": "application/json" };
   }
   const answer = await fetchFrom(path, init);
-  return (answer.status === 204 ? undefined : await answer.json()) as T;
+  if (answer.status === 204) return undefined as T;
+  return (await answer.json().catch((cause: unknown) => {
+    throw init.signal && isLate(init.signal) ? unreachable() : cause;
+  })) as T;
 }
 
 const sandbox = (id: string): string => `/api/sandboxes/${encodeURIComponent(id)}`;
@@ -112,10 +121,10 @@ export function filePath(id: string, path: string, options: { root?: string; sou
 }
 
 export const api = {
-  me: () => ask<Me>("GET", "/api/me"),
+  me: () => ask<Me>("GET", "/api/me", undefined, soon()),
   signIn: (token: string) => ask<Pick<Me, "userId" | "email" | "expiresAt">>("POST", "/api/signin", { token }),
   signOut: () => ask<void>("DELETE", "/api/signin"),
-  token: () => ask<{ token: string; expiresAt: string | number }>("POST", "/api/token"),
+  token: () => ask<{ token: string; expiresAt: string | number }>("POST", "/api/token", undefined, soon()),
 
   sandboxes: () => ask<{ sandboxes: Sandbox[] }>("GET", "/api/sandboxes").then((answer) => answer.sandboxes),
   create: (id: string, what: NewSandbox) => ask<Sandbox>("POST", sandbox(id), what),

@@ -3,8 +3,8 @@ import { effect, signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { Announcer } from "./announce.tsx";
 import { ApiError } from "./api.ts";
-import { arrive, me, sandboxes, signOut } from "./house.ts";
-import { kept } from "./kept.ts";
+import { arrive, leftOnPurpose, me, sandboxes, signOut } from "./house.ts";
+import { kept, own } from "./kept.ts";
 import { ActionDialogs } from "./list/actions.tsx";
 import { CreateDialog, startOne } from "./list/create.tsx";
 import { creating, openCreate } from "./list/creating.ts";
@@ -24,7 +24,7 @@ import { nameOf } from "./words.ts";
 
 const linkOver = takeWord("signin") === "over";
 const unreachable = signal<string | undefined>(undefined);
-const wasHere = signal(false);
+const wasHere = signal<string | undefined>(undefined);
 
 /** Ask who is here until somebody answers. */
 export async function begin(): Promise<void> {
@@ -42,12 +42,12 @@ export async function begin(): Promise<void> {
 // Who has to sign in again comes back to where they were, even by a link that leads to the front door.
 effect(() => {
   if (me.value) {
-    wasHere.value = true;
-    const back = kept.get("return");
+    const name = own("return", (wasHere.value = me.value.userId));
+    const back = kept.get(name);
     if (back && !openId.peek()) go(back);
-    kept.set("return", null);
-  } else if (me.value === null && wasHere.peek()) {
-    kept.set("return", location.hash || null);
+    kept.set(name, null);
+  } else if (me.value === null && wasHere.peek() !== undefined && !leftOnPurpose.peek()) {
+    kept.set(own("return", wasHere.peek() ?? ""), location.hash || null);
   }
 });
 
@@ -64,7 +64,7 @@ export function App() {
       <a class="skip" href="#main" onClick={skip}>
         Skip to the content
       </a>
-      {me.value === undefined ? <Splash /> : me.value === null ? <SignIn over={linkOver && !wasHere.value} expired={wasHere.value && !left.value} /> : <Shell />}
+      {me.value === undefined ? <Splash /> : me.value === null ? <SignIn over={linkOver && wasHere.value === undefined} expired={wasHere.value !== undefined && !leftOnPurpose.value} /> : <Shell key={me.value.userId} />}
       <Toasts />
       <Announcer />
     </>
@@ -91,7 +91,6 @@ const Splash = () => (
 );
 
 const drawer = signal(false);
-const left = signal(false);
 
 function Shell() {
   const id = openId.value;
@@ -99,7 +98,6 @@ function Shell() {
   const asDrawer = narrow.value && id !== null;
   const hidden = asDrawer && !drawer.value;
   const opener = useSignal<Element | null>(null);
-  left.value = false;
   useEffect(() => {
     drawer.value = false;
   }, [id]);
@@ -171,17 +169,13 @@ function ThemeMenu() {
 function AccountMenu() {
   const who = me.value;
   if (!who) return null;
-  const leave = async (): Promise<void> => {
-    left.value = true;
-    await attempt(signOut, "You are still signed in");
-  };
   return (
     <Menu
       button={{ kind: "quiet", class: "account", icon: <span class="avatar" aria-hidden="true">{(who.email || who.userId).charAt(0).toUpperCase()}</span>, "aria-label": `Signed in as ${who.email}`, "data-testid": "account" }}
       items={[
         { label: who.email, hint: `Holdfast ${who.version}`, disabled: true, onSelect: () => {} },
         "line",
-        { label: "Sign out", icon: <SignOutIcon />, onSelect: () => void leave(), "data-testid": "sign-out" },
+        { label: "Sign out", icon: <SignOutIcon />, onSelect: () => void attempt(signOut, "You are still signed in"), "data-testid": "sign-out" },
       ]}
     />
   );

@@ -3,16 +3,22 @@
 // One watch keeps `sandboxes` true. A session that is open has its own socket, held by its handle; a handle that is left while
 // something still waits to be sent stays behind until that is gone.
 import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import { connect, type Item, type OutboxItem, type Session, type State } from "@holdfast/client";
+import { connect, indexedDBOutbox, type Item, type Outbox, type OutboxItem, type Session, type State } from "@holdfast/client";
 import { watch, type Watch } from "@holdfast/client/watch";
 import { transcript, type Transcript } from "@holdfast/client/transcript";
 import { announce } from "./announce.tsx";
 import { api, ApiError, type Me, onSignedOut } from "./api.ts";
+import { drafts, kept, own } from "./kept.ts";
+import { go } from "./route.ts";
 import type { Sandbox, SyncTransition } from "./sandbox.ts";
-import { settleSeen } from "./unread.ts";
+import { userOf } from "./token.ts";
+import { toast } from "./ui/toast.tsx";
+import { seeAs, settleSeen } from "./unread.ts";
 
 /** undefined: not asked yet; null: nobody. */
 export const me: Signal<Me | null | undefined> = signal(undefined);
+/** Whether nobody is here because somebody said so: then nothing of theirs waits for them. */
+export const leftOnPurpose = signal(false);
 /** undefined until the first list came. */
 export const sandboxes: Signal<ReadonlyMap<string, Sandbox> | undefined> = signal(undefined);
 /** Of the watch: whether the list is live. */
@@ -22,6 +28,12 @@ const SYNCS_KEPT = 200;
 
 export interface SessionHandle {
   readonly id: string;
+  /** Of this opening: no other one has it. */
+  readonly key: number;
+  /** Whose it is. */
+  readonly user: string;
+  /** When it was made: another one of the same id is another session. */
+  readonly created: string;
   readonly client: Session;
   readonly transcript: Transcript;
   /** The newest that is known of it; stays what it was when the session is gone. */
@@ -40,14 +52,36 @@ export interface SessionHandle {
 }
 
 const syncs = new Map<string, Signal<readonly SyncTransition[]>>();
-const getToken = async (): Promise<string> => (await api.token()).token;
+let opened = 0;
+let toldOfMemory = false;
+const lines = new Map<Session, Sandbox>(); // also of sessions that are left, while something waits to be sent
 let watching: Watch | undefined;
 
+/** Who asks for a line is who it is for, also when the cookie is another's by the time it comes back. */
 function identity(): { getToken?: () => Promise<string> } {
-  return me.value?.tokens ? { getToken } : {};
+  const who = me.peek();
+  if (!who?.tokens) return {};
+  const getToken = async (): Promise<string> => {
+    const { token } = await api.token();
+    const user = userOf(token);
+    if (user === undefined || user === who.userId) return token;
+    startAnew();
+    throw new Error("somebody else is signed in now");
+  };
+  return { getToken };
 }
 
+/** Somebody else is here now: nothing that this page holds is theirs, so it goes, and begins again. */
+function startAnew(): void {
+  forgetMe();
+  history.replaceState(null, "", location.pathname);
+  location.reload();
+}
+
+const isMine = (sandbox: Sandbox): boolean => sandbox.userId === me.peek()?.userId;
+
 export function learn(sandbox: Sandbox): void {
+  if (!isMine(sandbox)) return;
   sandboxes.value = new Map(sandboxes.value ?? []).set(sandbox.id, sandbox);
 }
 
@@ -59,31 +93,45 @@ function forget(id: string): void {
 /** Ask who is here, and begin to watch if it is somebody. Throws ApiError where nobody can say. */
 export async function arrive(): Promise<void> {
   try {
-    me.value = await api.me();
+    const who = await api.me();
+    if (me.peek() && me.peek()?.userId !== who.userId) return startAnew();
+    drafts.begin(who.userId);
+    seeAs(who.userId);
+    batch(() => {
+      leftOnPurpose.value = false;
+      me.value = who;
+    });
   } catch (error) {
     if (!(error instanceof ApiError) || error.status !== 401) throw error;
     me.value = null;
     return;
   }
-  otherTabs?.postMessage("signed in");
+  otherTabs?.postMessage({ signedIn: me.peek()?.userId });
   if (!watching) startWatching();
 }
 
 function startWatching(): void {
-  const own = watch({ url: location.origin, ...identity() });
-  watching = own;
-  own.on("state", (state) => {
+  const line = watch({ url: location.origin, ...identity() });
+  watching = line;
+  line.on("state", (state) => {
     connection.value = state;
-    if (state.phase === "ended" && watching === own) void stillKnown();
+    if (state.phase === "ended" && watching === line) void stillKnown();
   });
-  own.on("sandboxes", ({ sandboxes: all }) => {
-    const list = all as unknown as Sandbox[];
+  line.on("sandboxes", ({ sandboxes: all }) => {
+    const list = (all as unknown as Sandbox[]).filter(isMine);
+    if (list.length < all.length) void arrive().catch(() => undefined); // a list of somebody else's: who are we?
     settleSeen(list);
-    sandboxes.value = new Map(list.map((one) => [one.id, one]));
+    const now = new Map(list.map((one) => [one.id, one]));
+    for (const first of lines.values()) if ((now.get(first.id) ?? first).createdAt !== first.createdAt) void discard(first);
+    sandboxes.value = now;
   });
-  own.on("sandbox", ({ sandbox }) => learn(sandbox as unknown as Sandbox));
-  own.on("gone", ({ id }) => forget(id));
-  own.on("sync", ({ id, ...step }) => note(id, step as unknown as SyncTransition));
+  line.on("sandbox", ({ sandbox }) => learn(sandbox as unknown as Sandbox));
+  line.on("gone", ({ id }) => {
+    const last = sandboxes.peek()?.get(id);
+    forget(id);
+    if (last) void discard(last);
+  });
+  line.on("sync", ({ id, ...step }) => note(id, step as unknown as SyncTransition));
 }
 
 /** A line ended for good: asking who we are tells whether it was because nobody knows us any more. */
@@ -92,22 +140,38 @@ async function stillKnown(): Promise<void> {
 }
 
 function stopWatching(): void {
-  const own = watching;
+  const line = watching;
   watching = undefined;
-  own?.leave();
+  line?.leave();
 }
 
 // Signing in or out in one tab is signing in or out in all.
 const otherTabs = typeof BroadcastChannel === "undefined" ? undefined : new BroadcastChannel("holdfast");
 otherTabs?.addEventListener("message", ({ data }) => {
-  if (data === "signed in" && me.value === null) void arrive().catch(() => undefined);
-  if (data === "signed out" && me.value) forgetMe();
+  const { signedIn, signedOut } = data as { signedIn?: string; signedOut?: string };
+  const here = me.peek();
+  if (signedIn !== undefined && here === null) void arrive().catch(() => undefined);
+  else if (signedIn !== undefined && here && here.userId !== signedIn) startAnew();
+  if (signedOut !== undefined && here?.userId === signedOut) leaveForGood(signedOut);
 });
 
 function forgetMe(): void {
   stopWatching();
-  sandboxes.value = undefined;
-  me.value = null;
+  for (const line of lines.keys()) line.leave(); // whoever is here next must not send what this one wrote
+  lines.clear();
+  syncs.clear();
+  batch(() => {
+    sandboxes.value = undefined;
+    me.value = null;
+  });
+}
+
+function leaveForGood(user: string): void {
+  leftOnPurpose.value = true;
+  drafts.drop(user);
+  kept.set(own("return", user), null);
+  go("");
+  forgetMe();
 }
 
 onSignedOut(() => {
@@ -122,9 +186,11 @@ export async function signIn(token: string): Promise<void> {
 }
 
 export async function signOut(): Promise<void> {
+  const user = me.peek()?.userId;
   await api.signOut();
-  forgetMe();
-  otherTabs?.postMessage("signed out");
+  if (user === undefined) return;
+  leaveForGood(user);
+  otherTabs?.postMessage({ signedOut: user });
 }
 
 function stepsOf(id: string): Signal<readonly SyncTransition[]> {
@@ -148,10 +214,30 @@ export async function lookUp(id: string): Promise<Sandbox> {
   return found;
 }
 
+const stores = new Map<string, Outbox>();
+
+/** What waits to be sent is its writer's, and for this session: not for another one of the same id, later. */
+function outboxOf({ id, userId, createdAt }: Pick<Sandbox, "id" | "userId" | "createdAt">): Outbox {
+  const store = stores.get(userId) ?? indexedDBOutbox(`holdfast ${userId}`);
+  stores.set(userId, store);
+  const name = `${id} ${createdAt}`;
+  return { load: () => store.load(name), put: (_, item) => store.put(name, item), remove: (_, cid) => store.remove(name, cid) };
+}
+
+/** A session is gone for good, and what waited for it with it. */
+async function discard(gone: Sandbox): Promise<void> {
+  for (const [line, { id, createdAt }] of lines) if (id === gone.id && createdAt === gone.createdAt) line.leave();
+  const outbox = outboxOf(gone);
+  const items = await outbox.load("").catch(() => []);
+  for (const { cid } of items) await outbox.remove("", cid).catch(() => undefined);
+}
+
 /** Open a session that is known (see `lookUp`); its socket stays until `leave`. */
 export function openSession(first: Sandbox): SessionHandle {
   const { id } = first;
-  const client = connect({ url: location.origin, session: id, ...identity() });
+  const user = me.peek()?.userId ?? first.userId;
+  const client = connect({ url: location.origin, session: id, outbox: outboxOf({ ...first, userId: user }), ...identity() });
+  lines.set(client, first);
   const told = transcript(client);
   const state = signal<State>(client.state);
   const items = signal<readonly Item[]>(told.items);
@@ -160,7 +246,13 @@ export function openSession(first: Sandbox): SessionHandle {
   let left = false;
   client.on("state", (next) => {
     state.value = next;
+    if (next.phase === "ended") lines.delete(client);
     if (next.phase === "ended" && !left) void stillKnown();
+  });
+  client.on("error", ({ code }) => {
+    if (code !== "outbox_failed" || toldOfMemory) return;
+    toldOfMemory = true;
+    toast("This browser keeps nothing for the page: messages that are not sent yet will not survive a reload.", "bad");
   });
   client.on("outbox", (next) => {
     outbox.value = next.items;
@@ -177,7 +269,7 @@ export function openSession(first: Sandbox): SessionHandle {
   let last = first;
   const sandbox = computed(() => (last = sandboxes.value?.get(id) ?? last));
   return {
-    id, client, transcript: told, sandbox, syncEvents: stepsOf(id), state, items, outbox, history,
+    id, key: ++opened, user, created: first.createdAt, client, transcript: told, sandbox, syncEvents: stepsOf(id), state, items, outbox, history,
     async loadEarlier() {
       if (history.peek().loading || !told.more) return;
       history.value = { ...history.peek(), loading: true };

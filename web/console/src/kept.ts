@@ -30,3 +30,29 @@ export const keptHere = {
   get: (name: string): string | null => read(sessionStorage, name),
   set: (name: string, value: string | null): void => write(sessionStorage, name, value),
 };
+
+/** The name of what is one user's own: another one of this browser neither reads nor changes it. */
+export const own = (name: string, user: string): string => `${name}.${JSON.stringify(user)}`;
+
+const dropped = new Set<string>();
+const draftName = (user: string, session: string): string => `${own("draft", user)}.${session}`;
+
+/** Words that are not sent yet. */
+export const drafts = {
+  get: (user: string, session: string): string | null => keptHere.get(draftName(user, session)),
+  set(user: string, session: string, text: string | null): void {
+    if (!dropped.has(user)) keptHere.set(draftName(user, session), text);
+  },
+  /** All of this user's, and whatever a field that is about to close would add. */
+  drop(user: string): void {
+    dropped.add(user);
+    try {
+      const begins = PREFIX + draftName(user, "");
+      for (const name of Object.keys(sessionStorage)) if (name.startsWith(begins)) sessionStorage.removeItem(name);
+    } catch {
+      // then nothing was kept
+    }
+  },
+  /** The user is here (again). */
+  begin: (user: string): void => void dropped.delete(user),
+};

@@ -1,15 +1,22 @@
 // How much of a session was not looked at in this browser: its last record's number less the last one seen.
 import { signal } from "@preact/signals";
-import { kept } from "./kept.ts";
+import { kept, own } from "./kept.ts";
 import type { Sandbox } from "./sandbox.ts";
 
 type Seen = Readonly<Record<string, number>>;
 
-const seen = signal<Seen | undefined>(load());
+let name = "";
+const seen = signal<Seen | undefined>(undefined);
+
+/** Whose eyes these are. */
+export function seeAs(user: string): void {
+  name = own("seen", user);
+  seen.value = load();
+}
 
 function load(): Seen | undefined {
   try {
-    const read: unknown = JSON.parse(kept.get("seen") ?? "");
+    const read: unknown = JSON.parse(kept.get(name) ?? "");
     return typeof read === "object" && read !== null ? (read as Seen) : undefined;
   } catch {
     return undefined;
@@ -17,12 +24,12 @@ function load(): Seen | undefined {
 }
 
 addEventListener("storage", (event) => {
-  if (event.key === "holdfast.seen") seen.value = load() ?? seen.value;
+  if (name && event.key === `holdfast.${name}`) seen.value = load() ?? seen.value;
 });
 
 function keep(next: Seen): void {
   seen.value = next;
-  kept.set("seen", JSON.stringify(next));
+  kept.set(name, JSON.stringify(next));
 }
 
 export const unreadOf = (sandbox: Sandbox): number => (seen.value ? Math.max(0, sandbox.lastSeq - (seen.value[sandbox.id] ?? 0)) : 0);

@@ -1,14 +1,17 @@
+import { HoldfastError } from "@holdfast/client";
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { SessionHandle } from "../house.ts";
-import { keptHere } from "../kept.ts";
+import { drafts } from "../kept.ts";
 import { Button } from "../ui/button.tsx";
 import { SendIcon, StopIcon } from "../ui/icons.tsx";
 import { toast } from "../ui/toast.tsx";
+import { isLonger, wordsOf } from "./draft.ts";
 import type { Turn } from "./turn.ts";
 
-const LONGEST = 900 * 1024; // a frame may have 1 MiB, with its quotes and escapes
+const LONGEST = 900 * 1024; // a frame may have 1 MiB, and has more in it than this
 const DRAFT_KEPT = 512 * 1024;
+const KEPT_AT_ONCE = 8 * 1024;
 
 interface ComposerProps {
   session: SessionHandle;
@@ -19,20 +22,22 @@ interface ComposerProps {
 
 /** Where one writes. It takes text at all times; what cannot be sent yet waits in the outbox. */
 export function Composer({ session, turn, onReady }: ComposerProps) {
-  const name = `draft.${session.id}`;
-  const draft = useSignal(keptHere.get(name) ?? "");
+  const draft = useSignal(drafts.get(session.user, session.id) ?? "");
+  const notTaken = useSignal<string | undefined>(undefined);
   const field = useRef<HTMLTextAreaElement>(null);
   const keeping = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
 
   const write = (text: string): void => {
     draft.value = text;
+    notTaken.value = undefined;
     clearTimeout(keeping.current);
-    keeping.current = setTimeout(keep, 150);
+    if (text.length <= KEPT_AT_ONCE) keep(); // a view that takes the place of this one reads it before this one is gone
+    else keeping.current = setTimeout(keep, 150);
   };
   const keep = (): void => {
     clearTimeout(keeping.current);
     const text = draft.peek();
-    keptHere.set(name, text && text.length <= DRAFT_KEPT ? text : null);
+    drafts.set(session.user, session.id, text && text.length <= DRAFT_KEPT ? text : null);
   };
   useEffect(() => {
     onReady((text) => {
@@ -52,12 +57,16 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
     area.style.height = `${area.scrollHeight}px`;
   }, [draft.value]);
 
-  const tooLong = draft.value.length > LONGEST / 4 && new TextEncoder().encode(draft.value).length > LONGEST;
+  const tooLong = isLonger(draft.value, LONGEST);
   const empty = draft.value.trim() === "";
   const archived = session.sandbox.value.status === "archived";
   const send = (): void => {
     if (empty || tooLong || archived) return;
-    session.client.send(draft.value.replace(/^\s*\n|\s+$/g, ""));
+    const { cid, stored } = session.client.send(wordsOf(draft.value));
+    if (!session.client.outbox.some((item) => item.cid === cid)) {
+      stored.catch((error: unknown) => (notTaken.value = whyNotTaken(error)));
+      return;
+    }
     write("");
     keep();
   };
@@ -101,10 +110,23 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
         <Button kind="primary" type="submit" icon={<SendIcon />} aria-label="Send" aria-disabled={empty || tooLong || archived} data-testid="send" class="composer-button" />
       </div>
       <p class="composer-help" id="composer-help" data-testid="composer-help">
-        {tooLong ? <span class="bad">Too long for one message: at most {LONGEST / 1024} KiB.</span> : <Hint session={session} />}
+        {tooLong ? (
+          <span class="bad" role="alert">Too long for one message: at most {LONGEST / 1024} KiB, and quotes and line ends count twice.</span>
+        ) : notTaken.value ? (
+          <span class="bad" role="alert">{notTaken}</span>
+        ) : (
+          <Hint session={session} />
+        )}
       </p>
     </form>
   );
+}
+
+function whyNotTaken(error: unknown): string {
+  const code = error instanceof HoldfastError ? error.code : "";
+  if (code === "outbox_full") return "Not sent: too much waits here already. Send it when some of that has gone out.";
+  if (code === "too_long") return "Not sent: too long for one message.";
+  return `Not sent: ${error instanceof Error ? error.message : String(error)}.`;
 }
 
 function Hint({ session }: { session: SessionHandle }) {

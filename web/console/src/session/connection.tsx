@@ -6,10 +6,13 @@ import { announce } from "../announce.tsx";
 import { type SessionHandle, tryNow } from "../house.ts";
 import { Button } from "../ui/button.tsx";
 
-const now = signal(Date.now());
+const ticks = signal(0);
 setInterval(() => {
-  if (!document.hidden) now.value = Date.now();
+  if (!document.hidden) ticks.value++;
 }, 500);
+
+/** By the clock that `retryAt` is told in, which nobody sets while it runs. */
+const nowFor = ({ client }: SessionHandle): number => (ticks.value, client.platform.now());
 
 const netless = signal(!navigator.onLine);
 for (const word of ["online", "offline"]) addEventListener(word, () => (netless.value = !navigator.onLine));
@@ -48,7 +51,7 @@ export function ConnectionState({ session, onReopen }: { session: SessionHandle;
   return (
     <div class={`line line-${state.phase === "ended" && state.code === 1000 ? "connecting" : state.phase}`} data-testid="connection" data-phase={state.phase} title={state.phase === "online" ? undefined : state.reason}>
       <span class="line-dot" aria-hidden="true" />
-      <span class="line-words">{connectionWords(state, state.phase === "waiting" ? now.value : 0)}</span>
+      <span class="line-words">{connectionWords(state, state.phase === "waiting" ? nowFor(session) : 0)}</span>
       {state.phase === "waiting" ? (
         <Button small class="line-now" data-testid="connect-now" onClick={tryNow}>
           now
