@@ -58,14 +58,14 @@ export function SessionView({ session, menuButton, onReopen }: SessionViewProps)
     // A keyboard that covers half a phone is not what somebody who opens a session wants to see.
     if (matchMedia("(pointer: fine)").matches) main.current?.querySelector<HTMLElement>("#composer")?.focus();
   }, [session]);
-  useSignalEffect(() => {
+  const seen = (): void => {
+    // The list may be a moment behind what the conversation shows.
+    const shown = session.items.value.findLast(({ seq }) => seq !== undefined)?.seq ?? 0;
     const { lastSeq } = session.sandbox.value;
-    if (!document.hidden) markSeen(session.id, lastSeq);
-  });
+    if (!document.hidden) markSeen(session.id, Math.max(lastSeq, shown));
+  };
+  useSignalEffect(seen);
   useEffect(() => {
-    const seen = (): void => {
-      if (!document.hidden) markSeen(session.id, session.sandbox.peek().lastSeq);
-    };
     document.addEventListener("visibilitychange", seen);
     return () => document.removeEventListener("visibilitychange", seen);
   }, [session]);
