@@ -144,11 +144,11 @@ class Console:
 
 @asynccontextmanager
 async def console(
-    browser: Browser, gateway: Gateway, *, url: str | None = None, size: dict[str, int] = DESKTOP, **context: Any
+    browser: Browser, gateway: Gateway, *, size: dict[str, int] = DESKTOP, **context: Any
 ) -> AsyncIterator[Console]:
-    """A visitor who has signed in by the link that the gateway printed last, or a fresh one of `ada`'s."""
+    """A tab of `ada`'s, in a browser of her own, signed in."""
     async with visitor(browser, size=size, **context) as someone:
-        yield await arrive(someone, gateway, url=url)
+        yield await arrive(someone, gateway)
 
 
 @asynccontextmanager
