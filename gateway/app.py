@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import structlog
 from starlette.applications import Starlette
@@ -48,6 +48,7 @@ from gateway.http.signin import SigninRoutes
 from gateway.http.snapshots import SnapshotRoutes
 from gateway.http.terminals import TerminalRoutes
 from gateway.http.tickets import TicketRoutes
+from gateway.limits.network import NetworkRule
 from gateway.objects import check_objects, make_objects
 from gateway.registry import SessionRegistry
 from gateway.retention import Policy, Retention
@@ -225,9 +226,7 @@ class House:
         chat, raw = ChatSocket(doorway), RawSocket(doorway)
         return [
             *self._page.routes(),
-            *SigninRoutes(
-                self.signin, self._verifier, lambda: self.address, {"version": version(), "demo": settings.demo}
-            ).routes(),
+            *SigninRoutes(self.signin, self._verifier, lambda: self.address, _about(settings)).routes(),
             *HealthRoutes(version(), self.unready, self.degraded, self.metrics.render).routes(),
             *SandboxRoutes(self.registry).routes(),
             *SnapshotRoutes(self.registry, self.vault).routes(),
@@ -385,6 +384,11 @@ def build_house(
     return House(settings, secrets, provider, page)
 
 
+def _about(settings: Settings) -> dict[str, Any]:
+    network = {"default": settings.network, "max": settings.network_max}
+    return {"version": version(), "demo": settings.demo, "network": network}
+
+
 def _workspace_limits(settings: Settings) -> WorkspaceLimits:
     return WorkspaceLimits(
         sync=SyncLimits(
@@ -402,4 +406,5 @@ def _session_limits(settings: Settings) -> SessionLimits:
     window = WindowLimits(
         away_records=settings.pending_limit, away_bytes=settings.pending_bytes, away_seconds=settings.pending_ttl
     )
-    return SessionLimits(window=window, sleep_after=settings.sleep_after)
+    network = NetworkRule(settings.network, settings.network_max)
+    return SessionLimits(window=window, sleep_after=settings.sleep_after, network=network)

@@ -158,7 +158,11 @@ class SessionRegistry:
             raise ApiError(503, "draining", "the gateway is shutting down: try again in a few seconds")
         if session_id in self._purging:
             raise ApiError(409, "purging", "this session is being removed: try again in a moment")
-        spec, state = SessionSpec(**spec_members(wish)), SessionState(last_active=self._utcnow())
+        network = self._limits.network
+        spec = SessionSpec(**spec_members(wish, network.given))
+        state = SessionState(last_active=self._utcnow())
+        if told := network.refusal(spec.network, granted=spec.network_granted, repo_url=spec.repo_url):
+            raise ApiError(403, "network_not_allowed", told)
         try:
             self._provider.check(sandbox_spec(session_id, 1, spec, self._agent, wish.env))
         except SandboxFailed as error:
@@ -173,6 +177,8 @@ class SessionRegistry:
             actor.life.env_given()
         if actor.conversation.state.status is SessionStatus.ARCHIVED:
             await actor.revive(wish)
+        elif wish.by_service and wish.network == actor.conversation.spec.network:
+            actor.grant_network()
         actor.life.want_agent()
         actor.stirred()
         return actor
@@ -220,8 +226,8 @@ class SessionRegistry:
 
     async def attach_or_create(self, session_id: str, user_id: str) -> SessionActor:
         """For HOLDFAST_CREATE_ON_ATTACH: an unknown id becomes the user's own, asleep until somebody speaks."""
-        state = SessionState(last_active=self._utcnow())
-        session = Session(session_id, user_id, self._utcnow(), SessionSpec().to_json(), state.to_json())
+        spec, state = SessionSpec(network=self._limits.network.given), SessionState(last_active=self._utcnow())
+        session = Session(session_id, user_id, self._utcnow(), spec.to_json(), state.to_json())
         await self._store.create(session)
         actor = await self._find_created(session_id)
         actor.stirred()

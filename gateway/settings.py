@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway import setting_values as values
+from gateway.limits.network import NETWORKS
 from gateway.objects_url import ObjectsUrl, completed, objects_url
 from gateway.setting_values import SecretStr as SecretStr
 from gateway.store_url import StoreUrl as StoreUrl
@@ -65,6 +66,8 @@ class Settings:
     terminal_idle: float = field(default=0.0, metadata=by(values.duration))  # 0: never
     terminals: int = field(default=16, metadata=by(values.whole(1, 256)))
     sandbox_env_file: Path | None = field(default=None, metadata=by(Path))
+    network: str = field(default="none", metadata=by(values.choice(*NETWORKS)))
+    network_max: str = field(default="", metadata=by(values.choice(*NETWORKS)))  # "": by who can reach the gateway
 
     jwt_secret: SecretStr | None = field(default=None, metadata=by(values.secret(32)))
     jwt_jwks_url: str | None = field(default=None, metadata=by(values.key_url))
@@ -113,6 +116,8 @@ class Settings:
             object.__setattr__(self, "store", StoreUrl(f"sqlite:///{self.data_dir}/holdfast.db"))
         if self.objects == ObjectsUrl(""):
             object.__setattr__(self, "objects", ObjectsUrl("file", self.data_dir / "objects"))
+        if not self.network_max:
+            object.__setattr__(self, "network_max", "outbound" if self.loopback_only else "none")
 
     @property
     def spool_path(self) -> Path:
@@ -182,7 +187,16 @@ def _contradictions(settings: Settings) -> list[str]:
             if settings.sync_max_wait < settings.sync_debounce
             else []
         ),
+        *_network_problems(settings),
     ]
+
+
+def _network_problems(settings: Settings) -> list[str]:
+    if NETWORKS.index(settings.network) <= NETWORKS.index(settings.network_max):
+        return []
+    given, most = settings.network, settings.network_max
+    why = "" if settings.loopback_only else ", which is its default where others can reach the gateway"
+    return [f"HOLDFAST_NETWORK is {given} and HOLDFAST_NETWORK_MAX {most}{why}: set HOLDFAST_NETWORK_MAX={given}, too"]
 
 
 def _not_built(settings: Settings) -> list[str]:

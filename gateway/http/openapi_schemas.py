@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from gateway.http.wishes import NETWORKS, ROLES
+from gateway.http.wishes import ROLES
+from gateway.limits.network import NETWORKS
 from gateway.session.state import SessionStatus
 
 Schema = dict[str, Any]
@@ -185,6 +186,7 @@ SCHEMAS: dict[str, Schema] = {
         "userId": text(), "email": text(), "expiresAt": TIME, "version": text("of the gateway"),
         "demo": {**BOOLEAN, "description": "whether sessions can be tormented for show"},
         "tokens": {**BOOLEAN, "description": "whether `POST /api/token` signs any here"},
+        "network": made_of({"default": words(*NETWORKS), "max": words(*NETWORKS)}),
     }),
     "Token": made_of({"token": text("a JWT"), "expiresAt": TIME}),
     "Person": made_of({"userId": text(maxLength=256), "email": text(maxLength=256)}),

@@ -1,6 +1,7 @@
 """The lifecycle of sessions: create, look at, put to sleep, wake, hold, end."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
@@ -54,7 +55,7 @@ class SandboxRoutes:
         """201 for a new session, 200 for the owner's own again (also an archived one, which comes back)."""
         body = await read_object(request, known=CREATE_MEMBERS)
         user_id = self._owner(request, read_user(body))
-        wish = read_wish(body)
+        wish = replace(read_wish(body), by_service=principal(request).kind != "user")
         session_id = request.path_params["id"]
         known = await self._registry.find(session_id)
         actor = await self._registry.create(session_id, user_id, wish)

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from gateway.errors import ApiError
+from gateway.limits.network import NETWORKS
 from gateway.session.state import Wish
 from gateway.wire import RESERVED_CIDS, is_content
 from sandbox.terminal.wire import MAX_SIDE, Size
@@ -23,7 +24,6 @@ POST_MEMBERS = frozenset({"role", "type", "content", "metadata", "cid", "deliver
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
 ROLES = ("user", "assistant", "system", "tool")
-NETWORKS = ("none", "outbound")
 # Written by the gateway about what an agent asked and was answered: an agent that read one would take it for an answer.
 EXCHANGES = ("permission_request", "permission_response", "question", "question_answer")
 MARKERS = ("duplicate", "rejected")  # types of what stands where a record does not

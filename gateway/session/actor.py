@@ -441,6 +441,11 @@ class SessionActor:
         if self.conversation.spec.has_env != bool(env):
             self.conversation.save_spec(has_env=bool(env))
 
+    def grant_network(self) -> None:
+        """A service has asked for what this session has."""
+        if not self.conversation.spec.network_granted:
+            self.conversation.save_spec(network_granted=True)
+
     async def resume(self, env: Mapping[str, str] | None, *, empty: bool = False) -> dict[str, Any]:
         self._refuse_archived()
         self.conversation.touch()
@@ -499,7 +504,7 @@ class SessionActor:
         """An archived session is created again: the conversation goes on, the workspace is new."""
         if self.conversation.state.has_workspace:
             await self.rest.destroy()
-        self.conversation.save_spec(**spec_members(wish))
+        self.conversation.save_spec(**spec_members(wish, self.limits.network.given))
         self.life.revive()
 
     def _refuse_archived(self) -> None:

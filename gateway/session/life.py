@@ -180,6 +180,9 @@ class Life:
                 self.become(SessionStatus.RUNNING)
                 self._start_agent()
                 return
+            if told := self._host.limits.network.refusal(talk.spec.network, granted=talk.spec.network_granted):
+                self._refused("network_not_allowed", told)
+                return
             env = self._envs.get(talk.id)
             if talk.spec.has_env and env is None:
                 self.become(
@@ -232,6 +235,11 @@ class Life:
         self.talk.audience.tell(wire.dump("error", code=code, error=reason))
         if len(self.talk.window):
             self._again_later()
+
+    def _refused(self, code: str, reason: str) -> None:
+        """It may not be started as things are: said each time it is asked for, and tried again only then."""
+        self.become(SessionStatus.ERROR, reason)
+        self.talk.audience.tell(wire.dump("error", code=code, error=reason))
 
     def forget(self, reason: str) -> None:
         """The sandbox is gone for good: whatever it had and did not finish, or may have had, is told. Done in the

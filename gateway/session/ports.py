@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
 
+from gateway.limits.network import NetworkRule
 from gateway.session.pending import WindowLimits
 from persistence.ports import MessageStore
 from persistence.queue import PersistenceQueue
@@ -22,6 +23,7 @@ class SessionLimits:
     crashes: int = 5
     crash_window: float = 300.0
     link_attempts: int = 5
+    network: NetworkRule = field(default_factory=NetworkRule)
 
 
 class Observed(Protocol):

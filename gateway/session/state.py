@@ -36,6 +36,7 @@ class Wish:
     repo_branch: str | None = None
     title: str | None = None
     metadata: dict[str, Any] | None = None
+    by_service: bool = False  # asked for by a service, not by a user
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class SessionSpec:
     start: dict[str, Any] | None = None  # the kept `start` frame, members verbatim
     started: bool = False  # whether an agent process has had it already
     pending: list[dict[str, Any]] = field(default_factory=list)  # requests that were open when the last process ended
+    network_granted: bool = False  # by a service: a user could not have asked for it
 
     def start_line(self) -> bytes | None:
         """What a new agent process reads first."""
@@ -83,11 +85,12 @@ def _known(cls: type[Any], members: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in members.items() if name in names}
 
 
-def spec_members(wish: Wish) -> dict[str, Any]:
-    """What of a wish is kept. The env is not: only that there is one."""
+def spec_members(wish: Wish, network: str = "none") -> dict[str, Any]:
+    """What of a wish is kept; `network` is for who asked for none. The env is not kept: only that there is one."""
     return {
         "agent": wish.agent,
-        "network": wish.network or "none",
+        "network": wish.network or network,
+        "network_granted": wish.by_service,
         "repo_url": wish.repo_url,
         "repo_branch": wish.repo_branch,
         "title": wish.title,

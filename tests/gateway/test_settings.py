@@ -260,6 +260,14 @@ def test_contradictions_are_refused() -> None:
     assert "are the same" in problems_of(API_TOKEN=LONG, RELAY_SECRET=LONG)[0]
     assert "SYNC_MAX_WAIT" in problems_of(SYNC_DEBOUNCE="20")[0]
     assert load_settings({f"HOLDFAST_{name}": value for name, value in jwks.items()}).jwt_issuer == "i"
+    for wrong in ({"HOST": "0.0.0.0", "NETWORK": "outbound"}, {"NETWORK": "outbound", "NETWORK_MAX": "none"}):
+        assert "HOLDFAST_NETWORK_MAX=outbound" in problems_of(**wrong)[0]
+
+
+def test_users_may_ask_for_the_hosts_network_where_nobody_else_can_reach_the_gateway() -> None:
+    assert (Settings().network, Settings().network_max) == ("none", "outbound")
+    assert Settings(host="0.0.0.0").network_max == "none"
+    assert Settings(host="0.0.0.0", network_max="outbound").network_max == "outbound"
 
 
 def test_names_of_the_test_suite_are_left_alone_and_an_empty_value_is_no_value() -> None:

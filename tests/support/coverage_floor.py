@@ -44,6 +44,7 @@ CORES = (
     "gateway/listing.py",
     "gateway/objects_url.py",
     "gateway/pacing.py",
+    "gateway/limits/network.py",
     "gateway/rate.py",
     "gateway/wire.py",
     "gateway/strict_json.py",

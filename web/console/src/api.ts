@@ -8,11 +8,15 @@ export interface Me {
   version: string;
   demo: boolean;
   tokens: boolean;
+  /** What a session gets that asks for nothing, and the most that this user may ask for. */
+  network: { default: Network; max: Network };
 }
+
+export type Network = "none" | "outbound";
 
 export interface NewSandbox {
   title?: string;
-  network?: "none" | "outbound";
+  network?: Network;
   repoUrl?: string;
   repoBranch?: string;
   envVars?: Record<string, string>;

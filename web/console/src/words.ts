@@ -1,4 +1,5 @@
 // Status words and what they mean to somebody who reads them for the first time.
+import type { Network } from "./api.ts";
 import type { Sandbox, Status, SyncState } from "./sandbox.ts";
 import type { Tone } from "./ui/badge.tsx";
 
@@ -23,3 +24,10 @@ export const SYNC: Record<SyncState, { word: string; tone: Tone; moving?: boolea
 };
 
 export const nameOf = (sandbox: Sandbox): string => sandbox.title || sandbox.id;
+
+/** What the chosen network means. With `outbound` the host's network is shared, and nothing less is true of it. */
+export function networkWords(network: Network, most: Network, clones: boolean): string {
+  if (network === "outbound") return "The sandbox shares the host's network: it reaches the outside, the host's own services and what others run there, and it can be reached.";
+  const inside = clones ? "Without a network nothing can be cloned." : "The sandbox reaches nothing outside.";
+  return most === "none" ? `${inside} This gateway lets no user ask for more (HOLDFAST_NETWORK_MAX).` : inside;
+}

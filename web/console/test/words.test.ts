@@ -4,6 +4,7 @@ import { clock, count, duration, preciseClock, size } from "../src/panes/figures
 import { eventOf, linesOf, matching } from "../src/panes/lines.ts";
 import { passes, say, type Standing } from "../src/panes/standing.ts";
 import { mix, parseHex } from "../src/panes/tint.ts";
+import { networkWords } from "../src/words.ts";
 
 const FINE: Standing = { phase: "online", status: "running", exit: null, error: null };
 
@@ -67,4 +68,11 @@ test("what leaves a terminal without a program is said until there is one", () =
   assert.ok(passes({ code: "input_full" }));
   assert.equal(say({ ...FINE, error: { code: "too_many", error: "there are 8 terminals" } }, 0)?.act, "reopen");
   assert.equal(say({ ...FINE, error: { code: "input_full", error: "" } }, 0)?.act, undefined);
+});
+
+test("what a network means is said as it is, and what the gateway does not allow names the setting", () => {
+  assert.match(networkWords("outbound", "outbound", false), /shares the host's network.*can be reached/);
+  assert.equal(networkWords("none", "outbound", false), "The sandbox reaches nothing outside.");
+  assert.match(networkWords("none", "none", false), /HOLDFAST_NETWORK_MAX/);
+  assert.match(networkWords("none", "none", true), /nothing can be cloned.*HOLDFAST_NETWORK_MAX/);
 });

@@ -1,11 +1,12 @@
 import { useSignal } from "@preact/signals";
-import { api, ApiError, type NewSandbox } from "../api.ts";
-import { learn } from "../house.ts";
+import { api, ApiError, type Network, type NewSandbox } from "../api.ts";
+import { learn, me } from "../house.ts";
 import { addressOf, go } from "../route.ts";
 import { markSeen } from "../unread.ts";
 import { Button } from "../ui/button.tsx";
 import { Dialog } from "../ui/dialog.tsx";
 import { attempt } from "../ui/toast.tsx";
+import { networkWords } from "../words.ts";
 import { EnvRows } from "./env.tsx";
 import { type EnvRow, readRows } from "./variables.ts";
 
@@ -28,12 +29,14 @@ export async function create(id: string, what: NewSandbox): Promise<void> {
 }
 
 /** With nothing to choose: a session, now, and straight into it. */
-export const startOne = (): Promise<void | undefined> => attempt(() => create(freshId(), { network: "none" }), "No session was started");
+export const startOne = (): Promise<void | undefined> => attempt(() => create(freshId(), {}), "No session was started");
 
 export function CreateDialog({ onClose }: { onClose: () => void }) {
   const id = useSignal("");
   const title = useSignal("");
-  const network = useSignal<"none" | "outbound">("none");
+  const allowed = me.value?.network ?? { default: "none", max: "none" };
+  const offered: Network[] = allowed.max === "none" ? ["none"] : ["none", "outbound"];
+  const network = useSignal<Network>(allowed.default);
   const repoUrl = useSignal("");
   const repoBranch = useSignal("");
   const rows = useSignal<readonly EnvRow[]>([]);
@@ -97,14 +100,14 @@ export function CreateDialog({ onClose }: { onClose: () => void }) {
       <fieldset class="labelled">
         <legend>Network</legend>
         <div class="segments">
-          {(["none", "outbound"] as const).map((one) => (
+          {offered.map((one) => (
             <label key={one} class="segment">
               <input type="radio" name="network" value={one} checked={network.value === one} data-testid={`create-network-${one}`} onChange={() => (network.value = one)} />
               <span>{one === "none" ? "None" : "Outbound"}</span>
             </label>
           ))}
         </div>
-        <p class="help">{network.value === "none" ? (repoUrl.value.trim() ? "Without a network nothing can be cloned from elsewhere." : "The sandbox reaches nothing outside.") : "The sandbox may reach the outside; nothing reaches it."}</p>
+        <p class="help" data-testid="create-network-help">{networkWords(network.value, allowed.max, repoUrl.value.trim() !== "")}</p>
       </fieldset>
       <details class="advanced">
         <summary>Advanced</summary>

@@ -1,0 +1,1 @@
+"""What one user, and all of them, may have at once."""
