@@ -148,7 +148,7 @@ def make_provider(
             most=settings.terminals,
             idle_seconds=settings.terminal_idle,
         ),
-        warn=warn or (lambda text: log.warning("sandbox.not_contained", text=text)),
+        warn=warn or (lambda text: log.warning("sandbox.warning", text=text)),
     )
 
 

@@ -25,14 +25,13 @@ from sandbox.providers.ending import end, kill, runs
 from sandbox.providers.launch import listen, open_log
 from sandbox.providers.layout import Bridge, SandboxHome, tail
 from sandbox.providers.levels import Contained, Level, SandboxLimits, Started, Trusted
-from sandbox.providers.removal import remove_tree
+from sandbox.providers.trash import Trash
 from sandbox.terminal.client import BridgeTerminals
 from sandbox.tree.client import BridgeTree
 from sandbox.tree.staging import begin_empty, recover_swap
 
 _SECRET_LENGTH = 8  # shorter values are too likely to be ordinary words
 _LOG_TAIL = 2000
-_REMOVALS = 3
 _FOR_GIT = ("GIT_", "SSL_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
 
@@ -104,6 +103,7 @@ class LocalProvider:
         self._warn = warn
         self._level: Level = Trusted()
         self._sockets = -1  # the directory of the sockets, open
+        self._trash = Trash(self.data_dir / "trash", warn)
         self._busy: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     @property
@@ -117,6 +117,7 @@ class LocalProvider:
             self._sockets = os.open(self.data_dir / "run", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as exc:
             raise SandboxFailed(f"the data directory cannot be used: {exc}") from exc
+        self._trash.open()
         if self._asked == "trusted":
             if not self._loopback_only:
                 self._warn("sandboxes run without isolation (level trusted), and others can reach this gateway")
@@ -173,12 +174,10 @@ class LocalProvider:
             await end(home, patience=self._stop_timeout)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(home.socket, dir_fd=self._sockets)
-            for attempt in range(1, _REMOVALS + 1):
-                try:
-                    return await asyncio.to_thread(remove_tree, home.root, self.data_dir / "trash")
-                except OSError as exc:
-                    if attempt == _REMOVALS:
-                        raise SandboxFailed(f"the files of {session_id} could not be removed: {exc}") from exc
+            try:
+                await asyncio.to_thread(self._trash.take, home.root)
+            except OSError as exc:
+                raise SandboxFailed(f"the files of {session_id} could not be removed: {exc}") from exc
 
     def tree(self, session_id: str) -> BridgeTree:
         return BridgeTree(lambda: self._find(session_id))
@@ -190,6 +189,7 @@ class LocalProvider:
         return await asyncio.to_thread(SandboxHome(self.data_dir, session_id).logs, limit)
 
     async def close(self) -> None:
+        self._trash.close()
         if self._sockets >= 0:
             os.close(self._sockets)
             self._sockets = -1
@@ -203,7 +203,7 @@ class LocalProvider:
 
     def _contained(self) -> Level:
         contained = Contained(self._bwrap or bubblewrap.find(), self.data_dir, self._limits, self._readable)
-        with tempfile.TemporaryDirectory(dir=self.data_dir / "trash") as scratch:
+        with tempfile.TemporaryDirectory(dir=self.data_dir / "run") as scratch:
             contained.check({"PATH": self._path, "PYTHONPATH": bubblewrap.CODE}, Path(scratch))
         return contained
 
@@ -339,10 +339,9 @@ class LocalProvider:
         except OSError as exc:
             raise SandboxFailed(f"repoUrl: the host was not found: {exc.strerror}") from exc
         staging = home.root / "clone"
-        trash = self.data_dir / "trash"
         if staging.exists():
             await end(home, patience=0, thorough=True)  # a gateway died while it cloned; its git may still be at it
-        await asyncio.to_thread(remove_tree, staging, trash)
+        await asyncio.to_thread(self._trash.take, staging)
         workspace = staging / "workspace"
         for directory in (staging, workspace):
             directory.mkdir(mode=0o700)
@@ -357,7 +356,7 @@ class LocalProvider:
         except git.GitFailed as exc:
             raise SandboxFailed(f"git clone failed: {clone.reason(exc.output) or exc}") from exc
         finally:
-            await asyncio.to_thread(remove_tree, staging, trash)
+            await asyncio.to_thread(self._trash.take, staging)
 
     def socket_path(self, name: str) -> str:
         return f"/proc/self/fd/{self._sockets}/{name}"

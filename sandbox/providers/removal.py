@@ -5,6 +5,7 @@ inside is first moved up beside the root of the removal, so there are never more
 """
 
 import contextlib
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -35,35 +36,52 @@ def throw_away(path: Path, trash: Path) -> None:
 
 
 def emptying(trash: Path) -> Iterator[None]:
-    """The other half: remove what is in the trash, a directory at each step. Whoever does so as well between two steps
-    may make this one fail, never go wrong. Raises OSError."""
+    """The other half: remove what is in the trash, a directory at each step. Others may do the same at the same time.
+    Raises OSError."""
     at = os.open(trash, _DIRECTORY)
     try:
-        while names := os.listdir(at):
-            for name in names:
-                _empty(name, at)
-                yield
+        while True:
+            found = False
+            with os.scandir(at) as entries:
+                for entry in entries:
+                    found = True
+                    remove_entry(entry.name, at)
+                    yield
+            if not found:
+                return
     finally:
         os.close(at)
 
 
-def _empty(name: str, trash: int) -> None:
-    """Remove one entry of the trash; its own directories become entries of the trash."""
+def remove_entry(name: str, trash: int) -> None:
+    """Remove one entry of the open directory `trash`; its own directories become entries of the trash. What is gone is
+    fine; so is what comes while it is read: then the entry stays. Names are read a few at a time, for a directory may
+    hold millions. Raises OSError."""
     try:
         _unlock(name, trash)
         fd = os.open(name, _DIRECTORY, dir_fd=trash)
+    except FileNotFoundError:
+        return
     except NotADirectoryError:
-        return os.unlink(name, dir_fd=trash)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=trash)
+        return
     try:
-        for inner in os.listdir(fd):
-            try:
-                os.unlink(inner, dir_fd=fd)
-            except IsADirectoryError:
-                _unlock(inner, fd)
-                os.rename(inner, _fresh(), src_dir_fd=fd, dst_dir_fd=trash)
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    try:
+                        os.unlink(entry.name, dir_fd=fd)
+                    except IsADirectoryError:
+                        _unlock(entry.name, fd)
+                        os.rename(entry.name, _fresh(), src_dir_fd=fd, dst_dir_fd=trash)
     finally:
         os.close(fd)
-    os.rmdir(name, dir_fd=trash)
+    try:
+        os.rmdir(name, dir_fd=trash)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+            raise
 
 
 def _unlock(name: str, directory: int | None) -> None:
