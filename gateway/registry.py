@@ -119,8 +119,25 @@ class SessionRegistry:
 
     # -- finding and making -------------------------------------------------------------------------------------------
 
-    async def find(self, session_id: str) -> SessionActor | None:
-        """The session, loaded if need be; None if there is none. Raises StoreUnavailable."""
+    async def find(self, session_id: str, *, user_id: str | None) -> SessionActor | None:
+        """The session, loaded if need be; None if there is none, or if it is not `user_id`'s (None: anybody's). Raises
+        StoreUnavailable.
+
+        The owner is checked before the session is loaded: loading takes it from the gateway that has it now."""
+        if user_id is not None and await self.owner(session_id) != user_id:
+            return None
+        actor = await self._find(session_id)
+        return actor if actor is not None and user_id in (None, actor.user_id) else None
+
+    async def owner(self, session_id: str) -> str | None:
+        """Whose session it is; None if there is none. Loads nothing; for a loaded session the store is not asked.
+        Raises StoreUnavailable."""
+        if (actor := self._actors.get(session_id)) is not None:
+            return actor.user_id
+        kept = await self.look(session_id)
+        return None if kept is None else kept.user_id
+
+    async def _find(self, session_id: str) -> SessionActor | None:
         actor = self._actors.get(session_id)
         if actor is not None or session_id in self._purging:
             return actor
@@ -224,17 +241,19 @@ class SessionRegistry:
                 await asyncio.sleep(delay(attempt, base=0.1, cap=2.0, rng=self._rng))
         raise AssertionError("the last attempt returned or raised")
 
-    async def attach_or_create(self, session_id: str, user_id: str) -> SessionActor:
-        """For HOLDFAST_CREATE_ON_ATTACH: an unknown id becomes the user's own, asleep until somebody speaks."""
+    async def attach_or_create(self, session_id: str, user_id: str) -> SessionActor | None:
+        """For HOLDFAST_CREATE_ON_ATTACH: an unknown id becomes the user's own, asleep until somebody speaks. None if it
+        is another's."""
         spec, state = SessionSpec(network=self._limits.network.given), SessionState(last_active=self._utcnow())
         session = Session(session_id, user_id, self._utcnow(), spec.to_json(), state.to_json())
-        await self._store.create(session)
+        if (await self._store.create(session)).user_id != user_id:
+            return None
         actor = await self._find_created(session_id)
         actor.stirred()
         return actor
 
     async def _find_created(self, session_id: str) -> SessionActor:
-        actor = await self.find(session_id)
+        actor = await self._find(session_id)
         if actor is None:
             raise ApiError(409, "purging", "this session is being removed: try again in a moment")
         return actor
@@ -445,7 +464,7 @@ class SessionRegistry:
         async def load(session_id: str) -> None:
             async with gate:
                 try:
-                    actor = await self._patiently(lambda: self.find(session_id))
+                    actor = await self._patiently(lambda: self._find(session_id))
                 except Exception:  # one that cannot be loaded is no reason to keep all others from being served
                     log.exception("session.load_failed", session_id=session_id)
                     return

@@ -240,7 +240,8 @@ class SyncDriver:
             return _Outcome(event, reason=failure.reason or repr(failure))
         except Exception as error:
             log.exception("sync.push_crashed")
-            return _Outcome(Event.FAILED_ONCE, reason=repr(error))
+            told = f"it failed in a way nobody foresaw ({type(error).__name__}); the gateway's log says more"
+            return _Outcome(Event.FAILED_ONCE, reason=told)
 
     def _on(self, event: Event, *, generation: int = 0, reason: str = "") -> None:
         self._perform(self._state.on(event, now=self._now(), generation=generation, reason=reason))

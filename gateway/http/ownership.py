@@ -22,8 +22,10 @@ def principal(request: Request) -> Principal:
 
 async def owned(request: Request, registry: "SessionRegistry") -> "SessionActor":
     """The session named by the path, for its owner or a service. A stranger gets the same 404 as for an unknown id."""
-    actor = await registry.find(request.path_params["id"])
-    if actor is None or not _may(request, actor.user_id):
+    who = principal(request)
+    user_id = who.user_id if who.kind == "user" else None
+    actor = await registry.find(request.path_params["id"], user_id=user_id)
+    if actor is None:
         raise unknown_session()
     return actor
 

@@ -57,7 +57,7 @@ class SandboxRoutes:
         user_id = self._owner(request, read_user(body))
         wish = replace(read_wish(body), by_service=principal(request).kind != "user")
         session_id = request.path_params["id"]
-        known = await self._registry.find(session_id)
+        known = await self._registry.owner(session_id)
         actor = await self._registry.create(session_id, user_id, wish)
         return answer(actor.describe(), 201 if known is None else 200)
 

@@ -35,8 +35,8 @@ class TicketRoutes:
             raise ApiError(400, "bad_session_id", "sessionId must be a session's id")
         if who.session_id not in ("", session_id):
             raise ApiError(404, "unknown_session", "there is no such session")
-        actor = await self._registry.find(session_id)
-        if actor.user_id != who.user_id if actor is not None else not self._any_id:
+        owner = await self._registry.owner(session_id)
+        if owner != who.user_id and not (owner is None and self._any_id):
             raise ApiError(404, "unknown_session", "there is no such session")
         ticket = self._tickets.issue(who, session_id, request.state.origin, now=time.monotonic())
         if ticket is None:

@@ -47,10 +47,11 @@ class Doorway:
         session_id: str = websocket.state.session_id
         if self._registry.draining:
             raise ApiError(503, "draining", "the gateway is shutting down: try again in a few seconds")
-        actor = await self._registry.find(session_id)
-        if actor is None and self._create_on_attach and who.kind == "user" and not who.session_id:
-            actor = await self._registry.attach_or_create(session_id, who.user_id)
-        if actor is None or (who.kind == "user" and actor.user_id != who.user_id):
+        user_id = who.user_id if who.kind == "user" else None
+        actor = await self._registry.find(session_id, user_id=user_id)
+        if actor is None and self._create_on_attach and user_id is not None and not who.session_id:
+            actor = await self._registry.attach_or_create(session_id, user_id)
+        if actor is None:
             raise ApiError(404, "unknown_session", "there is no such session")
         return actor
 

@@ -148,7 +148,7 @@ class LocalProvider:
                     await self._clone(home, spec, spec.repo_url)
                 await self._launch(home, spec)
             except OSError as exc:
-                raise SandboxFailed(f"the sandbox could not be started: {exc}") from exc
+                raise SandboxFailed(f"the sandbox could not be started: {exc.strerror or exc}") from exc
 
     async def connect(self, session_id: str, events: LinkEvents, after: Position | None) -> Link:
         path, token = self._find(session_id)
@@ -177,7 +177,7 @@ class LocalProvider:
             try:
                 await asyncio.to_thread(self._trash.take, home.root)
             except OSError as exc:
-                raise SandboxFailed(f"the files of {session_id} could not be removed: {exc}") from exc
+                raise SandboxFailed(f"the files of {session_id} could not be removed: {exc.strerror or exc}") from exc
 
     def tree(self, session_id: str) -> BridgeTree:
         return BridgeTree(lambda: self._find(session_id))

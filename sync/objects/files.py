@@ -51,7 +51,7 @@ class FileObjects:
         self._threads = ThreadPoolExecutor(THREADS, "objects")  # starts none before the first call
 
     async def __aenter__(self) -> Self:
-        await self._apart(self._root.name, self._open)
+        await self._apart(str(self._root), self._open)
         return self
 
     async def __aexit__(
@@ -190,7 +190,7 @@ class FileObjects:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except OSError as exc:
-            told = f"{self._root / key}: {exc.strerror or exc}"
+            told = f"{key}: {exc.strerror or exc}"  # users hear it, too: no word of where on the host that is
             if exc.errno in _FOR_EVER:
                 raise ObjectsRefused(f"{told}; check HOLDFAST_OBJECTS and who owns it") from exc
             raise ObjectsUnavailable(told) from exc

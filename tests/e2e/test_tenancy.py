@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+import asyncpg
 import httpx
 import pytest
 from websockets.asyncio.client import connect
@@ -13,6 +14,7 @@ from gateway.auth.identity import Accept
 from gateway.auth.policy import POLICY, Policy
 from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
+from tests.support.postgres import PostgresServer
 
 SESSION = "adas"
 ROUTES = [(method, path, policy) for (method, path), policy in POLICY.items()]
@@ -45,6 +47,45 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
             assert (await ada.post(f"/api/sandboxes/{SESSION}/sync")).status_code == 200
             assert (await ada.post(f"/api/sandboxes/{SESSION}/terminals/main")).status_code == 201
         yield running
+
+
+# Answers one line at a time, for as long as nobody has made the file `go` in its workspace.
+LONG_ANSWER = """
+import json, os, sys, time
+for line in sys.stdin:
+    if json.loads(line).get("type") == "message":
+        while not os.path.exists("go"):
+            print(json.dumps({"type": "text", "text": "."}), flush=True)
+            time.sleep(0.05)
+        print(json.dumps({"type": "done"}), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+async def neighbours(
+    tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServer
+) -> AsyncIterator[tuple[Gateway, Gateway, str]]:
+    """Two gateways on one database. At the first, ada's agent is in the middle of an answer."""
+    url, directory = postgres_server.create_database(), tmp_path_factory.mktemp("neighbours")
+    async with (
+        Gateway(directory / "first", STORE=url) as first,
+        Gateway(directory / "second", STORE=url, DEMO="true", CREATE_ON_ATTACH="true") as second,
+    ):
+        await first.create(SESSION, agent=["python3", "-c", LONG_ANSWER])
+        async with first.chat(SESSION) as socket:
+            await hear(socket, "welcome")
+            await say(socket, "message", cid="long", content="think hard")
+            await hear(socket, "text")
+        yield first, second, url
+
+
+async def fence(url: str) -> int:
+    """How often the session was loaded, by whomever."""
+    connection = await asyncpg.connect(url)
+    try:
+        return int(await connection.fetchval("SELECT fence FROM sessions WHERE id = $1", SESSION))
+    finally:
+        await connection.close()
 
 
 @dataclass
@@ -182,3 +223,41 @@ async def test_a_user_cannot_list_anothers_sessions(gateway: Gateway) -> None:
         answer: httpx.Response = await client.get("/api/sandboxes", params={"userId": "ada"})
     assert answer.status_code == 403
     assert SESSION not in answer.text
+
+
+async def test_what_cannot_be_kept_is_told_without_a_path_of_the_host(gateway: Gateway) -> None:
+    objects, aside = gateway.data_dir / "objects", gateway.data_dir / "aside"
+    (gateway.data_dir / "sandboxes" / SESSION / "kept" / "workspace" / "new").write_bytes(b"not kept yet")
+    objects.rename(aside)
+    objects.touch()
+    try:
+        async with gateway.http() as ada:
+            refused = await ada.post(f"/api/sandboxes/{SESSION}/sync")
+            told = (await ada.get(f"/api/sandboxes/{SESSION}/status")).text
+    finally:
+        objects.unlink()
+        aside.rename(objects)
+    assert (refused.status_code, refused.json()["code"]) == (503, "sync_failed")
+    assert str(gateway.data_dir) not in refused.text + told
+
+
+# Whoever asked for a session once loaded it, and so took it from the gateway that had it, before anybody looked whose
+# it is: a stranger's 404 at another gateway ended its owner's answer.
+@every_route
+async def test_a_stranger_at_another_gateway_takes_no_session_from_its_own(
+    neighbours: tuple[Gateway, Gateway, str], method: str, path: str, policy: Policy
+) -> None:
+    _, second, url = neighbours
+    before = await fence(url)
+    await ask(second, method, path, policy, second.bearer("eva"))
+    assert await fence(url) == before
+
+
+async def test_the_answer_that_was_under_way_meanwhile_is_complete(neighbours: tuple[Gateway, Gateway, str]) -> None:
+    first, _, _ = neighbours
+    async with first.chat(SESSION) as socket:
+        await hear(socket, "welcome")
+        (first.data_dir / "sandboxes" / SESSION / "kept" / "workspace" / "go").touch()
+        await hear(socket, "done")
+    statuses = [(record["role"], record["status"]) for record in await first.messages(SESSION)]
+    assert statuses == [("user", "delivered"), ("assistant", "complete")]

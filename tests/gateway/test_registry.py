@@ -30,7 +30,7 @@ async def test_the_owner_gets_the_same_session_and_a_stranger_a_409(world: World
     with pytest.raises(ApiError) as refused:
         await world.create(user="eve")
     assert (refused.value.status, refused.value.code) == (409, "taken")
-    assert await world.registry.find("nobody's") is None
+    assert await world.registry.find("nobody's", user_id=None) is None
 
 
 async def test_a_session_is_loaded_once_however_many_ask(world: World) -> None:
@@ -42,6 +42,7 @@ async def test_a_session_is_loaded_once_however_many_ask(world: World) -> None:
 
 async def test_attach_or_create_makes_a_session_that_sleeps(world: World) -> None:
     actor = await world.registry.attach_or_create("new", "ann")
+    assert actor is not None
     await asyncio.sleep(10)
     assert actor.describe()["status"] == "sleeping"
     assert world.provider.starts == 0
@@ -148,7 +149,7 @@ async def test_a_session_that_is_not_loaded_cannot_be_had_while_the_store_is_awa
     await asyncio.sleep(5)
     with pytest.raises(StoreUnavailable):
         async with asyncio.timeout(60):
-            await world.registry.find("never loaded")
+            await world.registry.find("never loaded", user_id=None)
     world.store.outage = None
     await other.until("ack", cid="c1")
 
@@ -225,7 +226,7 @@ async def test_leaving_while_sessions_are_being_loaded_ends(world: World) -> Non
     for turns in range(12):
         await world.create("a")
         await world.restart()
-        finding = asyncio.create_task(world.registry.find("a"))
+        finding = asyncio.create_task(world.registry.find("a", user_id=None))
         for _ in range(turns):
             await asyncio.sleep(0)
         async with asyncio.timeout(60):
@@ -240,7 +241,7 @@ async def test_a_gateway_that_has_ended_loads_nothing(world: World) -> None:
     registry = world.registry
     await world.kill()
     with pytest.raises(StoreUnavailable):
-        await registry.find("s")
+        await registry.find("s", user_id=None)
     await world.open()
 
 

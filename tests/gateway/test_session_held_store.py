@@ -81,7 +81,7 @@ async def test_whoever_loads_or_purges_the_session_does_not_wait_for_the_hold(wo
     world.queue.hold("s", 60)
     await (await world.actor("s")).destroy(purge=True)
     assert asyncio.get_running_loop().time() - began < 30
-    assert await world.registry.find("s") is None
+    assert await world.registry.find("s", user_id=None) is None
 
 
 async def test_a_session_that_is_held_and_floods_leaves_room_for_the_others(world: World) -> None:

@@ -126,7 +126,7 @@ async def test_purge_removes_everything_and_the_id_is_free(world: World) -> None
     await tab.until("done")
     await actor.destroy(True)
     assert await world.history() == []
-    assert await world.registry.find("s") is None
+    assert await world.registry.find("s", user_id=None) is None
     await world.create(user="bob")
     tab = await world.welcomed()
     tab.say("mine", "c1")

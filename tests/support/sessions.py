@@ -300,7 +300,7 @@ class World:
         return await self.registry.create(session_id, user, Wish(**wish))
 
     async def actor(self, session_id: str = "s") -> SessionActor:
-        actor = await self.registry.find(session_id)
+        actor = await self.registry.find(session_id, user_id=None)
         assert actor is not None, f"there is no session {session_id}"
         return actor
 

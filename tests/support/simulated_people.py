@@ -58,7 +58,7 @@ class Person:
         self.leave()
         self._asked = self.place if resume else None
         try:
-            actor = await self._world.registry.find(self.session_id)
+            actor = await self._world.registry.find(self.session_id, user_id=None)
         except StoreUnavailable:
             return
         if actor is None:

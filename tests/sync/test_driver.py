@@ -417,7 +417,7 @@ async def test_a_bug_in_an_attempt_is_logged_and_is_a_failed_attempt() -> None:
         with capture_logs() as logs:
             assert await bench.timed_flush() == (2.25, 8)
         assert [(entry["event"], entry.get("exc_info")) for entry in logs] == [("sync.push_crashed", True)]
-        assert "KeyError('oh')" in {view.last_error for view in bench.views}
+        assert any("KeyError" in (view.last_error or "") for view in bench.views)
 
 
 async def test_an_attempt_that_commits_twice_is_a_bug_of_its_own() -> None:
