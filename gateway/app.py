@@ -214,6 +214,7 @@ class House:
             identity=Identity(self._verifier, secrets, self._tickets),
             origins=Origins(settings.allowed_origins),
             counters=self.door.counters,
+            let_in=self.registry.let_in,
             query_tokens=settings.query_tokens,
             refused=self.metrics.refused,
         )

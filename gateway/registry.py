@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 import orjson
 import structlog
 
+from gateway.auth.tokens import SHARE_ENDED, Principal
 from gateway.bulletin import Bulletin
 from gateway.close_codes import CloseCode
 from gateway.errors import ApiError
@@ -24,6 +25,7 @@ from gateway.session.actor import SessionActor
 from gateway.session.description import Place, describe
 from gateway.session.life import ASLEEP, FAILED
 from gateway.session.ports import SessionLimits, SessionMetrics
+from gateway.session.shares import Shares
 from gateway.session.state import SessionSpec, SessionState, SessionStatus, Wish, sandbox_spec, spec_members
 from gateway.session.workspace import Keeping
 from persistence import crash_points
@@ -164,6 +166,20 @@ class SessionRegistry:
         last_seq = kept.last_seq if actor is None else max(kept.last_seq, actor.conversation.last_durable)
         return replace(kept, last_seq=last_seq)
 
+    async def spec(self, session_id: str) -> SessionSpec | None:
+        """What the session is, also what its writer knows and the store does not yet; None if there is none. Loads
+        nobody. Raises StoreUnavailable."""
+        if (actor := self._actors.get(session_id)) is not None:
+            return actor.conversation.spec
+        session = await self.look(session_id)
+        return None if session is None else SessionSpec.from_json(session.spec)
+
+    async def let_in(self, who: Principal) -> None:
+        """Whether the share that somebody came with still opens its session. Raises ApiError, StoreUnavailable."""
+        spec = await self.spec(who.session_id)
+        if spec is None or who.share is None or not spec.shares.opens(who.share):
+            raise ApiError(401, "share_ended", SHARE_ENDED)
+
     def settled(self, session_id: str, seq: int, outcome: Outcome) -> None:
         """What became in the store of a record that was durable here first (`Heard.settled`)."""
         if (actor := self._actors.get(session_id)) is not None:
@@ -210,7 +226,7 @@ class SessionRegistry:
         spec = SessionSpec.from_json(origin.spec)
         generation = await self._keeping.vault.branch(origin.user_id, origin.id, number, session_id)
         metadata = {**spec.metadata, "origin": generation.note}
-        begun = replace(spec, started=False, pending=[], metadata=metadata)
+        begun = replace(spec, started=False, pending=[], metadata=metadata, shares=Shares())
         state = SessionState(
             last_active=self._utcnow(),
             generation=generation.number,

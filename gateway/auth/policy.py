@@ -6,7 +6,7 @@ whoever asks is the route's question; here a user only gets so far as to be one.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.auth.credentials import find_credential, offered_protocols, read_query
 from gateway.auth.identity import Accept, Identity
 from gateway.auth.origin import Origins, check_origin, origin_of
-from gateway.auth.tokens import Principal
+from gateway.auth.tokens import SHARE_ENDED, Principal
 from gateway.counters import Counters, void
 from gateway.errors import ApiError
 from gateway.outlet import OUTLET
+from persistence.errors import StoreUnavailable
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
 _HIDDEN_SEPARATOR = re.compile(rb"%2f|%5c|%00|\\", re.IGNORECASE)
@@ -91,6 +92,8 @@ POLICY: dict[tuple[str, str], Policy] = {
     ("DELETE", "/api/sandboxes/{id}/terminals/{name}"): Policy(LIFECYCLE, "id"),
     ("POST", "/api/sandboxes/{id}/terminals/{name}/size"): Policy(LIFECYCLE, "id"),
     ("POST", "/api/sandboxes/{id}/shares"): Policy(LIFECYCLE, "id"),
+    ("GET", "/api/sandboxes/{id}/shares"): Policy(LIFECYCLE, "id"),
+    ("DELETE", "/api/sandboxes/{id}/shares/{number}"): Policy(LIFECYCLE, "id"),
     ("POST", "/api/sandboxes/{id}/demo/{what}"): Policy(USER, "id"),
     ("GET", "/api/sandboxes/{id}/snapshots"): Policy(LIFECYCLE, "id"),
     ("POST", "/api/sandboxes/{id}/snapshots/verify"): Policy(LIFECYCLE, "id"),
@@ -139,11 +142,17 @@ def _methods(route: Route) -> set[str]:
     return (route.methods or {"?"}) - {"HEAD"}
 
 
+async def nobody_is_let_in(_: Principal) -> None:
+    """What shares open where nobody knows of any. Raises ApiError."""
+    raise ApiError(401, "share_ended", SHARE_ENDED)
+
+
 class PolicyMiddleware:
     """Stands in front of the app: matches, authenticates, checks Origin, counts; then `state.principal` is who asks.
 
     A refused upgrade is answered as plain HTTP; nothing is upgraded. `state.session_id` is the checked session id of
-    routes that have one, `state.origin` the request's Origin (None for programs).
+    routes that have one, `state.origin` the request's Origin (None for programs). `let_in` raises ApiError for whoever
+    comes by a share that has ended.
     """
 
     def __init__(
@@ -156,6 +165,7 @@ class PolicyMiddleware:
         counters: Counters,
         query_tokens: bool = True,
         refused: Callable[[str], None] = void,
+        let_in: Callable[[Principal], Awaitable[None]] = nobody_is_let_in,
         policy: Mapping[tuple[str, str], Policy] = POLICY,
     ) -> None:
         self._app = app
@@ -163,6 +173,7 @@ class PolicyMiddleware:
         self._identity = identity
         self._origins = origins
         self._counters = counters
+        self._let_in = let_in
         self._query_tokens = query_tokens
         self._refused = refused
         self._policy = policy
@@ -235,8 +246,17 @@ class PolicyMiddleware:
         check_origin(self._origins, origin, scope, cookie=shown is not None and shown.via == "cookie")
         principal = await self._identity.identify(shown, policy.accept, session_id=session_id, origin=origin)
         _check_scope(principal, policy, session_id)
+        if principal.session_id:
+            await self._check_share(principal)
         state["principal"], state["session_id"] = principal, session_id
         return principal
+
+    async def _check_share(self, principal: Principal) -> None:
+        """On every route and socket, by token or ticket: a share that was taken back opens nothing."""
+        try:
+            await self._let_in(principal)
+        except StoreUnavailable:
+            raise ApiError(503, "storage_unavailable", "the store does not answer: try again later") from None
 
     async def _run_socket(self, scope: Scope, receive: Receive, send: Send, principal: Principal | None) -> None:
         scope["subprotocols"] = offered_protocols(scope)

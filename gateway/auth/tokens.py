@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 import jwt
 import orjson
 
+from gateway.session.shares import ShareKey
 from gateway.settings import SecretStr
 
 LEEWAY_SECONDS = 30.0
@@ -21,7 +22,9 @@ LONGEST_NAME = 256
 
 Kind = Literal["user", "admin", "relay", "internal"]
 Role = Literal["drive", "view"]
-SCOPE = "holdfast"  # the claim of a token for one session: {"session": id, "role": "view"}
+SCOPE = "holdfast"  # the claim of a token for one session: {"session": id, "role": "view", "share": n, "stamp": text}
+SHARE_ENDED = "this share has ended: it was taken back, or its session is gone; ask its owner for another"
+SHARE_UNNUMBERED = "this share is an older version's, which could not be taken back: ask its owner for another"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class Principal:
     via: str = ""
     session_id: str = ""
     role: Role = "drive"
+    share: ShareKey | None = None  # by which it was let in
 
     @property
     def counted_as(self) -> str:
@@ -145,19 +149,24 @@ def principal_of(
         raise TokenError("token_claims", "the token comes from another issuer")
     if audience is not None and not _is_for(claims.get("aud"), audience):
         raise TokenError("token_claims", "the token is meant for another audience")
-    session_id, role = _scope(claims)
-    return Principal("user", _name(claims, "userId"), _name(claims, "email"), expires_at, via, session_id, role)
+    session_id, role, share = _scope(claims)
+    return Principal("user", _name(claims, "userId"), _name(claims, "email"), expires_at, via, session_id, role, share)
 
 
-def _scope(claims: dict[str, Any]) -> tuple[str, Role]:
+def _scope(claims: dict[str, Any]) -> tuple[str, Role, ShareKey | None]:
     """What the token is for. A scope that cannot be read is not a wider one."""
     scope = claims.get(SCOPE)
     if scope is None:
-        return "", "drive"
+        return "", "drive", None
     session_id, role = (scope.get("session"), scope.get("role")) if isinstance(scope, dict) else (None, None)
     if not isinstance(session_id, str) or not session_id or role != "view":
         raise TokenError("token_claims", f"the token's {SCOPE} must name a session and the role view")
-    return session_id, "view"
+    number, stamp = scope.get("share"), scope.get("stamp")
+    if number is None and stamp is None:
+        raise TokenError("share_ended", SHARE_UNNUMBERED)
+    if isinstance(number, bool) or not isinstance(number, int) or not isinstance(stamp, str):
+        raise TokenError("token_claims", f"the token's {SCOPE} must have the share's number and stamp")
+    return session_id, "view", ShareKey(number, stamp)
 
 
 def _moment(claims: dict[str, Any], name: str) -> float | None:
@@ -189,14 +198,16 @@ def mint(
     now: float | None = None,
     issuer: str | None = None,
     audience: str | None = None,
-    share: str | None = None,
+    share: tuple[str, ShareKey] | None = None,
 ) -> str:
     """A token for `user_id`, signed with the shared secret, as this gateway accepts it. With `share` it opens only that
-    session, and only for looking. Raises TokenError."""
+    session, only for looking, and while that share is listed. Raises TokenError."""
     begin = math.floor(time.time() if now is None else now)
     claims: dict[str, Any] = {"userId": user_id, "email": email, "iat": begin, "exp": math.ceil(begin + ttl)}
     claims |= {"iss": issuer} if issuer else {}
     claims |= {"aud": audience} if audience else {}
-    claims |= {SCOPE: {"session": share, "role": "view"}} if share else {}
+    if share is not None:
+        session_id, key = share
+        claims[SCOPE] = {"session": session_id, "role": "view", "share": key.number, "stamp": key.stamp}
     principal_of(claims, begin, issuer=issuer, audience=audience)
     return jwt.encode(claims, secret.get_secret_value(), "HS256")

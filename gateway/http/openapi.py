@@ -262,7 +262,14 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ),
     ("POST", f"{ONE}/shares"): Operation(
         "shareSession", "A token to look at this one session", {201: ref("Share")}, body="ShareWish",
-        refusals=(400, 404, 413, 501, 503),
+        refusals=(400, 404, 409, 413, 501, 503),
+    ),
+    ("GET", f"{ONE}/shares"): Operation(
+        "listShares", "Its live shares, without their tokens", {200: ref("Shares")}, refusals=(404, 503)
+    ),
+    ("DELETE", f"{ONE}/shares/{{number}}"): Operation(
+        "takeShareBack", "End a share; whoever is in by it is shown out", {200: ref("ListedShare")},
+        refusals=(404, 503),
     ),
     ("POST", f"{ONE}/demo/{{what}}"): Operation(
         "causeFault", "Harm this session, to show what becomes of it; 404 unless HOLDFAST_DEMO is on",

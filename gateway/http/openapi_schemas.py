@@ -50,6 +50,10 @@ SESSION_ID = text(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$")
 SESSION_STATUS = words(*SessionStatus)
 SYNC_STATE = words("unrestored", "idle", "pending", "syncing", "flushing", "failed")
 SANDBOX_STATUS = words("connecting", "connected", "disconnected", "sleeping")
+LISTED_SHARE = {
+    "number": {"type": "integer", "minimum": 1, "description": "of the session's own; never given twice"},
+    "label": text(), "createdAt": TIME, "expiresAt": TIME,
+}  # fmt: skip
 
 RECORD = {
     "id": text("`<session id>.<seq>`"),
@@ -123,8 +127,15 @@ SCHEMAS: dict[str, Schema] = {
         "cwd": maybe(text("below the workspace, or absolute")), "cols": SIDE, "rows": SIDE,
     }),
     "Size": made_of({"cols": SIDE, "rows": SIDE}),
-    "ShareWish": made_of({}, {"ttl": {"type": "integer", "minimum": 1, "maximum": 2592000, "default": 3600}}),
-    "Share": made_of({"token": text("a JWT"), "sessionId": SESSION_ID, "role": words("view"), "expiresAt": TIME}),
+    "ShareWish": made_of(
+        {}, {"ttl": {"type": "integer", "minimum": 1, "maximum": 2592000, "default": 3600},
+             "label": {**text("a name for the list"), "maxLength": 64}},
+    ),
+    "Share": made_of(
+        {"token": text("a JWT"), "sessionId": SESSION_ID, "role": words("view"), **LISTED_SHARE}
+    ),
+    "ListedShare": made_of(LISTED_SHARE),
+    "Shares": made_of({"shares": array(ref("ListedShare"))}),
     "FaultWish": made_of({}, {"seconds": {"type": "integer", "minimum": 1, "maximum": 60}}, "of `pause-store` alone"),
     "Fault": made_of(
         {"what": words("cut", "kill-agent", "kill-bridge", "pause-store")},

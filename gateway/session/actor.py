@@ -28,12 +28,14 @@ from gateway.events import REDACTOR
 from gateway.session.audience import Audience
 from gateway.session.conversation import Conversation, OwnerMoved
 from gateway.session.description import Live, Place, describe
+from gateway.session.guests import Guests
 from gateway.session.incoming import Incoming
 from gateway.session.life import Life
 from gateway.session.output import AgentOutput
 from gateway.session.ports import SessionLimits, SessionMetrics
 from gateway.session.replies import acknowledge, refusal, session_failed
 from gateway.session.rest import Rest
+from gateway.session.shares import Share
 from gateway.session.stages import Accepted, Refused, Stage
 from gateway.session.state import SessionStatus, Wish, spec_members
 from gateway.session.terminals import SessionTerminals
@@ -75,6 +77,7 @@ class SessionActor:
         "created_at",
         "ended",
         "ended_with",
+        "guests",
         "id",
         "incoming",
         "life",
@@ -133,6 +136,7 @@ class SessionActor:
         self.ended_with = CloseCode.FAILED
         self.audience = Audience()
         self.conversation = Conversation(self, loaded, unanswered, self.audience)
+        self.guests = Guests(self, self.conversation)
         self.incoming = Incoming(self, self.conversation)
         self.output = AgentOutput(self, self.conversation, loaded.checkpoint)
         self._envs = envs
@@ -495,6 +499,7 @@ class SessionActor:
         if state.status is not SessionStatus.ARCHIVED or state.has_workspace:  # the last DELETE may have failed halfway
             await self.rest.destroy()
         self.close_viewers(CloseCode.FINISHED)
+        await self.guests.end_all()
         described = self.describe()
         if purge:
             await self._purge(self)
@@ -504,8 +509,14 @@ class SessionActor:
         """An archived session is created again: the conversation goes on, the workspace is new."""
         if self.conversation.state.has_workspace:
             await self.rest.destroy()
-        self.conversation.save_spec(**spec_members(wish, self.limits.network.given))
+        shares = self.conversation.spec.shares.ended()
+        self.conversation.save_spec(**spec_members(wish, self.limits.network.given), shares=shares)
         self.life.revive()
+
+    async def share(self, label: str, *, now: float, expires_at: float) -> Share:
+        """Raises ApiError."""
+        self._refuse_archived()
+        return await self.guests.add(label, now=now, expires_at=expires_at)
 
     def _refuse_archived(self) -> None:
         if self.ended:

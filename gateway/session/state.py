@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from gateway.session.shares import Shares
 from sandbox.ports import SandboxSpec
 
 
@@ -52,6 +53,7 @@ class SessionSpec:
     started: bool = False  # whether an agent process has had it already
     pending: list[dict[str, Any]] = field(default_factory=list)  # requests that were open when the last process ended
     network_granted: bool = False  # by a service: a user could not have asked for it
+    shares: Shares = field(default_factory=Shares)  # who else may look
 
     def start_line(self) -> bytes | None:
         """What a new agent process reads first."""
@@ -70,6 +72,8 @@ class SessionSpec:
         members = _known(cls, orjson.loads(raw))
         if members.get("agent") is not None:
             members["agent"] = tuple(members["agent"])
+        if "shares" in members:
+            members["shares"] = Shares.read(members["shares"])
         return cls(**members)
 
 

@@ -25,7 +25,7 @@ class ChatSocket:
         await websocket.accept(subprotocol=PROTOCOL if PROTOCOL in offered else None)
         outlet, who = outlet_of(websocket), websocket.state.principal
         viewer = Viewer(outlet)
-        entry = Pass(viewer, who, self._doorway.verifier)
+        entry = Pass(viewer, who, self._doorway.verifier, actor.guests)
         reader = _Reader(actor, viewer, entry, looks_only=who.role == "view")
         outlet.on_text = reader.on_text
         actor.post(actor.attach, viewer, asked_position(websocket))

@@ -8,18 +8,20 @@ from typing import Protocol
 from starlette.websockets import WebSocket
 
 from gateway.auth.policy import refuse
-from gateway.auth.tokens import LEEWAY_SECONDS, Principal, TokenError, TokenVerifier
+from gateway.auth.tokens import LEEWAY_SECONDS, SHARE_ENDED, Principal, TokenError, TokenVerifier
 from gateway.close_codes import CloseCode
 from gateway.errors import ApiError
 from gateway.outlet import OUTLET, Outlet
 from gateway.registry import SessionRegistry
 from gateway.session.actor import SessionActor
+from gateway.session.guests import Guests
 from gateway.sockets.viewers import Viewer
 from persistence.errors import StoreUnavailable
 from persistence.reading import iso
 from sandbox.ports import Position
 
 WARN_SECONDS = 60.0
+CUT_SECONDS = 3.0  # for one whose share was taken back to answer the close
 LARGEST_OFFSET = 2**53
 
 
@@ -95,19 +97,27 @@ class Admitted(Protocol):
     def tell_expiring(self, at: str) -> None: ...
     def tell_trouble(self, code: str, reason: str) -> None: ...
     def close(self, code: CloseCode, reason: str | None = None) -> None: ...
+    def abort(self) -> None: ...
 
 
 class Pass:
-    """A viewer's right to be here: warned of 60 s before its end, refreshed in band, closed with 4401 after it."""
+    """A viewer's right to be here: warned of 60 s before its end, refreshed in band, closed with 4401 after it. One
+    that came by a share is among the session's `guests`, and is closed when the share is taken back."""
 
-    __slots__ = ("_busy", "_over", "_timer", "_utcnow", "_verifier", "_viewer", "_who")
+    __slots__ = ("_busy", "_guests", "_over", "_timer", "_utcnow", "_verifier", "_viewer", "_who")
 
     def __init__(
-        self, viewer: Admitted, who: Principal, verifier: TokenVerifier, utcnow: Callable[[], float] = time.time
+        self,
+        viewer: Admitted,
+        who: Principal,
+        verifier: TokenVerifier,
+        guests: Guests | None = None,
+        utcnow: Callable[[], float] = time.time,
     ) -> None:
         self._viewer = viewer
         self._who = who
         self._verifier = verifier
+        self._guests = guests
         self._utcnow = utcnow
         self._timer: asyncio.TimerHandle | None = None
         self._over = False
@@ -115,13 +125,34 @@ class Pass:
 
     def begin(self) -> None:
         """Start the clock. Posted to the session behind `attach`: a token that is nearly over is welcomed first."""
+        if self._over:
+            return
+        if not self._enter(self._who):  # it was taken back since the upgrade was asked for
+            self.taken_back()
+            return
         left = self._who.expires_at - self._utcnow()
-        if not self._over and left < 400 * 86400:  # services' credentials do not end
+        if left < 400 * 86400:  # services' credentials do not end
             self._wait(left - WARN_SECONDS, self._warn)
 
     def end(self) -> None:
         self._over = True
         self._disarm()
+        self._leave()
+
+    def _enter(self, who: Principal) -> bool:
+        if who.share is None:
+            return True
+        return self._guests is not None and self._guests.enter(self, who.share)
+
+    def _leave(self) -> None:
+        if self._guests is not None and self._who.share is not None:
+            self._guests.leave(self, self._who.share)
+
+    def taken_back(self) -> None:
+        """See Guest. A close that is not answered, or cannot be sent, is not waited for any longer than this."""
+        self._disarm()
+        self._viewer.close(CloseCode.TOKEN, "the share was taken back")
+        asyncio.get_running_loop().call_later(CUT_SECONDS, self._viewer.abort)
 
     def _wait(self, seconds: float, then: Callable[[], None]) -> None:
         self._disarm()
@@ -150,6 +181,13 @@ class Pass:
         if (who.user_id, who.session_id, who.role) != (self._who.user_id, self._who.session_id, self._who.role):
             self._viewer.tell_trouble("other_user", "the token is another user's, or for something else")
             return
+        if self._over:
+            return
+        if not self._enter(who):
+            self._viewer.tell_trouble("share_ended", SHARE_ENDED)
+            return
+        if who.share != self._who.share:
+            self._leave()
         self._who = who
         self.begin()
 

@@ -102,3 +102,6 @@ class EventViewer:
     def close(self, code: CloseCode, reason: str | None = None) -> None:
         self._listed = iter(())  # until its peer has answered, it need not hold a whole list
         self.outlet.close(code, reason or code.reason)
+
+    def abort(self) -> None:
+        self.outlet.abort()

@@ -19,7 +19,7 @@ class RawSocket:
         await websocket.accept()
         outlet, who = outlet_of(websocket), websocket.state.principal
         viewer = Viewer(outlet, raw=True)
-        entry = Pass(viewer, who, self._doorway.verifier)
+        entry = Pass(viewer, who, self._doorway.verifier, actor.guests)
         outlet.on_text = _Lines(actor, viewer).on_text
         actor.post(actor.attach, viewer, None)
         actor.post(entry.begin)

@@ -35,7 +35,7 @@ class TerminalSocket:
         except ApiError as error:
             return await refuse(websocket.scope, websocket.receive, websocket.send, error)
         await websocket.accept(subprotocol=choice.protocol)
-        entry = Pass(viewer, websocket.state.principal, self._doorway.verifier)
+        entry = Pass(viewer, websocket.state.principal, self._doorway.verifier, actor.guests)
         seat(actor, viewer, outlet_of(websocket).hand_over(viewer, passes=choice.dialect.splices), entry)
 
     async def _viewer(self, websocket: WebSocket, actor: SessionActor, choice: Choice) -> TerminalViewer:

@@ -56,3 +56,7 @@ class Viewer:
 
     def close(self, code: CloseCode, reason: str | None = None) -> None:
         self.outlet.close(code, reason or code.reason)
+
+    def abort(self) -> None:
+        """End the connection now, without a word."""
+        self.outlet.abort()

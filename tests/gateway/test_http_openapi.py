@@ -253,7 +253,10 @@ async def _terminals(ada: Checked) -> None:
     await ada("GET", jupyter + "/{name}", 200, at={"id": "s", "name": made["name"]})
     await ada("DELETE", jupyter + "/{name}", 204, at={"id": "s", "name": made["name"]})
     await ada("GET", "/tty/{id}/token", 200, at=here)
-    await ada("POST", one + "/shares", 201, at=here, json={"ttl": 60})
+    share = (await ada("POST", one + "/shares", 201, at=here, json={"ttl": 60, "label": "for eva"})).json()
+    await ada("GET", one + "/shares", 200, at=here)
+    await ada("DELETE", one + "/shares/{number}", 200, at={**here, "number": share["number"]})
+    await ada("DELETE", one + "/shares/{number}", 404, at={**here, "number": share["number"]})
 
 
 async def _faults(ada: Checked) -> None:

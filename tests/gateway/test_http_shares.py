@@ -18,6 +18,7 @@ from gateway.auth.policy import POLICY
 from gateway.auth.tokens import Principal
 from gateway.errors import ApiError
 from gateway.http.shares import ShareRoutes
+from gateway.session.shares import MOST
 from tests.gateway.test_http_lifecycle import refused, until
 from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
@@ -73,13 +74,16 @@ async def test_a_share_says_what_it_is_for_and_when_it_ends(gateway: Gateway) ->
         usual = await ada.post(SHARES)
     shared = answer.json()
     assert answer.status_code == 201
-    assert set(shared) == {"token", "sessionId", "role", "expiresAt"}
-    assert (shared["sessionId"], shared["role"]) == ("shown", "view")
+    assert set(shared) == {"token", "sessionId", "role", "number", "label", "createdAt", "expiresAt"}
+    assert (shared["sessionId"], shared["role"], shared["label"]) == ("shown", "view", "")
     claims = jwt.decode(shared["token"], gateway.secret("jwt_secret"), ["HS256"])
-    assert claims["holdfast"] == {"session": "shown", "role": "view"}
+    stamp = claims["holdfast"].pop("stamp")
+    assert claims["holdfast"] == {"session": "shown", "role": "view", "share": shared["number"]}
+    assert len(stamp) == 16
+    assert usual.json()["number"] == shared["number"] + 1
     assert (claims["userId"], claims["email"]) == ("ada", "ada@example.com")
     ends = datetime.fromisoformat(shared["expiresAt"].replace("Z", "+00:00")).timestamp()
-    assert abs(claims["exp"] - ends) < 2
+    assert claims["exp"] == ends
     assert claims["exp"] - claims["iat"] == 60
     claims = jwt.decode(usual.json()["token"], gateway.secret("jwt_secret"), ["HS256"])
     assert claims["exp"] - claims["iat"] == 3600
@@ -114,6 +118,126 @@ async def test_a_gateway_that_signs_nothing_shares_nothing() -> None:
         with pytest.raises(ApiError) as refusal:
             await ShareRoutes(world.registry, None, issuer=None, audience=None).create(request)
     assert (refusal.value.status, refusal.value.code) == (501, "no_shares")
+
+
+# Which there are
+
+
+async def test_shares_are_listed_without_their_tokens(gateway: Gateway) -> None:
+    await gateway.create("listed")
+    path = "/api/sandboxes/listed/shares"
+    async with gateway.http() as ada, gateway.http(gateway.bearer("eva")) as eva:
+        assert (await ada.get(path)).json() == {"shares": []}
+        made = [
+            (await ada.post(path, json={"ttl": 60, "label": label})).json() for label in ("eva", "", "für \U0001f600")
+        ]
+        listed = await ada.get(path)
+        expected = [{name: each[name] for name in ("number", "label", "createdAt", "expiresAt")} for each in made]
+        assert listed.json() == {"shares": expected}
+        assert [each["number"] for each in expected] == [1, 2, 3]
+        assert (await ada.get("/api/sandboxes/listed/status")).text.count("stamp") == 0
+        refused(await eva.get(path), 404, "unknown_session")
+        refused(await eva.delete(f"{path}/1"), 404, "unknown_session")
+        refused(await ada.get("/api/sandboxes/nobodys/shares"), 404, "unknown_session")
+
+
+@pytest.mark.parametrize("label", [7, None, "x" * 65, "two\nlines", "bell\a", "\u202e", {}])
+async def test_a_label_is_one_short_line(gateway: Gateway, label: Any) -> None:
+    async with gateway.http() as ada:
+        refused(await ada.post(SHARES, json={"label": label}), 400, "bad_member")
+
+
+async def test_a_session_has_so_many_shares_and_no_more(gateway: Gateway) -> None:
+    await gateway.create("crowded")
+    path = "/api/sandboxes/crowded/shares"
+    async with gateway.http() as ada:
+        for number in range(1, MOST + 1):
+            assert (await ada.post(path)).json()["number"] == number
+        refused(await ada.post(path), 409, "too_many_shares")
+        assert (await ada.delete(f"{path}/7")).json()["number"] == 7
+        assert (await ada.post(path)).json()["number"] == MOST + 1
+        refused(await ada.post(path), 409, "too_many_shares")
+
+
+# How it is taken back
+
+
+@pytest.mark.parametrize("number", ["0", "99", "-1", "1.0", "x", "9" * 40, "\u0661"])
+async def test_what_was_never_given_cannot_be_taken_back(gateway: Gateway, number: str) -> None:
+    async with gateway.http() as ada:
+        refused(await ada.delete(f"{SHARES}/{number}"), 404, "unknown_share")
+
+
+async def test_a_share_that_was_taken_back_opens_nothing(gateway: Gateway) -> None:
+    async with gateway.http() as ada:
+        gone, kept = [(await ada.post(SHARES)).json() for _ in range(2)]
+        async with (
+            gateway.http({"Authorization": f"Bearer {gone['token']}"}) as guest,
+            gateway.http({"Authorization": f"Bearer {kept['token']}"}) as other,
+        ):
+            ticket = (await guest.post("/api/tickets", json={"sessionId": "shown"})).json()["ticket"]
+            taken = await ada.delete(f"{SHARES}/{gone['number']}")
+            assert (taken.status_code, taken.json()["number"]) == (200, gone["number"])
+            for (method, path), policy in POLICY.items():
+                if not policy.shared:
+                    continue
+                target = path.replace("{id}", "shown").replace("{sessionId}", "shown").replace("{name}", "main")
+                if method == "WS":
+                    opening = socket(gateway, target, gone["token"], sessionId="shown")
+                    assert await refusal_of(opening) == (401, "share_ended"), target
+                else:
+                    refused(await guest.request(method, target, json={"sessionId": "shown"}), 401, "share_ended")
+            url = gateway.url.replace("http", "ws", 1)
+            by_ticket = connect(f"{url}/ws/v2?sessionId=shown&ticket={ticket}", proxy=None)
+            assert await refusal_of(by_ticket) == (401, "share_ended")
+            assert (await other.get("/api/sandboxes/shown/status")).status_code == 200
+        refused(await ada.delete(f"{SHARES}/{gone['number']}"), 404, "unknown_share")
+        numbers = [each["number"] for each in (await ada.get(SHARES)).json()["shares"]]
+        assert gone["number"] not in numbers
+        assert kept["number"] in numbers
+
+
+async def test_a_share_of_the_version_before_opens_nothing(gateway: Gateway) -> None:
+    """It has no number: nobody could take it back, and nothing says of which session of that id it was."""
+    old = gateway.token("ada", holdfast={"session": "shown", "role": "view"})
+    async with gateway.http({"Authorization": f"Bearer {old}"}) as guest:
+        refused(await guest.get("/api/sandboxes/shown/status"), 401, "share_ended")
+    assert await refusal_of(socket(gateway, "/terminal/shown", old)) == (401, "share_ended")
+
+
+@pytest.mark.parametrize("purge", ["0", "1"])
+async def test_a_share_ends_with_its_session(gateway: Gateway, purge: str) -> None:
+    """A session was purged and made anew, and the share of the old one showed the new one."""
+    name = f"again{purge}"
+    await gateway.create(name)
+    async with gateway.http() as ada:
+        shared = (await ada.post(f"/api/sandboxes/{name}/shares")).json()
+        async with gateway.http({"Authorization": f"Bearer {shared['token']}"}) as guest:
+            assert (await guest.get(f"/api/sandboxes/{name}/status")).status_code == 200
+            assert (await ada.delete(f"/api/sandboxes/{name}", params={"purge": purge})).status_code == 200
+            refused(await guest.get(f"/api/sessions/{name}/messages"), 401, "share_ended")
+            if purge == "0":
+                refused(await ada.post(f"/api/sandboxes/{name}/shares"), 409, "archived")
+            await gateway.create(name, title="new and private")
+            refused(await guest.get(f"/api/sandboxes/{name}/status"), 401, "share_ended")
+            assert (await ada.get(f"/api/sandboxes/{name}/shares")).json() == {"shares": []}
+            anew = (await ada.post(f"/api/sandboxes/{name}/shares")).json()
+            assert anew["number"] == (2 if purge == "0" else 1)
+            refused(await guest.get(f"/api/sandboxes/{name}/status"), 401, "share_ended")
+
+
+async def test_a_branch_begins_without_shares(gateway: Gateway) -> None:
+    await gateway.create("stem")
+    async with gateway.http() as ada:
+        await until(ada, "stem", "running")
+        shared = (await ada.post("/api/sandboxes/stem/shares")).json()
+        assert (await ada.post("/api/sandboxes/stem/sync")).is_success
+        branched = (await ada.post("/api/sandboxes/stem/snapshots/newest/branch")).json()["id"]
+        assert (await ada.get(f"/api/sandboxes/{branched}/shares")).json() == {"shares": []}
+        claims = jwt.decode(shared["token"], gateway.secret("jwt_secret"), ["HS256"])["holdfast"]
+    forged = gateway.token("ada", holdfast={**claims, "session": branched})
+    async with gateway.http({"Authorization": f"Bearer {forged}"}) as guest:
+        refused(await guest.get(f"/api/sandboxes/{branched}/status"), 401, "share_ended")
 
 
 # What it opens
@@ -227,10 +351,11 @@ async def trouble(viewer: ClientConnection) -> str:
             return str(told["code"])
 
 
-async def test_a_share_ends(gateway: Gateway) -> None:
-    over = gateway.token("ada", ttl=-31, holdfast={"session": "shown", "role": "view"})
+async def test_a_share_ends(gateway: Gateway, share: str) -> None:
+    scope = jwt.decode(share, gateway.secret("jwt_secret"), ["HS256"])["holdfast"]
+    over = gateway.token("ada", ttl=-31, holdfast=scope)
     assert await refusal_of(socket(gateway, "/terminal/shown", over)) == (401, "token_expired")
-    ending = gateway.token("ada", ttl=30, holdfast={"session": "shown", "role": "view"})
+    ending = gateway.token("ada", ttl=30, holdfast=scope)
     async with socket(gateway, "/terminal/shown", ending, dialect="native") as guest:
         while not isinstance(told := await guest.recv(), str) or json.loads(told)["type"] != "auth_expiring":
             pass
@@ -242,7 +367,11 @@ async def test_a_share_ends(gateway: Gateway) -> None:
         1, True, "view", [], {}, {"session": "shown"}, {"role": "view"}, {"role": "drive"}, {"session": ""},
         {"session": "", "role": "view"}, {"session": "shown", "role": "drive"}, {"session": "shown", "role": "VIEW"},
         {"session": "shown", "role": None}, {"session": 7, "role": "view"}, {"session": ["shown"], "role": "view"},
-        {"session": None, "role": "view"},
+        {"session": None, "role": "view"}, {"session": "shown", "role": "view", "share": 1},
+        {"session": "shown", "role": "view", "stamp": "x"},
+        {"session": "shown", "role": "view", "share": "1", "stamp": "x"},
+        {"session": "shown", "role": "view", "share": True, "stamp": "x"},
+        {"session": "shown", "role": "view", "share": 1, "stamp": 7},
     ],
 )  # fmt: skip
 async def test_a_scope_that_cannot_be_read_opens_nothing(gateway: Gateway, scope: Any) -> None:
@@ -255,7 +384,7 @@ async def test_a_scope_that_cannot_be_read_opens_nothing(gateway: Gateway, scope
 
 @pytest.mark.parametrize("session", ["../shown", "shown/", "x" * 300, "\u202eshown", "shown\0"])
 async def test_a_scope_that_names_no_session_there_could_be_opens_none(gateway: Gateway, session: str) -> None:
-    token = gateway.token("ada", holdfast={"session": session, "role": "view"})
+    token = gateway.token("ada", holdfast={"session": session, "role": "view", "share": 1, "stamp": "x"})
     async with gateway.http({"Authorization": f"Bearer {token}"}) as client:
         refused(await client.get("/api/sandboxes/shown/status"), 404, "unknown_session")
         refused(await client.post("/api/sandboxes/shown/wake"), 403, "read_only")

@@ -21,6 +21,7 @@ from gateway.auth.tokens import SharedSecret, TokenVerifier, mint
 from gateway.counters import Counters
 from gateway.http.replies import EXCEPTION_HANDLERS
 from gateway.http.signin import SigninRoutes
+from gateway.session.shares import ShareKey
 from tests.support.gatehouse import ADMIN, JWT_SECRET, OWN, RELAY, SECRETS, TOKEN
 
 START = 1_800_000_000.0
@@ -158,7 +159,7 @@ async def test_a_bad_cookie_neither_helps_nor_hinders(desk: Desk, cookie: str) -
 
 
 async def test_a_share_in_the_cookie_counts_as_nobody(desk: Desk) -> None:
-    share = mint(JWT_SECRET, "ada", "ada@example.com", 3600, now=START, share="s")
+    share = mint(JWT_SECRET, "ada", "ada@example.com", 3600, now=START, share=("s", ShareKey(1, "x")))
     opened = await desk.ask("GET", "/signin?link=x", headers={"cookie": f"session={share}"})
     assert opened.headers["location"] == "/#signin=over"
 
@@ -241,7 +242,7 @@ async def test_with_a_list_of_origins_the_list_decides() -> None:
 
 
 async def test_a_share_signs_nobody_in(desk: Desk) -> None:
-    share = mint(JWT_SECRET, "ada", "ada@example.com", 3600, now=START, share="s")
+    share = mint(JWT_SECRET, "ada", "ada@example.com", 3600, now=START, share=("s", ShareKey(1, "x")))
     answer = await desk.ask("POST", "/api/signin", headers=FROM_PAGE, json={"token": share})
     refused(answer, 403, "read_only")
     assert "signs nobody in" in answer.json()["error"]
@@ -343,7 +344,7 @@ async def test_a_short_token_cannot_be_renewed_by_itself(desk: Desk) -> None:
 
 
 async def test_a_guest_is_nobody_here(desk: Desk) -> None:
-    share = {"authorization": f"Bearer {mint(JWT_SECRET, 'ada', 'e', 3600, now=START, share='s')}"}
+    share = {"authorization": f"Bearer {mint(JWT_SECRET, 'ada', 'e', 3600, now=START, share=('s', ShareKey(1, 'x')))}"}
     refused(await desk.ask("GET", "/api/me", headers=share), 403, "read_only")
     refused(await desk.ask("POST", "/api/token", headers=share), 403, "read_only")
 

@@ -127,7 +127,7 @@ class TerminalTab:
         self._changed = asyncio.Event()
         who = Principal("user", "ann", "ann@example.com", world.utcnow() + token_seconds, "header", "", "drive")
         verifier = TokenVerifier(SharedSecret(SECRET), utcnow=world.utcnow)
-        seat(actor, self.viewer, self.socket, Pass(self.viewer, who, verifier, world.utcnow))
+        seat(actor, self.viewer, self.socket, Pass(self.viewer, who, verifier, utcnow=world.utcnow))
 
     def _hear(self, data: bytes) -> None:
         self._reader.feed(data)

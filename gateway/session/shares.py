@@ -1,0 +1,68 @@
+"""Which shares of a session are live. Pure: time and stamps are arguments.
+
+A share is numbered, and no number is given twice. Its token carries the number and a random stamp; it opens the session
+while the session lists both. So a share ends when it is taken back and when its session ends: a session of the same id
+that is made later begins to count anew, and knows none of the old stamps.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+MOST = 100  # live ones; each is at most some 400 bytes of what the session keeps
+LONGEST_LABEL = 64  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class ShareKey:
+    """What a token shows."""
+
+    number: int
+    stamp: str
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    number: int
+    stamp: str
+    created_at: float  # seconds since 1970
+    expires_at: float
+    label: str = ""
+
+    @property
+    def key(self) -> ShareKey:
+        return ShareKey(self.number, self.stamp)
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    made: int = 0  # how many there were in all: the newest number
+    listed: tuple[Share, ...] = ()  # by number; those that have expired stay until another is made
+
+    def add(self, stamp: str, label: str, *, now: float, expires_at: float) -> "Shares | None":
+        """With one more, the last of `listed`. None if so many are live already."""
+        live = self.live(now)
+        if len(live) >= MOST:
+            return None
+        return Shares(self.made + 1, (*live, Share(self.made + 1, stamp, now, expires_at, label)))
+
+    def live(self, now: float) -> tuple[Share, ...]:
+        return tuple(share for share in self.listed if share.expires_at > now)
+
+    def find(self, number: int) -> Share | None:
+        return next((share for share in self.listed if share.number == number), None)
+
+    def opens(self, key: ShareKey) -> bool:
+        """Whether it is listed. That it has not expired is the token's own claim."""
+        return any(share.key == key for share in self.listed)
+
+    def without(self, number: int) -> "Shares":
+        return replace(self, listed=tuple(share for share in self.listed if share.number != number))
+
+    def ended(self) -> "Shares":
+        """None is left; the next one gets the next number."""
+        return replace(self, listed=())
+
+    @classmethod
+    def read(cls, members: dict[str, Any]) -> "Shares":
+        """As it was written into the session's spec."""
+        return cls(members["made"], tuple(Share(**each) for each in members["listed"]))
