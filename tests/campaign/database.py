@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from urllib.parse import urlsplit, urlunsplit
 
-from tests.campaign.stage import Stage, until
+from tests.campaign.stage import Stage
 from tests.support.postgres import PostgresServer
 from tests.support.proxy import StoreProxy
+from tests.support.waiting import until
 
 
 @asynccontextmanager

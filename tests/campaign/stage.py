@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,6 +25,7 @@ from tests.support import recording_agent
 from tests.support.gateway import REPOSITORY, Gateway
 from tests.support.launcher import UNTOUCHED, Launcher, Tampering
 from tests.support.proxy import CuttingProxy
+from tests.support.waiting import until
 
 AGENT_SOURCE = inspect.getsource(recording_agent)
 
@@ -130,11 +132,8 @@ class Stage:
                 run = str(next(iter(seen.values()))["run"]) if seen else ""
                 return who.offset == (len(said[run]) if run else 0)
 
-            await until(
-                lambda watching=watching, seen=up_to_date: all(map(seen, watching)),  # type: ignore[misc]
-                f"{session_id} has seen everything",
-                within=15,
-            )
+            seen_by_all = partial(lambda seen, watching: all(map(seen, watching)), up_to_date, watching)
+            await until(seen_by_all, f"{session_id} has seen everything")
 
     def evidence(self, session_id: str) -> Evidence:
         return Evidence.of(SandboxHome(self.gateway.data_dir, session_id).workspace)
@@ -227,14 +226,14 @@ class Stage:
             await self.connected_one(session_id, within=within)
 
     async def connected_one(self, session_id: str, *, within: float = 60) -> None:
-        deadline = time.monotonic() + within
         async with self.gateway.http() as client:
-            while True:
+
+            async def look() -> bool:
                 described = (await client.get(f"/api/sandboxes/{session_id}/status")).json()
-                if described["sandboxStatus"] == "connected":
-                    return
-                assert time.monotonic() < deadline, f"{described}\n{self.gateway.log[-4000:]}"
-                await asyncio.sleep(0.05)
+                assert described["sandboxStatus"] == "connected", described
+                return True
+
+            await until(look, lambda: f"the agent of {session_id}\n{self.gateway.log[-4000:]}", within)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,12 +283,3 @@ async def cutting(gateway: Gateway) -> AsyncIterator[CuttingProxy]:
     """A proxy before the gateway, wherever that listens."""
     async with CuttingProxy(int(gateway.url.rsplit(":", 1)[1])) as proxy:
         yield proxy
-
-
-async def until(condition: Callable[[], object], what: str, *, within: float) -> None:
-    try:
-        async with asyncio.timeout(within):
-            while not condition():  # noqa: ASYNC110 - what is waited for happens in other processes
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        raise AssertionError(f"not within {within} s: {what}") from None

@@ -10,12 +10,13 @@ import pytest
 
 from tests.campaign.database import accepted, come_back, leave, on_postgres
 from tests.campaign.size import seeded, sized
-from tests.campaign.stage import Stage, staged, until
+from tests.campaign.stage import Stage, staged
 from tests.support.gateway import REPOSITORY, GatewayFailed
 from tests.support.launcher import UNTOUCHED, Launcher, Tampering
 from tests.support.postgres import PostgresServer
 from tests.support.proxy import StoreProxy
 from tests.support.sink import TOKEN, Rule, SinkProcess
+from tests.support.waiting import until
 
 SESSION = (
     "session.loaded", "frame.parsed", "message.put", "ack.queued", "ack.sent", "deliver.sent", "deliver.taken",

@@ -12,10 +12,11 @@ import pytest
 
 from tests.campaign.database import accepted, more_accepted, on_postgres
 from tests.campaign.size import report, seeded, sized
-from tests.campaign.stage import Stage, staged, until
+from tests.campaign.stage import Stage, staged
 from tests.support.gateway import Gateway
 from tests.support.launcher import Launcher
 from tests.support.postgres import PostgresServer
+from tests.support.waiting import until
 
 
 class Operator:

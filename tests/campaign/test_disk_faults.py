@@ -10,9 +10,10 @@ import pytest
 
 from tests.campaign.database import come_back, leave, on_postgres
 from tests.campaign.size import seeded, sized
-from tests.campaign.stage import Stage, staged, until
+from tests.campaign.stage import Stage, staged
 from tests.support.launcher import UNTOUCHED, Launcher, Tampering
 from tests.support.postgres import PostgresServer
+from tests.support.waiting import until
 
 FULL = "storage_full"
 FILE_BYTES = 1 << 20

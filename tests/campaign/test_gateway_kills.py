@@ -11,6 +11,7 @@ import pytest
 from tests.campaign.size import seeded, sized, when_large
 from tests.campaign.stage import staged
 from tests.support.gateway import Gateway, GatewayFailed
+from tests.support.waiting import until
 
 KILLED_WHILE_STARTING = 0.2  # of the restarts
 
@@ -29,8 +30,11 @@ async def _restart(gateway: Gateway, rng: Random) -> float:
     began = time.monotonic()
     await gateway.start()
     async with gateway.http({}) as client:
-        while (await client.get("/ready")).status_code != 200:  # noqa: ASYNC110 - it can only be asked
-            await asyncio.sleep(0.005)
+
+        async def is_ready() -> bool:
+            return (await client.get("/ready")).status_code == 200
+
+        await until(is_ready, "ready")
     return time.monotonic() - began
 
 

@@ -1,6 +1,5 @@
 """What every MessageStore promises. An adapter's test class inherits this and gives the `store` fixture."""
 
-import asyncio
 import json
 from dataclasses import replace
 from typing import Any
@@ -11,6 +10,7 @@ from persistence.heard import NobodyListens
 from persistence.ports import MessageStore
 from persistence.record import Dead, Duplicate, Fenced, Loaded, Record, Rejected, Session, Status, Stored, Write
 from tests.support.records import said
+from tests.support.waiting import until
 
 
 async def _open(store: MessageStore, *session_ids: str) -> None:
@@ -424,9 +424,7 @@ class MessageStoreContract:
         store.heard = heard
         await _open(store, "s", "t", "u")
         await store.commit([said("s", 1), said("s", 2), Write("u", state=b"x"), said("t", 1), said("u", 9)])
-        async with asyncio.timeout(30):
-            while heard.sessions < {"s", "t"}:  # noqa: ASYNC110 - a listener cannot be waited for
-                await asyncio.sleep(0.001)
+        await until(lambda: heard.sessions >= {"s", "t"}, "both were heard of")
         assert heard.sessions == {"s", "t"}
 
     async def test_a_purged_session_is_gone_and_its_id_is_free(self, store: MessageStore) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from sandbox.ports import Link, LinkRefused, Position, SandboxProvider, SandboxSpec
 from sandbox.providers.scripted import OnLine, ScriptedProcess
-from tests.support.bridge import Owner, until
+from tests.support.bridge import Owner
+from tests.support.waiting import until
 
 PARROT = """
 import os, signal, sys

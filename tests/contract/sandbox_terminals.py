@@ -4,7 +4,6 @@ sandbox that runs, and `absent`, those of one that does not.
 The program in these tests is a parrot: it says `hi`, then it writes what is typed, and `quit` ends it with code 3.
 """
 
-import asyncio
 import itertools
 import sys
 from collections.abc import AsyncIterator
@@ -15,8 +14,8 @@ import pytest
 from sandbox.ports import LinkRefused, Position
 from sandbox.terminal.ports import SandboxTerminals, TerminalRefused, TerminalWish
 from sandbox.terminal.wire import Exit, Open, Size
-from tests.support.bridge import until
 from tests.support.terminal_watcher import Watcher, watch
+from tests.support.waiting import until
 
 PARROT = """
 import os, sys, tty
@@ -57,9 +56,11 @@ async def described(terminals: SandboxTerminals, name: str) -> dict[str, object]
 
 async def watched_by(terminals: SandboxTerminals, name: str, count: int) -> None:
     """Wait until so many look at it. What those who left had sent before was dealt with by then."""
-    async with asyncio.timeout(30):
-        while (await described(terminals, name))["viewers"] != count:  # noqa: ASYNC110 - it happens elsewhere
-            await asyncio.sleep(0.005)
+
+    async def there() -> bool:
+        return (await described(terminals, name))["viewers"] == count
+
+    await until(there, f"{count} at {name}")
 
 
 class SandboxTerminalsContract:

@@ -15,7 +15,8 @@ from sandbox.tree.frames import groups, pack, unpack
 from sandbox.tree.ports import LiveFile, LiveListing, SandboxTree, TreeFailed
 from sandbox.tree.wire import Batch, ScanAsk, ScanDone, TreeLimits
 from tests.contract.sandbox_provider import attach, run_agent, spec
-from tests.support.bridge import Owner, until
+from tests.support.bridge import Owner
+from tests.support.waiting import until
 
 
 def _has_more(owner: Owner, changes: int) -> bool:

@@ -12,6 +12,7 @@ from persistence.spool_rows import columns_of
 from persistence.stores.memory import MemoryStore
 from persistence.stores.spooled import SpooledStore
 from tests.support.faults import FlakyStore
+from tests.support.waiting import until
 
 
 def _key(write: Write) -> str:
@@ -89,9 +90,7 @@ class FinalOutcomes(FlakyStore):
         if not spooled:
             assert self._ear.told == []
             return outcomes
-        async with asyncio.timeout(60):
-            while self.spooled_store.stats()["rows"]:  # noqa: ASYNC110 - until it is empty
-                await asyncio.sleep(0.001)
+        await until(lambda: not self.spooled_store.stats()["rows"], "an empty spool")
         expected = set(map(_key, spooled))
         decided = [(write, outcome) for write, outcome in self._remote.decided if _key(write) in expected]
         assert [_key(write) for write, _ in decided] == [_key(write) for write in spooled]

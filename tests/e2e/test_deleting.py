@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from sandbox.providers.layout import SandboxHome
-from tests.support.bridge import until
 from tests.support.gateway import Gateway
+from tests.support.waiting import until
 
 AT_ONCE = 30
 DIRECTORIES = 4_000
@@ -61,5 +61,5 @@ async def test_nobody_waits_for_a_large_tree_and_a_killed_gateway_goes_on_with_i
     await gateway.kill()
     assert list(trash.iterdir())
     await gateway.start()
-    await until(lambda: not list(trash.iterdir()), 60)
+    await until(lambda: not list(trash.iterdir()), "an empty trash")
     await gateway.terminate()

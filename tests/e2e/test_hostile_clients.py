@@ -23,6 +23,7 @@ from tests.support.hostile import (
     warm_up,
 )
 from tests.support.raw_client import masked, upgrade
+from tests.support.waiting import until
 
 # Reading and not reading
 
@@ -31,7 +32,7 @@ async def test_a_browser_that_stops_reading_is_closed_as_too_slow(impatient: Doo
     async with memory(impatient, 8 * MIB), raw(impatient) as client:
         await client.open("/ws/sandboxes/s", RELAY)
         client.stop_reading()
-        await impatient.until(lambda: "too_slow" in impatient.log)
+        await until(lambda: "too_slow" in impatient.log)
         client.read_on()
         assert await client.close_code() == 4408
 
@@ -40,7 +41,7 @@ async def test_an_outlet_takes_no_more_than_its_bound_and_then_closes(door: Door
     async with memory(door, 8 * MIB), opened(door, "/terminal/slow") as client:
         client.stop_reading()
         await client.send(masked(TEXT, b"flood"))
-        await door.until(lambda: "accepted " in door.log)
+        await until(lambda: "accepted " in door.log)
         line = next(line for line in door.log.splitlines() if line.startswith("accepted "))
         taken, asked, buffered = (int(word.strip(",")) for word in (line.split()[1], line.split()[3], line.split()[5]))
         assert taken < asked
@@ -54,16 +55,16 @@ async def test_a_peer_that_neither_reads_nor_answers_the_close_is_cut(impatient:
     async with opened(impatient, "/terminal/deaf") as client:
         client.stop_reading()
         await client.send(masked(TEXT, b"flood"))
-        await impatient.until(lambda: impatient.log.count("the app saw the disconnect") > seen)
-        await impatient.until(lambda: impatient.connections == 0)
+        await until(lambda: impatient.log.count("the app saw the disconnect") > seen)
+        await until(lambda: impatient.connections == 0)
 
 
 async def test_a_download_that_is_not_read_is_given_up(impatient: Door) -> None:
     async with memory(impatient, 4 * MIB), raw(impatient) as client:
         client.stop_reading()
         await client.send(f"GET /files/s/big HTTP/1.1\r\nHost: x\r\n{AUTH}\r\n\r\n".encode())
-        await impatient.until(lambda: '"path":"/files/s/big"' in impatient.log)  # the app's part has ended
-        await impatient.until(lambda: impatient.connections == 0)
+        await until(lambda: '"path":"/files/s/big"' in impatient.log)  # the app's part has ended
+        await until(lambda: impatient.connections == 0)
 
 
 async def test_a_ping_flood_is_bounded_and_closed(door: Door) -> None:

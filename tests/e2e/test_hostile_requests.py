@@ -10,6 +10,7 @@ import pytest
 from tests.support.front_door import Door, token
 from tests.support.hostile import AUTH, MIB, TEXT, assert_healthy, memory, opened, raw
 from tests.support.raw_client import masked, upgrade
+from tests.support.waiting import until
 
 
 async def test_half_a_request_head_is_not_waited_for(impatient: Door) -> None:
@@ -50,7 +51,7 @@ async def test_an_upgrade_that_the_app_never_answers_is_cut(impatient: Door) -> 
     async with raw(impatient) as client:
         await client.send(upgrade("/terminal/never?hang=1", AUTH))
         assert b"auth_timeout" in await client.rest()
-    await impatient.until(lambda: '"path":"/terminal/never"' in impatient.log)  # the app's task has ended, too
+    await until(lambda: '"path":"/terminal/never"' in impatient.log)  # the app's task has ended, too
 
 
 # Sizes
@@ -136,7 +137,7 @@ async def test_sockets_of_one_address_are_counted_and_health_still_answers() -> 
                 answers.append((await client.head())[0])
             assert answers == [101] * 10 + [429] * 40
             await assert_healthy(door)
-        await door.until(lambda: door.connections == 0)
+        await until(lambda: door.connections == 0)
         async with opened(door) as client:
             await client.send(masked(TEXT, b"room again"))
             assert await client.frame() == (TEXT, b"room again")

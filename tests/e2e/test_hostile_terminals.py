@@ -19,6 +19,7 @@ from tests.support.gateway import Gateway
 from tests.support.hostile import CLOSE, MIB, PING, PONG, TEXT, memory, send_until_refused
 from tests.support.launcher import Launcher, Tampering
 from tests.support.raw_client import RawClient, masked, upgrade
+from tests.support.waiting import until
 
 BINARY = 2
 NUMBERS = count(1)
@@ -172,9 +173,11 @@ async def viewers(gateway: Gateway) -> float:
 
 async def at_rest(gateway: Gateway) -> None:
     """Wait until nobody looks at a terminal any more."""
-    async with asyncio.timeout(30):
-        while await viewers(gateway):  # noqa: ASYNC110 - it happens in another process
-            await asyncio.sleep(0.02)
+
+    async def nobody() -> bool:
+        return not await viewers(gateway)
+
+    await until(nobody, "nobody looks")
 
 
 # Frames
@@ -341,9 +344,11 @@ async def test_a_viewer_that_stops_reading_is_closed_as_too_slow_and_goes_on_whe
             while len(client.seen) < 10_000:
                 client.take(*await client.frame())
             client.stop_reading()
-            async with asyncio.timeout(30):
-                while "too_slow" not in await refusals(impatient):  # noqa: ASYNC110 - in another process
-                    await asyncio.sleep(0.05)
+
+            async def refused() -> bool:
+                return "too_slow" in await refusals(impatient)
+
+            await until(refused, "too_slow")
             client.read_on()
             while (got := await client.frame())[0] != CLOSE:
                 client.take(*got)

@@ -1,15 +1,15 @@
 """With the agent away: what is held, what is refused, what expires, and what happens when it returns."""
 
-import asyncio
 import json
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.campaign.stage import AGENT_SOURCE, Stage, until
+from tests.campaign.stage import AGENT_SOURCE, Stage
 from tests.campaign.verdict import Evidence
 from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
+from tests.support.waiting import until
 
 AGENT = ["python3", "-c", AGENT_SOURCE, "0"]
 SENDS = 500
@@ -55,9 +55,12 @@ async def test_a_hundred_are_held_the_rest_refused_and_the_held_arrive_in_order(
             assert (await client.post("/api/sandboxes/away/resume", json={})).status_code == 200
         await until(lambda: len(_evidence(gateway, "away").messages) >= HELD, "the held ones arrive", within=30)
         assert [note["cid"] for note in _evidence(gateway, "away").messages] == held
-        async with asyncio.timeout(30):
-            while len(history := await gateway.messages("away")) < 2 * HELD:  # noqa: ASYNC110 - asked
-                await asyncio.sleep(0.05)
+
+        async def all_answered() -> list[dict[str, Any]]:
+            history = await gateway.messages("away")
+            return history if len(history) >= 2 * HELD else []
+
+        history = await until(all_answered, "the answers")
         users = [record for record in history if record["role"] == "user"]
         assert [record["cid"] for record in users] == held
         assert {record["status"] for record in users} == {"delivered"}

@@ -9,6 +9,7 @@ import pytest
 
 from tests.campaign.size import SOAK, report
 from tests.support.gateway import Gateway
+from tests.support.waiting import until
 
 CONNECTS, AT_ONCE = (2000, 100) if SOAK else (300, 50)
 
@@ -39,8 +40,7 @@ async def test_a_session_goes_on_answering_while_everybody_reconnects(tmp_path: 
 
         talking = asyncio.create_task(talk(), name="talk")
         try:
-            while not echoes:  # noqa: ASYNC110 - a state, and nobody announces it
-                await asyncio.sleep(0.01)
+            await until(lambda: echoes, "an echo")
             before, began = len(echoes), time.monotonic()
             turnstile = asyncio.Semaphore(AT_ONCE)
             async with asyncio.TaskGroup() as storm:

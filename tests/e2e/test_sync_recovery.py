@@ -9,7 +9,6 @@ from random import Random
 import pytest
 
 from tests.campaign.size import seeded
-from tests.campaign.stage import until
 from tests.campaign.sync.arena import PATIENCE, Described, Kept, SyncArena, arena_on
 from tests.campaign.sync.cupboards import Bucket, everything_in
 from tests.support.chat import hear
@@ -17,6 +16,7 @@ from tests.support.faulty_s3 import FaultyS3
 from tests.support.launcher import Launcher, Tampering
 from tests.support.s3 import S3Server
 from tests.support.trees import differences
+from tests.support.waiting import until
 
 SOON = Tampering(patches=("rescue_soon",))
 

@@ -12,7 +12,8 @@ import pytest
 
 from tests.support.at_terminal import PATIENCE_SECONDS, at_terminal
 from tests.support.gateway import REPOSITORY, Gateway
-from tests.support.native_terminal import Road, until
+from tests.support.native_terminal import Road
+from tests.support.waiting import until
 
 LEAVE = b"\x1d\x1d"
 PROMPT = b"kept/workspace"  # where the shell is

@@ -12,7 +12,8 @@ import pytest
 
 from tests.support.at_terminal import PATIENCE_SECONDS, PersonAtTerminal, at_terminal
 from tests.support.gateway import REPOSITORY
-from tests.support.native_terminal import NativeGateway, Road, until
+from tests.support.native_terminal import NativeGateway, Road
+from tests.support.waiting import until
 
 LEAVE = b"\x1d\x1d"
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.gateway import REPOSITORY, Gateway
+from tests.support.waiting import until
 
 PATIENCE_SECONDS = 120  # on a busy machine every command takes its time to start
 SESSION = re.compile(r"session ([A-Za-z0-9_-]+)")
@@ -34,7 +35,6 @@ class Command:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
         self.out, self.err = "", ""
-        self._grew = asyncio.Condition()
         assert process.stdout is not None
         assert process.stderr is not None
         self._readers = [
@@ -44,9 +44,7 @@ class Command:
 
     async def _read(self, stream: asyncio.StreamReader, name: str) -> None:
         while chunk := await stream.read(65536):
-            async with self._grew:
-                setattr(self, name, getattr(self, name) + chunk.decode())
-                self._grew.notify_all()
+            setattr(self, name, getattr(self, name) + chunk.decode())
 
     def type(self, text: str) -> None:
         assert self.process.stdin is not None
@@ -54,8 +52,7 @@ class Command:
 
     async def until(self, words: str, *, stream: str = "out") -> None:
         """Wait until the command has said `words`."""
-        async with asyncio.timeout(PATIENCE_SECONDS), self._grew:
-            await self._grew.wait_for(lambda: words in getattr(self, stream))
+        await until(lambda: words in getattr(self, stream), lambda: f"{words!r}; said: {self.out!r} {self.err!r}")
 
     async def finish(self) -> int:
         """End its input, wait for its end; its exit code."""
@@ -171,7 +168,6 @@ class Terminal:
         self.process = process
         self.seen = ""
         self._answered = 0
-        self._grew = asyncio.Event()
         asyncio.get_running_loop().add_reader(descriptor, self._read)
 
     def _read(self) -> None:
@@ -186,7 +182,6 @@ class Terminal:
         asked = self.seen.count("\x1b[6n")  # where is the cursor? It waits for a terminal's answer
         os.write(self._descriptor, b"\x1b[1;1R" * (asked - self._answered))
         self._answered = asked
-        self._grew.set()
 
     @property
     def text(self) -> str:
@@ -197,13 +192,7 @@ class Terminal:
         os.write(self._descriptor, text.encode())
 
     async def until(self, words: str) -> None:
-        try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while words not in self.text:
-                    self._grew.clear()
-                    await self._grew.wait()
-        except TimeoutError:
-            pytest.fail(f"{words!r} never came; seen: {self.text[-2000:]!r}")
+        await until(lambda: words in self.text, lambda: f"{words!r}; seen: {self.text[-2000:]!r}")
 
     def close(self) -> None:
         asyncio.get_running_loop().remove_reader(self._descriptor)

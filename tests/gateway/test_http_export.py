@@ -22,6 +22,7 @@ from tests.support.faults import Fault
 from tests.support.gateway import PASSED_ON, REPOSITORY, Gateway
 from tests.support.replaced import ReplacedStore
 from tests.support.sessions import World
+from tests.support.waiting import until
 
 LONG, BODY = 20_000, "x" * 4096
 # Separators that are none in JSON, and that careless readers of lines take for some.
@@ -114,9 +115,8 @@ async def test_a_long_export_takes_no_memory(gateway: Gateway, service: httpx.As
 async def test_an_export_that_the_gateway_leaves_says_so_and_does_not_end(gateway: Gateway) -> None:
     got = bytearray()
     reading = asyncio.create_task(_read_slowly(gateway, got))
+    await until(lambda: got, "the first bytes")
     async with asyncio.timeout(60):
-        while not got:  # noqa: ASYNC110 - it happens in another process
-            await asyncio.sleep(0.01)
         assert await gateway.terminate() == 0
         with pytest.raises(httpx.RemoteProtocolError):
             await reading

@@ -12,6 +12,7 @@ import pytest
 
 from tests.gateway.test_http_files import ATTEMPTS
 from tests.support.gateway import Gateway
+from tests.support.waiting import until
 
 LARGE = os.urandom(1 << 20) * 24  # more than all buffers on the way hold
 
@@ -22,9 +23,12 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
     (home / "secret").write_text("outside")
     async with Gateway(home / "data") as running:
         await running.create("s")
-        async with running.http() as ada, asyncio.timeout(30):
-            while (await ada.get("/files/s/")).json().get("source") != "live":  # noqa: ASYNC110 - in another process
-                await asyncio.sleep(0.02)
+        async with running.http() as ada:
+
+            async def live() -> bool:
+                return bool((await ada.get("/files/s/")).json().get("source") == "live")
+
+            await until(live, "files of a live sandbox")
         furnish(workspace(running), home / "secret")
         yield running
 

@@ -1,6 +1,5 @@
 """`/api/sandboxes` of a real gateway: the life of a session, who may lead it, and what a body may say."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -8,6 +7,7 @@ import httpx
 import pytest
 
 from tests.support.gateway import Gateway
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -22,14 +22,15 @@ async def ada(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def until(client: httpx.AsyncClient, session_id: str, status: str) -> dict[str, Any]:
+async def comes_to(client: httpx.AsyncClient, session_id: str, status: str) -> dict[str, Any]:
     """Wait until the session has that status."""
-    async with asyncio.timeout(30):
-        while True:
-            described: dict[str, Any] = (await client.get(f"/api/sandboxes/{session_id}/status")).json()
-            if described["status"] == status:
-                return described
-            await asyncio.sleep(0.02)
+
+    async def look() -> dict[str, Any]:
+        described: dict[str, Any] = (await client.get(f"/api/sandboxes/{session_id}/status")).json()
+        assert described["status"] == status, described
+        return described
+
+    return await until(look, f"{session_id} {status}")
 
 
 def refused(answer: httpx.Response, status: int, code: str) -> bool:
@@ -59,16 +60,16 @@ async def test_a_session_is_created_described_and_created_again(ada: httpx.Async
 
 async def test_it_sleeps_wakes_pauses_resumes_and_ends(ada: httpx.AsyncClient) -> None:
     await ada.post("/api/sandboxes/life-2")
-    running = await until(ada, "life-2", "running")
+    running = await comes_to(ada, "life-2", "running")
     assert (await ada.post("/api/sandboxes/life-2/sleep")).json()["status"] == "sleeping"
     woken = (await ada.post("/api/sandboxes/life-2/wake")).json()
     assert woken["status"] in ("starting", "running")
-    assert (await until(ada, "life-2", "running"))["incarnation"] == running["incarnation"] + 1
+    assert (await comes_to(ada, "life-2", "running"))["incarnation"] == running["incarnation"] + 1
     assert (await ada.post("/api/sandboxes/life-2/pause")).json()["status"] == "paused"
     refused(await ada.post("/api/sandboxes/life-2/wake"), 409, "paused")
     resumed = await ada.post("/api/sandboxes/life-2/resume", json={})
     assert resumed.status_code == 200
-    await until(ada, "life-2", "running")
+    await comes_to(ada, "life-2", "running")
     assert (await ada.post("/api/sandboxes/life-2/abort")).status_code == 200
     synced = await ada.post("/api/sandboxes/life-2/sync")
     assert synced.status_code == 200
@@ -77,7 +78,7 @@ async def test_it_sleeps_wakes_pauses_resumes_and_ends(ada: httpx.AsyncClient) -
     refused(await ada.post("/api/sandboxes/life-2/wake"), 409, "archived")
     revived = await ada.post("/api/sandboxes/life-2")
     assert revived.status_code == 200
-    await until(ada, "life-2", "running")
+    await comes_to(ada, "life-2", "running")
 
 
 async def test_purge_leaves_nothing_to_find(ada: httpx.AsyncClient) -> None:
@@ -247,7 +248,7 @@ async def test_what_could_never_be_cloned_is_refused_at_once(
 async def test_a_secret_is_in_no_answer_and_no_log(gateway: Gateway, ada: httpx.AsyncClient) -> None:
     secret = "canary-3f9c1b7d"
     created = await ada.post("/api/sandboxes/life-env", json={"envVars": {"KEY": secret}})
-    await until(ada, "life-env", "running")
+    await comes_to(ada, "life-env", "running")
     wrong = await ada.post("/api/sandboxes/life-env2", json={"envVars": {"KEY": secret, "1": secret}})
     told = [created.text, wrong.text, (await ada.get("/api/sandboxes")).text, (await ada.get("/logs/life-env")).text]
     kept = [path for path in gateway.data_dir.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]

@@ -10,6 +10,7 @@ import httpx
 
 from tests.support.gateway import Gateway
 from tests.support.postgres import PostgresServer
+from tests.support.waiting import until
 
 MESSAGES = "/internal/sessions/s/messages"
 
@@ -32,8 +33,10 @@ async def records_of(answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:
 
 
 async def caught_up(service: httpx.AsyncClient) -> None:
-    while "stale" in (await service.get(MESSAGES)).json():  # noqa: ASYNC110 - it happens in another process
-        await asyncio.sleep(0.1)
+    async def fresh() -> bool:
+        return "stale" not in (await service.get(MESSAGES)).json()
+
+    await until(fresh, "not stale")
 
 
 async def test_a_reader_at_another_gateway_hears_of_every_record_and_takes_nothing(

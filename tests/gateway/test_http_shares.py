@@ -19,7 +19,7 @@ from gateway.auth.tokens import Principal
 from gateway.errors import ApiError
 from gateway.http.shares import ShareRoutes
 from gateway.session.shares import MOST
-from tests.gateway.test_http_lifecycle import refused, until
+from tests.gateway.test_http_lifecycle import comes_to, refused
 from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
 from tests.support.sessions import World
@@ -34,7 +34,7 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
         await running.create("hidden")
         async with running.http() as client:
             for session_id in ("shown", "hidden"):
-                await until(client, session_id, "running")
+                await comes_to(client, session_id, "running")
             assert (await client.post("/api/sandboxes/shown/terminals/main", json={"command": ["cat"]})).is_success
         yield running
 
@@ -229,7 +229,7 @@ async def test_a_share_ends_with_its_session(gateway: Gateway, purge: str) -> No
 async def test_a_branch_begins_without_shares(gateway: Gateway) -> None:
     await gateway.create("stem")
     async with gateway.http() as ada:
-        await until(ada, "stem", "running")
+        await comes_to(ada, "stem", "running")
         shared = (await ada.post("/api/sandboxes/stem/shares")).json()
         assert (await ada.post("/api/sandboxes/stem/sync")).is_success
         branched = (await ada.post("/api/sandboxes/stem/snapshots/newest/branch")).json()["id"]

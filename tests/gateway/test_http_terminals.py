@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.gateway.test_http_lifecycle import refused, until
+from tests.gateway.test_http_lifecycle import comes_to, refused
 from tests.support.gateway import Gateway
 
 SHAPE = {
@@ -25,7 +25,7 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
     async with Gateway(tmp_path_factory.mktemp("terminals") / "data") as running:
         await running.create("mine")
         async with running.http() as client:
-            await until(client, "mine", "running")
+            await comes_to(client, "mine", "running")
         yield running
 
 
@@ -135,7 +135,7 @@ async def test_what_cannot_be_is_refused_and_nothing_is_made(
 
 async def test_there_are_only_so_many(ada: httpx.AsyncClient, gateway: Gateway) -> None:
     await gateway.create("crowd")
-    await until(ada, "crowd", "running")
+    await comes_to(ada, "crowd", "running")
     for number in range(16):
         made = await ada.post(f"/api/sandboxes/crowd/terminals/n{number}", json={"command": ["cat"]})
         assert made.status_code == 201
@@ -146,7 +146,7 @@ async def test_there_are_only_so_many(ada: httpx.AsyncClient, gateway: Gateway) 
 
 async def test_listing_wakes_nobody_and_making_one_does(ada: httpx.AsyncClient, gateway: Gateway) -> None:
     await gateway.create("sleeper")
-    await until(ada, "sleeper", "running")
+    await comes_to(ada, "sleeper", "running")
     await ada.post("/api/sandboxes/sleeper/terminals/main")
     await ada.post("/api/sandboxes/sleeper/sleep")
     for path in ("/api/sandboxes/sleeper/terminals", "/jupyter/sleeper/api/terminals"):

@@ -16,7 +16,8 @@ import pytest
 
 from tests.support.at_terminal import PATIENCE_SECONDS, at_terminal
 from tests.support.gateway import REPOSITORY
-from tests.support.native_terminal import NativeGateway, Road, until
+from tests.support.native_terminal import NativeGateway, Road
+from tests.support.waiting import until
 
 Process = asyncio.subprocess.Process
 

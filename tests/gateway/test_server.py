@@ -15,12 +15,13 @@ from gateway.frontdoor import FrontDoor
 from gateway.server import EXIT_FAILED, EXIT_OK, EXIT_STARTUP, CannotListen, address_of, bind, serve
 from gateway.settings import Settings
 from tests.support.front_door import Door, token
+from tests.support.waiting import until
 
 AUTH = {"Authorization": f"Bearer {token()}"}
 
 
 async def ended(door: Door) -> int:
-    await door.until(lambda: door.process.poll() is not None)
+    await until(lambda: door.process.poll() is not None)
     return int(door.process.returncode)
 
 
@@ -49,7 +50,7 @@ async def test_while_it_drains_sockets_stay_open_and_new_work_is_refused() -> No
             for path in ("/health", "/ready"):
                 assert (await client.get(path)).status_code == 200
             door.process.send_signal(signal.SIGTERM)  # the platform insists: nothing happens twice
-            await door.until(lambda: door.log.count("server.signal") == 2)
+            await until(lambda: door.log.count("server.signal") == 2)
             await socket_.send("still open")
             assert await socket_.recv() == "still open"
             door.process.send_signal(signal.SIGUSR1)
@@ -156,15 +157,15 @@ async def test_two_pauses_of_reading_keep_the_order() -> None:
                     await client.send("pause")
                 await client.send(text)
             assert [await client.recv() for _ in sent] == sent
-        await door.until(lambda: "the app saw the disconnect" in door.log)
+        await until(lambda: "the app saw the disconnect" in door.log)
 
 
 async def test_a_client_that_vanishes_ends_the_apps_receive() -> None:
     with Door.open() as door:
         async with connect(door, "/terminal/s") as client:
             client.transport.abort()
-        await door.until(lambda: "the app saw the disconnect" in door.log)
-        await door.until(lambda: "socket.closed" in door.log)  # written after the app has returned
+        await until(lambda: "the app saw the disconnect" in door.log)
+        await until(lambda: "socket.closed" in door.log)  # written after the app has returned
 
 
 async def test_the_token_protocol_is_never_the_one_answered() -> None:

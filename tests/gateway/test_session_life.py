@@ -9,6 +9,7 @@ from gateway.errors import ApiError
 from gateway.session.ports import SessionLimits
 from sandbox.providers.scripted import silent
 from tests.support.sessions import World
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.virtual_time
 
@@ -359,7 +360,9 @@ async def test_a_sandbox_that_does_not_answer_is_ended_before_its_messages_are_c
         world.provider.link_problem = "it does not answer"
         await world.open()
         await world.welcomed()
-        async with asyncio.timeout(900):
-            while [record["status"] for record in await world.history()] != ["interrupted"]:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+
+        async def interrupted() -> bool:
+            return [record["status"] for record in await world.history()] == ["interrupted"]
+
+        await until(interrupted, "the message is interrupted", 900)
         assert not world.sandbox().alive

@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 import time
 import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -19,6 +19,7 @@ from persistence.record import Dead, Duplicate, Outcome, Record, Rejected, Sessi
 from persistence.stores.http import HttpStore
 from tests.support.records import said
 from tests.support.sink import TOKEN, Rule, SinkProcess
+from tests.support.waiting import until
 
 
 class Ear:
@@ -73,15 +74,6 @@ async def begin(store: HttpStore, *session_ids: str) -> None:
 def told(store: HttpStore, session_id: str = "s") -> list[tuple[int, Outcome]]:
     assert isinstance(store.heard, Ear)
     return [(seq, outcome) for session, seq, outcome in store.heard.told if session == session_id]
-
-
-async def until(state: Callable[[], bool] | Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            now = state()
-            if await now if not isinstance(now, bool) else now:
-                return
-            await asyncio.sleep(0.005)
 
 
 async def caught_up(store: HttpStore) -> None:

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from persistence.answer import Again, Refused, Taken, Trouble, Verdict
 from persistence.sink_client import SinkClient
 from tests.support.sink import TOKEN, SinkProcess
+from tests.support.waiting import until
 
 OK = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"messageId":1}'
 
@@ -137,9 +138,7 @@ async def test_a_connection_closed_while_idle_is_not_used_again() -> None:
     script = Script(OK + b"EOF", OK)
     async with talking_to(script) as client:
         assert await post(client) == Taken()
-        async with asyncio.timeout(30):
-            while client._idle[0].is_usable(0.0):  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0.001)
+        await until(lambda: not client._idle[0].is_usable(0.0), "the close is heard")
         assert await post(client) == Taken()
     assert script.connections == 2
 

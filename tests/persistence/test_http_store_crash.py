@@ -10,6 +10,7 @@ from random import Random
 from persistence.record import Session
 from persistence.stores.http import HttpStore
 from tests.support.sink import TOKEN, Rule, SinkProcess
+from tests.support.waiting import until
 
 KILLS = 8
 SESSIONS = 6
@@ -66,9 +67,7 @@ async def test_everything_accepted_before_a_kill_is_posted_once_and_in_order(tmp
             told += await asyncio.to_thread(_live_and_die, sink.url, path, life, rng.randint(20, 200))
         await sink.misbehave()
         async with HttpStore(sink.url, TOKEN, path, rng=Random(1)) as store:
-            async with asyncio.timeout(120):
-                while store.stats()["waiting"]:  # noqa: ASYNC110 - nobody tells of what was accepted before
-                    await asyncio.sleep(0.01)
+            await until(lambda: not store.stats()["waiting"], "all that was accepted before", 120)
             stored = {name: await store.messages(name, limit=10**9) for name in names}
         kept = {name: [e["message"] for e in await sink.kept() if e["session"] == name] for name in names}
         figures = await sink.figures()

@@ -16,6 +16,7 @@ from persistence.stores.postgres_listener import NOTIFY_BYTES, named, notificati
 from tests.support.postgres import PostgresServer
 from tests.support.proxy import CuttingProxy, Passage
 from tests.support.records import said
+from tests.support.waiting import until
 
 
 class DeafProxy(CuttingProxy):
@@ -92,12 +93,6 @@ class Ear(NobodyListens):
 
     def grown(self, session_id: str) -> None:
         self.heard.append(session_id)
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not true():  # noqa: ASYNC110 - what a store hears cannot be waited for
-            await asyncio.sleep(0.005)
 
 
 async def try_again(store: PostgresStore, writes: list[Write]) -> list[object]:

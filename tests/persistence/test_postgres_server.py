@@ -4,12 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import asyncpg
 
 from tests.support.postgres import PostgresServer, execute
+from tests.support.waiting import blocking_until
 
 STARTS_ONE = """
 import sys
@@ -29,10 +29,8 @@ def test_it_does_not_outlive_whoever_started_it() -> None:
     starter.wait()
     starter.stdout.close()
     starter.stdin.close()
-    deadline = time.monotonic() + 60
-    while Path(directory.decode(), "data", "postmaster.pid").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not Path(directory.decode(), "data", "postmaster.pid").exists(), f"{pid.decode()} still runs"
+    note = Path(directory.decode(), "data", "postmaster.pid")
+    blocking_until(lambda: not note.exists(), f"the end of {pid.decode()}")
     subprocess.run(["rm", "-r", directory], check=True)
 
 

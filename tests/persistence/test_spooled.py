@@ -21,6 +21,7 @@ from persistence.stores.spooled import LOST_FROM, SpooledStore
 from tests.support.faults import Fault, FlakyStore
 from tests.support.memory_spool import Disk, MemorySpool
 from tests.support.records import said
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.virtual_time
 
@@ -66,9 +67,7 @@ class House:
         return store
 
     async def drained(self) -> None:
-        async with asyncio.timeout(60):
-            while self.store.stats()["rows"]:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: not self.store.stats()["rows"], "an empty spool")
 
 
 @pytest.fixture

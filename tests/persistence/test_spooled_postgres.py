@@ -1,7 +1,8 @@
 """The spool before a real server that is stopped, and one that is frozen."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,6 +20,7 @@ from persistence.stores.postgres import PostgresStore
 from persistence.stores.spooled import SpooledStore
 from tests.support.postgres import PostgresServer
 from tests.support.records import said
+from tests.support.waiting import until
 
 SESSIONS = [f"s{number}" for number in range(20)]
 
@@ -45,12 +47,6 @@ async def store(url: str, tmp_path: Path) -> AsyncIterator[SpooledStore]:
         yield store
 
 
-async def until(state: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not state():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
 @pytest.mark.parametrize("ends", [("stop", "start"), ("pause", "resume")], ids="-".join)
 async def test_people_go_on_while_the_server_is_gone_and_everything_is_stored(
     store: SpooledStore, postgres_server: PostgresServer, ends: tuple[str, str]
@@ -60,11 +56,14 @@ async def test_people_go_on_while_the_server_is_gone_and_everything_is_stored(
     first: dict[str, list[Outcome]] = {name: [] for name in SESSIONS}
     async with PersistenceQueue(store, QueueLimits(), Random(1)) as queue:
 
+        def all_told(seq: int) -> bool:
+            return all(len(told) == seq for told in first.values())
+
         async def talk(rounds: range) -> None:
             for seq in rounds:
                 for name in SESSIONS:
                     assert queue.put(said(name, seq), first[name].append)
-                await until(lambda seq=seq: all(len(told) == seq for told in first.values()))  # type: ignore[misc]
+                await until(partial(all_told, seq))
 
         await talk(range(1, 6))
         try:

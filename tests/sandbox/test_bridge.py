@@ -14,7 +14,8 @@ from sandbox.bridge.notes import TakenNotes
 from sandbox.bridge.process import die_with
 from sandbox.link import BridgeLink, Timings
 from sandbox.ports import AgentExit, LinkRefused, Position
-from tests.support.bridge import TOKEN, BridgeProcess, Owner, running_bridge, until
+from tests.support.bridge import TOKEN, BridgeProcess, Owner, running_bridge
+from tests.support.waiting import until
 
 
 def python(script: str) -> list[str]:

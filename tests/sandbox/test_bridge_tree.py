@@ -47,8 +47,9 @@ from sandbox.tree.wire import (
     encode,
 )
 from tests.contract.sandbox_tree import Told, frames, restore, scan
-from tests.support.bridge import TOKEN, BridgeProcess, Owner, running_bridge, until
+from tests.support.bridge import TOKEN, BridgeProcess, Owner, running_bridge
 from tests.support.headless import headless, looks_dead
+from tests.support.waiting import until
 
 
 def tree_of(bridge: BridgeProcess, **settings: Any) -> BridgeTree:
@@ -133,7 +134,7 @@ async def test_what_restores_replaced_is_gone_in_the_end_whatever_comes_next(tmp
             assert (await tree.survey(())).files == 300
         await restore(tree, told, "third")
         async with bridge.client() as http:
-            await until_async(http, "/start")
+            await agrees(http, "/start")
         await tree.quiet()
         assert (await scan(tree)).entries == told.entries
         await until(lambda: beside(bridge) == [])
@@ -259,7 +260,7 @@ async def test_no_agent_starts_while_a_tree_is_restored(tmp_path: Path) -> None:
                 await begun.plan([])
                 assert (await http.post("/start")).json()["code"] == "held"
                 await begun.finish()
-            await until_async(http, "/start")
+            await agrees(http, "/start")
 
 
 async def test_no_command_runs_while_all_must_be_quiet_or_a_tree_is_restored(tmp_path: Path) -> None:
@@ -277,7 +278,7 @@ async def test_no_command_runs_while_all_must_be_quiet_or_a_tree_is_restored(tmp
                 await begun.plan([])
                 assert await run() == (409, "held")
             assert not (bridge.workspace / "late").exists()
-            await until_async(http, "/start")
+            await agrees(http, "/start")
             assert await run() == (200, None)
         assert (bridge.workspace / "late").exists()
 
@@ -295,11 +296,13 @@ async def test_whoever_is_let_go_after_a_restore_can_start_at_once(tmp_path: Pat
                 await tree_of(bridge).quiet()
 
 
-async def until_async(http: httpx.AsyncClient, path: str) -> None:
+async def agrees(http: httpx.AsyncClient, path: str) -> None:
     """The bridge hears of the end of a connection in its own time."""
-    async with asyncio.timeout(30):
-        while (await http.post(path)).status_code != 200:  # noqa: ASYNC110 - it is another process
-            await asyncio.sleep(0.01)
+
+    async def asked() -> bool:
+        return (await http.post(path)).status_code == 200
+
+    await until(asked, path)
 
 
 RUNS_AWAY = """

@@ -11,7 +11,8 @@ import pytest
 
 from sandbox.bridge.config import Config, parse_config
 from sandbox.bridge.exec import BadCommand, parse_command
-from tests.support.bridge import BridgeProcess, running_bridge, until
+from tests.support.bridge import BridgeProcess, running_bridge
+from tests.support.waiting import until
 
 # Lengths of sleep by which a test finds its own processes, and not those of another run.
 LEFT_BEHIND, ABANDONED, CROWD = (f"{length}.{os.getpid()}" for length in (4242, 5151, 6161))

@@ -18,7 +18,8 @@ from sandbox import link as link_module
 from sandbox import wire
 from sandbox.link import BridgeLink, Timings, connect
 from sandbox.ports import AgentExit, Hello, LinkRefused, Position
-from tests.support.bridge import TOKEN, Owner, until
+from tests.support.bridge import TOKEN, Owner
+from tests.support.waiting import until
 
 HELLO = Hello("taker", 0, None, False)
 

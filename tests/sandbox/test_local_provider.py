@@ -22,7 +22,8 @@ from sandbox.tree.wire import Batch, ScanAsk
 from tests.contract.sandbox_provider import PARROT, attach, run_agent
 from tests.contract.sandbox_tree import frames, restore, scan
 from tests.sandbox.local import LEVELS, command, opened, python, spec
-from tests.support.bridge import Owner, until
+from tests.support.bridge import Owner
+from tests.support.waiting import until
 
 CANARY = "canary-in-the-coal-mine"
 

@@ -32,8 +32,9 @@ from sandbox.terminal.wire import (
     Up,
     encode,
 )
-from tests.support.bridge import TOKEN, until
+from tests.support.bridge import TOKEN
 from tests.support.terminal_watcher import Watcher
+from tests.support.waiting import until
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 HELLO = Greeting("e", 40, Size(80, 24), 0, False)

@@ -15,8 +15,9 @@ from sandbox.bridge.viewer import BAD_FRAME, ENDED, GOING, HELD, START_FAILED, T
 from sandbox.framing import BINARY, CLOSE, TEXT, client_frame
 from sandbox.terminal.wire import MAX_INPUT, Exit, Greeting, Reset, Size, Trouble
 from sandbox.tree.client import BridgeTree
-from tests.support.bridge import TOKEN, BridgeProcess, Owner, running_bridge, until
+from tests.support.bridge import TOKEN, BridgeProcess, Owner, running_bridge
 from tests.support.terminal import Refusal, dial, viewing
+from tests.support.waiting import until
 
 
 async def listed(bridge: BridgeProcess) -> list[dict[str, Any]]:
@@ -26,9 +27,10 @@ async def listed(bridge: BridgeProcess) -> list[dict[str, Any]]:
 
 
 async def is_forgotten(bridge: BridgeProcess) -> None:
-    async with asyncio.timeout(30):
-        while await listed(bridge):  # noqa: ASYNC110 - it happens in another process
-            await asyncio.sleep(0.01)
+    async def none() -> bool:
+        return await listed(bridge) == []
+
+    await until(none, "no terminals")
 
 
 async def ready(bridge: BridgeProcess) -> None:

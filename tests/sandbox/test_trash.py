@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.providers.removal import remove_tree
 from sandbox.providers.trash import Trash
-from tests.support.bridge import until
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 STUCK = """

@@ -35,7 +35,7 @@ from sandbox.tree.wire import (
     decode_down,
     encode,
 )
-from tests.support.bridge import until
+from tests.support.waiting import until
 
 CONTENT = b"some content"
 CHUNK = Chunk(chunk_id(CONTENT), len(CONTENT))

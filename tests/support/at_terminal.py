@@ -11,9 +11,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
-
 from tests.support.gateway import REPOSITORY
+from tests.support.waiting import until
 
 PATIENCE_SECONDS = 60  # on a busy machine every command takes its time to start
 ANSWERS = {b"\x1b[6n": b"\x1b[1;1R", b"\x1b[c": b"\x1b[?62;c"}  # as every terminal does
@@ -29,13 +28,11 @@ class PersonAtTerminal:
         self.seen = b""
         self.before = termios.tcgetattr(theirs)
         self._answered: dict[bytes, int] = {}
-        self._grew = asyncio.Event()
         asyncio.get_running_loop().add_reader(descriptor, self._read)
 
     def _read(self) -> None:
         chunk = os.read(self._descriptor, 65536)
         self.seen += chunk
-        self._grew.set()
         for question, answer in ANSWERS.items():
             asked = self.seen.count(question)
             os.write(self._descriptor, answer * (asked - self._answered.get(question, 0)))
@@ -52,13 +49,7 @@ class PersonAtTerminal:
         fcntl.ioctl(self._theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
 
     async def until(self, words: bytes, *, times: int = 1) -> None:
-        try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while self.seen.count(words) < times:
-                    self._grew.clear()
-                    await self._grew.wait()
-        except TimeoutError:
-            pytest.fail(f"{words!r} never came; seen: {self.seen[-2000:]!r}")
+        await until(lambda: self.seen.count(words) >= times, lambda: f"{words!r}; seen: {self.seen[-2000:]!r}")
 
     async def finish(self) -> int:
         """Wait for the command's end; its exit code."""

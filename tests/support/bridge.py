@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,10 @@ import httpx
 
 from sandbox.link import BridgeLink, Timings, connect
 from sandbox.ports import AgentExit, Hello, Position
+from tests.support.waiting import until
 
 TOKEN = "t" * 43
 ROOT = Path(__file__).parents[2]
-
-
-async def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """Wait until `condition` is true and return what it returned."""
-    async with asyncio.timeout(seconds):
-        while not (value := condition()):  # noqa: ASYNC110 - what is waited for happens in another process
-            await asyncio.sleep(0.005)
-        return value
 
 
 @dataclass

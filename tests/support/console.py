@@ -1,9 +1,7 @@
 """The console in a real browser, used as a person uses it: by what it shows and what can be pressed."""
 
-import asyncio
 import os
 import re
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from playwright.async_api import Browser, BrowserContext, Locator, Page
 
 from tests.support.gateway import REPOSITORY, Gateway
 from tests.support.proxy import CuttingProxy
+from tests.support.waiting import until
 
 T = TypeVar("T")
 PATIENCE = 60.0
@@ -127,13 +126,11 @@ class Console:
 
     async def until(self, look: Callable[[], Awaitable[T | None]], what: str, within: float = PATIENCE) -> T:
         """What `look` finds, once it finds something."""
-        late = time.monotonic() + within
-        while not (found := await look()):
-            if time.monotonic() > late:
-                await self.picture("never")
-                raise AssertionError(f"never {what}; problems {self.problems}; rows {await self.rows()}")
-            await asyncio.sleep(0.05)
-        return found
+        try:
+            return await until(look, what, within)
+        except AssertionError as late:
+            await self.picture("never")
+            raise AssertionError(f"{late}; problems {self.problems}; rows {await self.rows()}") from late
 
     async def picture(self, name: str) -> Path:
         ARTEFACTS.mkdir(exist_ok=True)

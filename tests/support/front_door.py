@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -74,12 +74,6 @@ class Door:
                 process.kill()
                 process.wait()
                 process.stdout.close()
-
-    async def until(self, holds: Callable[[], object]) -> None:
-        """Wait for a state of the process, which can only be looked at."""
-        async with asyncio.timeout(30):
-            while not holds():  # noqa: ASYNC110 - it happens in another process
-                await asyncio.sleep(0.02)
 
     @property
     def connections(self) -> int:

@@ -12,7 +12,7 @@ import signal
 import socket
 import struct
 import termios
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,7 +24,6 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from tests.support.at_terminal import PATIENCE_SECONDS
 from tests.support.proxy import CuttingProxy
 
 SHELL = ("bash", "--norc", "--noprofile", "-i")
@@ -321,9 +320,3 @@ class Road(CuttingProxy):
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self._closed:
             await super()._connect(reader, writer)
-
-
-async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not true():  # noqa: ASYNC110 - what is waited for happens in other processes
-            await asyncio.sleep(0.01)

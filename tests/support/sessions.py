@@ -33,6 +33,7 @@ from sync.objects.memory import MemoryObjects
 from sync.vault import Vault
 from tests.support.faults import Fault, FlakyStore
 from tests.support.memory_spool import Disk, MemorySpool
+from tests.support.waiting import until
 
 NEW_YEAR = 1_767_225_600.0
 FULL = 1 << 20
@@ -325,10 +326,5 @@ class World:
         return [wire.record_json(record) for record in await self.kept.messages(session_id, limit=1_000_000)]
 
     async def until(self, holds: Callable[[], bool], what: str = "it", within: float = 900.0) -> None:
-        """Wait for a state that no frame tells of."""
-        try:
-            async with asyncio.timeout(within):
-                while not holds():  # noqa: ASYNC110 - virtual time costs nothing, and not every state tells of itself
-                    await asyncio.sleep(0.01)
-        except TimeoutError:
-            raise AssertionError(f"{what} did not come about") from None
+        """Wait for a state that no frame tells of. Virtual time costs nothing."""
+        await until(holds, what, within)

@@ -27,6 +27,7 @@ from sandbox.terminal.wire import (
     encode,
 )
 from tests.support.bridge import TOKEN, BridgeProcess
+from tests.support.waiting import T, until
 
 WAIT_SECONDS = 30.0
 
@@ -55,7 +56,6 @@ class TerminalViewer:
         self._wants_picture = False
         self._thaw = asyncio.Event()
         self._thaw.set()
-        self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.said: list[Up] = []
         self.parts: list[Part] = []
@@ -94,17 +94,11 @@ class TerminalViewer:
     def sizes(self) -> list[Size]:
         return [message.size for message in self.said if isinstance(message, Greeting | Reset | Resized)]
 
-    async def until(self, condition: Callable[[], Any], seconds: float = WAIT_SECONDS) -> Any:
+    async def until(self, condition: Callable[[], T | None]) -> T:
         """Wait until something that was sent makes `condition` true."""
-        try:
-            async with asyncio.timeout(seconds):
-                while not (value := condition()):
-                    self._changed.clear()
-                    await self._changed.wait()
-                return value
-        except TimeoutError:
-            said, tail = self.said[-5:], self.output[-300:]
-            raise AssertionError(f"never came: closed={self.closed} said={said} output={tail!r}") from None
+        return await until(
+            condition, lambda: f"closed={self.closed} said={self.said[-5:]} output={self.output[-300:]!r}"
+        )
 
     async def shows(self, text: bytes) -> None:
         """Wait until `text` is in what was seen since the last hello or reset, or in the picture that came with it."""
@@ -159,13 +153,11 @@ class TerminalViewer:
                 self._frames.feed(data)
                 while (found := self._frames.read()) is not None:
                     self._take(*found)
-                self._changed.set()
         except ConnectionError:
             pass
         finally:
             if self.closed is None:
                 self.closed = 1006
-            self._changed.set()
 
     def _take(self, opcode: int, payload: bytes) -> None:
         assert self.closed is None, "something after the close"

@@ -6,7 +6,7 @@ from sandbox.ports import Position
 from sandbox.terminal.ports import SandboxTerminals, TerminalLink
 from sandbox.terminal.scan import payloads
 from sandbox.terminal.wire import Exit, Greeting, Open, Reset, Role, Size, Trouble
-from tests.support.bridge import until
+from tests.support.waiting import until
 
 
 @dataclass

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.node import NODE
+from tests.support.waiting import until
 
 CLIENT = Path(__file__).parents[2] / "web" / "client"
 PERSON = CLIENT / "test" / "e2e" / "person.ts"
@@ -25,7 +26,6 @@ class WebClient:
     told: list[dict[str, Any]] = field(default_factory=list)
     printed: bytes = b""
     _reports: list[dict[str, Any]] = field(default_factory=list)
-    _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def do(self, what: str, **details: object) -> None:
         assert self.process.stdin is not None
@@ -49,14 +49,13 @@ class WebClient:
         )
 
     async def until(self, met: Callable[[], bool], what: str) -> None:
-        try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while not met():
-                    self._news.clear()
-                    assert self.process.returncode is None, f"the client ended before {what}; it told {self.told[-20:]}"
-                    await self._news.wait()
-        except TimeoutError:
-            raise AssertionError(f"never {what}; it told {self.told[-20:]}") from None
+        def look() -> bool:
+            there = met()
+            if not there and self.process.returncode is not None:
+                raise RuntimeError(f"the client ended before {what}; it told {self.told[-20:]}")
+            return there
+
+        await until(look, lambda: f"{what}; it told {self.told[-20:]}")
 
     async def report(self) -> dict[str, Any]:
         asked = len(self._reports)
@@ -66,13 +65,13 @@ class WebClient:
 
     async def shows(self, met: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
         """The first report of which `met` is true."""
-        try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while not met(report := await self.report()):  # noqa: ASYNC110 - it is asked, and does not tell by itself
-                    await asyncio.sleep(0.1)
-        except TimeoutError:
-            raise AssertionError(f"never {what}: {json.dumps(report)[:4000]}; {self.told[-20:]}") from None
-        return report
+
+        async def look() -> dict[str, Any]:
+            report = await self.report()
+            assert met(report), json.dumps(report)[:4000]
+            return report
+
+        return await until(look, lambda: f"{what}; it told {self.told[-20:]}")
 
     async def listen(self) -> None:
         assert self.process.stdout is not None
@@ -84,8 +83,6 @@ class WebClient:
                 self.printed += base64.b64decode(told["bytes"])
             else:
                 self.told.append(told)
-            self._news.set()
-        self._news.set()
 
 
 @asynccontextmanager

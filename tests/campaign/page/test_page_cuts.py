@@ -12,6 +12,7 @@ from tests.campaign.size import seeded, sized
 from tests.campaign.terminal.arena import PATIENCE, SESSION, TerminalArena, terminal_arena
 from tests.support.browser import chromium
 from tests.support.console import Console, arrive, as_shown, built, visitor
+from tests.support.waiting import until
 
 KINDS = ("browser", "browser", "browser", "browser", "link", "gateway")
 
@@ -55,9 +56,7 @@ async def test_a_page_that_is_cut_off_again_and_again_shows_what_was_said_and_ty
 
 async def _cat_runs(tab: Console, typed: Path) -> None:
     """What is typed from here on is for `cat`."""
-    async with asyncio.timeout(PATIENCE):
-        while not typed.exists():  # noqa: ASYNC110 - the shell makes it
-            await asyncio.sleep(0.05)
+    await until(typed.exists, "the shell makes the file")
     await tab.type("begin\n")
     await tab.shows_screen("begin")
 

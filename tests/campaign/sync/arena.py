@@ -4,11 +4,9 @@ Files are changed directly in a sandbox's directory, as a program inside would c
 gateway may find it dead: then there is no answer, and that is no failure.
 """
 
-import asyncio
 import os
 import shutil
 import signal
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -23,12 +21,12 @@ from sandbox.providers.processes import Process
 from sync.objects.retrying import RequestLimits, RetryingObjects
 from sync.vault import Vault
 from tests.campaign.size import report
-from tests.campaign.stage import until
 from tests.campaign.sync.checker import Ledger, Tree, stored_tree
 from tests.campaign.sync.cupboards import Cupboard
 from tests.support.gateway import Gateway
 from tests.support.launcher import UNTOUCHED, Launcher, Tampering
 from tests.support.trees import Gardener, fingerprint
+from tests.support.waiting import until
 
 USER = "ada"
 QUIET_AGENT = ["cat"]  # changes no file, ends with its input
@@ -137,22 +135,27 @@ class Kept:
 
     async def until(self, seen: Callable[[Described], object], what: str, *, within: float = PATIENCE) -> Described:
         """Wait until its description is as `seen` wants it."""
-        deadline = time.monotonic() + within
-        while not seen(told := await self.status()):
-            assert time.monotonic() < deadline, f"{self.id}: not {what}: {told}\n{self._arena.log}"
-            await asyncio.sleep(0.02)
+        told: Described = {}
+
+        async def look() -> object:
+            nonlocal told
+            told = await self.status()
+            return seen(told)
+
+        await until(look, lambda: f"{self.id} {what}: {told}\n{self._arena.log}", within)
         return told
 
     async def running(self) -> Described:
         """Wait until its agent is there. A bridge that has just died may be taken for one that lives: its process is
         looked for first."""
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            alive, told = self.bridge is not None, await self.status()
-            if alive and told["status"] == "running" and told["sandboxStatus"] == "connected":
-                return told
-            assert time.monotonic() < deadline, f"{self.id}: does not run: {told}\n{self._arena.log}"
-            await asyncio.sleep(0.02)
+
+        async def look() -> Described:
+            assert self.bridge is not None
+            told = await self.status()
+            assert (told["status"], told["sandboxStatus"]) == ("running", "connected"), told
+            return told
+
+        return await until(look, lambda: f"{self.id} runs\n{self._arena.log}")
 
     async def clean(self) -> Described:
         """Wait until all that is known to have changed is kept."""

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from sync.errors import Damaged
 from sync.keys import Keys
-from tests.campaign.stage import until
 from tests.campaign.sync.arena import PATIENCE, Kept, SyncArena
 from tests.campaign.sync.cupboards import everything_in
 from tests.support.chat import hear
 from tests.support.launcher import Tampering
 from tests.support.trees import differences
+from tests.support.waiting import until
 
 Scenario = Callable[[SyncArena], Awaitable[None]]
 

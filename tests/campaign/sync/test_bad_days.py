@@ -13,13 +13,13 @@ import pytest
 from websockets.asyncio.client import ClientConnection
 
 from tests.campaign.size import seeded, sized
-from tests.campaign.stage import until
 from tests.campaign.sync.arena import PATIENCE, Described, Kept, SyncArena, arena_on
 from tests.campaign.sync.cupboards import Bucket
 from tests.support.faulty_s3 import FaultyS3
 from tests.support.launcher import Launcher
 from tests.support.s3 import S3Server
 from tests.support.trees import differences
+from tests.support.waiting import until
 
 BUSY, LOST = 0.25, 0.05  # together 30 %
 AMPLIFICATION = 1.5

@@ -11,13 +11,13 @@ from random import Random
 import pytest
 
 from tests.campaign.size import seeded, sized
-from tests.campaign.stage import until
 from tests.campaign.sync.arena import PATIENCE, Kept, SyncArena, arena_on
 from tests.campaign.sync.cupboards import Bucket, Cupboard, Directory, everything_in
 from tests.support.gateway import REPOSITORY
 from tests.support.launcher import Launcher, Tampering
 from tests.support.s3 import S3Server
 from tests.support.trees import differences
+from tests.support.waiting import until
 
 UPLOAD = ("sync.pack_begun", "sync.pack_stored", "sync.uploaded", "sync.manifest_stored", "sync.swapped")
 RESTORE = ("restore.planned", "restore.sent", "restore.swapped")

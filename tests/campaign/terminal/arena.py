@@ -19,6 +19,7 @@ from tests.support.gateway import Gateway
 from tests.support.launcher import Launcher, Tampering
 from tests.support.proxy import CuttingProxy, LinkProxy
 from tests.support.terminal_clients import TerminalClient, terminal_client
+from tests.support.waiting import until
 
 SESSION = "s1"
 COLS, ROWS = 80, 24
@@ -189,13 +190,13 @@ class Xterm:
         await self.until(lambda seen: any(text in line for line in seen["look"]), f"{text!r} on the screen")
 
     async def until(self, met: Any, what: str) -> dict[str, Any]:
-        try:
-            async with asyncio.timeout(PATIENCE):
-                while not met(await self.look()):  # noqa: ASYNC110 - it can only be asked
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
-            shown = "\n".join(self.seen.get("look", []))
-            raise AssertionError(f"never {what}; it is at {self.place} and shows\n{shown}") from None
+        async def look() -> bool:
+            return bool(met(await self.look()))
+
+        def how() -> str:
+            return f"{what}; it is at {self.place} and shows\n" + "\n".join(self.seen.get("look", []))
+
+        await until(look, how, PATIENCE)
         return self.seen
 
 
@@ -248,9 +249,11 @@ async def terminal_arena(
 
 
 async def _running(gateway: Gateway) -> None:
-    async with gateway.http() as client, asyncio.timeout(PATIENCE):
-        while True:
+    async with gateway.http() as client:
+
+        async def look() -> bool:
             told = (await client.get(f"/api/sandboxes/{SESSION}/status")).json()
-            if told["status"] == "running" and told["sandboxStatus"] == "connected":
-                return
-            await asyncio.sleep(0.02)
+            assert (told["status"], told["sandboxStatus"]) == ("running", "connected"), told
+            return True
+
+        await until(look, "the session runs", PATIENCE)

@@ -15,11 +15,11 @@ from random import Random
 import pytest
 
 from tests.campaign.size import seeded, sized, when_large
-from tests.campaign.stage import until
 from tests.campaign.terminal.arena import PATIENCE, TerminalArena, differences, terminal_arena, went_through
 from tests.campaign.terminal.flood import RECORD_BYTES, stream
 from tests.campaign.terminal.screens import Dump, drawn, unlike
 from tests.campaign.terminal.watcher import Watcher
+from tests.support.waiting import until
 
 PACES = {"fast": 0.0, "quick": 0.0, "slow": 0.002, "crawling": 0.02}
 SEEN_RECORDS = 2000  # more than a terminal remembers

@@ -12,11 +12,11 @@ import pytest
 
 from sandbox.providers.layout import SandboxHome
 from tests.campaign.size import seeded, sized
-from tests.campaign.stage import until
 from tests.campaign.terminal.arena import PATIENCE, SESSION, Fifo, TerminalArena, terminal_arena
 from tests.campaign.terminal.flood import RECORD_BYTES
 from tests.campaign.terminal.test_cuts import check_glimpses
 from tests.campaign.terminal.watcher import Watcher
+from tests.support.waiting import until
 
 READERS = 9
 AHEAD_BYTES = 1 << 20  # of the slowest reader: half a ring, so that none of them loses the way
@@ -67,12 +67,6 @@ async def _too_slow(arena: TerminalArena) -> int:
     return int(float(found[1])) if found else 0
 
 
-async def _wait_until_shown_out(arena: TerminalArena) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not await _too_slow(arena):  # noqa: ASYNC110 - it can only be asked
-            await asyncio.sleep(0.1)
-
-
 class Audience:
     """Those who look at one terminal: nine who read, and maybe one that is frozen until it is shown out."""
 
@@ -97,7 +91,7 @@ class Audience:
                 each.freeze()
             rate = await _flood(fifo, self.readers, total, memories)
             for each in self.frozen:
-                await _wait_until_shown_out(self._arena)
+                await until(lambda: _too_slow(self._arena), "it is shown out", PATIENCE)
                 each.thaw()
             await until(lambda: all(each.offset == total for each in everybody), f"at {total}", within=PATIENCE)
             for task in tasks:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.campaign.size import seeded, sized
-from tests.campaign.stage import until
 from tests.campaign.terminal.arena import PATIENCE, Fifo, TerminalArena, Xterm, terminal_arena, went_through
 from tests.campaign.terminal.recorder import FIRST_MODE, MOST_QUESTIONS
 from tests.campaign.terminal.verdict import Reading
+from tests.support.waiting import until
 
 CALM_QUESTIONS = 5
 NAME = "main"

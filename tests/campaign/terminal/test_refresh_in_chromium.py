@@ -3,7 +3,6 @@ is typed arrives, and nothing arrives that was not typed."""
 
 import asyncio
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,12 +13,12 @@ import pytest
 from playwright.async_api import Browser, Page
 
 from tests.campaign.size import seeded, sized
-from tests.campaign.stage import until
 from tests.campaign.terminal.arena import COLS, PATIENCE, PROGRAMS, ROWS, TerminalArena, differences, terminal_arena
 from tests.campaign.terminal.recorder import FIRST_MODE
 from tests.campaign.terminal.screens import unlike
 from tests.campaign.terminal.verdict import Reading
 from tests.support.browser import chromium, open_page
+from tests.support.waiting import until
 
 SHELL = ("/bin/bash", "--norc", "--noprofile")
 PROMPT = "> "
@@ -50,17 +49,22 @@ class Tab:
         return seen
 
     async def shows(self, text: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while text not in (shown := "\n".join((await self.look())["lines"])):
-            assert time.monotonic() < deadline, f"never {text!r}; it shows\n{shown}"
-            await asyncio.sleep(0.03)
+        async def look() -> bool:
+            shown = "\n".join((await self.look())["lines"])
+            assert text in shown, shown
+            return True
+
+        await until(look, repr(text), PATIENCE)
 
     async def has_prompt(self) -> None:
         """The shell is there again: a program that ends may throw away what is typed before."""
-        deadline = time.monotonic() + PATIENCE
-        while not (shown := "\n".join(["", *(await self.look())["lines"]])).rstrip().endswith(f"\n{PROMPT.rstrip()}"):
-            assert time.monotonic() < deadline, f"no prompt; it shows\n{shown}"
-            await asyncio.sleep(0.03)
+
+        async def look() -> bool:
+            shown = "\n".join(["", *(await self.look())["lines"]])
+            assert shown.rstrip().endswith(f"\n{PROMPT.rstrip()}"), shown
+            return True
+
+        await until(look, "the prompt", PATIENCE)
 
     async def settled(self) -> dict[str, Any]:
         """A look at it when its program is silent, and it has drawn everything."""

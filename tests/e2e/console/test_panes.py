@@ -1,6 +1,5 @@
 """What stands beside the conversation, in a real browser under the page's own policy: terminals, files, syncs, logs."""
 
-import asyncio
 import base64
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +9,7 @@ from playwright.async_api import Locator, Page, expect
 
 from tests.support.console import Console
 from tests.support.gateway import Gateway
+from tests.support.waiting import until
 
 PATIENCE = 40_000
 SCREEN = """name => {
@@ -80,21 +80,22 @@ async def visit(page: Page, gateway: Gateway, session_id: str) -> None:
 
 
 async def prompts(page: Page, name: str = "main") -> None:
-    await until(page, lambda screen: str(screen).rstrip()[-1:] in tuple("$#"), SCREEN, name)
+    await becomes(page, lambda screen: str(screen).rstrip()[-1:] in tuple("$#"), SCREEN, name)
 
 
 async def shows(page: Page, words: str, name: str = "main") -> None:
-    await until(page, lambda screen: words in str(screen), SCREEN, name)
+    await becomes(page, lambda screen: words in str(screen), SCREEN, name)
 
 
-async def until(page: Page, fine: Callable[[Any], bool], script: str, argument: object = None) -> None:
+async def becomes(page: Page, fine: Callable[[Any], bool], script: str, argument: object = None) -> None:
     """Ask until it is so. Not by `wait_for_function`, which the page's policy forbids."""
-    for _ in range(PATIENCE // 100):
+
+    async def look() -> bool:
         found = await page.evaluate(script, argument)
-        if fine(found):
-            return
-        await asyncio.sleep(0.1)
-    pytest.fail(f"still {found!r}")
+        assert fine(found), found
+        return True
+
+    await until(look, script)
 
 
 async def run(page: Page, command: str) -> None:
@@ -112,7 +113,7 @@ async def test_a_terminal_is_drawn_under_the_policy_also_when_the_graphics_card_
     await page.wait_for_selector(".terminal-host canvas.xterm-link-layer")
     await run(page, r"printf '\e[38;2;200;80;200mPURPLE\e[0m\n'")
     await page.evaluate(LOSE)
-    await until(page, bool, COLOURS)
+    await becomes(page, bool, COLOURS)
     (colour,) = await page.evaluate(COLOURS)
     red, green, blue = (int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(","))
     assert red == blue > 2 * green
@@ -196,7 +197,7 @@ async def test_files_are_found_by_the_keyboard_and_shown_without_being_run(page:
     await expect(at(page, "preview-text")).to_contain_text("<script>", timeout=PATIENCE)
     assert await page.title() != "run"
     await page.locator("[data-path='dot.png']").click()
-    await until(page, lambda width: width == 1, "document.querySelector('[data-testid=preview-image]')?.naturalWidth")
+    await becomes(page, lambda width: width == 1, "document.querySelector('[data-testid=preview-image]')?.naturalWidth")
     await page.locator("[data-path='odd\ufffd']").click()
     await expect(at(page, "preview-text")).to_have_text("x", timeout=PATIENCE)
     await page.locator("[data-path='long.txt']").click()
@@ -313,5 +314,5 @@ async def test_a_terminal_of_somebody_elses_size_says_so_and_keeps_its_prompt_in
     await run(other, "seq 200")
     await shows(page, "ENDED")
     await expect(at(page, "terminal-size")).to_contain_text("sized by another viewer:", timeout=PATIENCE)
-    await until(page, bool, IN_SIGHT, "main")
+    await becomes(page, bool, IN_SIGHT, "main")
     await other.close()

@@ -1,0 +1,75 @@
+"""Waiting for a state that another process or task brings about: the one way in which tests do it.
+
+A look that finds nothing yet may say so in any way that comes naturally: by a false value, by an assertion that does
+not hold, by a file that is not there, by text that is not whole and cannot be parsed.
+"""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar, overload
+
+T = TypeVar("T")
+What: TypeAlias = str | Callable[[], str]
+PATIENCE = 60.0  # a hundred times what a busy machine needs: it is used up only by what never comes
+NOT_YET = (AssertionError, FileNotFoundError, ValueError)
+
+
+@overload
+async def until(look: Callable[[], Awaitable[T | None]], what: What = "it", within: float = PATIENCE) -> T: ...
+@overload
+async def until(look: Callable[[], T | None], what: What = "it", within: float = PATIENCE) -> T: ...
+async def until(look: Callable[[], Any], what: What = "it", within: float = PATIENCE) -> Any:
+    """What `look` finds, once that is true. `what` was waited for is told if it never comes, with the last error that
+    `look` raised; a function is asked for it then, and may tell how things are."""
+    last: Exception | None = None
+    limit = asyncio.timeout(within)
+    try:
+        async with limit:
+            while True:
+                pause = 0.01
+                try:
+                    looked = look()
+                    if inspect.isawaitable(looked):
+                        pause = 0.03  # it asks somebody, who has something else to do
+                        looked = await looked
+                    if looked:
+                        return looked
+                    last = None
+                except NOT_YET as error:
+                    last = error
+                await asyncio.sleep(pause)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise AssertionError(_never(what, within, last)) from last
+
+
+def blocking_until(look: Callable[[], T | None], what: What = "it", within: float = PATIENCE) -> T:
+    """The same where there is no event loop."""
+    deadline = time.monotonic() + within
+    while True:
+        last: Exception | None = None
+        try:
+            if found := look():
+                return found
+        except NOT_YET as error:
+            last = error
+        if time.monotonic() > deadline:
+            raise AssertionError(_never(what, within, last)) from last
+        time.sleep(0.01)
+
+
+def _never(what: What, within: float, last: Exception | None) -> str:
+    said = what if isinstance(what, str) else what()
+    return f"never within {within:g} s: {said}" + (f"; last: {last!r}" if last is not None else "")
+
+
+def whole_lines(path: Path) -> list[str]:
+    """The lines of a file that another process writes, without one that is not finished; none if there is no file."""
+    try:
+        return path.read_bytes().rpartition(b"\n")[0].decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
