@@ -15,7 +15,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from tests.gateway.test_http_lifecycle import until
+from tests.gateway.test_http_lifecycle import comes_to
 from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
 
@@ -36,7 +36,7 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
     async with Gateway(tmp_path_factory.mktemp("shares") / "data") as running:
         await running.create("shown")
         async with running.http() as ada:
-            await until(ada, "shown", "running")
+            await comes_to(ada, "shown", "running")
             for name, command in (("main", ["cat"]), ("flood", FLOOD)):
                 made = await ada.post(f"/api/sandboxes/shown/terminals/{name}", json={"command": command})
                 assert made.is_success, made.text
