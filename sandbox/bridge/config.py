@@ -41,6 +41,7 @@ class Limits:
     terminal_ring_bytes: int = 2 * 1024 * 1024
     terminal_scrollback: int = 1000  # lines above the screen that a picture has
     terminal_hold_seconds: float = 10.0  # how long what the last viewer may still want is not overwritten
+    terminal_hang_up_seconds: float = 5.0  # from SIGHUP to SIGKILL, as long as an agent has after SIGTERM
     terminal_exit_seconds: float = 60.0  # how long a terminal whose program ended is kept while nobody looks
     terminal_idle_seconds: float = 0.0  # one that nobody looks at and that is silent for so long is ended; 0: never
 

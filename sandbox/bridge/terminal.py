@@ -22,7 +22,6 @@ from sandbox.terminal.screen.screen import Screen
 from sandbox.terminal.wire import MAX_BYTES, Exit, Greeting, Open, Size, Trouble, encode
 
 DRAW_SECONDS = 0.02  # between two slices of drawing
-HANG_UP_SECONDS = 1.0  # from SIGHUP to SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +174,7 @@ class Terminal:
         pty = self._pty
         if pty is not None and not pty.ended.done():
             pty.hang_up()
-            await asyncio.wait({pty.ended}, timeout=HANG_UP_SECONDS)
+            await asyncio.wait({pty.ended}, timeout=self._limits.terminal_hang_up_seconds)
             pty.kill()
             await asyncio.shield(pty.ended)
 

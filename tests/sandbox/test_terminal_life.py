@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from sandbox.bridge.config import Limits
 from sandbox.bridge.viewer import BAD_FRAME, ENDED, GOING, HELD, START_FAILED, TOO_MANY
 from sandbox.framing import BINARY, CLOSE, TEXT, client_frame
 from sandbox.terminal.wire import MAX_INPUT, Exit, Greeting, Reset, Size, Trouble
@@ -18,6 +19,8 @@ from sandbox.tree.client import BridgeTree
 from tests.support.bridge import TOKEN, BridgeProcess, Owner, running_bridge
 from tests.support.terminal import Refusal, dial, viewing
 from tests.support.waiting import until
+
+PATIENT = {"terminal_hang_up_seconds": 60.0}  # a program that ends by itself may get its turn late
 
 
 async def listed(bridge: BridgeProcess) -> list[dict[str, Any]]:
@@ -160,7 +163,7 @@ async def test_nothing_starts_while_the_workspace_is_not_there_yet(tmp_path: Pat
 
 async def test_all_quiet_ends_terminals_in_order_and_lets_nobody_start_them(tmp_path: Path) -> None:
     script = "trap 'echo hung up > trace; exit 3' HUP; echo $$ > pid; echo ready; while :; do sleep 0.05; done"
-    with running_bridge(tmp_path, ["cat"], shell=["sh", "-c", script]) as bridge:
+    with running_bridge(tmp_path, ["cat"], shell=["sh", "-c", script], limits=PATIENT) as bridge:
         async with viewing(bridge) as viewer, viewing(bridge, "other") as other:
             for each in (viewer, other):
                 await each.shows(b"ready")
@@ -178,7 +181,7 @@ async def test_all_quiet_ends_terminals_in_order_and_lets_nobody_start_them(tmp_
 
 async def test_the_end_of_a_bridge_is_told_to_programs_and_to_viewers(tmp_path: Path) -> None:
     script = "trap 'echo hung up > trace; exit 3' HUP; echo ready; while :; do sleep 0.05; done"
-    with running_bridge(tmp_path, ["cat"], shell=["sh", "-c", script]) as bridge:
+    with running_bridge(tmp_path, ["cat"], shell=["sh", "-c", script], limits=PATIENT) as bridge:
         async with viewing(bridge) as viewer:
             await viewer.shows(b"ready")
             bridge.signal(signal.SIGTERM)
@@ -187,6 +190,18 @@ async def test_the_end_of_a_bridge_is_told_to_programs_and_to_viewers(tmp_path: 
             assert bridge.process is not None
             await asyncio.to_thread(bridge.process.wait, 30)
             assert (bridge.workspace / "trace").read_text() == "hung up\n"
+
+
+async def test_a_program_that_is_hung_up_on_has_time_to_save_its_work(tmp_path: Path) -> None:
+    """An editor that wrote its file for more than a second was killed in the middle of it."""
+    script = "trap 'sleep 2; echo saved > work; exit 3' HUP; echo ready; while :; do sleep 0.05; done"
+    with running_bridge(tmp_path, ["cat"], shell=["sh", "-c", script], limits=PATIENT) as bridge:
+        async with viewing(bridge) as viewer, bridge.client() as client:
+            await viewer.shows(b"ready")
+            assert (await client.delete("/terminals/main")).status_code == 204
+            assert await viewer.until(lambda: viewer.exit) == Exit(3, None)
+            assert (bridge.workspace / "work").read_text() == "saved\n"
+    assert Limits().terminal_hang_up_seconds == 5, "docs/protocol.md says so"
 
 
 async def test_a_killed_bridge_takes_its_terminals_along(tmp_path: Path) -> None:
@@ -201,7 +216,8 @@ async def test_a_terminal_can_be_ended_and_whoever_ignores_it_is_killed(tmp_path
     script = (
         "trap '' HUP TERM; echo $$ > pid; (trap '' HUP; exec sleep 1000) & echo $! > pid2; while :; do sleep 1; done"
     )
-    with running_bridge(tmp_path, ["cat"], shell=["sh", "-c", script]) as bridge:
+    limits = {"terminal_hang_up_seconds": 0.2}
+    with running_bridge(tmp_path, ["cat"], shell=["sh", "-c", script], limits=limits) as bridge:
         async with viewing(bridge) as viewer:
             pids = await pid_in(bridge.workspace / "pid"), await pid_in(bridge.workspace / "pid2")
             async with bridge.client() as client:
