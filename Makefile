@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 TEST_STAMP := $(VENV)/.ready-for-tests
+# Of `make stress`: how often, for how many minutes in all; SEED for the first run, TESTS instead of the whole suite.
+RUNS ?= 4
+MINUTES ?= 240
 NPM := $(BIN)/python -m tests.support.node npm
 NPM_CI := $(NPM) ci --loglevel=error --no-audit --no-fund --ignore-scripts
 PAGE := gateway/page/index.html
@@ -13,7 +16,7 @@ WEB_STAMP := web/node_modules/.ready
 WEB_SOURCES := $(shell find web/*/src web/*/public -print 2>/dev/null) \
 	$(wildcard web/package.json web/tsconfig*.json web/*/package.json web/*/tsconfig*.json web/*/index.html web/*/vite.config.ts)
 
-.PHONY: help setup page wheel run test lint bench soak lock clean pictures
+.PHONY: help setup page wheel run test stress lint bench soak lock clean pictures
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -66,6 +69,9 @@ test: $(TEST_STAMP) page lint  ## every test, in three processes side by side; e
 	@$(BIN)/python -m tests.support.side_by_side
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/python -m tests.support.coverage_floor
+
+stress: $(TEST_STAMP) page  ## every test, RUNS times or for MINUTES, beside a busy loop on every core; lists what failed
+	@$(BIN)/python -m tests.support.stress --runs $(RUNS) --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) -- $(TESTS)
 
 bench: $(TEST_STAMP)  ## every benchmark; each prints a ratio against a named peer
 	@$(BIN)/python -m bench

@@ -7,14 +7,21 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.failures import pytest_runtest_logfinish, pytest_runtest_logstart, pytest_runtest_makereport
 from tests.support.postgres import PostgresServer, create_database, drop_database
 from tests.support.s3 import S3Place, S3Server, fresh_place
 from tests.support.virtual_time import VirtualTimeLoop
 
+__all__ = ["pytest_runtest_logfinish", "pytest_runtest_logstart", "pytest_runtest_makereport"]
+
 # On a busy machine, how long an example takes says nothing. The same examples each time: a run that fails, fails again.
 settings.register_profile("test", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.register_profile("soak", settings.get_profile("test"), derandomize=False)
-settings.load_profile("soak" if os.environ.get("HOLDFAST_TEST_SOAK") else "test")
+settings.register_profile("seeded", settings.get_profile("soak"), database=None)  # by --hypothesis-seed
+if os.environ.get("HOLDFAST_TEST_SOAK"):
+    settings.load_profile("soak")
+else:
+    settings.load_profile("seeded" if os.environ.get("HOLDFAST_TEST_SEED") else "test")
 
 
 @pytest.fixture(scope="module")

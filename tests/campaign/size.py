@@ -6,6 +6,7 @@ import sys
 from random import Random
 
 SOAK = os.environ.get("HOLDFAST_TEST_SOAK") == "1"
+TAKEN: list[int] = []  # seeds of the test that runs
 
 
 def sized(small: int, full: int) -> int:
@@ -18,8 +19,9 @@ def when_large(*states: str) -> tuple[str, ...]:
 
 
 def seeded() -> tuple[int, Random]:
-    """The seed given by HOLDFAST_TEST_SEED, or a new one, and its random source."""
+    """The seed given by HOLDFAST_TEST_SEED, or a new one, and its random source. A failing test shows it."""
     seed = int(os.environ.get("HOLDFAST_TEST_SEED") or secrets.randbits(32))
+    TAKEN.append(seed)
     return seed, Random(seed)
 
 
