@@ -1,7 +1,7 @@
 """`holdfast record SESSION`: what a terminal shows, as asciicast v2, while it happens.
 
-The file is whole at every moment: each line is one write, and nothing is kept back but a character whose bytes have not
-all come.
+The file can be played at every moment: each line is one write, and nothing is kept back but a character whose bytes
+have not all come. Only a kill in the middle of a write can leave the last line unfinished.
 """
 
 import asyncio

@@ -124,11 +124,12 @@ async def test_a_paused_store_delays_the_acks_of_one_session(gateway: Gateway, a
         for socket in (held, free):
             await hear(socket, "welcome")
             await ask(socket, "before")
-        assert await cause(ada, "held", "pause-store", seconds=3) == {"what": "pause-store", "seconds": 3}
+        assert await cause(ada, "held", "pause-store", seconds=60) == {"what": "pause-store", "seconds": 60}
         await say(held, "message", cid="late", content="x")
         await say(free, "message", cid="now", content="x")
         await hear(free, lambda frame: frame["type"] == "ack" and frame["cid"] == "now")
         assert "late" not in [record["cid"] for record in await gateway.messages("held")]
+        await cause(ada, "held", "pause-store", seconds=1)  # instead of the rest of the minute
         await hear(held, lambda frame: frame["type"] == "ack" and frame["cid"] == "late")
         await hear(held, "done")
     assert "late" in [record["cid"] for record in await gateway.messages("held")]

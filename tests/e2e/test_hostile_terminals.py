@@ -372,7 +372,7 @@ async def refusals(gateway: Gateway) -> str:
 async def test_a_viewer_that_reads_slowly_is_kept(impatient: Gateway) -> None:
     name = await terminal(impatient, f"flood{next(NUMBERS)}", "seq", "1", "100000000")
     async with viewer(impatient, name) as client:
-        for _ in range(30):  # thrice as long as one may take nothing
+        for _ in range(90):  # thrice as long as one may take nothing
             client.take(*await client.frame())
             await asyncio.sleep(0.1)
         while (got := await client.frame())[0] == PING:

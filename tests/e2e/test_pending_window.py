@@ -80,6 +80,7 @@ async def test_what_outlives_its_ttl_is_told_as_expired_and_stays_so(tmp_path: P
             await hear(socket, "welcome")
             await say(socket, "message", cid="m-7", content="m-7")
             assert (await hear(socket, "ack"))["status"] == "expired"  # a resend is answered, not delivered
+        gateway.settings["PENDING_TTL"] = 60  # so short only for what was to expire
         await gateway.restart(kill=True)
         async with gateway.http() as client:
             await client.post("/api/sandboxes/late/resume", json={})

@@ -1,7 +1,7 @@
 """A canary in `envVars` goes through a session's whole life, and is then looked for everywhere it must not be."""
 
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -12,12 +12,7 @@ import pytest
 from tests.campaign.stage import Stage
 from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
-
-
-def _files_with(needle: bytes, root: Path) -> Iterator[Path]:
-    for path in root.rglob("*"):
-        if path.is_file() and not path.is_symlink() and needle in path.read_bytes():
-            yield path
+from tests.support.waiting import files_with
 
 
 def _command_lines_with(needle: bytes) -> list[str]:
@@ -88,7 +83,7 @@ async def test_a_canary_is_found_nowhere_but_in_its_own_agent(tmp_path: Path, le
             assert any("API_KEY is set" in text for text in await _ask(gateway, "kept", "/env API_KEY", "done"))
             assert _command_lines_with(needle) == []
         assert await gateway.terminate() == 0
-        assert list(_files_with(needle, tmp_path)) == []
+        assert files_with(needle, tmp_path) == []
         assert canary not in gateway.log
         assert canary not in gateway.printed
         assert [text for text in seen if canary in text] == []
@@ -96,7 +91,7 @@ async def test_a_canary_is_found_nowhere_but_in_its_own_agent(tmp_path: Path, le
 
         # The search can fail: the token that every bridge is told is where it should be, and found.
         token = next((tmp_path / "data" / "sandboxes").glob("*/bridge.json")).read_text().split('"token": "')[1][:20]
-        assert [path.name for path in _files_with(token.encode(), tmp_path)] == ["bridge.json"]
+        assert [path.name for path in files_with(token.encode(), tmp_path)] == ["bridge.json"]
 
 
 async def test_what_must_be_private_on_disk_is(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from sandbox.providers.processes import Process
 from tests.campaign.stage import Stage
 from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
+from tests.support.waiting import until
 
 CRASHES = 5
 
@@ -89,8 +90,13 @@ async def test_a_sandbox_that_died_with_its_gateway_is_told_and_wakes_again(tmp_
         Process(note.init_pid, note.init_started).signal(signal.SIGKILL)
         await gateway.start()
         await _status(client, "both", "sleeping")
-        half, answer = await gateway.messages("both")
-        assert (half["cid"], half["status"]) == ("half", "interrupted")
+
+        async def marked() -> list[dict[str, Any]]:  # that it sleeps is told at once, and written down behind that
+            half, _ = found = await gateway.messages("both")
+            return found if half["status"] == "interrupted" else []
+
+        half, answer = await until(marked, "both records, the first of them interrupted")
+        assert half["cid"] == "half"
         assert answer["status"] == "incomplete"
         assert answer["content"].startswith("tick 1 tick 2")
         async with gateway.chat("both") as socket:
@@ -104,10 +110,12 @@ async def test_an_idle_session_falls_asleep_and_one_that_answers_does_not(tmp_pa
         await gateway.create("busy")
         async with gateway.chat("busy") as socket:
             await say(socket, "message", content="/long 4")
+            await hear(socket, "chunk")  # from here on it is busy; before, it may have slept
+            incarnation = (await client.get("/api/sandboxes/busy/status")).json()["incarnation"]
             passed: list[dict[str, Any]] = []
             await hear(socket, "done", passed=passed)
             told = [frame.get("sandboxStatus") for frame in passed if frame["type"] == "connection_status"]
-            assert "sleeping" not in told[1:]
+            assert "sleeping" not in told
             await hear(socket, lambda frame: frame.get("sandboxStatus") == "sleeping")
-        assert (await _status(client, "busy", "sleeping"))["incarnation"] == 1
+        assert (await _status(client, "busy", "sleeping"))["incarnation"] == incarnation
         assert SandboxHome(gateway.data_dir, "busy").read_note() is None

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.campaign.size import seeded
 from tests.campaign.sync.arena import Described, Kept, SyncArena, arena_on
 from tests.campaign.sync.cupboards import Bucket, Cupboard, Directory, everything_in
 from tests.support.chat import hear
-from tests.support.faulty_s3 import FaultyS3
+from tests.support.faulty_s3 import FaultyS3, Head
 from tests.support.gateway import ClientConnection
 from tests.support.launcher import Launcher, Tampering
 from tests.support.s3 import S3Server
@@ -176,14 +177,27 @@ async def test_damage_to_the_newest_generation_brings_the_one_before_it_and_is_t
 
 
 class SlowS3(FaultyS3):
-    """Every answer takes `seconds` longer."""
+    """Packs are held back, then come one by one, `seconds` later each."""
 
-    seconds = 0.0
+    def __init__(self, target: int, rng: Random) -> None:
+        super().__init__(target, rng)
+        self._seconds = 0.0
+        self._free = asyncio.Event()
+        self._free.set()
 
-    async def _one(self, *parts: object) -> bool:
-        await asyncio.sleep(self.seconds)
+    def hold(self) -> None:
+        self._free.clear()
+
+    def let_go(self, *, seconds: float) -> None:
+        self._seconds = seconds
+        self._free.set()
+
+    async def _one(self, request: Head, *ends: Any) -> bool:
+        if request.first[0] == "GET" and "/packs/" in request.first[1]:
+            await self._free.wait()
+            await asyncio.sleep(self._seconds)
         try:
-            return await super()._one(*parts)  # type: ignore[arg-type]
+            return await super()._one(request, *ends)
         except RuntimeError:  # whoever asked has gone meanwhile
             return False
 
@@ -200,7 +214,7 @@ async def test_a_long_restore_tells_how_far_it_is_and_a_failed_one_why(
                 await session.sync()
             await session.sleep()
             session.wipe()
-            slow.seconds = 0.6
+            slow.hold()
             async with arena.gateway.chat("s0") as socket:
                 await hear(socket, "welcome")
                 waking = asyncio.create_task(session.post("/wake"))
@@ -208,13 +222,14 @@ async def test_a_long_restore_tells_how_far_it_is_and_a_failed_one_why(
                 assert (started["ofFiles"], started["ofBytes"]) == (9, 45_000)
                 shown = (await session.status())["sync"]["restore"]
                 assert (shown["generation"], shown["ofFiles"]) == (9, 9)
+                slow.let_go(seconds=0.6)
                 coming = await _hear_status(socket, "restoring", "restored")
                 assert (coming["status"], coming["ofFiles"]) == ("restoring", 9)
                 await _hear_status(socket, "restored")
                 await waking
                 await session.check_restored()
 
-                slow.seconds = 0.0
+                slow.let_go(seconds=0.0)
                 await session.sleep()
                 session.wipe()
                 slow.answer(403, "AccessDenied", times=1000)

@@ -16,7 +16,6 @@ from tests.support.faulty_s3 import FaultyS3
 from tests.support.launcher import Launcher, Tampering
 from tests.support.s3 import S3Server
 from tests.support.trees import differences
-from tests.support.waiting import until
 
 SOON = Tampering(patches=("rescue_soon",))
 
@@ -87,8 +86,9 @@ async def test_a_failed_sync_is_made_good_at_the_next_start(
         if sandbox == "has died":
             await session.kill_bridge()
         faults.heal()
+        mark = len(arena.gateway.log)
         await arena.start(SOON)
-        await until(lambda: "sync.recovered" in arena.log, "it has recovered, unasked", within=PATIENCE)
+        await arena.logs("sync.recovered", after=mark)  # unasked
         await _is_kept(session)
         told = await session.status()
         assert told["status"] == ("running" if sandbox == "lives" else "sleeping")
@@ -100,8 +100,9 @@ async def test_what_a_dead_sandbox_left_is_kept_when_the_store_comes_back_long_a
     async with _failed(tmp_path, launcher, s3_server) as (arena, session, faults):
         await arena.gateway.kill()
         await session.kill_bridge()
+        mark = len(arena.gateway.log)
         await arena.start(SOON)
-        await until(lambda: "sync.not_kept" in arena.log, "it was tried", within=PATIENCE)
+        await arena.logs("sync.not_kept", after=mark)
         assert (await session.status())["sync"]["state"] == "failed"
         async with arena.gateway.chat("s0") as socket:
             await hear(socket, "welcome")
@@ -122,8 +123,9 @@ async def test_a_deleted_session_is_not_recovered(tmp_path: Path, launcher: Laun
         assert answer is not None
         assert answer.status_code == 200, answer.text
         assert [key for key in await everything_in(arena.cupboard) if "/sessions/" in key] == []
+        mark = len(arena.gateway.log)
         await arena.gateway.restart(kill=True)
-        await until(lambda: "registry.ready" in arena.log, "it has looked", within=PATIENCE)
+        await arena.logs("registry.ready", after=mark)
         told = await session.status()
         assert (told["status"], told["sync"]["state"], told["sync"]["lastError"]) == ("archived", "idle", None)
         other = await arena.create("s1")  # by the time this runs, a sandbox for the other would

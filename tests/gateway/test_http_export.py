@@ -17,6 +17,7 @@ from gateway.http.export import SESSIONS_AT_ONCE, ExportRoutes
 from persistence.record import Record, Session, Write
 from persistence.stores.memory import MemoryStore
 from persistence.stores.sqlite import SqliteStore
+from tests.campaign.stage import cutting
 from tests.support.asgi import ask
 from tests.support.faults import Fault
 from tests.support.gateway import PASSED_ON, REPOSITORY, Gateway
@@ -255,12 +256,11 @@ async def test_the_command_fails_with_words(gateway: Gateway, tmp_path: Path) ->
 async def test_an_export_whose_gateway_is_killed_keeps_the_old_file(gateway: Gateway, tmp_path: Path) -> None:
     target, part = tmp_path / "all.ndjson", tmp_path / "all.ndjson.part"
     target.write_bytes(b"the one before\n")
-    process = run(gateway, "long", "-o", str(target))
-    async with asyncio.timeout(60):
-        while not part.exists() or part.stat().st_size < 1 << 20:  # noqa: ASYNC110 - in another process
-            await asyncio.sleep(0.001)
-    await gateway.kill()
-    code, _, err = await finished(process)
+    async with cutting(gateway) as road:  # while this process does not run nothing passes: it cannot be done too soon
+        process = run(gateway, "long", "-o", str(target), "--url", f"http://127.0.0.1:{road.port}")
+        await until(lambda: part.stat().st_size > 1 << 20, "it has begun")
+        await gateway.kill()
+        code, _, err = await finished(process)
     await gateway.start()
     assert code == 1
     assert "not complete" in err

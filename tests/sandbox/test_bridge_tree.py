@@ -178,7 +178,7 @@ async def test_a_bridge_shows_that_it_lives_while_an_operation_waits_and_one_tha
 ) -> None:
     with running_bridge(tmp_path, ["cat"], limits={"heartbeat_seconds": 0.1}) as bridge:
         write_much(bridge)
-        impatient = tree_of(bridge, silence_seconds=1.0)
+        impatient = tree_of(bridge, silence_seconds=10.0)  # a hundred heartbeats: a busy bridge is not silent
         async with tree_of(bridge).scan(ScanAsk()) as first:
             assert isinstance(await first.next(), Batch)
             waiting = asyncio.create_task(impatient.survey(()))
@@ -468,8 +468,9 @@ async def test_hints_are_few_however_much_happens(tmp_path: Path) -> None:
             (bridge.workspace / f"file{n}").write_text("x")
             if n % 50 == 0:
                 await asyncio.sleep(0.02)
+        await until(lambda: owner.changes, "a hint")
         seconds = asyncio.get_running_loop().time() - began
-        assert 1 <= owner.changes <= 3 + seconds / 0.5
+        assert owner.changes <= 3 + seconds / 0.5
 
 
 async def test_a_change_that_nobody_heard_of_is_told_to_who_comes_next(tmp_path: Path) -> None:

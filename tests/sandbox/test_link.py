@@ -343,7 +343,7 @@ async def test_a_bridge_that_dies_with_its_last_words_is_noticed_as_soon_as_one_
     stage: Stage,
 ) -> None:
     owner = Owner()
-    await stage.link(owner, ping_seconds=0.01, pong_seconds=0.5)
+    await stage.link(owner, ping_seconds=0.01, pong_seconds=5.0)
     stage.say(HELLO, wire.Epoch("e", 0))
     await until(lambda: '{"type":"ping","n":1}' in stage.heard)
     await asyncio.sleep(0.1)
@@ -352,7 +352,7 @@ async def test_a_bridge_that_dies_with_its_last_words_is_noticed_as_soon_as_one_
     began = asyncio.get_running_loop().time()
     await until(lambda: owner.lost)
     assert owner.lost == ["the bridge fell silent"]
-    assert asyncio.get_running_loop().time() - began < 0.75, "counted from its last words, not from our next look"
+    assert asyncio.get_running_loop().time() - began < 8, "counted from its last words, not from our next look"
 
 
 async def test_while_nobody_reads_silence_says_nothing(stage: Stage) -> None:

@@ -19,7 +19,7 @@ ANSWER = "<?xml version='1.0'?><Error><Code>{code}</Code><Message>as asked for</
 
 
 @dataclass(frozen=True, slots=True)
-class _Head:
+class Head:
     """The first lines of a request or an answer, and how much follows: `length` bytes, or chunks if it is None."""
 
     raw: bytes
@@ -117,7 +117,7 @@ class FaultyS3:
 
     async def _one(
         self,
-        request: _Head,
+        request: Head,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         far_reader: asyncio.StreamReader,
@@ -172,7 +172,7 @@ class FaultyS3:
         return "lose" if drawn < self.busy + self.loses else None
 
 
-async def _read_head(reader: asyncio.StreamReader) -> _Head | None:
+async def _read_head(reader: asyncio.StreamReader) -> Head | None:
     """None at the end of the connection."""
     try:
         raw = await reader.readuntil(b"\r\n\r\n")
@@ -183,11 +183,11 @@ async def _read_head(reader: asyncio.StreamReader) -> _Head | None:
     first, *lines = raw.decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     chunked = headers.get("transfer-encoding", "").lower() == "chunked"
-    return _Head(raw, first.split(" ", 2), None if chunked else int(headers.get("content-length", "0")))
+    return Head(raw, first.split(" ", 2), None if chunked else int(headers.get("content-length", "0")))
 
 
 async def _pass_on(
-    head: _Head,
+    head: Head,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter | None,
     *,

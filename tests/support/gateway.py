@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -40,8 +41,17 @@ class ServerProcess(Protocol):
     async def wait(self) -> int: ...
 
 
+def _reserved_port() -> socket.socket:
+    """A port that nobody else is given while this is open: not for `bind` to 0, not for a connection's near end. Who
+    names it may listen there, as long as this does not."""
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    return holder
+
+
 class Gateway:
-    """`holdfast serve` in a process of its own. Port 0 the first time; a restart listens where it listened before.
+    """`holdfast serve` in a process of its own, on one port for all its starts.
 
     Sandboxes run at level `trusted` unless `LOCAL_LEVEL` says otherwise; `settings` are HOLDFAST_* names without the
     prefix. Use it as an async context manager: leaving ends the process and every sandbox it started. Given a
@@ -57,15 +67,25 @@ class Gateway:
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         self._process: ServerProcess | None = None
         self._reader: asyncio.Task[None] | None = None
+        self._reserved: socket.socket | None = None
         self.printed = ""
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            self._give_back_port()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.kill()
         await self._end_sandboxes()
+        self._give_back_port()
+
+    def _give_back_port(self) -> None:
+        if self._reserved is not None:
+            self._reserved.close()
 
     # the process
 
@@ -96,6 +116,9 @@ class Gateway:
     async def start(self, *, ready_within: float = 30) -> None:
         """Start, and return when it has printed its address: from then on it answers."""
         assert not self.running, "the gateway runs already"
+        if self.settings["PORT"] == 0:
+            self._reserved = _reserved_port()
+            self.settings["PORT"] = self._reserved.getsockname()[1]
         self._process = await self._spawn()
         self.printed = ""
         try:
@@ -104,7 +127,6 @@ class Gateway:
         except TimeoutError:
             await self.kill()
             raise GatewayFailed(f"no address within {ready_within} s\n{self.printed}\n{self.log}") from None
-        self.settings["PORT"] = self.url.rsplit(":", 1)[1]
         self._reader = asyncio.create_task(self._read_on(), name="gateway-stdout")
 
     async def _spawn(self) -> ServerProcess:

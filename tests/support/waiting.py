@@ -8,6 +8,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, overload
 
@@ -73,3 +74,13 @@ def whole_lines(path: Path) -> list[str]:
         return path.read_bytes().rpartition(b"\n")[0].decode(errors="replace").splitlines()
     except FileNotFoundError:
         return []
+
+
+def files_with(needle: bytes, root: Path) -> list[Path]:
+    """The files under `root` that contain it, while others write there: journals and staged files come and go."""
+    found = []
+    for path in root.rglob("*"):
+        with suppress(FileNotFoundError):
+            if path.is_file() and not path.is_symlink() and needle in path.read_bytes():
+                found.append(path)
+    return found

@@ -12,7 +12,7 @@ from tests.campaign.size import seeded, sized
 from tests.campaign.terminal.arena import PATIENCE, SESSION, TerminalArena, terminal_arena
 from tests.support.browser import chromium
 from tests.support.console import Console, arrive, as_shown, built, visitor
-from tests.support.waiting import until
+from tests.support.waiting import until, whole_lines
 
 KINDS = ("browser", "browser", "browser", "browser", "link", "gateway")
 
@@ -99,7 +99,9 @@ async def _conversation_problems(tab: Console, arena: TerminalArena, said: list[
 
 async def _terminal_problems(tab: Console, typed: Path, lines: int) -> list[str]:
     """What the program got was echoed, and what was echoed must be on the screen: each line once, in order."""
-    got = typed.read_text().splitlines()
+    # The terminal echoes a line before the program has it.
+    await until(lambda: whole_lines(typed)[-1:] == ["the end"], lambda: f"the last line; typed: {whole_lines(typed)}")
+    got = whole_lines(typed)
     screen = await tab.screen()
     shown = screen[screen.index("begin") :]
     problems = [f"screen {one!r}, program {other!r}" for one, other in zip(shown, got, strict=False) if one != other]

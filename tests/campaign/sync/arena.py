@@ -236,6 +236,10 @@ class SyncArena:
         lines = [line for line in self.gateway.log[-200_000:].splitlines() if '"http.request"' not in line]
         return "\n".join(lines)[-5000:]
 
+    async def logs(self, event: str, *, after: int) -> None:
+        """Wait until the gateway has logged it behind that place in its log, which is one for all its starts."""
+        await until(lambda: event in self.gateway.log[after:], lambda: f"{event}\n{self.log}", PATIENCE)
+
     async def create(self, session_id: str, user: str = USER, **wish: Any) -> Kept:
         """A session whose agent is there."""
         await self.gateway.create(session_id, user, **{"agent": QUIET_AGENT, **wish})

@@ -122,11 +122,11 @@ async def _kept_soon(watched: list[Watched]) -> float:
     return time.monotonic() - began
 
 
-async def _bad_days(arena: SyncArena, faults: FaultyS3, watched: list[Watched], seconds: int) -> dict[str, object]:
-    """A third of the requests fails for so long, then all of them until everybody is told; some figures of it."""
+async def _bad_days(arena: SyncArena, faults: FaultyS3, watched: list[Watched], requests: int) -> dict[str, object]:
+    """A third of so many requests fails, then all of them until everybody is told; some figures of it."""
     before, harmed, failed = faults.requests, faults.harmed, await _failures(arena)
     faults.busy, faults.loses = BUSY, LOST
-    await asyncio.sleep(seconds)
+    await until(lambda: faults.requests - before >= requests, f"{requests} requests", 300)
     faults.heal()
     seen, harmed, failed = faults.requests - before, faults.harmed - harmed, await _failures(arena) - failed
     needed = seen - harmed - failed * REQUESTS_A_ROUND
@@ -160,7 +160,7 @@ async def test_a_third_of_all_requests_fails_then_all_of_them(tmp_path: Path, s3
             watching = [everybody.create_task(each.watch(chat)) for each, chat in zip(watched, chats, strict=True)]
             watching += [everybody.create_task(each.look()) for each in watched]
             editing = [everybody.create_task(work) for each in watched for work in (each.edit(), each.ask())]
-            figures = await _bad_days(arena, faults, watched, sized(15, 60))
+            figures = await _bad_days(arena, faults, watched, sized(700, 3000))
             for task in editing:
                 task.cancel()
             converged = await _kept_soon(watched)
