@@ -9,6 +9,7 @@ import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gateway.counters import Counters, Proxies, Refusal, void
+from gateway.reserve import Reserve
 from gateway.settings import Settings
 
 HEALTH = b"/health"
@@ -25,6 +26,8 @@ class GuardLimits:
     head_count: int = 200
     body_bytes: int = 1 << 20
     pipelined: int = 16
+    stranger_bytes: int = 8 << 10  # that a connection may hold before anybody has asked for its request
+    reserve_bytes: int = 8 << 20  # beyond, for all such connections together
     write_bytes: int = 1 << 20  # unsent on one connection; beyond, the viewer is too slow
     pings: int = 600  # per `ping_window`
     ping_window: float = 10.0
@@ -72,6 +75,7 @@ class FrontDoor:
         self.counters = Counters(
             settings.max_connections, settings.max_connections_per_address, settings.max_connections_per_user
         )
+        self.reserve = Reserve(self.limits.reserve_bytes)
         self.refused = refused  # called with the code of each refusal, for the metrics
         self.draining = False
         self.failure: BaseException | None = None

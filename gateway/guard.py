@@ -40,7 +40,7 @@ from sandbox.framing import (
     frame_text,
 )
 
-_EARLY_BYTES = 64 << 10
+_EARLY_BYTES = 16 << 10
 _TERMINALS = ("/terminal/", "/v1/sandbox/", "/jupyter/", "/tty/")  # frames pass as they came: none is compressed
 _AUTH_TIMEOUT = Refusal(503, "auth_timeout", "the upgrade was not answered in time; try again")
 _CRASHED = Refusal(500, "internal", "the gateway failed on this request; its log says why")

@@ -2,12 +2,15 @@
 
 Refusals are written here, as JSON, before any of the application runs. A client over its limit is told so, and may
 still ask for `/health`: whoever watches the gateway must be able to tell "full" from "dead".
+
+Every byte counts: of a head, of a body, and of what frames a body. Before a request's body is asked for, its sender may
+be anybody: what it holds until then is its own few KiB, or comes from the reserve (gateway/reserve.py).
 """
 
 import asyncio
 import base64
 import binascii
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import httptools
 from uvicorn.config import Config
@@ -16,25 +19,25 @@ from uvicorn.server import ServerState
 from websockets.datastructures import Headers
 from websockets.http11 import Request
 
+from gateway import request_rules as rules
 from gateway.counters import TOO_MANY_FROM_ADDRESS, Place, Refusal
 from gateway.frontdoor import HEALTH, OPEN_WHILE_DRAINING, answer_bytes
 from gateway.guard import GuardedConfig, GuardedSocket
+from gateway.request_rules import Refused, announces_body
+from gateway.reserve import Held
+from gateway.timers import PeerTimer
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGIReceiveEvent
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 _LINGER_SECONDS = 2.0
-_BAD_REQUEST = Refusal(400, "bad_request", "this is no HTTP request")
-_HEAD_TIMEOUT = Refusal(408, "head_timeout", "the request did not arrive in time")
-_HEAD_TOO_LARGE = Refusal(431, "head_too_large", "the request's head is too large")
-_BODY_TOO_LARGE = Refusal(413, "body_too_large", "the request's body is too large")
-_PIPELINED = Refusal(429, "too_many_pipelined", "too many requests before the first answer")
-_DRAINING = Refusal(503, "draining", "the gateway restarts; come back in a moment")
-_BAD_HANDSHAKE = Refusal(400, "bad_handshake", "the WebSocket handshake is incomplete")
-_VERSION = Refusal(426, "upgrade_required", "WebSocket version 13 is spoken here")
+_SLICE_BYTES = 16 << 10  # looked at in one go: where in it a request ends is not known
+_HEADER_BYTES = 100  # what a header costs beside its text
+_FRAMING_BYTES = 64 << 10  # what may frame a body's chunks, and a quarter of the body
+_DROPPED_BYTES = 512 << 10  # that are read behind a refusal
+_TINY_BYTES, _TINY_PIECES = 64, 1000  # a body may come in so many pieces that are smaller than that
 _FORWARDED = (b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"forwarded", b"x-real-ip")
-
-
-class _Refused(Exception):
-    def __init__(self, refusal: Refusal) -> None:
-        self.refusal = refusal
 
 
 class GuardedHttp(HttpToolsProtocol):
@@ -51,11 +54,18 @@ class GuardedHttp(HttpToolsProtocol):
         self.door = cast(GuardedConfig, config).door
         self.limits = self.door.limits
         self._place: Place | None = None
-        self._timer: asyncio.TimerHandle | None = None  # until the head, then until the body is complete
+        self._timer: PeerTimer | None = None  # until the head, then until the body is complete
         self._stall: asyncio.TimerHandle | None = None
         self._in_head = True
+        self._begun = False  # some of the next head is here
         self._received = 0  # bytes of this head, or of this body
+        self._slice = 0  # bytes being looked at
+        self._framed = 0  # bytes that came for this body, in later slices than its head
+        self._tiny = 0  # small pieces of this body
+        self._keep_alive = False  # should the body come before its answer
+        self._held = Held(self.door.reserve, self.limits.stranger_bytes)
         self._refused = False
+        self._dropped = 0
         self._behind_proxy = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn types it
@@ -69,13 +79,14 @@ class GuardedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         self._clear_timers()
+        self._held.set(0)
         if self._place is not None:
             self._place.leave()
 
     def _set_timer(self, seconds: float | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None if seconds is None else self.loop.call_later(seconds, self._too_late)
+        self._timer = None if seconds is None else PeerTimer(self.loop, seconds, self._too_late)
 
     def _clear_timers(self) -> None:
         self._set_timer(None)
@@ -85,58 +96,118 @@ class GuardedHttp(HttpToolsProtocol):
 
     def _too_late(self) -> None:
         self._timer = None
-        self._refuse(_HEAD_TIMEOUT)
+        self._refuse(rules.HEAD_TIMEOUT)
 
     def data_received(self, data: bytes) -> None:
         if self._refused or self.parser is None:
+            self._drop(data)
             return
         self._unset_keepalive_if_required()
-        if self._in_head:
-            self._received += len(data)
-            if self._timer is None:
-                self._set_timer(self.limits.head_seconds)
+        if self._in_head and self._timer is None:
+            self._set_timer(self.limits.head_seconds)
+        for at in range(0, len(data), _SLICE_BYTES):
+            if not self._read(data[at : at + _SLICE_BYTES] if len(data) > _SLICE_BYTES else data, data, at):
+                return
+        if self._begun and self._timer is None and not self.pipeline:
+            self._set_timer(self.limits.head_seconds)
+
+    def _read(self, piece: bytes, data: bytes, at: int) -> bool:
+        """Look at a piece of what came; False if that ends the matter."""
+        self._slice = len(piece)
+        if self._begun:
+            self._received += len(piece)
+        elif not self._in_head:
+            self._framed += len(piece)
         try:
-            self.parser.feed_data(data)
+            self.parser.feed_data(piece)
+            self._check_size()
         except httptools.HttpParserUpgrade as end:
             if self._should_upgrade():
-                self.handle_websocket_upgrade(data[end.args[0] :])
-            return
+                self.handle_websocket_upgrade(data[at + end.args[0] :])
+            return False
         except httptools.HttpParserError as exc:
             cause = exc.__context__
-            self._refuse(cause.refusal if isinstance(cause, _Refused) else _BAD_REQUEST)
-            return
-        if self._in_head and self._received > self.limits.head_bytes:
-            self._refuse(_HEAD_TOO_LARGE)
+            self._refuse(cause.refusal if isinstance(cause, Refused) else rules.BAD_REQUEST)
+            return False
+        except Refused as exc:
+            self._refuse(exc.refusal)
+            return False
+        return True
+
+    def _check_size(self) -> None:
+        limits = self.limits
+        if self._begun:
+            if self._received > limits.head_bytes:
+                raise Refused(rules.HEAD_TOO_LARGE)
+            self._hold(self._held.total, self._received + _HEADER_BYTES * len(self.headers))
+        elif not self._in_head and self._framed - self._received > _FRAMING_BYTES + self._received // 4:
+            raise Refused(rules.TOO_MANY_CHUNKS)
+
+    def _hold(self, total: int, unfinished: int = 0) -> None:
+        if not self._held.set(total, unfinished):
+            raise Refused(rules.BUSY)
+
+    def _drop(self, data: bytes) -> None:
+        """What comes behind a refusal. Who sends without end is not read without end."""
+        self._dropped += len(data)
+        if self._dropped > _DROPPED_BYTES:
+            self.flow.pause_reading()
 
     # Parser callbacks: an exception raised here stops the parser and comes out of feed_data
 
+    def on_message_begin(self) -> None:
+        self._begun = True
+        self._received = self._slice
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            raise Refused(rules.TRAILERS)
+        super().on_header(name, value)
+        if len(self.headers) > self.limits.head_count:
+            raise Refused(rules.HEAD_TOO_LARGE)
+
     def on_headers_complete(self) -> None:
-        self._in_head = False
-        self._received = 0
+        self._in_head = self._begun = False
+        self._received = self._framed = self._tiny = 0
         limits = self.limits
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
-        if size > limits.head_bytes or len(self.headers) > limits.head_count:
-            raise _Refused(_HEAD_TOO_LARGE)
+        if size > limits.head_bytes:
+            raise Refused(rules.HEAD_TOO_LARGE)
         path = self.url.partition(b"?")[0]
         if self._place is not None and self._place.refusal is not None and path != HEALTH:
-            raise _Refused(self._place.refusal)
+            raise Refused(self._place.refusal)
         if self.door.draining and path not in OPEN_WHILE_DRAINING:
-            raise _Refused(_DRAINING)
+            raise Refused(rules.DRAINING)
         if len(self.pipeline) >= limits.pipelined:
-            raise _Refused(_PIPELINED)
+            raise Refused(rules.PIPELINED)
+        self._hold(self._held.total + size + _HEADER_BYTES * len(self.headers))
+        has_body = announces_body(
+            self.headers,
+            version=self.parser.get_http_version(),
+            upgrades=self.parser.should_upgrade(),
+            body_bytes=limits.body_bytes,
+        )
         self._read_forwarded()
-        self._set_timer(limits.body_seconds if self._expects_body() else None)
+        self._set_timer(limits.body_seconds if has_body else None)
         super().on_headers_complete()
+        if has_body:
+            self._await_body(self.cycle)
 
-    def _expects_body(self) -> bool:
-        for name, value in self.headers:
-            if name == b"content-length":
-                if int(value) > self.limits.body_bytes:
-                    raise _Refused(_BODY_TOO_LARGE)
-                return int(value) > 0
-            if name == b"transfer-encoding":
-                return True
-        return False
+    def _await_body(self, cycle: "RequestResponseCycle") -> None:
+        """Until its body is here, an answer to this request ends the connection; and what of the body is asked for is
+        the application's."""
+        receive = cycle.receive
+
+        async def receiving() -> "ASGIReceiveEvent":
+            message = await receive()
+            if message["type"] == "http.request":
+                self._held.set(max(0, self._held.total - len(message["body"])))
+            return message
+
+        cycle.receive = receiving  # type: ignore[method-assign]
+        cycle.transport = cast(asyncio.Transport, _LingeringTransport(self))
+        self._keep_alive, cycle.keep_alive = cycle.keep_alive, False
 
     def _read_forwarded(self) -> None:
         """Apply what a trusted proxy says about the client; drop what anybody else says about it."""
@@ -162,14 +233,42 @@ class GuardedHttp(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._received += len(body)
         if self._received > self.limits.body_bytes:
-            raise _Refused(_BODY_TOO_LARGE)
+            raise Refused(rules.BODY_TOO_LARGE)
+        if len(body) < _TINY_BYTES:
+            self._tiny += 1
+            if self._tiny > _TINY_PIECES:
+                raise Refused(rules.TOO_MANY_CHUNKS)
+        if self.cycle.response_complete:
+            return
+        self._hold(self._held.total + len(body))
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._in_head = True
         self._received = 0
         self._set_timer(None)
+        if self._keep_alive and not self.cycle.response_started:
+            self.cycle.keep_alive = True
+        self._keep_alive = False
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        if self._refused:
+            return
+        if not self.pipeline:
+            # A connection that waits for its next request holds nothing of the last one.
+            self._held.set(0)
+            self.cycle.body, self.cycle.scope = bytearray(), cast(Any, {})
+            if not self._begun:
+                self.url, self.headers, self.scope = b"", [], cast(Any, {})
+        super().on_response_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        def read_first() -> None:
+            self.timeout_keep_alive_task = cast(Any, self.loop.call_soon(close))
+
+        close = super().timeout_keep_alive_handler
+        self.timeout_keep_alive_task = cast(Any, self.loop.call_soon(read_first))
 
     # Answers of the guard's own
 
@@ -179,6 +278,7 @@ class GuardedHttp(HttpToolsProtocol):
             return
         self._refused = True
         self._clear_timers()
+        self._held.set(0)
         self.door.refused(refusal.code)
         if self.transport.is_closing():
             return
@@ -189,9 +289,26 @@ class GuardedHttp(HttpToolsProtocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.write(answer_bytes(refusal))
+        self._linger()
+
+    def _linger(self) -> None:
+        self._refused = True
+        self._clear_timers()
+        self._held.set(0)
+        self.url, self.headers = b"", []
+        if self.cycle is not None:
+            self.cycle.body = bytearray()
         self.flow.resume_reading()
-        self.transport.write_eof()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
         self._stall = self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
+
+    def close_behind_answer(self) -> None:
+        """The answer is written. If the request is not all here, its rest is dropped for a moment, as for a refusal."""
+        if self._in_head or self.transport.is_closing():
+            self.transport.close()
+        else:
+            self._linger()
 
     def eof_received(self) -> None:
         if self._refused:
@@ -226,6 +343,7 @@ class GuardedHttp(HttpToolsProtocol):
                 return
             leave = _both(leave, release)
         self._clear_timers()
+        self._held.set(0)
         self._unset_keepalive_if_required()
         self.connections.discard(self)
         headers = Headers([(name.decode("ascii"), value.decode("latin-1")) for name, value in self.headers])
@@ -243,17 +361,31 @@ class GuardedHttp(HttpToolsProtocol):
         for name, value in self.headers:
             if name in (b"sec-websocket-key", b"sec-websocket-version", b"host"):
                 if name in found:
-                    return _BAD_HANDSHAKE
+                    return rules.BAD_HANDSHAKE
                 found[name] = value
         if found.get(b"sec-websocket-version") != b"13":
-            return _VERSION
+            return rules.WEBSOCKET_VERSION
         try:
             key = base64.b64decode(found.get(b"sec-websocket-key", b""), validate=True)
         except binascii.Error:
             key = b""
         busy = self.cycle is not None and not self.cycle.response_complete
         wrong = len(key) != 16 or self.scope["method"] != "GET" or b"host" not in found or busy
-        return _BAD_HANDSHAKE if wrong or not self.url.startswith(b"/") or not self.url.isascii() else None
+        return rules.BAD_HANDSHAKE if wrong or not self.url.startswith(b"/") or not self.url.isascii() else None
+
+
+class _LingeringTransport:
+    """What a request with a body is answered by."""
+
+    __slots__ = ("_owner", "is_closing", "write")
+
+    def __init__(self, owner: GuardedHttp) -> None:
+        self._owner = owner
+        self.write = owner.transport.write
+        self.is_closing = owner.transport.is_closing
+
+    def close(self) -> None:
+        self._owner.close_behind_answer()
 
 
 def _both(first: Any, second: Any) -> Any:

@@ -60,9 +60,12 @@ def refusal(status: int, code: str, message: str, headers: Mapping[str, str] | N
     return answer({"error": message, "code": code}, status, headers)
 
 
-async def read_object(request: Request, *, known: frozenset[str] | None = None) -> dict[str, Any]:
-    """The body as a JSON object; no body is an empty one. Members outside `known` are refused by name."""
-    body = await _read_body(request)
+async def read_object(
+    request: Request, *, known: frozenset[str] | None = None, most: int = BODY_BYTES
+) -> dict[str, Any]:
+    """The body, of `most` bytes, as a JSON object; no body is an empty one. Members outside `known` are refused by
+    name."""
+    body = await _read_body(request, most)
     if not body.strip():
         return {}
     try:
@@ -76,16 +79,16 @@ async def read_object(request: Request, *, known: frozenset[str] | None = None) 
     return value
 
 
-async def _read_body(request: Request) -> bytes:
-    """At most BODY_BYTES, counted as they come: a declared length is a hint, not a promise."""
+async def _read_body(request: Request, most: int) -> bytes:
+    """Counted as it comes: a declared length is a hint, not a promise."""
     declared = request.headers.get("content-length", "0")
-    too_large = ApiError(413, "body_too_large", f"the body may have {BODY_BYTES} bytes")
-    if declared.isdecimal() and int(declared[:20]) > BODY_BYTES:
+    too_large = ApiError(413, "body_too_large", f"the body may have {most} bytes")
+    if declared.isdecimal() and int(declared[:20]) > most:
         raise too_large
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > BODY_BYTES:
+        if len(body) > most:
             raise too_large
     return bytes(body)
 

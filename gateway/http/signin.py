@@ -26,6 +26,8 @@ TOKEN, PERSON, NOTHING = frozenset({"token"}), frozenset({"userId", "email"}), f
 _AHEAD = ("sec-purpose", "purpose", "x-purpose", "x-moz")  # sent with what nobody has asked to see yet, and only then
 _UNTOLD = {**UNCACHED, "Referrer-Policy": "no-referrer"}
 
+_PASTED_BYTES = 16 << 10  # anybody may send it
+
 
 class SigninRoutes:
     """The policy has checked the Origin of what changes the cookie. `address` is where the gateway listens; `about` is
@@ -67,7 +69,7 @@ class SigninRoutes:
         return _on("/" if await self._is_signed_in(request) else "/#signin=over")
 
     async def paste(self, request: Request) -> Response:
-        token = (await read_object(request, known=TOKEN)).get("token")
+        token = (await read_object(request, known=TOKEN, most=_PASTED_BYTES)).get("token")
         if not isinstance(token, str):
             raise ApiError(400, "bad_member", "token must be a JWT")
         token = token.strip()  # people paste

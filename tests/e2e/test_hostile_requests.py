@@ -92,6 +92,73 @@ async def test_a_body_that_is_too_large_is_refused_declared_or_not(door: Door) -
         assert answer_ok.json() == {"bytes": MIB}
 
 
+async def test_what_old_probes_and_ordinary_clients_send_is_answered(door: Door) -> None:
+    for request in (
+        b"GET /health HTTP/1.0\r\n\r\n",
+        b"GET /health HTTP/1.0\r\nHost: x\r\n\r\n",
+        b"HEAD /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost:\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        b"\r\nGET /health HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\n\r\n",
+    ):
+        async with raw(door) as client:
+            await client.send(request)
+            assert b" 200 " in (await client.head())[1].encode()
+
+
+@pytest.mark.parametrize("body", [b"0\r\n" + b"a:\r\n" * 4000, b"1;" + b"a" * 20_000, b"1\r\na\r\n" * 3000])
+async def test_what_frames_a_body_is_counted_and_its_sender_is_told(door: Door, body: bytes) -> None:
+    """Once 30 bytes of memory for each byte of trailers, without credentials and without end."""
+    head = f"POST /api/sandboxes/s HTTP/1.1\r\nHost: x\r\n{AUTH}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with memory(door, 5 * MIB), raw(door) as client:
+        answer = asyncio.create_task(client.rest())
+        with suppress(OSError):
+            await client.send(head.encode())
+            for _ in range(500):
+                await client.send(body)
+        status = (await answer).split()[1]
+        assert status in (b"400", b"413")
+
+
+async def test_an_answer_before_the_body_ends_the_connection_and_is_not_lost(door: Door) -> None:
+    async with raw(door) as client:
+        await client.send(b"POST /api/sandboxes/s HTTP/1.1\r\nHost: x\r\nContent-Length: 500000\r\n\r\n")
+        status, head = await client.head()
+        assert status == 401
+        assert "connection: close" in head.lower()
+        with suppress(OSError):
+            await client.send(b"x" * 300_000)
+        assert b"no_credentials" in await client.rest()
+
+
+async def test_an_answer_to_a_whole_request_keeps_the_connection(door: Door) -> None:
+    async with raw(door) as client:
+        for _ in range(3):
+            await client.send(b"POST /api/sandboxes/s HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello")
+            status, head = await client.head()
+            assert status == 401
+            assert "connection: close" not in head.lower()
+            await client.reader.readexactly(int(head.lower().partition("content-length: ")[2].split()[0]))
+        await client.send(
+            f"POST /api/sandboxes/s HTTP/1.1\r\nHost: x\r\n{AUTH}\r\nContent-Length: 5\r\n\r\nhe".encode()
+        )
+        await client.send(b"llo")
+        assert (await client.head())[0] == 200
+
+
+async def test_large_heads_of_strangers_share_a_reserve_and_small_requests_need_none() -> None:
+    with Door.open(limits={"reserve_bytes": 100_000}) as door:
+        async with AsyncExitStack() as stack:
+            for _ in range(4):
+                client = await stack.enter_async_context(raw(door))
+                await client.send(b"GET /health HTTP/1.1\r\nHost: x\r\na: " + b"b" * 50_000)
+            await until(lambda: "busy" in door.log)
+            await assert_healthy(door)
+        async with raw(door) as client:
+            await until(lambda: door.connections <= 1)
+            await client.send(b"GET /health HTTP/1.1\r\nHost: x\r\na: " + b"b" * 50_000 + b"\r\n\r\n")
+            assert (await client.head())[0] == 200
+
+
 async def test_pipelined_requests_are_bounded(door: Door) -> None:
     async with memory(door, 4 * MIB), raw(door) as client:
         with suppress(OSError):
@@ -108,6 +175,14 @@ async def test_pipelined_requests_are_bounded(door: Door) -> None:
         (b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n", 400),
         (b"POST /api/sandboxes/s HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
         (b"POST /health HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (b"GET /health\r\n\r\n", 400),
+        (b"GET /health HTTP/1.1\r\n\r\n", 400),
+        (b"GET /health HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400),
+        (b"POST /api/sandboxes/s HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (b"POST /api/sandboxes/s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400),
+        (b"POST /api/sandboxes/s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\na: b\r\n\r\n", 400),
+        (upgrade("/ws/v2?sessionId=s", AUTH, "Content-Length: 5") + b"hello", 400),
+        (upgrade("/ws/v2?sessionId=s", AUTH, "Transfer-Encoding: chunked") + b"0\r\n\r\n", 400),
         (upgrade("/ws/v2").replace(b"Version: 13", b"Version: 8"), 426),
         (upgrade("/ws/v2").replace(b"Sec-WebSocket-Key", b"X-Key"), 400),
         (upgrade("/ws/v2", "Sec-WebSocket-Key: short"), 400),

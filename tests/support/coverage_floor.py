@@ -46,6 +46,8 @@ CORES = (
     "gateway/pacing.py",
     "gateway/limits/network.py",
     "gateway/rate.py",
+    "gateway/request_rules.py",
+    "gateway/reserve.py",
     "gateway/wire.py",
     "gateway/strict_json.py",
     "gateway/session/pending.py",

@@ -99,6 +99,11 @@ class Gateway:
         return self.process.pid
 
     @property
+    def rss(self) -> int:
+        """Resident bytes now."""
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    @property
     def running(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
