@@ -26,6 +26,7 @@ from gateway.auth.policy import PolicyMiddleware
 from gateway.auth.signin import SignIn
 from gateway.auth.tickets import Tickets
 from gateway.auth.tokens import KeySource, SharedSecret, TokenVerifier
+from gateway.datadir import DataDirBusy
 from gateway.events import REDACTOR, Metrics
 from gateway.frontdoor import FrontDoor
 from gateway.hearing import Hearing
@@ -64,9 +65,11 @@ from gateway.sockets.terminal import TerminalSocket
 from gateway.version import version
 from gateway.watchdog import Watchdog
 from persistence.backlog import QueueLimits
-from persistence.errors import CannotOpen
+from persistence.errors import CannotOpen, NoRoom, StoreBroken
 from persistence.ports import MessageStore
 from persistence.queue import PersistenceQueue
+from persistence.same_files import SameFiles, database_files
+from persistence.sqlite_file import REPLACED
 from sandbox.ports import SandboxFailed, SandboxProvider
 from sandbox.tree.wire import ScanAsk, TreeLimits
 from sync.ports import ObjectsRefused, ObjectsUnavailable
@@ -78,6 +81,7 @@ log = structlog.get_logger()
 RETENTION_FIRST, RETENTION_EVERY = 10.0, 3600.0
 LETTERS_FIRST, LETTERS_EVERY = 1.0, 60.0
 COLLECT_FIRST, COLLECT_EVERY = 600.0, 6 * 3600.0
+FILES_EVERY = 1.0
 DEMO_IS_ON = "HOLDFAST_DEMO is on and others can reach this gateway: its users may kill and cut their own sessions"
 DEMO_AGENT = (sys.executable, "-m", "sandbox.demo_agent")
 
@@ -171,6 +175,9 @@ class House:
         self._page_directory = page
         self.address = f"http://{settings.host}:{settings.port}"  # what the page says; the launcher knows better
         self.problem: str | None = None
+        self.no_room = False  # the problem is a full disk: it may be tried again
+        self.mend_lock: Callable[[], bool] = lambda: False  # the launcher's, who has the lock
+        self._files = SameFiles(())
         self.metrics = Metrics()
         self.door = FrontDoor(settings, refused=self.metrics.refused)
         self.store = make_store(settings, secrets, self.door.fatal)
@@ -264,7 +271,7 @@ class House:
             reasons.append("draining")
         if self.queue.failing is not None:
             reasons.append(self.queue.failing)
-        if not self.queue.alive:
+        if not self.queue.alive or isinstance(self.door.failure, StoreBroken):
             reasons.append("store_broken")
         return reasons
 
@@ -277,6 +284,7 @@ class House:
 
     def _chores(self, settings: Settings) -> list[Chore]:
         chores = [
+            Chore("files", self._check_files, FILES_EVERY, FILES_EVERY),
             Chore("dead_letters", self._count_letters, LETTERS_FIRST, LETTERS_EVERY),
             Chore("snapshots", self._collect, COLLECT_FIRST, COLLECT_EVERY),
         ]
@@ -284,6 +292,23 @@ class House:
             retention = Retention(self.store, policy, told=self.metrics.trimmed_records.inc)
             chores.append(Chore("retention", retention.run, RETENTION_FIRST, RETENTION_EVERY))
         return chores
+
+    async def _check_files(self) -> None:
+        """What is written to files that nobody can open any more is lost: end before more is acknowledged."""
+        if (moved := self._files.moved()) is not None:
+            self.problem = (
+                f"{moved} {REPLACED}: what was stored in it is gone when this process has ended. Put a backup in its "
+                "place before the next start"
+            )
+            return self.door.fatal(StoreBroken(self.problem))
+        try:
+            if self.mend_lock():
+                log.warning("house.lock_removed", text="somebody removed the lock of the data directory; it is back")
+        except DataDirBusy as error:
+            self.problem = str(error)
+            self.door.fatal(StoreBroken(self.problem))
+        except OSError as error:  # no room: the next look tries again
+            log.debug("house.lock_not_mended", cause=str(error))
 
     async def _collect(self) -> None:
         try:
@@ -314,7 +339,7 @@ class House:
                 await open_parts.enter_async_context(self.queue)
                 await open_parts.enter_async_context(self.registry)
             except (CannotOpen, SandboxFailed, ObjectsRefused, ObjectsUnavailable) as error:
-                self.problem = str(error)
+                self.problem, self.no_room = str(error), isinstance(error, NoRoom)
                 logging.getLogger("uvicorn.error").disabled = True  # the operator gets words, not a traceback
                 raise
             await open_parts.enter_async_context(Housekeeping(self.chores, on_death=self.door.fatal))
@@ -351,6 +376,8 @@ class House:
         await open_parts.enter_async_context(self.store)
         if store.kind != "sqlite":
             await asyncio.to_thread(spool_owner.note, spool, store)
+        database = store.path if store.kind == "sqlite" else spool
+        self._files = SameFiles((self._settings.data_dir, *database_files(database)))
 
     def _watch(self) -> None:
         """Every queue's depth, and how many are here, read when somebody looks."""

@@ -1,13 +1,23 @@
-"""One process per data directory: a lock that ends with its holder, and a note that says who that is."""
+"""One process per data directory: a lock that ends with its holder, and a note that says who that is.
 
+Two things are locked: the directory itself, which cannot be removed while something is in it, and the file `lock`,
+which can. The file carries the note, and keeps out gateways of earlier versions, which lock nothing else.
+"""
+
+import errno
 import fcntl
 import json
 import os
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
 from gateway.settings import SettingsError
+
+_LOCK = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NO_LOCKS = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 class DataDirBusy(Exception):
@@ -22,47 +32,88 @@ class DataDirLock:
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
         self._path = data_dir / "lock"
+        self._directory = -1
         self._descriptor = -1
         self._note: dict[str, object] = {}
+        self._noted = False
 
     def __enter__(self) -> Self:
         try:
             self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._directory = os.open(self._data_dir, _DIRECTORY)
             # Opened, never replaced: a lock file that is renamed or removed lets two holders in.
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            self._descriptor = os.open(self._path, _LOCK | os.O_CREAT, 0o600)
         except OSError as exc:
+            self._close()
             told = f"{self._data_dir} cannot be used: {exc.strerror or exc}; check HOLDFAST_DATA_DIR"
             raise SettingsError([told]) from exc
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = self._holder()
-            os.close(self._descriptor)
-            raise DataDirBusy(f"{self._data_dir} is in use by another gateway{holder}") from None
+        if not (_lock_directory(self._directory) and _lock(self._descriptor)):
+            self._close()
+            raise DataDirBusy(f"{self._data_dir} is in use by another gateway{_told(read_note(self._data_dir))}")
         self._note = {"pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
         self._write_note()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        os.ftruncate(self._descriptor, 0)
-        os.close(self._descriptor)
+        with suppress(OSError):
+            os.ftruncate(self._descriptor, 0)
+        self._close()
 
     def note_address(self, address: str) -> None:
         """Say where this gateway listens, for the second one and for commands that look for it."""
         self._note["address"] = address
         self._write_note()
 
-    def _write_note(self) -> None:
-        text = json.dumps(self._note).encode()
-        os.pwrite(self._descriptor, text, 0)
-        os.ftruncate(self._descriptor, len(text))
+    def mend(self) -> bool:
+        """Make the file anew if somebody removed it, and write the note if the disk had no room for it. Whether
+        there was something to mend. Raises DataDirBusy if another gateway has the new file, OSError."""
+        if self._is_ours():
+            if not self._noted:
+                self._write_note()
+            return False
+        new = os.open(self._path, _LOCK | os.O_CREAT, 0o600)
+        if not _lock(new):
+            os.close(new)
+            raise DataDirBusy(f"{self._path} was removed, and another gateway uses {self._data_dir} since")
+        os.close(self._descriptor)
+        self._descriptor = new
+        self._write_note()
+        return True
 
-    def _holder(self) -> str:
-        note = read_note(self._data_dir)
-        if note is None:
-            return ""
-        address = f", listening on {note['address']}" if "address" in note else ""
-        return f" (pid {note.get('pid')}, since {note.get('since')}{address})"
+    def _is_ours(self) -> bool:
+        try:
+            return os.path.samestat(os.stat(self._path, follow_symlinks=False), os.fstat(self._descriptor))
+        except FileNotFoundError:
+            return False
+
+    def _write_note(self) -> None:
+        """The lock holds without its note: a full disk is no reason not to start."""
+        text = json.dumps(self._note).encode()
+        try:
+            self._noted = os.pwrite(self._descriptor, text, 0) == len(text)
+            os.ftruncate(self._descriptor, len(text))
+        except OSError:
+            self._noted = False
+
+    def _close(self) -> None:
+        for descriptor in (self._descriptor, self._directory):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._descriptor = self._directory = -1
+
+
+def holder(data_dir: Path) -> dict[str, object] | None:
+    """The note of the gateway that runs on the directory, {} if it cannot be read; None if none runs. Makes nothing."""
+    if not data_dir.is_dir():
+        return None
+    held = _is_held(data_dir, _DIRECTORY) or _is_held(data_dir / "lock", _LOCK)
+    return (read_note(data_dir) or {}) if held else None
+
+
+def is_serving(data_dir: Path) -> bool:
+    """Whether a gateway runs on the directory that is not merely starting, as far as its note tells."""
+    note = holder(data_dir)
+    return note is not None and ("address" in note or not note)
 
 
 def read_note(data_dir: Path) -> dict[str, object] | None:
@@ -72,3 +123,39 @@ def read_note(data_dir: Path) -> dict[str, object] | None:
     except (OSError, ValueError):
         return None
     return note if isinstance(note, dict) else None
+
+
+def _told(note: dict[str, object] | None) -> str:
+    if note is None:
+        return ""
+    address = f", listening on {note['address']}" if "address" in note else ""
+    return f" (pid {note.get('pid')}, since {note.get('since')}{address})"
+
+
+def _is_held(path: Path, flags: int) -> bool:
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        return False
+    try:
+        return not (_lock_directory if flags == _DIRECTORY else _lock)(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _lock_directory(descriptor: int) -> bool:
+    """True also where the file system cannot lock directories: then the file alone has to do."""
+    try:
+        return _lock(descriptor)
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            return True
+        raise

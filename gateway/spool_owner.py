@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gateway.store_url import StoreUrl
 from persistence.errors import CannotOpen
+from persistence.sqlite_file import kind_of_refusal
 
 BUSY_SECONDS = 5.0
 _SPOOLED = "SELECT (SELECT count(*) FROM spool), (SELECT count(*) FROM lost)"
@@ -86,7 +87,7 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as db:
             yield db
     except sqlite3.Error as error:
-        raise CannotOpen(
+        raise kind_of_refusal(path, error)(
             f"cannot open the spool {path}: {error}. It may hold accepted messages: do not remove it. Check that this "
             "user may write it and that the disk has room; if it is damaged, restore it or move it away"
         ) from error

@@ -27,3 +27,7 @@ class StoreBroken(StoreError):
 
 class CannotOpen(StoreError):
     """What lies there cannot be used by this code: from opening only; the message says what to do."""
+
+
+class NoRoom(CannotOpen):
+    """The disk is full: it can be opened as soon as there is room."""

@@ -3,10 +3,12 @@ when it returns (WAL, synchronous=FULL); readers see a snapshot and never wait f
 
 Checkpoints of the log run on the writer's thread after the answer has gone out, and not automatically: SQLite hides the
 errors of automatic ones, and a failed fsync that is tried again may succeed without the bytes. So after an error of the
-disk the file is broken for good: nobody is told `durable` any more.
+disk the file is broken for good: nobody is told `durable` any more. The same holds for a file that was removed or
+replaced while it is open: what is committed to it is gone with the process.
 """
 
 import asyncio
+import errno
 import os
 import sqlite3
 from collections.abc import Callable
@@ -16,13 +18,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from persistence.errors import CannotOpen, StoreBroken, StoreFull, StoreUnavailable
+from persistence.errors import CannotOpen, NoRoom, StoreBroken, StoreFull, StoreUnavailable
 from persistence.migrations import missing, shipped
+from persistence.same_files import SameFiles, database_files
 
 BUSY_SECONDS = 2.0
 CHECKPOINT_BYTES = 16 * 2**20  # of log, roughly
 JOURNAL_LIMIT_BYTES = 64 * 2**20
 COMMIT_LOG_BYTES = 16 * 2**10  # what a commit adds to the log beyond its payload: a safe guess
+ROOM_BYTES = 2**20  # a disk with less cannot even open a database
+
+_DISK_ERRORS = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+REPLACED = "was removed or replaced while the gateway had it open"
 
 T = TypeVar("T")
 Ask = Callable[[sqlite3.Connection], T]
@@ -39,6 +46,7 @@ class SqliteFile:
         self._reader = _Desk("sqlite-reader", self._open_reader)
         self._logged_bytes = 0  # since the last checkpoint; used on the writer's thread only
         self._broken: StoreBroken | None = None
+        self._files = SameFiles(())
 
     async def __aenter__(self) -> Self:
         try:
@@ -64,7 +72,13 @@ class SqliteFile:
 
     async def write(self, what: str, ask: Ask[T]) -> T:
         """Ask the writer for something nobody is promised anything about. Raises StoreUnavailable, StoreFull."""
-        return await self._writer.run(what, ask)
+        return await self._writer.run(what, lambda db: self._write(db, ask))
+
+    def _write(self, db: sqlite3.Connection, ask: Ask[T]) -> T:
+        result = ask(db)
+        if (moved := self._files.moved()) is not None:
+            raise StoreUnavailable(f"{moved} {REPLACED}")
+        return result
 
     async def commit(self, size: int, ask: Ask[T]) -> T:
         """Ask the writer for what somebody will be told is durable; `size` is roughly how much it writes. Raises
@@ -84,6 +98,9 @@ class SqliteFile:
                 raise StoreUnavailable(f"commit to {self._path}") from error
             self._broken = StoreBroken(f"commit to {self._path}")
             raise self._broken from error
+        if (moved := self._files.moved()) is not None:
+            self._broken = StoreBroken(f"{moved} {REPLACED}")
+            raise self._broken
         self._logged_bytes += size + COMMIT_LOG_BYTES
         if self._logged_bytes >= CHECKPOINT_BYTES:
             self._logged_bytes = 0
@@ -111,11 +128,12 @@ class SqliteFile:
                 db.execute("PRAGMA wal_autocheckpoint = 0")
                 db.execute(f"PRAGMA journal_size_limit = {JOURNAL_LIMIT_BYTES}")
                 self._migrate(db)
+                self._files = SameFiles(database_files(self._path))
             except BaseException:
                 db.close()
                 raise
         except (sqlite3.Error, OSError) as error:
-            raise CannotOpen(
+            raise kind_of_refusal(self._path, error)(
                 f"cannot open the database {self._path}: {error}. Check that its directory exists, that this user may "
                 "write there, that the disk has room and that the file is a Holdfast database"
             ) from error
@@ -212,6 +230,19 @@ def _code(error: sqlite3.Error) -> int:
 
 def primary_code(error: sqlite3.Error) -> int:
     return _code(error) & 0xFF
+
+
+def kind_of_refusal(path: Path, error: sqlite3.Error | OSError) -> type[CannotOpen]:
+    """NoRoom if a full disk explains why the database at `path` could not be opened."""
+    if isinstance(error, OSError):
+        return NoRoom if error.errno in (errno.ENOSPC, errno.EDQUOT) else CannotOpen
+    if primary_code(error) == sqlite3.SQLITE_FULL or _code(error) == sqlite3.SQLITE_IOERR_SHMSIZE:
+        return NoRoom
+    with suppress(OSError):
+        disk = os.statvfs(path.parent)
+        if disk.f_bavail * disk.f_frsize < ROOM_BYTES and primary_code(error) in _DISK_ERRORS:
+            return NoRoom
+    return CannotOpen
 
 
 def _make_private(path: Path) -> None:

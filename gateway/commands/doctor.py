@@ -18,7 +18,7 @@ from gateway.app import make_provider
 from gateway.commands.doctor_objects import check_objects
 from gateway.commands.doctor_store import Finding, check_store
 from gateway.commands.terminal import say
-from gateway.datadir import DataDirBusy, DataDirLock, read_note
+from gateway.datadir import holder
 from gateway.settings import Settings, SettingsError, read_sandbox_env
 from gateway.visible import visible_line
 from sandbox.ports import SandboxFailed, SandboxProvider
@@ -26,6 +26,7 @@ from sandbox.ports import SandboxFailed, SandboxProvider
 FIRST_PLAUSIBLE = 1_735_689_600  # 2025-01-01: a clock before it was never set
 FREE_BYTES = 1 << 30
 FILES_WANTED = 10_000
+FILES_NEEDED = 256  # for the gateway itself and some sessions with viewers
 
 
 def doctor(settings: Settings, *, as_json: bool) -> int:
@@ -90,21 +91,10 @@ def _private(place: Path) -> list[Path]:
 
 
 def _gateway(settings: Settings) -> Finding:
-    note = _running(settings)
+    note = holder(settings.data_dir)
     if note is None:
         return Finding("gateway", "ok", "none runs on this data directory")
     return Finding("gateway", "ok", f"one runs here: pid {note.get('pid')}, {note.get('address', 'starting')}")
-
-
-def _running(settings: Settings) -> dict[str, object] | None:
-    """The note of the gateway that holds the data directory; None if none does."""
-    if not (settings.data_dir / "lock").exists():
-        return None
-    try:
-        with DataDirLock(settings.data_dir):
-            return None
-    except DataDirBusy:
-        return read_note(settings.data_dir) or {}
 
 
 def _sandbox(settings: Settings) -> Finding:
@@ -135,7 +125,7 @@ async def _open_once(provider: SandboxProvider) -> str:
 
 
 def _port(settings: Settings) -> Finding:
-    if (note := _running(settings)) is not None:
+    if (note := holder(settings.data_dir)) is not None:
         return Finding("port", "ok", f"the gateway that runs has {note.get('address', 'its own')}")
     where = f"{settings.host}:{settings.port}"
     try:
@@ -168,6 +158,9 @@ def _files(settings: Settings) -> Finding:
     """Each connection needs a descriptor, each running session one more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(FILES_WANTED, 2 * settings.max_connections)
+    if soft != resource.RLIM_INFINITY and soft < FILES_NEEDED:
+        told = f"ulimit -n is {soft}: a few sessions and viewers use that up, and the next ones are refused"
+        return Finding("files", "fail", told, f"ulimit -n {wanted} before holdfast serve")
     if hard != resource.RLIM_INFINITY and hard < wanted:
         return Finding("files", "warn", f"ulimit -n is {soft}, at most {hard}", f"raise it to {wanted} or more")
     if soft != resource.RLIM_INFINITY and soft < wanted:

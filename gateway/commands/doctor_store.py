@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from gateway import spool_owner
+from gateway.datadir import is_serving
 from gateway.settings import Settings
 from persistence.errors import CannotOpen
 from persistence.migrations import missing, shipped
@@ -26,6 +27,7 @@ MIGRATE = "run `holdfast migrate` as the owner of the tables: `holdfast serve` d
 MAY_MIGRATE = """SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false) AND coalesce(
     (SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass('schema_version')), true)"""
 WILL_NOT_START = "`holdfast serve` does not start until that is mended"
+GONE = "stop it, and put a backup in its place: what is stored now is lost when it ends"
 TABLES = ("sessions", "messages", "checkpoints", "dead_letters")
 
 
@@ -54,6 +56,8 @@ def _sqlite(settings: Settings) -> Finding:
     try:
         spool_owner.check(settings.spool_path, settings.store)
         if not path.exists():
+            if is_serving(settings.data_dir):
+                return Finding("store", "fail", f"a gateway runs, and {path} is gone", GONE)
             return Finding("store", "ok", f"{path} does not exist yet; the first start makes it")
         with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as db:
             version = db.execute("PRAGMA user_version").fetchone()[0]
@@ -199,6 +203,8 @@ def _service(settings: Settings) -> Finding:
 
 def _spool(settings: Settings) -> Finding:
     path = settings.spool_path
+    if not path.exists() and is_serving(settings.data_dir):
+        return Finding("spool", "fail", f"a gateway runs, and {path} is gone", GONE)
     try:
         spool_owner.check(path, settings.store)
         found = spool_owner.look(path)

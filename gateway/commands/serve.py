@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import resource
 import shlex
+import time
 
 import uvloop
 
@@ -19,6 +21,9 @@ from gateway.server import CannotListen
 from gateway.server import serve as serve_app
 from gateway.settings import KNOWN, Settings, resolve_secrets
 from gateway.version import version
+from persistence.errors import StoreBroken
+
+ROOM_SECONDS = 1.0  # between two looks at a full disk
 
 
 def serve(settings: Settings) -> int:
@@ -28,7 +33,7 @@ def serve(settings: Settings) -> int:
     configure_logging(settings.log_level)
     try:
         with DataDirLock(settings.data_dir) as lock, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(settings, lock))
+            return _serve_with_room(settings, lock, runner)
     except DataDirBusy as busy:
         complain(f"{busy}; stop it, or set HOLDFAST_DATA_DIR to another directory")
     except CannotListen as error:
@@ -36,19 +41,35 @@ def serve(settings: Settings) -> int:
     return 1
 
 
-async def _serve(settings: Settings, lock: DataDirLock) -> int:
-    house = build_house(settings, resolve_secrets(settings))
+def _serve_with_room(settings: Settings, lock: DataDirLock, runner: asyncio.Runner) -> int:
+    """A full disk is told once and waited for: whoever makes room need not know of this process."""
+    told = ""
+    while True:
+        house = build_house(settings, resolve_secrets(settings))
+        code = runner.run(_serve(settings, lock, house))
+        if not house.no_room:
+            break
+        if house.problem != told:
+            told = house.problem or ""
+            complain(f"{told}. The disk is full: this start goes on as soon as there is room")
+        time.sleep(ROOM_SECONDS)
+    broken = house.door.failure if isinstance(house.door.failure, StoreBroken) else None
+    if problem := house.problem or (str(broken) if broken else None):
+        complain(problem)
+        return 1
+    return code
+
+
+async def _serve(settings: Settings, lock: DataDirLock, house: House) -> int:
+    house.mend_lock = lock.mend
 
     def on_ready(address: str) -> None:
         house.address = reachable(address)
         lock.note_address(house.address)
         _welcome(settings, house)
 
-    code = await serve_app(house.app, settings, door=house.door, drain=house.drain, on_ready=on_ready)
-    if house.problem is not None:
-        complain(house.problem)
-        return 1
-    return code
+    logging.getLogger("uvicorn.error").disabled = False  # as it was before a start that failed
+    return await serve_app(house.app, settings, door=house.door, drain=house.drain, on_ready=on_ready)
 
 
 def keep_descriptors() -> None:

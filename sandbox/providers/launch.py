@@ -10,8 +10,6 @@ from pathlib import Path
 
 from sandbox.providers.processes import Process, find
 
-# Above every number the child gets, so that putting one in place never overwrites one still to be put.
-_CLEAR_OF_TARGETS = 64
 _SIGNALS = [signal.SIGPIPE, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT]
 
 
@@ -21,8 +19,12 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], *, output: int, descripto
         nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         stack.callback(os.close, nothing)
         actions = []
-        for target, source in {0: nothing, 1: output, 2: output, **descriptors}.items():
-            moved = fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, _CLEAR_OF_TARGETS)
+        wanted = {0: nothing, 1: output, 2: output, **descriptors}
+        # Above every number the child gets, so that putting one in place never overwrites one still to be put. Not
+        # higher than that: where few descriptors are allowed, high numbers do not exist.
+        clear = max(wanted) + 1
+        for target, source in wanted.items():
+            moved = fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, clear)
             stack.callback(os.close, moved)
             actions.append((os.POSIX_SPAWN_DUP2, moved, target))
         # Signals the gateway ignores or blocks are the child's to decide about.

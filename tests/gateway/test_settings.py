@@ -1,5 +1,6 @@
 """Settings: typed, all problems at once, secrets made once and kept private."""
 
+import fcntl
 import os
 import re
 import stat
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import setting_values as values
-from gateway.datadir import DataDirBusy, DataDirLock, read_note
+from gateway.datadir import DataDirBusy, DataDirLock, holder, read_note
 from gateway.settings import KNOWN, SecretStr, Settings, SettingsError, load_settings, read_sandbox_env, resolve_secrets
 from gateway.store_url import store_url
 
@@ -402,14 +403,40 @@ def test_a_killed_holder_leaves_the_data_directory_free(tmp_path: Path) -> None:
         f"with DataDirLock(pathlib.Path({str(tmp_path)!r})):\n"
         "    sys.stdout.write('held\\n'); sys.stdout.flush(); time.sleep(60)"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(DataDirBusy, match=f"pid {holder.pid}"), DataDirLock(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        with pytest.raises(DataDirBusy, match=f"pid {process.pid}"), DataDirLock(tmp_path):
             pass
-        holder.kill()
+        process.kill()
     with DataDirLock(tmp_path):
         pass
+
+
+def test_a_lock_that_is_removed_keeps_others_out_and_comes_back_with_its_note(tmp_path: Path) -> None:
+    assert holder(tmp_path) is None
+    with DataDirLock(tmp_path) as lock:
+        lock.note_address("http://127.0.0.1:8080")
+        assert lock.mend() is False
+        (tmp_path / "lock").unlink()
+        with pytest.raises(DataDirBusy), DataDirLock(tmp_path):
+            pass
+        (tmp_path / "lock").unlink(missing_ok=True)
+        assert holder(tmp_path) == {}
+        assert lock.mend() is True
+        assert holder(tmp_path) == read_note(tmp_path)
+        assert (read_note(tmp_path) or {})["address"] == "http://127.0.0.1:8080"
+    assert holder(tmp_path) is None
+    assert holder(tmp_path / "nowhere") is None
+
+
+def test_a_gateway_of_an_earlier_version_that_took_a_removed_lock_is_told_of(tmp_path: Path) -> None:
+    with DataDirLock(tmp_path) as lock:
+        (tmp_path / "lock").unlink()
+        with (tmp_path / "lock").open("w") as theirs:  # it locks the file alone
+            fcntl.flock(theirs, fcntl.LOCK_EX)
+            with pytest.raises(DataDirBusy, match="another gateway uses"):
+                lock.mend()
 
 
 def test_importing_the_settings_loads_nothing_heavy() -> None:
