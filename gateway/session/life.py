@@ -418,6 +418,7 @@ class Life:
         log.info("link.lost", session_id=self.talk.id, cause=reason)
         lasted = self._host.now() - self._linked_at
         self._flaps = self._flaps + 1 if lasted < STEADY_SECONDS else 0
+        self.workspace.cut()
         self.drop_link()
         if not self.stopping:
             self._lost_again = True

@@ -20,7 +20,7 @@ from gateway.session.ports import Host
 from gateway.session.slots import Slots
 from persistence.reading import iso
 from sandbox.ports import SandboxProvider
-from sandbox.tree.ports import TreeFailed
+from sandbox.tree.ports import SandboxTree, TreeFailed
 from sandbox.tree.wire import ScanAsk, Survey
 from sync.driver import SyncDriver, SyncView
 from sync.errors import Damaged, NoSuchSnapshot, RestoreFailed, SyncFailed, SyncRefused
@@ -29,7 +29,7 @@ from sync.pointer import Generation
 from sync.ports import ObjectsRefused, ObjectsUnavailable
 from sync.recovery import Decision, Newest, decide
 from sync.restore import Progress
-from sync.snapshot import Standing
+from sync.snapshot import Pushed, Standing
 from sync.state import State, SyncLimits, Transition
 from sync.vault import Vault
 
@@ -72,11 +72,13 @@ class Workspace:
 
     __slots__ = (
         "_begins_with_less",
+        "_cut",
         "_driver",
         "_generation",
         "_history",
         "_host",
         "_keeping",
+        "_patience",
         "_progress",
         "_provider",
         "_pushing",
@@ -106,6 +108,8 @@ class Workspace:
         self._progress: Progress | None = None
         self._told_at = 0.0
         self._pushing = asyncio.Lock()
+        self._patience: asyncio.Timeout | None = None  # with the attempt at a sync that has a slot
+        self._cut = False
 
     # -- words for the outside ----------------------------------------------------------------------------------------
 
@@ -372,24 +376,41 @@ class Workspace:
 
     async def _push(self, uploaded: Callable[[], None]) -> int:
         keeping, metrics = self._keeping, self._host.metrics
-        async with self._pushing, keeping.syncing.of(self._user_id):
-            began = self._host.now()
-            tree, seconds = self._provider.tree(self._talk.id), keeping.limits.attempt_seconds
-            try:
-                async with asyncio.timeout(seconds):
-                    pushed = await keeping.vault.push(
-                        self._user_id, self._talk.id, tree, keeping.limits.rules, uploaded, self._standing
-                    )
-            except TimeoutError as error:
-                metrics.sync_failures.inc()
-                raise SyncFailed(f"it took longer than {seconds:g} s") from error
-            except SyncFailed:
-                metrics.sync_failures.inc()
-                raise
-            metrics.synced(self._host.now() - began, pushed)
+        tree = self._provider.tree(self._talk.id)
+        try:
+            async with self._pushing:
+                await tree.greet()  # one that does not answer takes nobody's slot
+                async with keeping.syncing.of(self._user_id):
+                    began = self._host.now()
+                    pushed = await self._attempt(tree, uploaded)
+                metrics.synced(self._host.now() - began, pushed)
+        except TreeFailed as error:
+            metrics.sync_failures.inc()
+            raise SyncFailed(str(error)) from error
+        except SyncFailed:
+            metrics.sync_failures.inc()
+            raise
         self._generation, self.remembered = pushed.generation, pushed.remembered
         self._begins_with_less = False
         return pushed.generation.number
+
+    async def _attempt(self, tree: SandboxTree, uploaded: Callable[[], None]) -> Pushed:
+        vault, limits = self._keeping.vault, self._keeping.limits
+        self._cut = False
+        try:
+            async with asyncio.timeout(limits.attempt_seconds) as self._patience:
+                return await vault.push(self._user_id, self._talk.id, tree, limits.rules, uploaded, self._standing)
+        except TimeoutError as error:
+            lasted = f"it took longer than {limits.attempt_seconds:g} s"
+            raise SyncFailed("the connection to the sandbox was lost" if self._cut else lasted) from error
+        finally:
+            self._patience = None
+
+    def cut(self) -> None:
+        """The link to the sandbox is lost: an attempt at a sync ends with it, and its slot is free."""
+        if self._patience is not None and not self._patience.expired():
+            self._cut = True
+            self._patience.reschedule(asyncio.get_running_loop().time())
 
     @property
     def _standing(self) -> Standing:

@@ -23,8 +23,8 @@ class MemoryRoots:
     """What the two roots hold. Paths begin with `workspace/` or `agent/`; the directories they lie in exist by
     themselves, empty ones are named in `directories`. `modes` and `mtimes` are for those that have others than usual.
 
-    Each step of an operation (`scan next fetch remember restore plan put finish survey quiet release files`) takes
-    `step_seconds`, and fails with the first of its `failures`, if there are any. `steps` lists what was done.
+    Each step of an operation (`greet scan next fetch remember restore plan put finish survey quiet release files`)
+    takes `step_seconds`, and fails with the first of its `failures`, if there are any. `steps` lists what was done.
     """
 
     def __init__(self) -> None:
@@ -96,6 +96,9 @@ class MemoryTree:
         self._find = find
         self._agent_runs = agent_runs
         self._end_programs = end_programs
+
+    async def greet(self) -> None:
+        await _Operation(self._find).step("greet")
 
     @contextlib.asynccontextmanager
     async def scan(self, asked: ScanAsk) -> AsyncIterator["MemoryScan"]:

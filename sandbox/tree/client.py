@@ -4,10 +4,10 @@ One connection for each operation, as sandbox/tree/wire.py says. The bridge is a
 message is checked for its place in the conversation, for its size and its numbers; what an entry says and whether
 content is what its hash says is for the caller to check, who has to do so for stored trees as well.
 
-A bridge that says nothing for `silence_seconds`, while it is its turn, has failed. One that shows that it lives may
-take longer, but no answer is waited for longer than `work_seconds` in all: a batch with what is fetched of the one
-before, a plan, the taking of a frame, the end of a restore, a survey; `short_work_seconds` for `quiet` and `release`,
-which have little to do and wait for no scan.
+A bridge that does not take a connection within `greet_seconds`, or says nothing for `silence_seconds` while it is its
+turn, has failed. One that shows that it lives may take longer, but no answer is waited for longer than `work_seconds`
+in all: a batch with what is fetched of the one before, a plan, the taking of a frame, the end of a restore, a survey;
+`short_work_seconds` for `quiet` and `release`, which have little to do and wait for no scan.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from sandbox.ports import LinkRefused
+from sandbox.providers.calls import CallFailed, call
 from sandbox.tree.entry import ID_BYTES, MAX_CHUNK, Entry, Frame, Kind
 from sandbox.tree.live import look
 from sandbox.tree.ports import LiveFile, LiveListing, TreeFailed
@@ -78,14 +79,22 @@ class BridgeTree:
         self,
         find: Find,
         *,
+        greet_seconds: float = 5.0,
         silence_seconds: float = 60.0,
         work_seconds: float = 900.0,
         short_work_seconds: float = 60.0,
     ) -> None:
         self._find = find
+        self._greet_seconds = min(greet_seconds, silence_seconds)
         self._silence_seconds = silence_seconds
         self._work_seconds = work_seconds
         self._short_work_seconds = min(short_work_seconds, work_seconds)
+
+    async def greet(self) -> None:
+        try:
+            await call(self._address()[0], "GET", "/health", timeout=self._greet_seconds)
+        except CallFailed as exc:
+            raise TreeFailed("silent", f"the bridge does not answer: {exc}") from exc
 
     @contextlib.asynccontextmanager
     async def scan(self, asked: ScanAsk) -> AsyncIterator["BridgeScan"]:
@@ -133,7 +142,7 @@ class BridgeTree:
                 additional_headers={"Authorization": f"Bearer {token}"},
                 compression=None,
                 ping_interval=None,
-                open_timeout=self._silence_seconds,
+                open_timeout=self._greet_seconds,
                 close_timeout=1,
                 max_size=MAX_TREE_MESSAGE,
                 max_queue=WAITING_MESSAGES,

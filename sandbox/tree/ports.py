@@ -117,6 +117,10 @@ class LiveFile:
 class SandboxTree(Tree, Protocol):
     """A tree as a running sandbox has it: also its files, as they are now, one at a time."""
 
+    async def greet(self) -> None:
+        """Returns when the sandbox has answered. Raises TreeFailed; within seconds, if it does not."""
+        ...
+
     async def files(
         self, root: bytes, path: bytes, *, start: int = 0, length: int | None = None
     ) -> LiveListing | LiveFile | None:

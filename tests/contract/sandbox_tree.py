@@ -118,7 +118,14 @@ def write_all(hands: Hands) -> None:
 class SandboxTreeContract:
     async def test_a_tree_of_a_sandbox_that_does_not_run_fails(self, provider: SandboxProvider) -> None:
         tree = provider.tree("s1")
-        for attempt in (tree.survey(()), tree.quiet(), tree.release(), scan(tree), tree.files(b"workspace", b"")):
+        for attempt in (
+            tree.greet(),
+            tree.survey(()),
+            tree.quiet(),
+            tree.release(),
+            scan(tree),
+            tree.files(b"workspace", b""),
+        ):
             with pytest.raises(TreeFailed) as failed:
                 await attempt
             assert failed.value.code == "absent"

@@ -58,6 +58,7 @@ CORES = (
     "gateway/session/shares.py",
     "gateway/session/stages.py",
     "gateway/session/state.py",
+    "gateway/session/turns.py",
     "gateway/session/description.py",
     "gateway/session/transcript/chat.py",
     "gateway/auth/cookie.py",
