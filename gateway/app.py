@@ -56,6 +56,7 @@ from gateway.retention import Policy, Retention
 from gateway.session.pending import WindowLimits
 from gateway.session.ports import SessionLimits
 from gateway.session.workspace import Keeping, WorkspaceLimits
+from gateway.setting_values import widest
 from gateway.settings import Secrets, Settings, read_sandbox_env
 from gateway.sockets.chat import ChatSocket
 from gateway.sockets.entry import Doorway
@@ -83,6 +84,10 @@ LETTERS_FIRST, LETTERS_EVERY = 1.0, 60.0
 COLLECT_FIRST, COLLECT_EVERY = 600.0, 6 * 3600.0
 FILES_EVERY = 1.0
 DEMO_IS_ON = "HOLDFAST_DEMO is on and others can reach this gateway: its users may kill and cut their own sessions"
+TRUSTS_EVERYBODY = (
+    "HOLDFAST_TRUSTED_PROXIES has {}: whoever connects may choose the address that is counted and logged, and the name "
+    "in links; name the proxies alone"
+)
 DEMO_AGENT = (sys.executable, "-m", "sandbox.demo_agent")
 
 
@@ -346,6 +351,8 @@ class House:
             await open_parts.enter_async_context(Watchdog())
             if self._settings.demo and not self._settings.loopback_only:
                 log.warning("house.demo", text=DEMO_IS_ON)
+            if wide := widest(self._settings.trusted_proxies):
+                log.warning("house.trusts_everybody", text=TRUSTS_EVERYBODY.format(", ".join(wide)))
             log.info(
                 "house.open",
                 version=version(),

@@ -3,7 +3,7 @@
 import math
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
@@ -161,6 +161,12 @@ def networks(text: str) -> tuple[str, ...]:
         except ValueError:
             raise ValueError("wants addresses or networks such as 10.0.0.0/8, separated by commas") from None
     return tuple(found)
+
+
+def widest(trusted: Sequence[str]) -> list[str]:
+    """Of these networks those that hold more than any one operator's machines: strangers come from them, too."""
+    found = [(text, ip_network(text, strict=False)) for text in trusted]
+    return [text for text, network in found if network.prefixlen < (8 if network.version == 4 else 7)]
 
 
 def key_url(text: str) -> str:

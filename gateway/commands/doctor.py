@@ -14,11 +14,12 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from gateway.app import make_provider
+from gateway.app import TRUSTS_EVERYBODY, make_provider
 from gateway.commands.doctor_objects import check_objects
 from gateway.commands.doctor_store import Finding, check_store
 from gateway.commands.terminal import say
 from gateway.datadir import holder
+from gateway.setting_values import widest
 from gateway.settings import Settings, SettingsError, read_sandbox_env
 from gateway.visible import visible_line
 from sandbox.ports import SandboxFailed, SandboxProvider
@@ -51,6 +52,7 @@ def examine(settings: Settings) -> list[Finding]:
         ("objects", check_objects),
         ("sandbox", _sandbox),
         ("port", _port),
+        ("proxies", _proxies),
         ("clock", _clock),
         ("files", _files),
     ]
@@ -140,6 +142,12 @@ def _port(settings: Settings) -> Finding:
     if not settings.loopback_only:
         return Finding("port", "warn", f"{where} is free, and open to the network", "put a proxy with TLS in front")
     return Finding("port", "ok", f"{where} is free")
+
+
+def _proxies(settings: Settings) -> Finding | list[Finding]:
+    if wide := widest(settings.trusted_proxies):
+        return Finding("proxies", "warn", TRUSTS_EVERYBODY.format(", ".join(wide)))
+    return []
 
 
 def _clock(settings: Settings) -> Finding:

@@ -5,6 +5,7 @@ import os
 
 from gateway.commands.doctor_store import WILL_NOT_START, Finding
 from gateway.settings import Settings
+from sync.objects.files import strangers
 from sync.ports import ObjectsRefused, ObjectsUnavailable
 
 PROBE_SECONDS = 30.0
@@ -22,6 +23,9 @@ def _directory(settings: Settings) -> Finding:
         return Finding("objects", "fail", f"{nearest} is no directory", "set HOLDFAST_OBJECTS to one")
     if not os.access(nearest, os.W_OK | os.X_OK):
         return Finding("objects", "fail", f"{nearest} cannot be written", "set HOLDFAST_OBJECTS, or chown it")
+    if nearest == place and (foreign := strangers(place)):
+        told = f"{place} holds what Holdfast did not put there ({', '.join(foreign[:3])})"
+        return Finding("objects", "fail", told, "set HOLDFAST_OBJECTS to an empty directory")
     return Finding("objects", "ok", f"{place}" if nearest == place else f"{place} does not exist yet")
 
 

@@ -27,9 +27,12 @@ from typing import Self, TypeVar
 
 from blake3 import blake3
 
+from sync.keys import ROOT
 from sync.objects.names import check_key, check_prefix, is_key
 from sync.ports import Conflict, Found, Got, ObjectsRefused, ObjectsUnavailable
 
+DRAFTS = "@tmp"
+_NOBODYS = frozenset({"lost+found", ".snapshot", ".zfs"})  # what a file system puts into an empty directory
 HASHED_BYTES = 64 << 10
 STALE_SECONDS = 3600.0  # a draft this old has lost its writer
 THREADS = 8
@@ -46,7 +49,7 @@ class FileObjects:
 
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
-        self._drafts = self._root / "@tmp"
+        self._drafts = self._root / DRAFTS
         self._lock = self._root / "@lock"
         self._threads = ThreadPoolExecutor(THREADS, "objects")  # starts none before the first call
 
@@ -107,6 +110,12 @@ class FileObjects:
     # -- in a thread --------------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
+        if foreign := strangers(self._root):
+            names = ", ".join(sorted(foreign)[:3]) + (", ..." if len(foreign) > 3 else "")
+            raise ObjectsRefused(
+                f"{self._root} holds what Holdfast did not put there ({names}): set HOLDFAST_OBJECTS to an empty "
+                "directory, or to one that Holdfast made"
+            )
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._drafts.mkdir(mode=0o700, exist_ok=True)
         _flush_directory(self._root)
@@ -194,6 +203,17 @@ class FileObjects:
             if exc.errno in _FOR_EVER:
                 raise ObjectsRefused(f"{told}; check HOLDFAST_OBJECTS and who owns it") from exc
             raise ObjectsUnavailable(told) from exc
+
+
+def strangers(root: Path) -> list[str]:
+    """What is in a directory that is neither empty nor ours; nothing if it may be used. Ours has the drafts' directory,
+    which every version makes before anything else, or the top of all keys, in a copy from a bucket. Raises OSError."""
+    try:
+        names = set(os.listdir(root))
+    except FileNotFoundError:
+        return []
+    ours = DRAFTS in names or (root / ROOT).is_dir()
+    return [] if ours else sorted(names - _NOBODYS)
 
 
 def _write_draft(draft: Path, content: bytes) -> str:

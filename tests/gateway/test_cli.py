@@ -138,6 +138,25 @@ def test_doctor_tells_what_to_do_about_each_ill(tmp_path: Path) -> None:
     assert "HOLDFAST_SANDBOX_ENV_FILE" in shown.stdout
 
 
+def test_a_directory_of_somebody_else_and_proxies_that_are_everybody_are_told(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "hosts").write_text("")
+    objects, proxies = f"file://{theirs}", "10.0.0.0/8,::/0"
+    settings = {"HOLDFAST_PORT": "0", "HOLDFAST_OBJECTS": objects, "HOLDFAST_TRUSTED_PROXIES": proxies}
+    shown = findings(run("doctor", "--json", data=tmp_path / "data", settings=settings))
+    assert (shown["objects"]["state"], shown["proxies"]["state"]) == ("fail", "warn")
+    assert "has ::/0: whoever connects" in shown["proxies"]["told"]
+    served = run("serve", data=tmp_path / "data", settings=settings)
+    assert (served.returncode, "did not put there (hosts)" in served.stderr) == (1, True)
+    assert [each.name for each in theirs.iterdir()] == ["hosts"]
+
+
+async def test_a_gateway_that_trusts_everybody_as_proxy_says_so_when_it_starts(tmp_path: Path) -> None:
+    async with Gateway(tmp_path / "data", TRUSTED_PROXIES="0.0.0.0/0") as gateway:
+        assert "HOLDFAST_TRUSTED_PROXIES has 0.0.0.0/0" in gateway.log
+
+
 def test_doctor_knows_a_store_from_the_future(tmp_path: Path) -> None:
     import contextlib
     import sqlite3

@@ -23,6 +23,13 @@ def test_a_place_that_is_a_file_is_told_with_the_setting_to_change(tmp_path: Pat
     assert "HOLDFAST_OBJECTS" in found.advice
 
 
+def test_a_directory_of_somebody_else_fails(tmp_path: Path) -> None:
+    (tmp_path / "objects").mkdir()
+    (tmp_path / "objects" / "theirs").write_text("")
+    found = check_objects(Settings(data_dir=tmp_path))
+    assert (found.state, "did not put there (theirs)" in found.told) == ("fail", True)
+
+
 def test_a_bucket_that_works_is_told_so(s3_place: S3Place) -> None:
     found = check_objects(load_settings(s3_place.environ))
     assert (found.state, found.name) == ("ok", "objects")

@@ -219,3 +219,27 @@ async def test_of_racing_processes_each_replaces_what_it_has_seen(tmp_path: Path
     assert got is not None
     names = json.loads(got.content)
     assert sorted(names) == sorted(f"{number}-{done}" for number in range(processes) for done in range(each))
+
+
+async def test_a_directory_of_somebody_else_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "passwd").write_text("theirs")
+    (theirs / "hosts").write_text("theirs")
+    with pytest.raises(ObjectsRefused, match=r"\(hosts, passwd\): set HOLDFAST_OBJECTS"):
+        async with FileObjects(theirs):
+            pass
+    assert sorted(each.name for each in theirs.iterdir()) == ["hosts", "passwd"]
+
+
+async def test_an_empty_directory_ours_and_a_copy_from_a_bucket_are_taken(tmp_path: Path) -> None:
+    fresh, used, copied = tmp_path / "fresh", tmp_path / "used", tmp_path / "copied"
+    (fresh / "lost+found").mkdir(parents=True)  # the root of a new disk
+    async with FileObjects(used) as store:
+        await store.put("a/b", b"of an earlier version")
+    (used / "README").write_text("an operator's own note")
+    (copied / "v1" / "users").mkdir(parents=True)
+    (copied / "notes").write_text("")
+    for place in (fresh, used, copied):
+        async with FileObjects(place) as store:
+            await store.put("a/c", b"")
