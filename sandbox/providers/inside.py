@@ -1,6 +1,6 @@
 """The first Python that runs in a sandbox: take limits on, speak to the log, then become the bridge.
 
-`python -P -m sandbox.providers.inside <rlimits as JSON> <config fd> <listen fd> <log fd>`. Limits are taken on here,
+`python -P -s -m sandbox.providers.inside <rlimits as JSON> <config fd> <listen fd> <log fd>`. Limits are taken on here,
 behind the namespaces: RLIMIT_NPROC then counts the processes of this sandbox, not everybody's (root is exempt from it).
 """
 

@@ -206,7 +206,8 @@ def _files() -> Iterator[dict[int, int]]:
 
 
 def _bridge(rlimits: Mapping[str, int]) -> list[str]:
-    python = [sys.executable, "-P", "-m", "sandbox.providers.inside"]
+    # -s: what lies in the agent's home is the agent's, and must not run in the bridge (usercustomize.py).
+    python = [sys.executable, "-P", "-s", "-m", "sandbox.providers.inside"]
     return [*python, json.dumps(rlimits), str(CONFIG), str(LISTEN), str(LOG)]
 
 

@@ -18,6 +18,7 @@ from sandbox.providers import processes, seccomp
 from sandbox.providers.calls import MAX_ANSWER, CallFailed, call
 from sandbox.providers.ending import end
 from sandbox.providers.layout import SandboxHome
+from sandbox.providers.levels import _bridge
 from sandbox.providers.removal import remove_tree
 from tests.support.bridge import ROOT
 from tests.support.headless import headless, looks_dead
@@ -83,6 +84,24 @@ def test_removing_nothing_is_fine_and_old_trash_goes_along(tmp_path: Path) -> No
     remove_tree(tmp_path / "link", trash)
     assert trash.is_dir()
     assert not (tmp_path / "link").is_symlink()
+
+
+def test_what_lies_in_the_home_does_not_run_in_the_bridge(tmp_path: Path) -> None:
+    """An interpreter of a venv never looks there; any other did."""
+    _, *flags = _bridge({})
+    flags = flags[: flags.index("-m")]
+    python = str(Path(sys.base_prefix) / "bin" / "python3")
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    place = tmp_path / ".local" / "lib" / version / "site-packages"
+    place.mkdir(parents=True)
+    (place / "usercustomize.py").write_text("print('I run')")
+    said = [
+        subprocess.run(
+            [python, *some, "-c", "pass"], env={"HOME": str(tmp_path)}, capture_output=True, check=True
+        ).stdout
+        for some in (["-P"], flags)
+    ]
+    assert said == [b"I run\n", b""]
 
 
 async def test_a_process_is_known_by_more_than_its_pid() -> None:
