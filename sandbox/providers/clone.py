@@ -157,10 +157,18 @@ def _is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
             return _is_public(inner)
         if address in _NAT64:
             return _is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    if any(address in network for network in _OWN_SERVICES):
+        return False
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+# What Python calls global and is not: clouds' own services (Azure's 168.63.129.16, Oracle's 192.0.0.192), and addresses
+# that mean something on the local network only.
+_OWN_SERVICES = [
+    ipaddress.ip_network(network)
+    for network in ("168.63.129.16/32", "192.0.0.0/24", "192.88.99.0/24", "::/96", "64:ff9b:1::/48", "fec0::/10")
+]
 
 
 def _bracketed(address: str) -> str:
