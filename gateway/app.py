@@ -51,6 +51,7 @@ from gateway.http.terminals import TerminalRoutes
 from gateway.http.tickets import TicketRoutes
 from gateway.limits.network import NetworkRule
 from gateway.objects import check_objects, make_objects
+from gateway.rate import Budgets
 from gateway.registry import SessionRegistry
 from gateway.retention import Policy, Retention
 from gateway.session.pending import WindowLimits
@@ -229,6 +230,7 @@ class House:
             let_in=self.registry.let_in,
             query_tokens=settings.query_tokens,
             refused=self.metrics.refused,
+            requests=Budgets(settings.max_requests_per_user, 2 * settings.max_requests_per_user),
         )
         self.app = Starlette(
             routes=routes, middleware=[gatekeeper], exception_handlers=EXCEPTION_HANDLERS, lifespan=self._lifespan

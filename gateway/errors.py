@@ -2,12 +2,21 @@
 reason.
 """
 
+import math
+
 
 class ApiError(Exception):
-    """A request that cannot be granted. `message` says what to do about it; `code` is for programs."""
+    """A request that cannot be granted. `message` says what to do about it; `code` is for programs. `retry_after` is in
+    how many seconds it may be another matter."""
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(self, status: int, code: str, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.message = message
+        self.retry_after = retry_after
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """`Retry-After`, where it is known: whole seconds, not too early."""
+        return {} if self.retry_after is None else {"Retry-After": str(max(1, math.ceil(self.retry_after)))}

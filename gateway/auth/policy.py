@@ -6,6 +6,7 @@ whoever asks is the route's question; here a user only gets so far as to be one.
 """
 
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from gateway.auth.tokens import SHARE_ENDED, Principal
 from gateway.counters import Counters, void
 from gateway.errors import ApiError
 from gateway.outlet import OUTLET
+from gateway.rate import Budgets
 from persistence.errors import StoreUnavailable
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
@@ -166,6 +168,8 @@ class PolicyMiddleware:
         query_tokens: bool = True,
         refused: Callable[[str], None] = void,
         let_in: Callable[[Principal], Awaitable[None]] = nobody_is_let_in,
+        requests: Budgets | None = None,
+        now: Callable[[], float] = time.monotonic,
         policy: Mapping[tuple[str, str], Policy] = POLICY,
     ) -> None:
         self._app = app
@@ -176,6 +180,8 @@ class PolicyMiddleware:
         self._let_in = let_in
         self._query_tokens = query_tokens
         self._refused = refused
+        self._requests = requests
+        self._now = now
         self._policy = policy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -246,6 +252,7 @@ class PolicyMiddleware:
         check_origin(self._origins, origin, scope, cookie=shown is not None and shown.via == "cookie")
         principal = await self._identity.identify(shown, policy.accept, session_id=session_id, origin=origin)
         _check_scope(principal, policy, session_id)
+        self._count(principal)  # before the store is asked for anything
         if principal.session_id:
             await self._check_share(principal)
         state["principal"], state["session_id"] = principal, session_id
@@ -257,6 +264,15 @@ class PolicyMiddleware:
             await self._let_in(principal)
         except StoreUnavailable:
             raise ApiError(503, "storage_unavailable", "the store does not answer: try again later") from None
+
+    def _count(self, principal: Principal) -> None:
+        """Every request of a user, upgrades included, is one of so many a second. Services' are not counted."""
+        if self._requests is None or principal.kind != "user":
+            return
+        now = self._now()
+        if wait := self._requests.of(principal.counted_as, now).ask(1.0, now):
+            told = "too many requests of this user: wait as Retry-After says, or raise HOLDFAST_MAX_REQUESTS_PER_USER"
+            raise ApiError(429, "too_many_requests", told, retry_after=wait)
 
     async def _run_socket(self, scope: Scope, receive: Receive, send: Send, principal: Principal | None) -> None:
         scope["subprotocols"] = offered_protocols(scope)
@@ -337,7 +353,7 @@ async def refuse(scope: Scope, receive: Receive, send: Send, error: ApiError) ->
     elif error.status == 426:
         headers += [(b"upgrade", b"websocket"), (b"connection", b"upgrade")]
     elif error.status in (429, 503):
-        headers.append((b"retry-after", b"5"))
+        headers.append((b"retry-after", error.headers.get("Retry-After", "5").encode()))
     prefix = ""
     if scope["type"] == "websocket":
         await receive()

@@ -333,6 +333,7 @@ def document(version: str) -> dict[str, Any]:
 def _operation(method: str, path: str, operation: Operation) -> dict[str, Any]:
     policy = POLICY[method, path]
     refusals = {*operation.refusals, *(() if policy.accept is Accept.NOBODY else (401, 403))}
+    refusals |= {429} if Accept.USER in policy.accept else set()
     answers: dict[str, Any] = {str(status): _answer("", {JSON: schema}) for status, schema in operation.answers.items()}
     if operation.media:
         json = {JSON: operation.answers[200]} if 200 in operation.answers else {}

@@ -131,7 +131,7 @@ def query_flag(request: Request, name: str, *, default: bool = False) -> bool:
 
 async def _on_api_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
-    return refusal(error.status, error.code, error.message)
+    return refusal(error.status, error.code, error.message, error.headers)
 
 
 async def _on_http_exception(_: Request, error: Exception) -> Response:

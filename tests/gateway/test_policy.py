@@ -15,6 +15,7 @@ from gateway.auth import policy as policy_module
 from gateway.auth.identity import Accept
 from gateway.auth.policy import POLICY, unprotected, valid_session_id
 from gateway.auth.tokens import mint
+from gateway.rate import Budgets
 from tests.support.gatehouse import ADMIN, BEARER, INTERNAL, JWT_SECRET, RELAY, TOKEN, Endpoint, Gatehouse, all_routes
 
 
@@ -179,3 +180,21 @@ def test_no_secret_is_compared_by_its_characters() -> None:
                 if any(re.search(r"(secret|token|digest|password|_ticket)$", side) for side in sides):
                     offences.append(f"{path.name}:{node.lineno} {ast.unparse(node)}")
     assert offences == []
+
+
+async def test_a_user_who_asks_too_often_waits_and_another_is_served() -> None:
+    """Plain requests were counted per address only, and behind a proxy not at all."""
+    gatehouse = Gatehouse(requests=Budgets(2.0, 3.0))
+    bob = {"authorization": f"Bearer {mint(JWT_SECRET, 'bob', 'bob@example.com', 86_400)}"}
+    asked = [await gatehouse.status("GET", "/api/me", BEARER) for _ in range(3)]
+    assert asked == [200, 200, 200]
+    for method, path in [("GET", "/api/me"), ("POST", "/api/sandboxes/s"), ("WS", "/ws/v2?sessionId=s")]:
+        status, body, headers = await gatehouse.ask(method, path, BEARER)
+        assert (status, body["code"], headers["retry-after"]) == (429, "too_many_requests", "1")
+        assert "HOLDFAST_MAX_REQUESTS_PER_USER" in body["error"]
+    assert gatehouse.refused == ["too_many_requests"] * 3
+    assert await gatehouse.status("GET", "/api/me", bob) == 200
+    for _ in range(10):
+        assert await gatehouse.status("GET", "/api/sandboxes", {"x-relay-secret": RELAY}) == 200, "services may"
+    gatehouse.now = 0.5
+    assert await gatehouse.status("GET", "/api/me", BEARER) == 200, "told the truth about when"

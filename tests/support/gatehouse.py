@@ -13,6 +13,7 @@ from gateway.auth.policy import POLICY, PolicyMiddleware
 from gateway.auth.tickets import Tickets
 from gateway.auth.tokens import SharedSecret, TokenVerifier, mint
 from gateway.counters import Counters
+from gateway.rate import Budgets
 from gateway.settings import Secrets, SecretStr
 
 JWT_SECRET = SecretStr("jwt-secret-0123456789-0123456789-012345")
@@ -56,7 +57,14 @@ def all_routes() -> list[BaseRoute]:
 class Gatehouse:
     """The middleware over every route of the table, driven by ASGI messages."""
 
-    def __init__(self, *, allowed: tuple[str, ...] = (), query_tokens: bool = True, per_user: int = 100) -> None:
+    def __init__(
+        self,
+        *,
+        allowed: tuple[str, ...] = (),
+        query_tokens: bool = True,
+        per_user: int = 100,
+        requests: Budgets | None = None,
+    ) -> None:
         self.tickets = Tickets()
         self.now = 0.0
         self.scope: Scope = {}
@@ -71,6 +79,8 @@ class Gatehouse:
             counters=Counters(100, 100, per_user),
             query_tokens=query_tokens,
             refused=self.refused.append,
+            requests=requests,
+            now=lambda: self.now,
         )
         self._router = Router(self.routes)
 
