@@ -50,6 +50,8 @@ from gateway.http.snapshots import SnapshotRoutes
 from gateway.http.terminals import TerminalRoutes
 from gateway.http.tickets import TicketRoutes
 from gateway.limits.network import NetworkRule
+from gateway.limits.starts import StartLimits
+from gateway.limits.turns import Turns
 from gateway.objects import check_objects, make_objects
 from gateway.rate import Budgets
 from gateway.registry import SessionRegistry
@@ -209,6 +211,7 @@ class House:
             agent=settings.agent or DEMO_AGENT,
             on_death=self.door.fatal,
             store_fails=self._store_fails,
+            turns=Turns(_start_limits(settings)),
         )
         self.hearing.on_settled = self.registry.settled
         self.chores = self._chores(settings)
@@ -436,6 +439,15 @@ def _workspace_limits(settings: Settings) -> WorkspaceLimits:
             limits=TreeLimits(files=settings.sync_max_files, total_bytes=settings.sync_max_bytes),
         ),
         restore_seconds=settings.restore_timeout,
+    )
+
+
+def _start_limits(settings: Settings) -> StartLimits:
+    return StartLimits(
+        at_once=settings.starts_at_once,
+        at_once_per_user=settings.starts_at_once_per_user,
+        running=settings.max_running,
+        running_per_user=settings.max_running_per_user,
     )
 
 

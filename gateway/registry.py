@@ -21,6 +21,7 @@ from gateway.auth.tokens import SHARE_ENDED, Principal
 from gateway.bulletin import Bulletin
 from gateway.close_codes import CloseCode
 from gateway.errors import ApiError
+from gateway.limits.turns import Turns
 from gateway.session.actor import SessionActor
 from gateway.session.description import Place, describe
 from gateway.session.life import ASLEEP, FAILED
@@ -73,6 +74,7 @@ class SessionRegistry:
         agent: tuple[str, ...],
         on_death: Callable[[BaseException], None],
         store_fails: Callable[[], bool] = lambda: False,
+        turns: Turns | None = None,
         rng: Random | None = None,
         utcnow: Callable[[], float] = time.time,
     ) -> None:
@@ -87,6 +89,7 @@ class SessionRegistry:
         self._store_fails = store_fails
         self._rng = rng or Random()
         self._utcnow = utcnow
+        self.turns = turns or Turns(rng=self._rng)
         self._actors: dict[str, SessionActor] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._loading: dict[str, asyncio.Future[SessionActor | None]] = {}
@@ -201,10 +204,17 @@ class SessionRegistry:
         except SandboxFailed as error:
             raise ApiError(400, "bad_sandbox", str(error)) from error
         session = Session(session_id, user_id, self._utcnow(), spec.to_json(), state.to_json())
-        kept = await self._store.create(session)
-        if kept.user_id != user_id:
-            raise ApiError(409, "taken", "this session id is taken: choose another")
-        actor = await self._find_created(session_id)
+        if session_id not in self._actors and await self._store.find(session_id) is None:
+            self._refuse(lambda: self.turns.refuse_if_full(user_id))
+            self.turns.expect(session_id, user_id)
+        try:
+            kept = await self._store.create(session)
+            if kept.user_id != user_id:
+                raise ApiError(409, "taken", "this session id is taken: choose another")
+            actor = await self._find_created(session_id)
+        except BaseException:
+            self.turns.forget(session_id)
+            raise
         if wish.env:
             actor.give_env(wish.env)
             actor.life.env_given()
@@ -268,6 +278,14 @@ class SessionRegistry:
         actor.stirred()
         return actor
 
+    def _refuse(self, check: Callable[[], None]) -> None:
+        """Count what a limit refuses."""
+        try:
+            check()
+        except ApiError as error:
+            self._metrics.refused(error.code)
+            raise
+
     async def _find_created(self, session_id: str) -> SessionActor:
         actor = await self._find(session_id)
         if actor is None:
@@ -320,6 +338,7 @@ class SessionRegistry:
             envs=self._envs,
             keeping=self._keeping,
             limits=self._limits,
+            turns=self.turns,
             metrics=self._metrics,
             spawn=self._spawn,
             purge=self._purge,
@@ -375,6 +394,7 @@ class SessionRegistry:
         if self._actors.get(actor.id) is actor:
             del self._actors[actor.id]
             self._tasks.pop(actor.id).cancel()
+            self.turns.note(actor.id, actor.user_id, placed=False)
             self.bulletin.stir(actor.user_id, actor.id)
 
     def _spawn(self, actor: SessionActor, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -563,6 +583,7 @@ class SessionRegistry:
         views = [view for actor in self._actors.values() if (view := actor.workspace.view) is not None]
         now = self._utcnow()
         return {
+            **self.turns.stats(),
             "sessions_loaded": len(self._actors),
             "viewers": sum(len(actor.audience) for actor in self._actors.values()),
             "terminal_viewers": sum(len(actor.terminals) for actor in self._actors.values()),

@@ -111,6 +111,9 @@ SCHEMAS: dict[str, Schema] = {
         "hasWorkspace": BOOLEAN, "title": maybe(text()), "metadata": OBJECT, "network": words(*NETWORKS),
         "agent": maybe(array(text())), "repoUrl": maybe(text()), "repoBranch": maybe(text()),
         "sync": ref("Sync"),
+        "queue": maybe(made_of(
+            {"position": INTEGER, "reason": maybe(text("which limit"))}, description="while it waits to start"
+        )),
     }, {"terminals": maybe(array(ref("Terminal")))}),
     "Terminal": made_of({
         "name": text(), "epoch": text("of the program that runs there"),

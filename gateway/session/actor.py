@@ -25,12 +25,13 @@ from gateway.bulletin import Bulletin
 from gateway.close_codes import CloseCode
 from gateway.errors import ApiError
 from gateway.events import REDACTOR
+from gateway.limits.turns import Turns
 from gateway.session.audience import Audience
 from gateway.session.conversation import Conversation, OwnerMoved
 from gateway.session.description import Live, Place, describe
 from gateway.session.guests import Guests
 from gateway.session.incoming import Incoming
-from gateway.session.life import Life
+from gateway.session.life import Life, queued_frame
 from gateway.session.output import AgentOutput
 from gateway.session.ports import SessionLimits, SessionMetrics
 from gateway.session.replies import acknowledge, refusal, session_failed
@@ -90,6 +91,7 @@ class SessionActor:
         "rng",
         "store",
         "terminals",
+        "turns",
         "user_id",
         "utcnow",
         "workspace",
@@ -107,6 +109,7 @@ class SessionActor:
         envs: dict[str, Mapping[str, str]],
         keeping: Keeping,
         limits: SessionLimits,
+        turns: Turns,
         metrics: SessionMetrics,
         spawn: Callable[["SessionActor", Coroutine[Any, Any, None], str], None],
         purge: Callable[["SessionActor"], Awaitable[None]],
@@ -118,6 +121,7 @@ class SessionActor:
         self.user_id = loaded.session.user_id
         self.created_at = loaded.session.created_at
         self.store, self.queue, self.metrics, self.limits, self.rng = store, queue, metrics, limits, rng
+        self.turns = turns
         self.utcnow = utcnow
         self._provider = provider
         self._spawn = spawn
@@ -316,6 +320,8 @@ class SessionActor:
         viewer.send(talk.welcome(after, recovered=None if asked is None else meets))
         self.audience.join(viewer, min(after, ring.end))
         viewer.send(wire.dump("connection_status", sandboxStatus=self.life.connection))
+        if (waiting := self.turns.waiting(self.id)) is not None:
+            viewer.send(queued_frame(waiting))
 
     def receive(self, viewer: Viewer, frame: wire.Frame) -> None:
         """One readable frame of a viewer, but `auth` and `ping`, which end at the socket."""
@@ -403,7 +409,9 @@ class SessionActor:
         talk = self.conversation
         sync = self.workspace.describe()
         viewers = len(self.audience) + len(self.terminals)
-        live = Live(self.life.connection, viewers, len(talk.window), talk.last_active, sync)
+        waiting = self.turns.waiting(self.id)
+        queue = None if waiting is None else waiting.members()
+        live = Live(self.life.connection, viewers, len(talk.window), talk.last_active, sync, queue)
         place = Place(self._provider.name, self._provider.level)
         state = replace(talk.state, status=self.life.status)
         return describe(self.id, self.user_id, self.created_at, talk.last_durable, talk.spec, state, place, live)

@@ -16,6 +16,7 @@ class Live:
     pending: int
     last_active: float
     sync: dict[str, Any]
+    queue: dict[str, Any] | None = None  # where it stands among those that wait to be started
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ def describe(
         "repoUrl": spec.repo_url,
         "repoBranch": spec.repo_branch,
         "sync": {**describe_sync(state), **live.sync},
+        "queue": live.queue,
     }
 
 

@@ -12,13 +12,14 @@ agent let go; if that cannot be proven, the sandbox ends and the session is `unr
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 import structlog
 
 from gateway import wire
 from gateway.errors import ApiError
+from gateway.limits.turns import Waiting
 from gateway.session.conversation import Conversation
 from gateway.session.ear import Ear
 from gateway.session.output import AgentOutput
@@ -38,12 +39,18 @@ ASLEEP = (SessionStatus.SLEEPING, SessionStatus.PAUSED, SessionStatus.ARCHIVED, 
 FAILED = (SessionStatus.ERROR, SessionStatus.UNRESTORED)  # what is wanted may be tried again
 
 
+def queued_frame(waiting: Waiting) -> bytes:
+    members = {name: value for name, value in waiting.members().items() if value is not None}
+    return wire.dump("session_status", status="queued", **members)
+
+
 class Life:
     __slots__ = (
         "_agent",
         "_closing",
         "_ear",
         "_ended",
+        "_entrance",
         "_envs",
         "_flaps",
         "_greeted",
@@ -99,6 +106,7 @@ class Life:
         self._ended: asyncio.Event | None = None  # somebody waits for the agent's end
         self._told = ""
         self._shown: SessionStatus | None = None
+        self._entrance: asyncio.Lock | None = None  # one at a time asks for a turn
         self.on_status: Callable[[], None] = lambda: None  # `status` is another now
 
     # -- words for the outside ----------------------------------------------------------------------------------------
@@ -107,7 +115,12 @@ class Life:
     def status(self) -> SessionStatus:
         """The status to show: a sandbox about to be started is starting."""
         status = self.talk.state.status
-        return SessionStatus.STARTING if self._rising and status is SessionStatus.SLEEPING else status
+        rising = self._rising or self._queued
+        return SessionStatus.STARTING if rising and status is SessionStatus.SLEEPING else status
+
+    @property
+    def _queued(self) -> bool:
+        return self._host.turns.waiting(self.talk.id) is not None
 
     @property
     def up(self) -> bool:
@@ -125,8 +138,15 @@ class Life:
         rising = rising or self.status is SessionStatus.STARTING  # asked for by name: `wake`, `resume`
         return "connecting" if rising or self.output.agent_starting else "disconnected"
 
+    @property
+    def _placed(self) -> bool:
+        """Whether its sandbox is one of those that run, or are about to."""
+        return not self._host.ended and (self.up or self.talk.state.status is SessionStatus.STARTING)
+
     def tell_connection(self) -> None:
         self._host.stirred()
+        if not self._host.ended:
+            self._host.turns.note(self.talk.id, self._host.user_id, self._placed)
         if (word := self.connection) != self._told:
             self._told = word
             self.talk.audience.tell(wire.dump("connection_status", sandboxStatus=word))
@@ -158,12 +178,15 @@ class Life:
                 await work()
             finally:
                 self._rising = False
+                self._host.turns.forget(self.talk.id)
                 self.tell_connection()
             if self._lost_again:
                 self.rise_again()
 
         if not self._rising:
             self._rising, self._lost_again = True, False
+            if not self._placed:
+                self._host.turns.expect(self.talk.id, self._host.user_id)
             self.tell_connection()
             self._host.spawn(bring_up(), f"rise {self.talk.id}")
 
@@ -171,14 +194,58 @@ class Life:
         """Start the sandbox if it is not there; returns when its bridge answers, or the session says why not. `empty`
         begins with an empty workspace; what was kept stays kept.
         """
+        async with self.lock:
+            if await self._needs_no_start():
+                return
+        async with self._turn() as over:  # not under the lock: who waits for a turn can be stopped and deleted
+            if over is not None:
+                await self._wake(over, empty=empty)
+
+    async def _needs_no_start(self) -> bool:
+        talk = self.talk
+        if talk.state.status in (SessionStatus.PAUSED, SessionStatus.ARCHIVED):
+            return True
+        # A link that was lost a moment ago is no reason to end what runs.
+        if talk.link is not None or (talk.state.status is SessionStatus.RUNNING and await self._reach()):
+            self.become(SessionStatus.RUNNING)
+            self._start_agent()
+            return True
+        return False
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, *, runs: bool = False) -> AsyncIterator[Callable[[], None] | None]:
+        """Its turn to be started, or found again; None if it is not to be any more."""
+        self._entrance = self._entrance or asyncio.Lock()
+        turns, talk = self._host.turns, self.talk
+        async with (
+            self._entrance,
+            turns.turn(
+                talk.id, self._host.user_id, runs=runs, placed=lambda: self._placed, told=self._told_to_wait
+            ) as over,
+        ):
+            yield over
+
+    def _told_to_wait(self, waiting: Waiting) -> None:
+        self.tell_connection()
+        self.talk.audience.tell(queued_frame(waiting))
+
+    def give_up_turn(self) -> None:
+        """Somebody stops it before its turn has come."""
+        self._host.turns.give_up(self.talk.id)
+
+    def refuse_if_full(self) -> None:
+        """Raises ApiError 429 if it would have to be started, and there is no place for it."""
+        if not self._placed:
+            try:
+                self._host.turns.refuse_if_full(self._host.user_id)
+            except ApiError as error:
+                self._host.metrics.refused(error.code)
+                raise
+
+    async def _wake(self, started: Callable[[], None], *, empty: bool) -> None:
         talk = self.talk
         async with self.lock:
-            if talk.state.status in (SessionStatus.PAUSED, SessionStatus.ARCHIVED):
-                return
-            # A link that was lost a moment ago is no reason to end what runs.
-            if talk.link is not None or (talk.state.status is SessionStatus.RUNNING and await self._reach()):
-                self.become(SessionStatus.RUNNING)
-                self._start_agent()
+            if await self._needs_no_start():
                 return
             if told := self._host.limits.network.refusal(talk.spec.network, granted=talk.spec.network_granted):
                 self._refused("network_not_allowed", told)
@@ -193,7 +260,7 @@ class Life:
             try:
                 self.become(SessionStatus.STARTING, incarnation=talk.state.incarnation + 1)
                 newest = None if empty else await self.workspace.look()
-                await self.start_held(newest, env or {}, empty=empty)
+                await self.start_held(newest, env or {}, empty=empty, started=started)
                 await self.workspace.release()
                 await self._attach(start_agent=True)
             except NotRestored as error:
@@ -214,8 +281,16 @@ class Life:
             self._host.metrics.wake_seconds.observe(self._host.now() - began)
             self.become(SessionStatus.RUNNING, has_workspace=True)
 
-    async def start_held(self, newest: Newest | None, env: Mapping[str, str], *, empty: bool = False) -> None:
-        """A sandbox with its agent held, and the workspace in it that it should have."""
+    async def start_held(
+        self,
+        newest: Newest | None,
+        env: Mapping[str, str],
+        *,
+        empty: bool = False,
+        started: Callable[[], None] = lambda: None,
+    ) -> None:
+        """A sandbox with its agent held, and the workspace in it that it should have. `started` is called in between:
+        a long restore is nobody's turn."""
         talk = self.talk
         kept = newest is not None
         spec = sandbox_spec(
@@ -223,6 +298,7 @@ class Life:
         )
         self.workspace.lost()
         await self._provider.start(spec)
+        started()
         await self.workspace.prepare(newest, empty=empty)
 
     def _failed(self, reason: str, status: SessionStatus = SessionStatus.ERROR) -> None:
@@ -254,11 +330,14 @@ class Life:
 
         async def reattach() -> None:
             wanted = False
-            async with self.lock:
-                if self.talk.link is None and not await self._reach():
-                    await self._provider.stop(self.talk.id)  # it may run and not answer: what is declared dead must be
-                    self._gone("its sandbox ended")
-                    wanted = self._wanted  # by somebody who could not know yet
+            async with self._turn(runs=True) as over:
+                if over is None:  # somebody stops it
+                    return
+                async with self.lock:
+                    if self.talk.link is None and not await self._reach():
+                        await self._provider.stop(self.talk.id)  # it may run and not answer: it must be dead
+                        self._gone("its sandbox ended")
+                        wanted = self._wanted  # by somebody who could not know yet
             if wanted or len(self.talk.window):
                 await self.wake()
 
@@ -475,6 +554,7 @@ class Life:
     async def wake_by_name(self) -> None:
         if self.talk.state.status is SessionStatus.PAUSED:
             raise ApiError(409, "paused", "the session is paused: POST .../resume")
+        self.refuse_if_full()
         self._patience.renew()
         await self.wake()
 
@@ -482,6 +562,7 @@ class Life:
         """Out of `paused`, `needs_env`, `error` or `unrestored`; the last two also with an `empty` workspace."""
         if empty and self.talk.state.status not in FAILED:
             raise ApiError(409, "not_unrestored", "only a session that cannot be restored or started may begin empty")
+        self.refuse_if_full()
         self._patience.renew()
         if self.talk.state.status in (SessionStatus.PAUSED, SessionStatus.NEEDS_ENV):
             self.become(SessionStatus.SLEEPING)

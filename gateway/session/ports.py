@@ -6,6 +6,7 @@ from random import Random
 from typing import Any, Protocol
 
 from gateway.limits.network import NetworkRule
+from gateway.limits.turns import Turns
 from gateway.session.pending import WindowLimits
 from persistence.ports import MessageStore
 from persistence.queue import PersistenceQueue
@@ -61,6 +62,8 @@ class Host(Protocol):
     queue: PersistenceQueue
     metrics: SessionMetrics
     limits: SessionLimits
+    turns: Turns
+    user_id: str
     rng: Random
     ended: bool  # nothing more is to be done for this session here
 

@@ -56,6 +56,8 @@ class Rest:
         """
         life, talk = self._life, self._talk
         self._host.queue.release(talk.id)
+        if if_still is None:
+            life.give_up_turn()
         try:
             async with life.lock:
                 await self._lull(to)

@@ -12,7 +12,7 @@ PLACE = Place("local", "contained")
 SHAPE = {
     "id", "userId", "status", "reason", "sandboxStatus", "provider", "level", "incarnation", "viewers", "pending",
     "lastSeq", "createdAt", "lastActiveAt", "hasWorkspace", "title", "metadata", "network", "agent", "repoUrl",
-    "repoBranch", "sync",
+    "repoBranch", "sync", "queue",
 }  # fmt: skip
 
 

@@ -45,6 +45,7 @@ CORES = (
     "gateway/objects_url.py",
     "gateway/pacing.py",
     "gateway/limits/network.py",
+    "gateway/limits/starts.py",
     "gateway/rate.py",
     "gateway/request_rules.py",
     "gateway/reserve.py",

@@ -15,6 +15,8 @@ from typing import Any, Self
 from gateway import wire
 from gateway.events import Metrics
 from gateway.hearing import Hearing
+from gateway.limits.starts import StartLimits
+from gateway.limits.turns import Turns
 from gateway.registry import SessionRegistry
 from gateway.session.actor import SessionActor
 from gateway.session.ports import SessionLimits
@@ -198,6 +200,7 @@ class World:
         self.objects = MemoryObjects()
         self.workspaces = WorkspaceLimits()
         self.limits = limits or SessionLimits()
+        self.starts: StartLimits | None = None  # None: as many as one likes
         self.rng = Random(seed)
         self.deaths: list[BaseException] = []
         self._gateway: Gateway | None = None
@@ -259,6 +262,7 @@ class World:
             agent=("agent",),
             on_death=self.deaths.append,
             store_fails=lambda: spooled is not None and spooled.failing is not None,
+            turns=Turns(self.starts, self.rng),
             rng=self.rng,
             utcnow=self.utcnow,
         )

@@ -1,0 +1,182 @@
+"""Starts that wait for their turn and for a place, on virtual time: who is told what, and who goes first."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.errors import ApiError
+from gateway.limits import turns
+from gateway.limits.starts import StartLimits
+from gateway.session.state import SessionStatus
+from tests.support.sessions import World
+
+pytestmark = pytest.mark.virtual_time
+
+
+def world_of(**limits: int) -> World:
+    world = World()
+    world.starts = StartLimits(**limits)
+    return world
+
+
+@pytest.fixture
+async def small() -> AsyncIterator[World]:
+    """Two sandboxes of a user, three in all."""
+    async with world_of(running=3, running_per_user=2) as world:
+        yield world
+
+
+async def until_running(world: World, *session_ids: str) -> None:
+    for session_id in session_ids:
+        actor = await world.actor(session_id)
+        await world.until(lambda actor=actor: actor.conversation.state.status is SessionStatus.RUNNING, session_id)  # type: ignore[misc]
+
+
+async def refused(world: World, session_id: str, user: str, setting: str) -> None:
+    with pytest.raises(ApiError, match=setting) as told:
+        await world.create(session_id, user=user)
+    assert (told.value.status, told.value.code) == (429, "too_many_running")
+    assert told.value.headers["Retry-After"] == "5"
+    assert await world.registry.look(session_id) is None, "nothing was made of it"
+
+
+async def test_a_user_at_the_limit_is_refused_and_another_is_served(small: World) -> None:
+    for session_id in ("a1", "a2"):
+        await small.create(session_id)
+    await refused(small, "a3", "ann", "HOLDFAST_MAX_RUNNING_PER_USER")  # also while they are being started
+    await small.create("b1", user="bob")
+    await until_running(small, "a1", "a2", "b1")
+    await refused(small, "b2", "bob", r"HOLDFAST_MAX_RUNNING\)")
+    await (await small.actor("a1")).sleep()
+    await small.create("b2", user="bob")
+    await until_running(small, "b2")
+
+
+async def test_verbs_are_refused_and_change_nothing(small: World) -> None:
+    for session_id in ("a1", "a2"):
+        await small.create(session_id)
+        await until_running(small, session_id)
+        await (await small.actor(session_id)).pause()
+    for session_id in ("a3", "a4"):
+        await small.create(session_id)
+    paused = await small.actor("a1")
+    with pytest.raises(ApiError, match="HOLDFAST_MAX_RUNNING_PER_USER"):
+        await paused.resume(None)
+    assert paused.conversation.state.status is SessionStatus.PAUSED
+    await until_running(small, "a3", "a4")
+    assert (await (await small.actor("a3")).wake())["status"] == "running", "what runs is no further one"
+    await (await small.actor("a4")).sleep()
+    assert (await paused.resume(None))["status"] == "running"
+    asleep = await small.actor("a4")
+    with pytest.raises(ApiError, match="HOLDFAST_MAX_RUNNING_PER_USER"):
+        await asleep.wake()
+
+
+async def test_a_message_waits_for_a_place_and_is_answered_when_one_is_free(small: World) -> None:
+    for session_id in ("a1", "a2", "a3"):
+        actor = await small.create(session_id)
+        await until_running(small, session_id)
+        if session_id == "a1":
+            await actor.sleep()
+    tab = await small.welcomed("a1")
+    tab.say("hello", "m")
+    assert (await tab.until("ack", cid="m"))["stage"] == "stored"
+    told = await tab.until("session_status", status="queued")
+    assert told["position"] == 1
+    assert "HOLDFAST_MAX_RUNNING_PER_USER" in told["reason"]
+    described = (await small.actor("a1")).describe()
+    assert (described["status"], described["sandboxStatus"]) == ("starting", "connecting")
+    assert described["queue"] == {"position": 1, "reason": told["reason"]}
+    late = await small.welcomed("a1")
+    await late.until("session_status", status="queued", position=1)
+    await (await small.actor("a2")).sleep()
+    await tab.until("done")
+    assert (await small.actor("a1")).describe()["queue"] is None
+
+
+async def test_a_session_that_waits_can_be_stopped_and_deleted(small: World) -> None:
+    for session_id in ("a1", "a2", "a3", "a4"):
+        actor = await small.create(session_id)
+        await until_running(small, session_id)
+        if session_id in ("a1", "a2"):
+            await actor.sleep()
+    for session_id in ("a1", "a2"):
+        (await small.welcomed(session_id)).say("hello")
+        await small.until(lambda: small.registry.turns.stats()["starts_waiting"] > 0)
+    first, second = await small.actor("a1"), await small.actor("a2")
+    await small.until(lambda: second.describe()["queue"] is not None)
+    assert (await first.destroy(purge=True))["status"] == "archived"
+    await small.until(lambda: (second.describe()["queue"] or {}).get("position") == 1)
+    assert (await second.pause())["status"] == "paused"
+    assert small.registry.turns.stats()["starts_waiting"] == 0
+    await (await small.actor("a3")).sleep()
+    assert second.conversation.state.status is SessionStatus.PAUSED
+
+
+async def test_starts_are_few_at_once_and_users_take_turns() -> None:
+    async with world_of(at_once=2, at_once_per_user=1) as world:
+        begun: list[str] = []
+        gate = asyncio.Event()
+        start = world.provider.start
+
+        async def slowly(spec: object) -> None:
+            begun.append(spec.session_id)  # type: ignore[attr-defined]
+            await gate.wait()
+            await start(spec)  # type: ignore[arg-type]
+
+        world.provider.start = slowly  # type: ignore[method-assign]
+        for session_id in ("m1", "m2", "m3"):
+            await world.create(session_id, user="mal")
+        for session_id in ("v1", "v2"):
+            await world.create(session_id, user="vic")
+        await world.until(lambda: world.registry.stats()["starts_waiting"] == 3)
+        assert sorted(begun) == ["m1", "v1"]
+        assert world.registry.turns.stats() == {
+            "sandboxes_running": 2.0, "starts_under_way": 2.0, "starts_waiting": 3.0
+        }  # fmt: skip
+        places = {key: (await world.actor(key)).describe()["queue"]["position"] for key in ("m2", "m3", "v2")}
+        assert places == {"m2": 1, "v2": 2, "m3": 3}
+        gate.set()
+        await until_running(world, "m1", "m2", "m3", "v1", "v2")
+        assert begun[-1] == "m3"
+
+
+async def test_a_start_that_takes_long_keeps_nobody_waiting() -> None:
+    async with world_of(at_once=1) as world:
+        gate = asyncio.Event()
+        start = world.provider.start
+
+        async def slowly(spec: object) -> None:
+            if spec.session_id == "slow":  # type: ignore[attr-defined]
+                await gate.wait()
+            await start(spec)  # type: ignore[arg-type]
+
+        world.provider.start = slowly  # type: ignore[method-assign]
+        await world.create("slow", user="mal")
+        began = asyncio.get_running_loop().time()
+        await world.create("quick", user="vic")
+        await until_running(world, "quick")
+        assert asyncio.get_running_loop().time() - began < turns.TURN_SECONDS + 1
+        gate.set()
+        await until_running(world, "slow")
+
+
+async def test_what_runs_is_found_again_whatever_the_limits_say() -> None:
+    async with world_of() as world:
+        for session_id in ("a1", "a2", "a3", "b1"):
+            await world.create(session_id, user="bob" if session_id == "b1" else "ann")
+        await until_running(world, "a1", "a2", "a3", "b1")
+        world.starts = StartLimits(at_once=1, at_once_per_user=1, running=2, running_per_user=1)
+        await world.restart()
+        await world.until(lambda: world.registry.stats()["sandboxes_running"] == 4)
+        for session_id in ("a1", "a2", "a3", "b1"):
+            tab = await world.welcomed(session_id)
+            tab.say("hello")
+            await tab.until("done")
+        await refused(world, "b2", "bob", "HOLDFAST_MAX_RUNNING_PER_USER")
+        for session_id in ("a1", "a2", "a3", "b1"):
+            await (await world.actor(session_id)).sleep()
+        assert world.registry.stats()["sandboxes_running"] == 0
+        await world.create("b2", user="bob")
+        await until_running(world, "b2")
