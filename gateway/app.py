@@ -212,6 +212,7 @@ class House:
             on_death=self.door.fatal,
             store_fails=self._store_fails,
             turns=Turns(_start_limits(settings)),
+            rooms=self.door.rooms,
         )
         self.hearing.on_settled = self.registry.settled
         self.chores = self._chores(settings)
@@ -230,6 +231,7 @@ class House:
             identity=Identity(self._verifier, secrets, self._tickets),
             origins=Origins(settings.allowed_origins),
             counters=self.door.counters,
+            rooms=self.door.rooms,
             let_in=self.registry.let_in,
             query_tokens=settings.query_tokens,
             refused=self.metrics.refused,

@@ -10,6 +10,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gateway.counters import Counters, Proxies, Refusal, void
 from gateway.reserve import Reserve
+from gateway.room import ROOM_BYTES, Rooms
 from gateway.settings import Settings
 
 HEALTH = b"/health"
@@ -76,6 +77,7 @@ class FrontDoor:
             settings.max_connections, settings.max_connections_per_address, settings.max_connections_per_user
         )
         self.reserve = Reserve(self.limits.reserve_bytes)
+        self.rooms = Rooms(max(ROOM_BYTES, 4 * self.limits.frame_bytes))
         self.refused = refused  # called with the code of each refusal, for the metrics
         self.draining = False
         self.failure: BaseException | None = None

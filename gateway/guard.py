@@ -25,6 +25,7 @@ from gateway.counters import Refusal
 from gateway.frontdoor import FrontDoor, answer_bytes
 from gateway.outlet import OUTLET, Outlet
 from gateway.pulse import Pulse
+from gateway.room import LARGE, Claim
 from gateway.sockets.splice import SplicedOwner, SplicedSocket
 from sandbox.framing import (
     BINARY,
@@ -77,6 +78,8 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         self._task: asyncio.Task[None] | None = None
         self._pulse = Pulse(self.loop.time())
         self._newest_ping: bytes | None = None
+        self._claim: Claim | None = None
+        self._roomless = False  # a long message waits for room
 
     # From the handshake to the accept
 
@@ -149,10 +152,13 @@ class GuardedSocket(WebSocketsSansIOProtocol):
             while not (self._held or self._queued or self._deaf):
                 found = read()
                 if found is None:
+                    self._wait_for_room()
                     break
                 opcode, payload = found
                 if opcode == TEXT:
                     self._take_text(payload)
+                    if self._claim is not None:
+                        self._claim.drop()
                 elif opcode == PING:
                     self._newest_ping = payload
                     self._count_ping()
@@ -168,6 +174,24 @@ class GuardedSocket(WebSocketsSansIOProtocol):
             self._deaf = exc.code in (1002, 1009)  # where the next frame begins is no longer known
         if self._newest_ping is not None:
             self._answer_ping()
+
+    def _wait_for_room(self) -> None:
+        """A long message has begun: it is read when its user's other messages leave room for it."""
+        if self._reader.unfinished <= LARGE or self.outlet.room is None:
+            return
+        self._claim = self._claim or Claim(self.outlet.room)
+        self._roomless = not self._claim.reach(self._reader.unfinished, self._has_room)
+        self._set_reading()
+
+    def _has_room(self) -> None:
+        self._roomless = False
+        self.loop.call_soon(self._go_on)
+
+    def _let_room_go(self) -> None:
+        """The message is its session's to count, or nobody's."""
+        self._roomless = False
+        if self._claim is not None:
+            self._claim.drop()
 
     def _take_text(self, payload: bytes) -> None:
         if self.close_sent:
@@ -268,6 +292,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         self.outlet.flush()
         self.transport.write(frame_close(code, reason))
         self._held = self._queued = False
+        self._let_room_go()
         self._set_reading()
         self._cut_later()
 
@@ -295,7 +320,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
             self._set_reading()
 
     def _set_reading(self) -> None:
-        pause = self._held or self._queued
+        pause = self._held or self._queued or self._roomless
         if pause != self.read_paused and not self.transport.is_closing():
             self.read_paused = pause
             if pause:
@@ -330,6 +355,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
         self.door.sockets.discard(self)
         self._deaf = True
+        self._let_room_go()
         self._reader.feed(b"")
         self.outlet.on_text = None
         if self._timer is not None:
@@ -349,7 +375,8 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         its task may end. With `passes`, binary frames go to the owner as they came. Raises ClientDisconnected."""
         if self.close_sent or self.disconnected or not self.handshake_complete:
             raise ClientDisconnected
-        heir = SplicedSocket(self.transport, self.door, owner, passes=passes, early=self._unread())
+        early, room = self._unread(), self.outlet.room
+        heir = SplicedSocket(self.transport, self.door, owner, passes=passes, early=early, room=room)
         connections = cast(set[Any], self.connections)
         connections.discard(self)
         connections.add(heir)

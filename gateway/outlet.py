@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.close_codes import CloseCode
+from gateway.room import Room
 from sandbox.framing import frame_text
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class Outlet:
     system call: on a busy gateway those calls are what a frame costs most.
     """
 
-    __slots__ = ("_socket", "_unsent", "_unsent_bytes", "heir", "limit", "on_text")
+    __slots__ = ("_socket", "_unsent", "_unsent_bytes", "heir", "limit", "on_text", "room")
 
     def __init__(self, socket: "GuardedSocket", limit: int) -> None:
         self._socket = socket
@@ -30,6 +31,7 @@ class Outlet:
         self._unsent_bytes = 0
         self.limit = limit
         self.on_text: Callable[[bytes], None] | None = None
+        self.room: Room | None = None  # what long messages of its user wait for; None: nobody counts
         self.heir: SplicedSocket | None = None  # whose the connection is, once it was handed over
 
     def hand_over(self, owner: "SplicedOwner", *, passes: bool) -> "SplicedSocket":

@@ -22,6 +22,7 @@ from gateway.bulletin import Bulletin
 from gateway.close_codes import CloseCode
 from gateway.errors import ApiError
 from gateway.limits.turns import Turns
+from gateway.room import Rooms
 from gateway.session.actor import SessionActor
 from gateway.session.description import Place, describe
 from gateway.session.life import ASLEEP, FAILED
@@ -42,6 +43,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 REATTACH_AT_ONCE = 8
+PENDING_BYTES_PER_USER = 16 << 20
 MAX_ID = 128
 RESCUE_SECONDS = 60.0
 CREATES = 5
@@ -75,6 +77,7 @@ class SessionRegistry:
         on_death: Callable[[BaseException], None],
         store_fails: Callable[[], bool] = lambda: False,
         turns: Turns | None = None,
+        rooms: Rooms | None = None,
         rng: Random | None = None,
         utcnow: Callable[[], float] = time.time,
     ) -> None:
@@ -87,6 +90,8 @@ class SessionRegistry:
         self._agent = agent
         self._on_death = on_death
         self._store_fails = store_fails
+        self._rooms = rooms or Rooms()
+        self._windows = Rooms(PENDING_BYTES_PER_USER)
         self._rng = rng or Random()
         self._utcnow = utcnow
         self.turns = turns or Turns(rng=self._rng)
@@ -343,6 +348,8 @@ class SessionRegistry:
             spawn=self._spawn,
             purge=self._purge,
             bulletin=self.bulletin,
+            room=self._rooms.of(loaded.session.user_id),
+            pending=self._windows.of(loaded.session.user_id),
             rng=self._rng,
             utcnow=self._utcnow,
         )

@@ -16,6 +16,10 @@ from persistence.record import Record
 
 CID_LENGTH = 128
 RECORD_FRAME_BYTES = 256 << 10
+START_BYTES = 64 << 10  # a `start` is kept with its session for good, and copied to its branches
+START_TOO_LARGE = (
+    f"a start may have {START_BYTES} bytes: put what is longer into a message, or into a file of the workspace"
+)
 RESERVED_CIDS = ("agent:", "duplicate:", "gateway:", "rejected:")
 # What the gateway itself says. An agent's frame of such a type would be taken for the gateway's word, so it is not
 # relayed. A tuple, because what an agent writes as its `type` may be anything, and a set cannot be asked for a list.
@@ -50,23 +54,36 @@ class Invalid(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One readable frame of a browser."""
+    """One readable frame of a browser. It may wait, so it holds each thing once: `body` has only what is looked at
+    later, `line` the frame as it came, on one line, without members that are ours."""
 
     type: str
     cid: str | None
     body: dict[str, Any]
-    raw: bytes
+    line: bytes
 
     def payload(self, cid: str) -> bytes:
-        """The frame as it is kept and given to the agent: as it came, on one line, with `cid`, without members that
-        are ours.
-        """
-        ours = ("seq", "_offset") if self.cid is not None else ("seq", "_offset", "cid")  # `"cid":null` is no cid
-        if any(name in self.body for name in ours):
-            raw = orjson.dumps({name: value for name, value in self.body.items() if name not in ours})
-        else:
-            raw = self.raw.strip().replace(b"\n", b" ").replace(b"\r", b" ")  # inside a string neither may stand
-        return raw if self.cid is not None else splice(b'"cid":' + orjson.dumps(cid), raw)
+        """The frame as it is kept and given to the agent."""
+        return self.line if self.cid is not None else splice(b'"cid":' + orjson.dumps(cid), self.line)
+
+
+_LOOKED_AT = {"permission_response": "requestId", "ask_user_answer": "requestId", "auth": "token", "ping": "id"}
+
+
+def _frame(body: dict[str, Any], raw: bytes) -> Frame:
+    kind, cid = body["type"], body.get("cid")
+    looked_at = _LOOKED_AT.get(kind)
+    kept = {looked_at: body[looked_at]} if looked_at in body else {}
+    if kind == "start":
+        kept = {name: value for name, value in body.items() if name not in ("sessionId", "cid", "seq")}
+    return Frame(kind, cid, kept, _line(body, raw, cid))
+
+
+def _line(body: dict[str, Any], raw: bytes, cid: str | None) -> bytes:
+    ours = ("seq", "_offset") if cid is not None else ("seq", "_offset", "cid")  # `"cid":null` is no cid
+    if any(name in body for name in ours):
+        return orjson.dumps({name: value for name, value in body.items() if name not in ours})
+    return raw.strip().replace(b"\n", b" ").replace(b"\r", b" ")  # inside a string neither may stand
 
 
 def splice(member: bytes, obj: bytes) -> bytes:
@@ -131,7 +148,7 @@ def read_frame(raw: bytes) -> Frame:
     if problem is None and cid is not None and cid.startswith(RESERVED_CIDS):
         problem = f"a cid may not begin with {', '.join(RESERVED_CIDS)}"
     if problem is None:
-        return Frame(body["type"], cid, body, raw)
+        return _frame(body, raw)
     if cid is None:
         raise Unreadable(problem)
     raise Invalid(cid, problem)

@@ -92,6 +92,7 @@ class FrameReader:
         "_parts",
         "_position",
         "inflate",
+        "unfinished",
     )
 
     def __init__(self, max_bytes: int, max_fragments: int, *, masked: bool) -> None:
@@ -104,6 +105,7 @@ class FrameReader:
         self._parts = bytearray()
         self._fragments = 0
         self.inflate: Inflate | None = None
+        self.unfinished = 0  # how long the message may become whose beginning is here; known once `read` returns None
 
     def feed(self, data: bytes) -> None:
         if self._position >= len(self._buffer):
@@ -126,8 +128,11 @@ class FrameReader:
     def read(self) -> tuple[int, bytes] | None:
         """The next (opcode, payload), or None until more is fed. Raises FrameError; nothing may be read after that."""
         while True:
+            self.unfinished = 0
             found = self._read_frame()
             if found is None:
+                if self._parts:
+                    self.unfinished = self._max_bytes
                 if self._position and self._position == len(self._buffer):
                     self._buffer, self._position = b"", 0  # an idle connection holds nothing
                 return None
@@ -174,6 +179,7 @@ class FrameReader:
         if size + len(self._parts) > self._max_bytes:
             raise FrameError(1009, f"message is longer than {self._max_bytes} bytes")
         if there < head + size:
+            self.unfinished = size if self.inflate is None else self._max_bytes
             return None
         start = at + head
         self._position = start + size

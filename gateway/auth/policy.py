@@ -23,6 +23,7 @@ from gateway.counters import Counters, void
 from gateway.errors import ApiError
 from gateway.outlet import OUTLET
 from gateway.rate import Budgets
+from gateway.room import Rooms
 from persistence.errors import StoreUnavailable
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
@@ -165,6 +166,7 @@ class PolicyMiddleware:
         identity: Identity,
         origins: Origins,
         counters: Counters,
+        rooms: Rooms | None = None,
         query_tokens: bool = True,
         refused: Callable[[str], None] = void,
         let_in: Callable[[Principal], Awaitable[None]] = nobody_is_let_in,
@@ -177,6 +179,7 @@ class PolicyMiddleware:
         self._identity = identity
         self._origins = origins
         self._counters = counters
+        self._rooms = rooms or Rooms()
         self._let_in = let_in
         self._query_tokens = query_tokens
         self._refused = refused
@@ -284,10 +287,12 @@ class PolicyMiddleware:
                 refusal = ApiError(429, "too_many_connections", "this user has too many connections")
                 await refuse(scope, receive, send, refusal)
                 return
+        outlet = scope["extensions"].get(OUTLET) if scope.get("extensions") else None
+        if outlet is not None and principal is not None and principal.kind == "user":
+            outlet.room = self._rooms.of(principal.counted_as)
         try:
             await self._app(scope, receive, send)
         finally:
-            outlet = scope["extensions"].get(OUTLET) if scope.get("extensions") else None
             if release is not None and outlet is not None and outlet.heir is not None:
                 outlet.heir.when_gone(release)  # the endpoint is over, the connection is not
             elif release is not None:

@@ -26,6 +26,7 @@ from gateway.close_codes import CloseCode
 from gateway.errors import ApiError
 from gateway.events import REDACTOR
 from gateway.limits.turns import Turns
+from gateway.room import Room
 from gateway.session.audience import Audience
 from gateway.session.conversation import Conversation, OwnerMoved
 from gateway.session.description import Live, Place, describe
@@ -65,6 +66,7 @@ class SessionActor:
         "_bulletin",
         "_envs",
         "_farewell",
+        "_heard_bytes",
         "_inbox",
         "_joining",
         "_loop",
@@ -86,9 +88,11 @@ class SessionActor:
         "metrics",
         "now",
         "output",
+        "pending",
         "queue",
         "rest",
         "rng",
+        "room",
         "store",
         "terminals",
         "turns",
@@ -114,6 +118,8 @@ class SessionActor:
         spawn: Callable[["SessionActor", Coroutine[Any, Any, None], str], None],
         purge: Callable[["SessionActor"], Awaitable[None]],
         bulletin: Bulletin,
+        room: Room,
+        pending: Room,
         rng: Random,
         utcnow: Callable[[], float] = time.time,
     ) -> None:
@@ -123,6 +129,7 @@ class SessionActor:
         self.store, self.queue, self.metrics, self.limits, self.rng = store, queue, metrics, limits, rng
         self.turns = turns
         self.utcnow = utcnow
+        self.room, self.pending = room, pending  # shared with the user's other sessions
         self._provider = provider
         self._spawn = spawn
         self._purge = purge
@@ -130,6 +137,7 @@ class SessionActor:
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
         self._inbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []  # short; an empty deque takes 760 bytes
+        self._heard_bytes = 0  # of frames in the inbox
         self._bell: asyncio.Future[None] | None = None
         self._room: asyncio.Event | None = None
         self._joining: dict[Viewer, tuple[Position | None, float]] = {}
@@ -166,7 +174,7 @@ class SessionActor:
                 self._bulletin.stir(self.user_id, self.id)
                 if self._joining:
                     self._admit_joining()
-                if self._room is not None and not self.crowded:
+                if self._room is not None and not self._crowded:
                     self._room.set()
                     self._room = None
                 if self._inbox:
@@ -186,6 +194,7 @@ class SessionActor:
 
     def _end(self) -> None:
         self.ended = True
+        self.room.remove(self._heard_bytes)
         self.conversation.close()
         self.output.close()
         self.life.let_go()
@@ -206,6 +215,19 @@ class SessionActor:
         if self._bell is not None and not self._bell.done():
             self._bell.set_result(None)
 
+    def hear(self, size: int, handler: Callable[..., None], *arguments: Any) -> None:
+        """Post something of `size` bytes that a peer sent: it counts until it is dealt with."""
+        if self.ended:
+            return
+        self._heard_bytes += size
+        self.room.add(size)
+        self.post(self._deal_with, size, handler, arguments)
+
+    def _deal_with(self, size: int, handler: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        self._heard_bytes -= size
+        self.room.remove(size)
+        handler(*arguments)
+
     def _turn_away(self, handler: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         """A viewer that came too late to be welcomed must not wait for it."""
         if handler in (self.attach, self.join_terminal):
@@ -214,12 +236,23 @@ class SessionActor:
     @property
     def crowded(self) -> bool:
         """Whether a socket should be read no further for now; then `wait_for_room`."""
-        return len(self._inbox) + self.incoming.asking >= self.limits.inbox
+        return self._crowded or self.room.full
+
+    @property
+    def _crowded(self) -> bool:
+        full = len(self._inbox) + self.incoming.asking >= self.limits.inbox
+        return full or self._heard_bytes >= self.limits.inbox_bytes
 
     async def wait_for_room(self) -> None:
-        if self.crowded and not self.ended:
-            self._room = self._room or asyncio.Event()
-            await self._room.wait()
+        """Wait until neither this session nor all of its user's together have more to do than they should."""
+        while not self.ended:
+            if self._crowded:
+                self._room = self._room or asyncio.Event()
+                await self._room.wait()
+            elif self.room.full:
+                await self.room.space()
+            else:
+                break
 
     def call_at(self, when: float, handler: Callable[[], None]) -> asyncio.TimerHandle:
         return self._loop.call_at(when, self.post, handler)
@@ -343,8 +376,7 @@ class SessionActor:
                 cid = frame.cid or uuid4().hex
                 self.incoming.answer(cid, frame, acknowledge(viewer, cid))
             case "start":
-                members = {key: value for key, value in frame.body.items() if key not in ("sessionId", "cid", "seq")}
-                talk.save_spec(start=members)
+                talk.save_spec(start=frame.body)
                 self.life.want_agent()
             case "abort":
                 self._abort(frame.payload("").strip() if frame.cid else b'{"type":"abort"}')
@@ -547,16 +579,18 @@ class SessionActor:
             if not done.done():
                 done.set_result(outcome)
 
+        payload = orjson.dumps(body)
+
         def offer() -> None:
             self.conversation.touch()
-            payload = orjson.dumps(body)
             self.incoming.offer(cid, role=role, type=type, payload=payload, reply=reply, deliver=deliver)
             if deliver:
                 self.life.want_agent()
 
+        await self.wait_for_room()
         if self.ended:
             raise session_failed()
-        self.post(offer)
+        self.hear(len(payload), offer)
         self._owed[done] = None
         try:
             outcome = await done

@@ -76,7 +76,7 @@ class Conversation:
         self._host = host
         self.active_at = host.now() - max(0.0, host.utcnow() - (self.state.last_active or session.created_at))
         self.ledger = Ledger(session.last_seq, loaded.cids)
-        self.window = PendingWindow(host.limits.window)
+        self.window = PendingWindow(host.limits.window, host.pending)
         asked = {orjson.loads(record.payload)["requestId"]: record for record in loaded.open}
         self.debts = Debts(((record.seq, record.cid) for record in unanswered), asked)
         self.stages = Stages(session.last_seq if host.store.behind(session.id) else 0)
@@ -243,6 +243,7 @@ class Conversation:
         )
 
     def close(self) -> None:
+        self.window.close()
         for timer in (self._expiry_timer, self._delivered_timer):
             if timer is not None:
                 timer.cancel()

@@ -56,6 +56,10 @@ class Incoming:
         if (seq := self._talk.ledger.seq_of(cid)) is not None:
             self._offered_again(cid, seq, reply)
             return
+        if (reason := self._talk.window.answer_refusal()) is not None:
+            self._host.metrics.refused(reason)
+            reply(Refused(reason))
+            return
         record_type, answers = ANSWERS[frame.type]
         request = self._talk.debts.answer(str(frame.body["requestId"]), answers)
         if isinstance(request, str):

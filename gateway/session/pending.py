@@ -9,7 +9,8 @@ neither sent again nor expired until the bridge has said what it took (`settle`)
 
 While the sandbox is away the window is small (100 records, a byte bound) and its entries age: past the TTL they
 expire. While it is connected the window is only a pipe's worth of patience (1,000 records, 8 MiB) and nothing
-expires. An answer to a permission or a question is never refused for room: an agent waits for it.
+expires. All windows of one user together have a bound, too (`shared`). An answer to a permission or a question is not
+refused for any of these, for an agent waits for it; only where all windows of its user hold twice what they may.
 
 Never: an entry overtaken by a later one, an entry sent before it is durable, an entry that leaves without `taken`,
 `expired` or `withdraw` having named it.
@@ -19,6 +20,8 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from gateway.room import Room
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +48,11 @@ class Entry:
 
 
 class PendingWindow:
-    __slots__ = ("_away_since", "_bytes", "_connected", "_entries", "_limits", "_sent", "_sent_bytes")
+    __slots__ = ("_away_since", "_bytes", "_connected", "_entries", "_limits", "_sent", "_sent_bytes", "_shared")
 
-    def __init__(self, limits: WindowLimits) -> None:
+    def __init__(self, limits: WindowLimits, shared: Room) -> None:
         self._limits = limits
+        self._shared = shared
         self._entries: OrderedDict[int, Entry] = OrderedDict()
         self._bytes = 0
         self._sent = 0
@@ -68,14 +72,27 @@ class PendingWindow:
         limits = self._limits
         if self._connected:
             full = len(self._entries) >= limits.connected_records or self._bytes + size > limits.connected_bytes
-            return "busy" if full else None
-        full = len(self._entries) >= limits.away_records or self._bytes + size > limits.away_bytes
-        return "buffer_full" if full else None
+        else:
+            full = len(self._entries) >= limits.away_records or self._bytes + size > limits.away_bytes
+        return self._full() if full or not self._shared.fits(size) else None
+
+    def answer_refusal(self) -> str | None:
+        """The same for an answer that an agent waits for."""
+        return self._full() if self._shared.held >= 2 * self._shared.limit else None
+
+    def _full(self) -> str:
+        return "busy" if self._connected else "buffer_full"
+
+    def close(self) -> None:
+        """Nothing comes in or goes out any more: what is here counts no longer."""
+        self._shared.remove(self._bytes)
+        self._bytes, self._entries = 0, OrderedDict()
 
     def admit(self, entry: Entry) -> None:
         """Take an entry with the highest seq so far. `refusal` was asked before, or it may not be refused."""
         self._entries[entry.seq] = entry
         self._bytes += len(entry.line)
+        self._shared.add(len(entry.line))
         if entry.sent:  # by a gateway before this one, perhaps: unsure
             self._sent += 1
             self._sent_bytes += len(entry.line)
@@ -190,6 +207,7 @@ class PendingWindow:
         entry = self._entries.pop(seq, None)
         if entry is not None:
             self._bytes -= len(entry.line)
+            self._shared.remove(len(entry.line))
             if entry.sent:
                 self._sent -= 1
                 self._sent_bytes -= len(entry.line)

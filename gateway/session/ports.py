@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from gateway.limits.network import NetworkRule
 from gateway.limits.turns import Turns
+from gateway.room import Room
 from gateway.session.pending import WindowLimits
 from persistence.ports import MessageStore
 from persistence.queue import PersistenceQueue
@@ -19,6 +20,7 @@ class SessionLimits:
     window: WindowLimits = field(default_factory=WindowLimits)
     sleep_after: float = 600.0
     inbox: int = 1000  # events; beyond, whoever posts from a socket waits, so TCP pushes back
+    inbox_bytes: int = 4 << 20  # of frames in it; the same
     abort_seconds: float = 10.0  # then SIGINT
     stop_seconds: float = 10.0  # for an agent to end before its sandbox is stopped
     crashes: int = 5
@@ -65,6 +67,7 @@ class Host(Protocol):
     turns: Turns
     user_id: str
     rng: Random
+    pending: Room  # what all windows of the session's user hold together
     ended: bool  # nothing more is to be done for this session here
 
     def now(self) -> float:

@@ -66,11 +66,17 @@ class _Reader:
                 viewer.send(wire.dump("pong", id=frame.body.get("id")))
             case "auth":
                 actor.spawn(self._entry.refresh(frame.body["token"]), "auth")
-            case _ if self._looks_only and frame.cid is not None:
-                viewer.send(wire.nack(frame.cid, "read_only", "this token is for looking"))
             case _ if self._looks_only:
-                viewer.tell_trouble("read_only", "this token is for looking")
+                self._refuse(frame.cid, "read_only", "this token is for looking")
+            case "start" if len(raw) > wire.START_BYTES:
+                self._refuse(frame.cid, "start_too_large", wire.START_TOO_LARGE)
             case _:
                 crash_points.reached("frame.parsed")
-                actor.post(actor.receive, viewer, frame)
+                actor.hear(len(raw), actor.receive, viewer, frame)
                 slow_down(actor, viewer)
+
+    def _refuse(self, cid: str | None, code: str, text: str) -> None:
+        if cid is not None:
+            self._viewer.send(wire.nack(cid, code, text))
+        else:
+            self._viewer.tell_trouble(code, text)

@@ -42,5 +42,5 @@ class _Lines:
         if b"\n" in line or b"\r" in line:
             self._viewer.close(CloseCode.BAD_FRAME, "one frame is one line")
         elif line:
-            self._actor.post(self._actor.receive_line, self._viewer, line.decode())
+            self._actor.hear(len(line), self._actor.receive_line, self._viewer, line.decode())
             slow_down(self._actor, self._viewer)

@@ -20,6 +20,7 @@ from gateway import pulse
 from gateway.close_codes import CloseCode
 from gateway.frontdoor import FrontDoor
 from gateway.pulse import Pulse
+from gateway.room import LARGE, Claim, Room
 from sandbox.framing import CLOSE, PING, PONG, TEXT, FrameError, frame, frame_close
 from sandbox.terminal.scan import UpScan
 
@@ -56,6 +57,7 @@ class SplicedSocket(asyncio.Protocol):
     """One viewer's connection within bounds. `write` takes whole frames of a server."""
 
     __slots__ = (
+        "_claim",
         "_close_timer",
         "_closing",
         "_deaf",
@@ -74,7 +76,14 @@ class SplicedSocket(asyncio.Protocol):
     )
 
     def __init__(
-        self, transport: asyncio.Transport, door: FrontDoor, owner: SplicedOwner, *, passes: bool, early: bytes
+        self,
+        transport: asyncio.Transport,
+        door: FrontDoor,
+        owner: SplicedOwner,
+        *,
+        passes: bool,
+        early: bytes,
+        room: Room | None = None,
     ) -> None:
         """Take `transport` over. `early` is what came behind the handshake: it is looked at in the next turn."""
         self._transport = transport
@@ -91,6 +100,7 @@ class SplicedSocket(asyncio.Protocol):
         self._gone = False
         self._close_timer: asyncio.TimerHandle | None = None
         self._leave: list[Callable[[], None]] = []
+        self._claim = None if room is None else Claim(room)
         self.write = transport.write
         transport.set_protocol(self)
         door.sockets.add(self)
@@ -147,6 +157,15 @@ class SplicedSocket(asyncio.Protocol):
             self._answer_ping(self._newest_ping)
         if (scan.more or scan.aside is not None) and not self._deaf and self._held_at is None:
             self._rest()
+        elif self._claim is not None:
+            self._wait_for_room(self._claim, scan.unfinished)
+
+    def _wait_for_room(self, claim: Claim, unfinished: int) -> None:
+        """A long frame is read when its user's other messages leave room for it."""
+        if unfinished <= LARGE:
+            claim.drop()
+        elif not claim.reach(unfinished, lambda: self.hold(False)):
+            self.hold(True)
 
     def _rest(self) -> None:
         """There is more to look at than fits a turn: let others have theirs."""
@@ -281,6 +300,8 @@ class SplicedSocket(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone = self._deaf = True
+        if self._claim is not None:
+            self._claim.drop()
         if not self._closing:
             self._closing = True
             self._owner.on_over()

@@ -57,6 +57,11 @@ class _Scan:
         else:
             self._data, self._at = self._data[self._at :] + data, 0
 
+    @property
+    def unfinished(self) -> int:
+        """How long the frame is, as far as that is known, whose beginning waits here."""
+        return 0 if self._tail is None else len(self._tail) + self._missing
+
     def _gather(self, data: bytes) -> bytes:
         """What is to be looked at, from `_at` on, now that `data` has come: b"" if it makes no frame whole."""
         tail = self._tail

@@ -79,6 +79,21 @@ async def test_an_unread_frame_is_nacked_and_an_unreadable_one_ends_the_connecti
         assert await closed_with(socket) == 4400
 
 
+async def test_a_start_that_is_too_long_is_refused_in_words_and_the_one_before_it_stays(gateway: Gateway) -> None:
+    long = "x" * (64 << 10)
+    async with gateway.chat("starts") as socket:
+        await hear(socket, "welcome")
+        await say(socket, "start", model="short")
+        await say(socket, "start", cid="named", model=long)
+        nack = await hear(socket, "nack")
+        assert (nack["cid"], nack["reason"]) == ("named", "start_too_large")
+        await say(socket, "start", model=long)
+        error = await hear(socket, "error")
+        assert error["code"] == "start_too_large"
+        assert "65536 bytes" in error["error"]
+        await talk(socket, "still here")
+
+
 async def test_every_viewer_sees_the_same_and_a_cut_one_gets_what_it_missed(gateway: Gateway) -> None:
     await gateway.create("shared")
     async with gateway.chat("shared") as first, gateway.chat("shared") as second:

@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from gateway.room import Room
 from gateway.session.pending import Entry, PendingWindow, WindowLimits
 
 LIMITS = WindowLimits(
@@ -39,7 +40,7 @@ class WindowMachine(RuleBasedStateMachine):
     @initialize(restored=st.integers(0, 6), perhaps_sent=st.booleans())
     def begin(self, restored: int, perhaps_sent: bool) -> None:
         """A gateway before this one may have left stored records, and may have sent all of them."""
-        self.window = PendingWindow(LIMITS)
+        self.window = PendingWindow(LIMITS, Room(1 << 30))
         self.now, self.last, self.away_since = 0.0, 0, -math.inf
         self.connected = False
         self.queue: list[int] = []
@@ -203,7 +204,7 @@ TestWindow.settings = settings(max_examples=60, stateful_step_count=40, deadline
 
 
 def connected(*entries: Entry, limits: WindowLimits = LIMITS) -> PendingWindow:
-    window = PendingWindow(limits)
+    window = PendingWindow(limits, Room(1 << 30))
     for each in entries:
         window.admit(each)
     window.connect()
@@ -218,7 +219,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
 
 
 def test_of_500_sends_to_an_absent_sandbox_100_are_held_and_400_refused() -> None:
-    window = PendingWindow(WindowLimits())
+    window = PendingWindow(WindowLimits(), Room(1 << 30))
     answers = []
     for seq in range(1, 501):
         answers.append(window.refusal(10))
@@ -290,7 +291,7 @@ def test_age_counts_from_when_the_sandbox_went_away_or_the_record_came() -> None
 # on a clock that only moves from timer to timer.
 @pytest.mark.parametrize("since", [0.1, 0.7, 1.1, 3.3, 1e6 + 0.1, 12345.678])
 def test_something_expires_at_the_very_moment_that_was_told(since: float) -> None:
-    window = PendingWindow(WindowLimits(away_seconds=0.3))
+    window = PendingWindow(WindowLimits(away_seconds=0.3), Room(1 << 30))
     window.admit(entry(1, since=since, durable=True))
     due = window.next_expiry()
     assert due is not None
@@ -299,7 +300,7 @@ def test_something_expires_at_the_very_moment_that_was_told(since: float) -> Non
 
 
 def test_a_record_that_is_not_durable_does_not_expire() -> None:
-    window = PendingWindow(LIMITS)
+    window = PendingWindow(LIMITS, Room(1 << 30))
     window.admit(entry(1))
     assert (window.next_expiry(), window.expire(1e9)) == (None, [])
     window.stored(1)
@@ -317,7 +318,7 @@ def test_room_on_the_link_comes_back_with_what_is_withdrawn() -> None:
 
 
 def test_a_record_that_just_fills_the_window_comes_in() -> None:
-    away, near = PendingWindow(LIMITS), connected()
+    away, near = PendingWindow(LIMITS, Room(1 << 30)), connected()
     assert (away.refusal(60), away.refusal(61)) == (None, "buffer_full")
     assert (near.refusal(100), near.refusal(101)) == (None, "busy")
 
@@ -329,3 +330,23 @@ def test_what_is_only_accepted_may_be_sent_and_is_known_as_such_when_it_is_taken
     assert seqs(window.next_to_send()) == [1, 2]
     window.stored(2)
     assert [(each.seq, each.stored) for each in window.taken(2)] == [(1, False), (2, True)]
+
+
+def test_all_windows_of_a_user_share_one_bound_and_give_back_what_they_held() -> None:
+    shared = Room(100)
+    first, second = PendingWindow(LIMITS, shared), PendingWindow(LIMITS, shared)
+    first.admit(entry(1, size=60))
+    assert (second.refusal(40), second.refusal(41)) == (None, "buffer_full")
+    second.connect()
+    assert second.refusal(41) == "busy"
+    first.close()
+    assert (shared.held, second.refusal(41)) == (0, None)
+
+
+def test_an_answer_is_refused_only_where_its_users_windows_hold_twice_what_they_may() -> None:
+    shared = Room(100)
+    window = PendingWindow(LIMITS, shared)
+    window.admit(entry(1, size=199))
+    assert (window.refusal(1), window.answer_refusal()) == ("buffer_full", None)
+    window.admit(entry(2))
+    assert window.answer_refusal() == "buffer_full"

@@ -49,6 +49,7 @@ CORES = (
     "gateway/rate.py",
     "gateway/request_rules.py",
     "gateway/reserve.py",
+    "gateway/room.py",
     "gateway/wire.py",
     "gateway/strict_json.py",
     "gateway/session/pending.py",

@@ -1,0 +1,106 @@
+"""What one user's long messages may cost in memory, however many sockets and sessions they come by."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.chat import hear
+from tests.support.gateway import Gateway
+from tests.support.hostile import MIB, TEXT, memory
+from tests.support.raw_client import RawClient, masked
+from tests.support.waiting import until
+
+DEAF = ["python3", "-c", "import time; time.sleep(10**6)"]
+LONG = "y" * 1_000_000
+FLOOD = 12  # messages of each socket
+
+
+@dataclass
+class Server:
+    """A gateway's memory."""
+
+    gateway: Gateway
+
+    @property
+    def rss(self) -> int:
+        pages = int(Path(f"/proc/{self.gateway.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.fixture(scope="module")
+async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    async with Gateway(tmp_path_factory.mktemp("memory") / "data") as running:
+        for session_id in ("busy", "other"):
+            await running.create(session_id, agent=DEAF)
+        async with running.chat("busy") as socket:
+            await hear(socket, lambda frame: frame.get("sandboxStatus") == "connected")
+        yield running
+
+
+async def chat(gateway: Gateway, stack: AsyncExitStack, session_id: str) -> RawClient:
+    host, port = gateway.url.removeprefix("http://").split(":")
+    client = await stack.enter_async_context(await RawClient.connect(host, int(port)))
+    return await client.open(f"/ws/v2?sessionId={session_id}", f"Authorization: Bearer {gateway.token('ada')}")
+
+
+async def answer(client: RawClient) -> str:
+    """How the next message is answered."""
+    while (told := json.loads((await client.frame())[1]))["type"] not in ("ack", "nack"):
+        pass
+    return str(told.get("reason", told["type"]))
+
+
+async def flood(client: RawClient, frame: bytes, times: int) -> set[str]:
+    """Send it again and again, as fast as it is taken; how it was answered."""
+
+    async def send() -> None:
+        for _ in range(times):
+            await client.send(frame)
+
+    async def read() -> set[str]:
+        return {await answer(client) for _ in range(times)}
+
+    return (await asyncio.gather(read(), send()))[0]
+
+
+# The inbox was bounded in events alone, and each held its frame twice: 2 GB for one session.
+async def test_twenty_sockets_of_long_messages_to_a_busy_session_cost_little_and_all_are_answered(
+    gateway: Gateway,
+) -> None:
+    server, frame = Server(gateway), masked(TEXT, json.dumps({"type": "message", "content": LONG}).encode())
+    async with AsyncExitStack() as stack, memory(server, 100 * MIB) as seen:
+        clients = [await chat(gateway, stack, "busy") for _ in range(20)]
+        answers = await asyncio.gather(*(flood(client, frame, FLOOD) for client in clients))
+    assert set().union(*answers) <= {"ack", "busy"}
+    await until(lambda: server.rss - seen.before < 48 * MIB, lambda: f"{(server.rss - seen.before) / MIB:.0f} MiB stay")
+
+
+# Each socket held what it had of its message, up to 1 MiB, whatever the user's others held.
+async def test_a_hundred_half_messages_of_a_user_cost_no_more_than_a_few_and_each_can_be_finished(
+    gateway: Gateway,
+) -> None:
+    padding = "x" * (MIB - 100)
+    whole = masked(TEXT, json.dumps({"type": "nonsense", "cid": "c", "padding": padding}).encode())
+    async with AsyncExitStack() as stack, memory(Server(gateway), 40 * MIB):
+        clients = [await chat(gateway, stack, "other") for _ in range(100)]
+        sending = [asyncio.create_task(client.send(whole[:-1])) for client in clients]
+        async with gateway.http(gateway.bearer("eva")) as eva:
+            for _ in range(20):  # turns of the gateway's loop: it has read what it will read
+                assert (await eva.get("/api/me")).status_code == 200
+        answers = await asyncio.gather(
+            *(finish(client, task, whole[-1:]) for client, task in zip(clients, sending, strict=True))
+        )
+    assert answers == ["invalid"] * 100
+
+
+async def finish(client: RawClient, sending: asyncio.Task[None], rest: bytes) -> str:
+    """Send the rest of a message; why it is refused."""
+    await sending
+    await client.send(rest)
+    return await answer(client)
