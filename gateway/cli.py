@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gateway import cli_snapshots, cli_terminals
+from gateway import cli_backup, cli_snapshots, cli_terminals
 from gateway.cli_words import EXIT_FAILED, EXIT_OK, EXIT_USAGE, add_url, session_id
 from gateway.commands.terminal import complain
 
@@ -108,6 +108,7 @@ def parser() -> argparse.ArgumentParser:
     whose.add_argument("--user", help="all sessions of this user")
     export.add_argument("-o", "--output", metavar="FILE", help="where to write it (default: stdout)")
     add_url(export)
+    cli_backup.add_to(commands)
     _add_dead_letters(commands)
     cli_snapshots.add_to(commands)
     cli_terminals.add_to(commands)
@@ -192,6 +193,8 @@ def _run(words: argparse.Namespace, settings: "Settings") -> int:
             from gateway.commands.doctor import doctor
 
             return doctor(settings, as_json=words.json)
+    if words.command in cli_backup.COMMANDS:
+        return cli_backup.run(words, settings)
     return _talk(words, settings)
 
 

@@ -15,6 +15,7 @@ from typing import Self
 
 from gateway.settings import SettingsError
 
+RESTORING = "restore-unfinished"  # in a directory that a restore has not finished: nothing may use it
 _LOCK = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NO_LOCKS = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -38,6 +39,9 @@ class DataDirLock:
         self._noted = False
 
     def __enter__(self) -> Self:
+        if os.path.lexists(self._data_dir / RESTORING):
+            told = f"a restore into {self._data_dir} was cut off, or is under way"
+            raise SettingsError([f"{told}: empty the directory and run `holdfast restore` again"])
         try:
             self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._directory = os.open(self._data_dir, _DIRECTORY)

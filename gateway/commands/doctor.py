@@ -16,9 +16,10 @@ from pathlib import Path
 
 from gateway.app import TRUSTS_EVERYBODY, make_provider
 from gateway.commands.doctor_objects import check_objects
+from gateway.commands.doctor_snapshots import check_snapshots
 from gateway.commands.doctor_store import Finding, check_store
 from gateway.commands.terminal import say
-from gateway.datadir import holder
+from gateway.datadir import RESTORING, holder
 from gateway.setting_values import widest
 from gateway.settings import Settings, SettingsError, read_sandbox_env
 from gateway.visible import visible_line
@@ -50,6 +51,7 @@ def examine(settings: Settings) -> list[Finding]:
         ("gateway", _gateway),
         ("store", check_store),
         ("objects", check_objects),
+        ("snapshots", check_snapshots),
         ("sandbox", _sandbox),
         ("port", _port),
         ("proxies", _proxies),
@@ -72,6 +74,8 @@ def _data(settings: Settings) -> Finding:
         return Finding("data", "ok", f"{place} does not exist yet; the first start makes it")
     if not place.is_dir():
         return Finding("data", "fail", f"{place} is no directory", "set HOLDFAST_DATA_DIR to one")
+    if (place / RESTORING).exists():
+        return Finding("data", "fail", f"a restore into {place} was cut off", "empty it, and restore again")
     info = place.stat()
     if info.st_uid != os.geteuid():
         return Finding("data", "fail", f"{place} belongs to another user", "run as that user, or chown -R it")

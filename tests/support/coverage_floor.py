@@ -41,6 +41,7 @@ CORES = (
     "sync/objects/names.py",
     "sync/objects/s3_errors.py",
     "gateway/arrears.py",
+    "gateway/backup/note.py",
     "gateway/listing.py",
     "gateway/objects_url.py",
     "gateway/pacing.py",

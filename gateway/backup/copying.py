@@ -1,0 +1,156 @@
+"""Copies files and trees, in little memory, whatever programs do to them meanwhile.
+
+Sandboxes write into the trees that are copied here, and this may run as root: no symlink is followed on either side,
+every step goes from an open directory, and what is neither file, directory nor symlink is left out. Nothing copied is
+setuid, setgid or sticky. Holes stay holes: a file of many terabytes costs what is in it. What vanishes is passed over.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+DEEPEST = 80  # no snapshot goes deeper than 64
+NAMED = 20  # of what was left out
+PIECE_BYTES = 8 << 20
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# Of one entry: others are copied all the same. Anything else (no room, a broken disk) ends the copy.
+_OF_ONE = {errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.ESTALE, errno.ENAMETOOLONG}
+
+
+class Copier:
+    """Counts what it copied and what it left out; `told` hears how many bytes are done."""
+
+    def __init__(self, told: Callable[[int], None] = lambda done: None) -> None:
+        self.files = 0
+        self.bytes = 0
+        self.left_out = 0
+        self.left_out_names: list[str] = []
+        self._told = told
+        self._as_root = os.geteuid() == 0
+
+    def tree(self, source: Path, target: Path, wanted: Callable[[str], bool] = lambda name: True) -> None:
+        """Copy the directory `source` to `target`, which is made; of its own entries only those that are `wanted`. A
+        `source` that is not there is no harm. Raises OSError, with what was copied so far left."""
+        try:
+            opened = os.open(source, _DIRECTORY)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            return self._leave_out(source, error)
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        into = os.open(target, _DIRECTORY)
+        try:
+            self._directory(opened, into, source, wanted, 0)
+        finally:
+            os.close(into)
+            os.close(opened)
+
+    def file(self, source: Path, target: Path) -> bool:
+        """Copy one file; False if there is none. Raises OSError."""
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _opened(source.parent) as here, _opened(target.parent) as there:
+            return self._file(here, there, source.name, target.name)
+
+    def _directory(self, here: int, there: int, path: Path, wanted: Callable[[str], bool], depth: int) -> None:
+        with os.scandir(here) as entries:
+            for entry in entries:
+                if wanted(entry.name):
+                    try:
+                        self._entry(entry, here, there, path / entry.name, depth)
+                    except FileNotFoundError:
+                        continue
+                    except OSError as error:
+                        if error.errno not in _OF_ONE:
+                            raise
+                        self._leave_out(path / entry.name, error)
+        self._finish(here, there)
+
+    def _entry(self, entry: os.DirEntry[str], here: int, there: int, path: Path, depth: int) -> None:
+        if entry.is_symlink():
+            os.symlink(os.readlink(entry.name, dir_fd=here), entry.name, dir_fd=there)
+            self._own(os.stat(entry.name, dir_fd=here, follow_symlinks=False), entry.name, there)
+        elif entry.is_dir(follow_symlinks=False):
+            if depth >= DEEPEST:
+                return self._leave_out(path, OSError(errno.ENAMETOOLONG, f"more than {DEEPEST} directories deep"))
+            opened = os.open(entry.name, _DIRECTORY, dir_fd=here)
+            try:
+                os.mkdir(entry.name, 0o700, dir_fd=there)
+                into = os.open(entry.name, _DIRECTORY, dir_fd=there)
+                try:
+                    self._directory(opened, into, path, lambda name: True, depth + 1)
+                finally:
+                    os.close(into)
+            finally:
+                os.close(opened)
+        elif entry.is_file(follow_symlinks=False):
+            self._file(here, there, entry.name, entry.name)
+        else:
+            self._leave_out(path, OSError(errno.EINVAL, "neither a file nor a directory"))
+
+    def _file(self, here: int, there: int, name: str, target_name: str) -> bool:
+        try:
+            source = os.open(name, _READ, dir_fd=here)
+        except FileNotFoundError:
+            return False
+        with contextlib.closing(os.fdopen(source, "rb", buffering=0)):
+            if not stat.S_ISREG(os.fstat(source).st_mode):
+                raise OSError(errno.ENXIO, "no regular file", name)
+            target = os.open(target_name, _WRITE, 0o600, dir_fd=there)
+            with contextlib.closing(os.fdopen(target, "wb", buffering=0)):
+                self._pour(source, target)
+                self._finish(source, target)
+        self.files += 1
+        return True
+
+    def _pour(self, source: int, target: int) -> None:
+        """As much as there was at the beginning: a file that grows meanwhile must not keep us for ever."""
+        size, at = os.fstat(source).st_size, 0
+        os.ftruncate(target, size)
+        while at < size:
+            try:
+                at = os.lseek(source, at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # nothing but a hole is left
+                    return
+                raise
+            end = min(os.lseek(source, at, os.SEEK_HOLE), size)
+            os.lseek(target, at, os.SEEK_SET)
+            while at < end:
+                copied = os.sendfile(target, source, at, min(end - at, PIECE_BYTES))
+                if not copied:  # it was cut short
+                    return
+                at += copied
+                self.bytes += copied
+                self._told(self.bytes)
+
+    def _finish(self, source: int, target: int) -> None:
+        """Owner first: to change it takes rights away."""
+        info = os.fstat(source)
+        if self._as_root:
+            os.fchown(target, info.st_uid, info.st_gid)
+        os.fchmod(target, info.st_mode & 0o777)
+        os.utime(target, ns=(info.st_atime_ns, info.st_mtime_ns))
+
+    def _own(self, info: os.stat_result, name: str, there: int) -> None:
+        if self._as_root:
+            os.chown(name, info.st_uid, info.st_gid, dir_fd=there, follow_symlinks=False)
+        os.utime(name, ns=(info.st_atime_ns, info.st_mtime_ns), dir_fd=there, follow_symlinks=False)
+
+    def _leave_out(self, path: Path, error: OSError) -> None:
+        self.left_out += 1
+        if len(self.left_out_names) < NAMED:
+            self.left_out_names.append(f"{path}: {error.strerror or error}")
+
+
+@contextlib.contextmanager
+def _opened(directory: Path) -> Iterator[int]:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,104 @@
+"""A backup while sessions are deleted and objects collected: it is whole in itself, or it says that it is not."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gateway.backup import databases, note
+from gateway.backup.taking import Backup, CannotBackUp
+from gateway.settings import Settings
+from persistence.record import Session
+from persistence.stores.sqlite import SqliteStore
+from sync.keys import Keys
+from sync.objects.files import FileObjects
+from tests.support.keeping import USER, MemorySession, push, vault_on
+
+Told = Callable[[str, int], None]
+
+
+@pytest.fixture
+async def settings(tmp_path: Path) -> Settings:
+    """A stopped gateway: two sessions with a generation each, and one with nothing but its disk."""
+    settings = Settings(data_dir=tmp_path / "data")
+    settings.data_dir.mkdir(mode=0o700)
+    async with FileObjects(settings.objects.path) as objects, SqliteStore(settings.store.path) as store:
+        for name in ("a", "b"):
+            session = MemorySession(name)
+            session.roots.files[b"workspace/f"] = name.encode() * 50_000
+            await push(vault_on(objects), session)
+            await store.create(Session(name, USER, 1.0, b"{}", b'{"generation":1,"clean":true}'))
+        await store.create(Session("c", USER, 1.0, b"{}", b'{"generation":0,"fresh":true}'))
+    disk = settings.data_dir / "sandboxes" / "c" / "kept" / "workspace"
+    disk.mkdir(parents=True)
+    (disk / "file").write_text("on its disk alone")
+    return settings
+
+
+async def take(settings: Settings, at: Path, told: Told = lambda what, done: None) -> tuple[note.Note, Backup]:
+    backup = Backup(settings, at, told)
+    return await asyncio.to_thread(backup.take), backup
+
+
+def pointer(settings: Settings, session_id: str) -> Path:
+    return settings.objects.path / Keys.of_user(USER).pointer(session_id)
+
+
+async def test_a_stopped_gateway_is_copied_whole(settings: Settings, tmp_path: Path) -> None:
+    taken, backup = await take(settings, tmp_path / "backup")
+    assert (taken.sessions, taken.store, taken.objects, backup.warnings) == (3, "sqlite", "file", [])
+    copy = tmp_path / "backup" / "data"
+    assert (copy / "sandboxes" / "c" / "kept" / "workspace" / "file").read_text() == "on its disk alone"
+    with closing(sqlite3.connect(copy / "holdfast.db")) as db:
+        (state,) = db.execute("SELECT state FROM sessions WHERE id = 'c'").fetchone()
+    assert state == b'{"generation":0,"fresh":false}'
+    assert not (copy / "objects" / Keys.of_user(USER).marks).exists()
+
+
+async def test_a_session_that_is_deleted_between_database_and_pointers_is_in_neither(
+    settings: Settings, tmp_path: Path
+) -> None:
+    deleted = False
+
+    def told(what: str, done: int) -> None:
+        nonlocal deleted
+        if what == "conversations" and not deleted:  # the copy of the database is of a moment before this
+            deleted = True
+            pointer(settings, "a").unlink()
+            with closing(sqlite3.connect(settings.store.path)) as db, db:
+                db.execute("DELETE FROM sessions WHERE id = 'a'")
+
+    taken, backup = await take(settings, tmp_path / "backup", told)
+    assert (deleted, taken.sessions, backup.warnings) == (True, 2, [])
+    named = {each.session_id for each in databases.known_sessions(tmp_path / "backup" / "data" / "holdfast.db")}
+    assert named == {"b", "c"}
+
+
+async def test_what_the_gateway_itself_lacks_is_warned_of_and_the_rest_is_copied(
+    settings: Settings, tmp_path: Path
+) -> None:
+    pointer(settings, "a").unlink()
+    taken, backup = await take(settings, tmp_path / "backup")
+    assert (taken.sessions, len(backup.warnings)) == (3, 1)
+    assert "session a is not whole in the gateway either" in backup.warnings[0]
+
+
+async def test_objects_that_were_collected_while_it_ran_make_it_fail_in_words(
+    settings: Settings, tmp_path: Path
+) -> None:
+    packs = settings.objects.path / Keys.of_user(USER).packs
+    away = tmp_path / "away"
+
+    def told(what: str, done: int) -> None:
+        if what == "pointers" and packs.exists():
+            packs.rename(away)
+        if what == "disks" and away.exists():  # back, as if the copy had only been slow
+            packs.parent.mkdir(exist_ok=True)
+            away.rename(packs)
+
+    with pytest.raises(CannotBackUp, match="HOLDFAST_SNAPSHOT_GRACE"):
+        await take(settings, tmp_path / "backup", told)
+    assert not (tmp_path / "backup" / note.NAME).exists(), "nobody takes it for a backup"
