@@ -1,8 +1,9 @@
 #!/bin/sh
-# What only the tests use: a browser, with fonts for what terminals show, and the programs that people run in terminals.
+# What only the tests use: a browser, with fonts for what terminals show, the programs that people run in terminals, and
+# Compose v1.
 # On Debian as root they are installed; elsewhere a missing one is named, and the tests that want it say so.
 missing=""
-for pair in chromium:chromium vim:vim-tiny less:less top:procps; do
+for pair in chromium:chromium vim:vim-tiny less:less top:procps docker-compose:docker-compose; do
     command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
 done
 [ -z "$missing" ] && exit 0

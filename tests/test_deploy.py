@@ -3,6 +3,8 @@
 import json
 import re
 import shlex
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from gateway.settings import KNOWN, load_settings
 ROOT = Path(__file__).resolve().parents[1]
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 COMPOSE = ROOT / "deploy" / "compose.yaml"
+CONTAINED = ROOT / "deploy" / "compose.contained.yaml"
 SETTING = re.compile(r"HOLDFAST_[A-Z_]+[A-Z]")
 
 
@@ -36,11 +39,19 @@ def dockerfile() -> list[tuple[str, str]]:
     return instructions(DOCKERFILE.read_text())
 
 
-@pytest.fixture(scope="module")
-def gateway_service() -> dict[str, Any]:
-    compose = yaml.safe_load(COMPOSE.read_text())
-    service: dict[str, Any] = compose["services"]["gateway"]
+def service_of(*files: Path) -> dict[str, Any]:
+    """The gateway's service, as compose merges the files: maps by their keys; lists only the later file has."""
+    service: dict[str, Any] = {}
+    for file in files:
+        for name, value in yaml.safe_load(file.read_text())["services"]["gateway"].items():
+            assert name not in service or isinstance(value, dict)
+            service[name] = {**service.get(name, {}), **value} if isinstance(value, dict) else value
     return service
+
+
+@pytest.fixture(scope="module", params=[[COMPOSE], [COMPOSE, CONTAINED]], ids=["trusted", "contained"])
+def gateway_service(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return service_of(*request.param)
 
 
 def last(dockerfile: list[tuple[str, str]], word: str) -> str:
@@ -143,7 +154,31 @@ def test_the_compose_file_builds_this_dockerfile(gateway_service: dict[str, Any]
     assert (COMPOSE.parent / build["context"] / build["dockerfile"]).resolve() == DOCKERFILE
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "compose.yaml", "README.md"])
+def test_the_compose_file_asks_for_nothing_that_only_v2_knows() -> None:
+    """v1 refuses `name`, and hands `systempaths` to an engine that does not know it."""
+    assert set(yaml.safe_load(COMPOSE.read_text())) == {"services", "volumes"}
+    assert "security_opt" not in service_of(COMPOSE)
+    assert service_of(COMPOSE)["environment"]["HOLDFAST_LOCAL_LEVEL"] == "trusted"
+
+
+def test_the_override_asks_for_isolation_and_what_that_needs() -> None:
+    assert set(yaml.safe_load(CONTAINED.read_text())) == {"services"}
+    service = service_of(CONTAINED)
+    assert set(service) == {"environment", "security_opt"}
+    assert service["environment"] == {"HOLDFAST_LOCAL_LEVEL": "contained"}
+    assert service["security_opt"] == ["seccomp=unconfined", "apparmor=unconfined", "systempaths=unconfined"]
+
+
+@pytest.mark.skipif(shutil.which("docker-compose") is None, reason="docker-compose (v1) is not installed")
+def test_compose_v1_takes_the_file() -> None:
+    done = subprocess.run(["docker-compose", "-f", str(COMPOSE), "config"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    service = yaml.safe_load(done.stdout)["services"]["gateway"]
+    assert service["environment"] == {name: str(v) for name, v in service_of(COMPOSE)["environment"].items()}
+    assert service["build"]["dockerfile"] == "deploy/Dockerfile"
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "compose.yaml", "compose.contained.yaml", "README.md"])
 def test_every_setting_named_in_deploy_is_known(name: str) -> None:
     named = set(SETTING.findall((ROOT / "deploy" / name).read_text()))
     assert named

@@ -22,7 +22,9 @@ from pathlib import Path
 
 import sandbox
 
-KEPT, WORKSPACE, AGENT, STATE, CODE = "/session", "/workspace", "/agent", "/holdfast", "/opt/holdfast"
+# CODE lies where nobody installs anything: below a read-only directory of ours, such as a virtual environment in /opt,
+# it could not be mounted.
+KEPT, WORKSPACE, AGENT, STATE, CODE = "/session", "/workspace", "/agent", "/holdfast", "/holdfast-code"
 PROBE_SECONDS = 10.0
 
 _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")

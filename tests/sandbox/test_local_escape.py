@@ -116,7 +116,7 @@ async def escapes(level: str, targets: dict[str, Any]) -> dict[str, str]:
             "other_socket": os.path.relpath(
                 data / "run" / notes["victim"]["socket"], data / "sandboxes/attacker/kept/workspace"
             ),
-            "code": "/opt/holdfast/sandbox" if level == "contained" else os.path.dirname(sandbox.__file__ or ""),
+            "code": "/holdfast-code/sandbox" if level == "contained" else os.path.dirname(sandbox.__file__ or ""),
         }
         done = await command(provider, "attacker", [sys.executable, "attempts.py", json.dumps(told)])
         assert done["exitCode"] == 0, done["stderr"]
