@@ -223,12 +223,17 @@ class SessionRegistry:
         if wish.env:
             actor.give_env(wish.env)
             actor.life.env_given()
-        if actor.conversation.state.status is SessionStatus.ARCHIVED:
+        archived = actor.conversation.state.status is SessionStatus.ARCHIVED
+        kept_spec = actor.conversation.spec
+        granted = wish.by_service and wish.network == kept_spec.network and not kept_spec.network_granted
+        if archived:
             await actor.revive(wish)
-        elif wish.by_service and wish.network == actor.conversation.spec.network:
+        elif granted:
             actor.grant_network()
         actor.life.want_agent()
         actor.stirred()
+        if wish.env or archived or granted:
+            await actor.durable()
         return actor
 
     async def branch(self, origin: Session, number: int | None, word: str) -> SessionActor:
@@ -258,6 +263,7 @@ class SessionRegistry:
         actor = await self._find_created(session_id)
         if (env := self._envs.get(origin.id)) is not None:
             actor.give_env(env)
+            await actor.durable()
         actor.stirred()
         return actor
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import orjson
@@ -35,7 +35,7 @@ from gateway.session.incoming import Incoming
 from gateway.session.life import Life, queued_frame
 from gateway.session.output import AgentOutput
 from gateway.session.ports import SessionLimits, SessionMetrics
-from gateway.session.replies import acknowledge, refusal, session_failed
+from gateway.session.replies import acknowledge, not_written, refusal, session_failed
 from gateway.session.rest import Rest
 from gateway.session.shares import Share
 from gateway.session.stages import Accepted, Refused, Stage
@@ -52,6 +52,7 @@ from sync.errors import SyncFailed, SyncRefused
 from sync.history import Moved
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 JOIN_GRACE_SECONDS = 10.0
 AHEAD_GRACE_SECONDS = 2.0
@@ -141,7 +142,7 @@ class SessionActor:
         self._bell: asyncio.Future[None] | None = None
         self._room: asyncio.Event | None = None
         self._joining: dict[Viewer, tuple[Position | None, float]] = {}
-        self._owed: dict[asyncio.Future[Accepted | Refused], None] = {}
+        self._owed: dict[asyncio.Future[Any], None] = {}  # who waits for an event; told if there is none to come
         self._aborted: tuple[str | None, int, float] = (None, 0, 0.0)  # the last turn to be aborted, and when
         self._farewell: bytes | None = None
         self.ended = False
@@ -265,6 +266,34 @@ class SessionActor:
 
     def answer_finished(self) -> None:
         self.workspace.request()
+
+    async def durable(self) -> dict[str, Any]:
+        """Goes through the inbox, and behind what the link told: what waits there is written before. The state is
+        written again, so that the store says whether this is still the session's writer."""
+        written: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+
+        def write() -> None:
+            described = self.describe()
+            self.conversation.save_and_then(lambda: None if written.done() else written.set_result(described))
+            self.queue.release(self.id)
+
+        if self.ended:
+            raise session_failed()
+        self.queue.release(self.id)
+        self.post(self.output.in_order, write)
+        try:
+            async with asyncio.timeout(self.limits.durable_seconds):
+                return await self._told(written)
+        except TimeoutError:
+            raise not_written() from None
+
+    async def _told(self, event: "asyncio.Future[T]") -> T:
+        """Wait for the event, or for this session's end: then it fails."""
+        self._owed[event] = None
+        try:
+            return await event
+        finally:
+            del self._owed[event]
 
     def stirred(self) -> None:
         if not self.ended:
@@ -461,7 +490,7 @@ class SessionActor:
         self._refuse_archived()
         self.conversation.touch()
         await self.life.wake_by_name()
-        return self.describe()
+        return await self.durable()
 
     async def sleep(self) -> dict[str, Any]:
         self._refuse_archived()
@@ -469,13 +498,13 @@ class SessionActor:
         if self.conversation.state.status is SessionStatus.PAUSED:
             raise ApiError(409, "paused", "the session is paused: its sandbox does not run")
         await self.rest.stop(SessionStatus.SLEEPING)
-        return self.describe()
+        return await self.durable()
 
     async def pause(self) -> dict[str, Any]:
         self._refuse_archived()
         self.conversation.touch()
         await self.rest.stop(SessionStatus.PAUSED)
-        return self.describe()
+        return await self.durable()
 
     def give_env(self, env: Mapping[str, str]) -> None:
         """Secrets for the next start of the sandbox. They stay in memory, and out of every log."""
@@ -496,7 +525,7 @@ class SessionActor:
         if env is not None:
             self.give_env(env)
         await self.life.resume(empty=empty)
-        return self.describe()
+        return await self.durable()
 
     async def sync(self, *, wait: bool) -> dict[str, Any]:
         """Keep the workspace as it is now. With `wait`, the answer comes when that is done."""
@@ -513,7 +542,7 @@ class SessionActor:
             raise ApiError(409, "not_synced", str(error)) from error
         except (SyncFailed, NotRestored, SandboxFailed) as error:
             raise ApiError(503, "sync_failed", f"the workspace is not kept: {error}") from error
-        return self.describe()
+        return await self.durable()
 
     async def put_back(self, number: int) -> dict[str, Any]:
         """Make an earlier generation the workspace that the next resume finds. What is there now is kept first."""
@@ -523,7 +552,7 @@ class SessionActor:
             raise ApiError(409, "not_paused", "a workspace is replaced in place only while its session is paused")
         await self.sync(wait=True)
         await self.rest.put_back(number)
-        return self.describe()
+        return await self.durable()
 
     async def abort(self) -> dict[str, Any]:
         self._refuse_archived()
@@ -533,21 +562,24 @@ class SessionActor:
 
     async def destroy(self, purge: bool) -> dict[str, Any]:
         """End the session: its sandbox, its workspace, its viewers; with `purge` its conversation too."""
+        if self.ended:
+            raise session_failed()
         self.conversation.touch()
         state = self.conversation.state
         REDACTOR.remove(*self._envs.pop(self.id, {}).values())
-        if state.status is not SessionStatus.ARCHIVED or state.has_workspace:  # the last DELETE may have failed halfway
+        if state.status is not SessionStatus.ARCHIVED or state.leaves_something:  # the last DELETE may have failed
             await self.rest.destroy()
         self.close_viewers(CloseCode.FINISHED)
         await self.guests.end_all()
+        if not purge:
+            return await self.durable()
         described = self.describe()
-        if purge:
-            await self._purge(self)
+        await self._purge(self)
         return described
 
     async def revive(self, wish: Wish) -> None:
         """An archived session is created again: the conversation goes on, the workspace is new."""
-        if self.conversation.state.has_workspace:
+        if self.conversation.state.leaves_something:
             await self.rest.destroy()
         shares = self.conversation.spec.shares.ended()
         self.conversation.save_spec(**spec_members(wish, self.limits.network.given), shares=shares)
@@ -591,11 +623,7 @@ class SessionActor:
         if self.ended:
             raise session_failed()
         self.hear(len(payload), offer)
-        self._owed[done] = None
-        try:
-            outcome = await done
-        finally:
-            del self._owed[done]
+        outcome = await self._told(done)
         if isinstance(outcome, Refused):
             raise refusal(outcome)
         return f"{self.id}.{outcome.seq}", outcome.seq, outcome.stage

@@ -125,11 +125,10 @@ class Conversation:
         """Change the state, keep it, and call `then` once that is durable."""
         self.put(Write(self.id, state=self.next_state(**changes)), then)
 
-    def save_spec(self, then: Callable[[], None] | None = None, **changes: Any) -> None:
-        """Change the spec and keep it; call `then` once that is durable."""
+    def save_spec(self, **changes: Any) -> None:
         self.spec = replace(self.spec, **changes)
         self._host.stirred()
-        self.put(Write(self.id, spec=self.spec.to_json()), then)
+        self.put(Write(self.id, spec=self.spec.to_json()))
 
     # -- upward: to the agent --------------------------------------------------------------------------------------
 

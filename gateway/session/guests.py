@@ -4,18 +4,13 @@ Every socket that came by a share is known here by the share's number, so taking
 look at any other. What is changed holds at once for whoever asks, and is answered when it is durable.
 """
 
-import asyncio
-import contextlib
 import secrets
 from typing import Protocol
 
 from gateway.errors import ApiError
 from gateway.session.conversation import Conversation
 from gateway.session.ports import Host
-from gateway.session.replies import session_failed
 from gateway.session.shares import MOST, Share, ShareKey, Shares
-
-STORE_SECONDS = 30.0
 
 
 class Guest(Protocol):
@@ -68,18 +63,9 @@ class Guests:
             await self._keep(self._talk.spec.shares.ended())
 
     async def _keep(self, shares: Shares) -> None:
-        kept = asyncio.Event()
-        self._talk.save_spec(kept.set, shares=shares)
+        self._talk.save_spec(shares=shares)
         left = {share.number for share in shares.listed}
         for number in [number for number in self._inside if number not in left]:
             for guest in self._inside.pop(number):
                 guest.taken_back()
-        deadline = self._host.now() + STORE_SECONDS
-        while not kept.is_set():
-            if self._host.ended:
-                raise session_failed()
-            if self._host.now() >= deadline:
-                raise ApiError(503, "storage_unavailable", "this holds, but is not written down yet: ask again later")
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    await kept.wait()
+        await self._host.durable()

@@ -12,6 +12,7 @@ agent let go; if that cannot be proven, the sandbox ends and the session is `unr
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
@@ -26,7 +27,7 @@ from gateway.session.output import AgentOutput
 from gateway.session.patience import Patience
 from gateway.session.ports import Host
 from gateway.session.state import SessionStatus, sandbox_spec
-from gateway.session.workspace import NotRestored, Workspace
+from gateway.session.workspace import ENDED, NotRestored, NotWritten, Workspace
 from persistence.backoff import delay
 from sandbox.ports import AgentExit, Hello, LinkRefused, SandboxFailed, SandboxProvider
 from sync.recovery import Newest
@@ -36,6 +37,7 @@ log = structlog.get_logger()
 STEADY_SECONDS = 10.0  # a link that was lost sooner is found again with more and more patience
 
 ASLEEP = (SessionStatus.SLEEPING, SessionStatus.PAUSED, SessionStatus.ARCHIVED, SessionStatus.NEEDS_ENV)
+STORE_AWAY = "it was not started, because the store does not answer"
 FAILED = (SessionStatus.ERROR, SessionStatus.UNRESTORED)  # what is wanted may be tried again
 
 
@@ -190,20 +192,21 @@ class Life:
             self.tell_connection()
             self._host.spawn(bring_up(), f"rise {self.talk.id}")
 
-    async def wake(self, *, empty: bool = False) -> None:
+    async def wake(self, *, empty: bool = False, within: float = math.inf) -> None:
         """Start the sandbox if it is not there; returns when its bridge answers, or the session says why not. `empty`
-        begins with an empty workspace; what was kept stays kept.
+        begins with an empty workspace; what was kept stays kept. A start waits for the store, at most `within`
+        seconds: then it is given up, and ApiError raised.
         """
         async with self.lock:
             if await self._needs_no_start():
                 return
         async with self._turn() as over:  # not under the lock: who waits for a turn can be stopped and deleted
             if over is not None:
-                await self._wake(over, empty=empty)
+                await self._wake(over, empty=empty, within=within)
 
     async def _needs_no_start(self) -> bool:
         talk = self.talk
-        if talk.state.status in (SessionStatus.PAUSED, SessionStatus.ARCHIVED):
+        if self._host.ended or talk.state.status in (SessionStatus.PAUSED, SessionStatus.ARCHIVED):
             return True
         # A link that was lost a moment ago is no reason to end what runs.
         if talk.link is not None or (talk.state.status is SessionStatus.RUNNING and await self._reach()):
@@ -242,7 +245,7 @@ class Life:
                 self._host.metrics.refused(error.code)
                 raise
 
-    async def _wake(self, started: Callable[[], None], *, empty: bool) -> None:
+    async def _wake(self, started: Callable[[], None], *, empty: bool, within: float) -> None:
         talk = self.talk
         async with self.lock:
             if await self._needs_no_start():
@@ -261,25 +264,27 @@ class Life:
                 self.become(SessionStatus.STARTING, incarnation=talk.state.incarnation + 1)
                 newest = None if empty else await self.workspace.look()
                 await self.start_held(newest, env or {}, empty=empty, started=started)
-                await self.workspace.release()
+                await self.workspace.release(within)
                 await self._attach(start_agent=True)
             except NotRestored as error:
-                if self._host.ended:  # it is another's by now
-                    return
-                await self._provider.stop(talk.id)
-                self._failed(str(error), SessionStatus.UNRESTORED)
+                await self._end_failed(str(error), SessionStatus.UNRESTORED)
                 return
             except (SandboxFailed, LinkRefused) as error:
-                await self._provider.stop(talk.id)  # what is declared dead must be
-                self._failed(str(error))
+                await self._end_failed(str(error))
                 return
-            except Exception:  # `starting` would be for ever
+            except NotWritten:
                 await self._provider.stop(talk.id)
-                self._failed("it could not be started")
+                self.workspace.lost()
+                self.become(SessionStatus.SLEEPING, STORE_AWAY)
+                if len(talk.window):
+                    self._again_later()
+                raise ApiError(503, "storage_unavailable", f"{STORE_AWAY}: try again in a moment") from None
+            except Exception:  # `starting` would be for ever
+                await self._end_failed("it could not be started")
                 raise
             self._host.metrics.sandboxes_created.inc()
             self._host.metrics.wake_seconds.observe(self._host.now() - began)
-            self.become(SessionStatus.RUNNING, has_workspace=True)
+            self.become(SessionStatus.RUNNING)
 
     async def start_held(
         self,
@@ -297,9 +302,17 @@ class Life:
             talk.id, talk.state.incarnation, talk.spec, self._agent, env, has_snapshot=kept, empty=empty
         )
         self.workspace.lost()
+        if self._host.ended:
+            raise NotRestored(ENDED)
         await self._provider.start(spec)
         started()
         await self.workspace.prepare(newest, empty=empty)
+
+    async def _end_failed(self, reason: str, status: SessionStatus = SessionStatus.ERROR) -> None:
+        """What is declared dead must be, unless it is another gateway's by now."""
+        if not self._host.ended:
+            await self._provider.stop(self.talk.id)
+            self._failed(reason, status)
 
     def _failed(self, reason: str, status: SessionStatus = SessionStatus.ERROR) -> None:
         log.warning("sandbox.failed", session_id=self.talk.id, cause=reason)
@@ -499,9 +512,15 @@ class Life:
         self._flaps = self._flaps + 1 if lasted < STEADY_SECONDS else 0
         self.workspace.cut()
         self.drop_link()
-        if not self.stopping:
+        if self.stopping:  # whoever stops it need not wait for a sandbox that is not there
+            self._host.spawn(self._look_after(), f"look after {self.talk.id}")
+        else:
             self._lost_again = True
             self.rise_again()
+
+    async def _look_after(self) -> None:
+        if self.talk.id not in await self._provider.running() and self.stopping:
+            self.workspace.lost()
 
     def rise_again(self) -> None:
         self._rise(self._recover)
@@ -530,6 +549,8 @@ class Life:
     def drop_link(self) -> None:
         self._ear, self._greeted = None, True
         self._meet(None)
+        if self._ended is not None:  # nobody is left to tell of it
+            self._ended.set()
         if self.talk.link is not None:
             self.talk.link.close()
         self.output.on_lost()
@@ -556,7 +577,7 @@ class Life:
             raise ApiError(409, "paused", "the session is paused: POST .../resume")
         self.refuse_if_full()
         self._patience.renew()
-        await self.wake()
+        await self.wake(within=self._host.limits.durable_seconds)
 
     async def resume(self, *, empty: bool = False) -> None:
         """Out of `paused`, `needs_env`, `error` or `unrestored`; the last two also with an `empty` workspace."""
@@ -566,7 +587,7 @@ class Life:
         self._patience.renew()
         if self.talk.state.status in (SessionStatus.PAUSED, SessionStatus.NEEDS_ENV):
             self.become(SessionStatus.SLEEPING)
-        await self.wake(empty=empty)
+        await self.wake(empty=empty, within=self._host.limits.durable_seconds)
 
     @contextlib.contextmanager
     def at_rest(self) -> Iterator[None]:

@@ -27,6 +27,7 @@ class SessionLimits:
     crash_window: float = 300.0
     link_attempts: int = 5
     network: NetworkRule = field(default_factory=NetworkRule)
+    durable_seconds: float = 30.0  # for the store to keep what a request has changed, before it is told 503
 
 
 class Observed(Protocol):
@@ -88,6 +89,12 @@ class Host(Protocol):
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run `work` beside the session's task. If it fails, the session fails."""
+        ...
+
+    async def durable(self) -> dict[str, Any]:
+        """Wait until everything that was changed so far is durable; the description of the session as it is written.
+        Raises ApiError if the session has ended here, or if the store does not answer: then what was changed stays,
+        and is written when it does."""
         ...
 
     def agent_ready(self) -> None: ...

@@ -39,3 +39,11 @@ def refusal(refused: Refused) -> ApiError:
 
 def session_failed() -> ApiError:
     return ApiError(503, "session_failed", "the session failed and is loaded again: try again, with the same cid")
+
+
+def not_written() -> ApiError:
+    told = (
+        "not written down yet, the store does not answer: what was done stays done, and is written when the store is "
+        "back, unless the gateway ends before; ask again in a moment"
+    )
+    return ApiError(503, "storage_unavailable", told)

@@ -16,6 +16,7 @@ import structlog
 from gateway.errors import ApiError
 from gateway.session.life import Life
 from gateway.session.ports import Host
+from gateway.session.replies import session_failed
 from gateway.session.state import SessionStatus
 from gateway.session.workspace import NotRestored, Workspace
 from persistence.backoff import delay
@@ -33,6 +34,7 @@ REPLACED = (
     "its sandbox ended and most of its files were gone: the newest generation is in their place, what was left is kept "
     "beside it"
 )
+KEEPS = 3  # sandboxes that may die while somebody waits for what they hold to be kept
 RESCUE_BASE, RESCUE_CAP = 5.0, 300.0  # seconds between two attempts at what a sandbox left
 
 
@@ -65,7 +67,9 @@ class Rest:
                     return
                 with life.at_rest():
                     await life.agent_ended()
+                    self._refuse_ended()
                     kept = await self._keep_the_last(to)
+                    self._refuse_ended()
                     life.drop_link()
                     try:
                         await self._provider.stop(talk.id)
@@ -88,27 +92,47 @@ class Rest:
                 await self._workspace.lull()
 
     async def _keep_the_last(self, to: SessionStatus) -> dict[str, Any]:
-        """The programs have ended: keep what they left. What the session's state is to say then."""
+        """The programs have ended: keep what they left. What the session's state is to say then: nothing new if the
+        sandbox has ended by itself, so that what it left is kept afterwards."""
         if to is SessionStatus.ARCHIVED or not await self._runs():
             return {}
         with _as_refusal():
-            await self._workspace.find()
-            await self._workspace.settle()
+            try:
+                await self._workspace.find()
+                await self._workspace.settle()
+            except (SyncFailed, SyncRefused):
+                if await self._runs():
+                    raise
+                return {}
         return {"clean": self._workspace.remembered, "sync_error": "", **self._workspace.kept}
 
     async def _runs(self) -> bool:
-        """Whether the sandbox does, be there a link at the moment or not."""
-        return self._talk.link is not None or self._talk.id in await self._provider.running()
+        """Whether the sandbox does. A link says nothing: its loss may not have been heard yet."""
+        return self._talk.id in await self._provider.running()
+
+    def _refuse_ended(self) -> None:
+        """The sandbox, its files and its generations may be another gateway's by now. Raises ApiError."""
+        if self._host.ended:
+            raise session_failed()
 
     def _overtaken(self, to: SessionStatus) -> bool:
         status = self._talk.state.status
         return status in HELD and (to not in HELD or HELD.index(to) < HELD.index(status))
 
     async def destroy(self) -> None:
+        """Stop the sandbox and remove what it left. Nothing is removed before it is durable that the session is
+        archived: a gateway that dies halfway leaves one that can be deleted again, and one that is not the session's
+        writer any more learns it in time. Raises ApiError, and what the vault raises."""
+        self._refuse_ended()
         self._workspace.lost()  # whoever keeps it just now need not go on
         await self.stop(SessionStatus.ARCHIVED)
+        await self._host.durable()
         async with self._life.lock:
+            if self._talk.state.status is not SessionStatus.ARCHIVED:  # it was created again, by somebody as quick
+                return
+            self._refuse_ended()
             await self._provider.destroy(self._talk.id)
+            self._refuse_ended()
             await self._workspace.forget()
             self._talk.save(has_workspace=False, **NOTHING_KEPT)
         self._life.output.in_order(self._talk.discard_window)
@@ -118,14 +142,21 @@ class Rest:
         kept. When this returns, what was there when it was called is in the newest generation. Raises SyncFailed,
         SyncRefused, and NotRestored or SandboxFailed if it cannot be looked at."""
         replaced = self._workspace.replaced
-        async with self._life.lock:
-            runs = await self._runs()
-            if runs:
-                await self._workspace.find()
-            else:
-                await self._keep_what_was_left()
-        if runs:
-            await self._workspace.flush()
+        for attempt in range(KEEPS):
+            async with self._life.lock:
+                runs, incarnation = await self._runs(), self._talk.state.incarnation
+                if runs:
+                    await self._workspace.find()
+                else:
+                    await self._keep_what_was_left()
+            try:
+                if runs:
+                    await self._workspace.flush()
+                break
+            except (SyncFailed, SyncRefused):
+                same = self._talk.state.incarnation == incarnation and await self._runs()
+                if same or attempt == KEEPS - 1:
+                    raise  # else the sandbox has died: what it left is looked for once more, or is in the next one
         if self._workspace.replaced != replaced:
             raise SyncFailed(REPLACED)
 
@@ -174,6 +205,7 @@ class Rest:
         async with self._life.lock:
             if self._talk.state.status is not SessionStatus.PAUSED or not self._talk.state.clean:
                 raise ApiError(409, "not_paused", "the session is not paused any more: pause it and try again")
+            self._refuse_ended()
             await self._workspace.put_back(number)
 
     def rescue(self, gate: asyncio.Semaphore) -> None:

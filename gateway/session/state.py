@@ -159,6 +159,11 @@ class SessionState:
         return self.incarnation > 0 and not self.clean
 
     @property
+    def leaves_something(self) -> bool:
+        """Whether there is something to remove when the session ends."""
+        return self.has_workspace or self.unkept
+
+    @property
     def left_behind(self) -> bool:
         """Whether a sandbox that is known to have ended may have left something on its disk that is not kept."""
         return self.unkept and self.status in _ENDED

@@ -7,6 +7,7 @@ way of its inbox like everything else.
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,6 +45,10 @@ TELL_SECONDS = 0.5  # between two words about how far a restore has come
 
 class NotRestored(Exception):
     """The workspace is not what it should be, so nothing may run in it. The text says why and what to do."""
+
+
+class NotWritten(Exception):
+    """The store does not answer, and the agent may not start before it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,14 +204,16 @@ class Workspace:
             raise NotRestored(f"the restore was given up: {reason}") from error
         self._proven(request=decision is Decision.KEEP_AND_SYNC or self._begins_with_less)
 
-    async def release(self) -> None:
+    async def release(self, within: float = math.inf) -> None:
         """Let the agent start. From here on the disk is ahead of the store, and that is known before it is so.
-        Raises NotRestored."""
-        saved = asyncio.Event()
-        self._talk.save_and_then(saved.set, clean=False, fresh=self._begins_with_less)
+        Raises NotRestored, and NotWritten if the store has not answered `within` seconds."""
+        saved, until = asyncio.Event(), self._host.now() + within
+        self._talk.save_and_then(saved.set, clean=False, has_workspace=True, fresh=self._begins_with_less)
         while not saved.is_set():
             if self._host.ended:
                 raise NotRestored(ENDED)
+            if self._host.now() >= until:
+                raise NotWritten
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await saved.wait()

@@ -82,6 +82,7 @@ async def test_a_sandbox_that_cannot_be_stopped_is_found_again(world: World, mon
 
 async def test_a_sandbox_whose_start_breaks_can_be_started_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     actor = await world.create()
+    await (await world.welcomed()).until("connection_status", sandboxStatus="connected")
     await actor.sleep()
 
     async def start(spec: object) -> None:

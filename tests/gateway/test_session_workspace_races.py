@@ -260,8 +260,10 @@ async def test_a_wake_ends_when_the_session_moves() -> None:
         await actor.sleep()
         await asyncio.sleep(1)
         await town.steal()
-        async with asyncio.timeout(60):
-            await actor.wake()
+        with pytest.raises(ApiError) as refused:
+            async with asyncio.timeout(60):
+                await actor.wake()
+        assert refused.value.code == "session_failed"
         assert actor.ended
 
 

@@ -337,7 +337,10 @@ class Simulation:
         await self._mend()
         await asyncio.sleep(15.0)  # the queue tries again
         for name in self.truths:
-            await (await self.world.actor(name)).resume(None)
+            try:
+                await (await self.world.actor(name)).resume(None)
+            except ApiError:  # its owner has moved, and this one did not know
+                await (await self.world.actor(name)).resume(None)
         for _ in range(12):
             self._read_on()
             for person in self.people:
