@@ -13,7 +13,7 @@ import httpx
 import jwt
 import pytest
 
-from tests.gateway.test_http_lifecycle import until
+from tests.gateway.test_http_lifecycle import comes_to
 from tests.support.image import in_image, make_environment
 from tests.test_deploy import CONTAINED, DOCKERFILE, image_settings, instructions, service_of
 
@@ -52,21 +52,20 @@ def settings() -> dict[str, str]:
 async def serving(environment: Path, data: Path) -> AsyncIterator[str]:
     """The address that the image's own command serves at."""
     argv = in_image(environment, place_of_environment(), data, settings(), ["holdfast", "serve"])
-    process = await asyncio.create_subprocess_exec(*argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(*argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert process.stdout is not None
-    assert process.stderr is not None
-    said = asyncio.create_task(process.stderr.read())
     try:
+        said: list[str] = []
         async with asyncio.timeout(60):
-            line = (await process.stdout.readline()).decode()
-        if not line:
-            pytest.fail((await said).decode())
-        yield re.findall(r"http://[^/\s]+", line)[0]
+            while not (found := re.search(r"http://[^/\s]+", said[-1] if said else "")):
+                if not (line := await process.stdout.readline()):
+                    pytest.fail("".join(said))
+                said.append(line.decode())
+        yield found[0]
     finally:
         if process.returncode is None:
             process.kill()  # and with it all that it started
-        await process.wait()
-        await said
+        await process.communicate()
 
 
 async def test_the_image_starts_a_contained_sandbox(environment: Path, data: Path) -> None:
@@ -77,5 +76,5 @@ async def test_the_image_starts_a_contained_sandbox(environment: Path, data: Pat
         headers = {"Authorization": f"Bearer {token}"}
         async with httpx.AsyncClient(base_url=address, headers=headers, timeout=60, trust_env=False) as ada:
             assert (await ada.post("/api/sandboxes/first")).status_code == 201
-            described = await until(ada, "first", "running")
+            described = await comes_to(ada, "first", "running")
             assert described["level"] == "contained"
