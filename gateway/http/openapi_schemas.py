@@ -176,6 +176,10 @@ SCHEMAS: dict[str, Schema] = {
     "Resume": made_of({}, {
         "envVars": {"type": "object", "additionalProperties": {"type": "string"}},
         "empty": {"type": "boolean", "default": False, "description": "begin anew where nothing can be restored"},
+        "keep": {
+            "type": "boolean", "default": False,
+            "description": "go on with what is on the disk of an unrestored session of which the store has nothing",
+        },
     }),
     "Nothing": {"type": "object", "maxProperties": 0},
     "Record": made_of(RECORD),

@@ -85,10 +85,12 @@ class SandboxRoutes:
         actor = await owned(request, self._registry)
         body = await read_object(request, known=RESUME_MEMBERS)
         env = read_env(body) if body.get("envVars") is not None else None
-        empty = body.get("empty", False)
-        if not isinstance(empty, bool):
-            raise ApiError(400, "bad_member", "empty must be true or false")
-        return answer(await actor.resume(env, empty=empty))
+        empty, keep = body.get("empty", False), body.get("keep", False)
+        if not isinstance(empty, bool) or not isinstance(keep, bool):
+            raise ApiError(400, "bad_member", "empty and keep must be true or false")
+        if empty and keep:
+            raise ApiError(400, "bad_member", "empty and keep exclude each other: say which one is meant")
+        return answer(await actor.resume(env, empty=empty, keep=keep))
 
     async def sync(self, request: Request) -> Response:
         """Answers when everything written before it was asked is kept; with `wait=0` at once."""

@@ -18,7 +18,7 @@ from gateway.wire import RESERVED_CIDS, is_content
 from sandbox.terminal.wire import MAX_SIDE, Size
 
 CREATE_MEMBERS = frozenset({"userId", "envVars", "agent", "network", "repoUrl", "repoBranch", "title", "metadata"})
-RESUME_MEMBERS = frozenset({"envVars", "empty"})
+RESUME_MEMBERS = frozenset({"envVars", "empty", "keep"})
 POST_MEMBERS = frozenset({"role", "type", "content", "metadata", "cid", "deliver"})
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")

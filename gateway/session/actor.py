@@ -519,12 +519,12 @@ class SessionActor:
         if not self.conversation.spec.network_granted:
             self.conversation.save_spec(network_granted=True)
 
-    async def resume(self, env: Mapping[str, str] | None, *, empty: bool = False) -> dict[str, Any]:
+    async def resume(self, env: Mapping[str, str] | None, *, empty: bool = False, keep: bool = False) -> dict[str, Any]:
         self._refuse_archived()
         self.conversation.touch()
         if env is not None:
             self.give_env(env)
-        await self.life.resume(empty=empty)
+        await self.life.resume(empty=empty, keep=keep)
         return await self.durable()
 
     async def sync(self, *, wait: bool) -> dict[str, Any]:

@@ -192,17 +192,17 @@ class Life:
             self.tell_connection()
             self._host.spawn(bring_up(), f"rise {self.talk.id}")
 
-    async def wake(self, *, empty: bool = False, within: float = math.inf) -> None:
+    async def wake(self, *, empty: bool = False, keep: bool = False, within: float = math.inf) -> None:
         """Start the sandbox if it is not there; returns when its bridge answers, or the session says why not. `empty`
-        begins with an empty workspace; what was kept stays kept. A start waits for the store, at most `within`
-        seconds: then it is given up, and ApiError raised.
+        begins with an empty workspace, and what was kept stays kept; `keep` with what is on the disk, where the store
+        has nothing. A start waits for the store, at most `within` seconds: then it is given up, and ApiError raised.
         """
         async with self.lock:
             if await self._needs_no_start():
                 return
         async with self._turn() as over:  # not under the lock: who waits for a turn can be stopped and deleted
             if over is not None:
-                await self._wake(over, empty=empty, within=within)
+                await self._wake(over, empty=empty, keep=keep, within=within)
 
     async def _needs_no_start(self) -> bool:
         talk = self.talk
@@ -245,7 +245,7 @@ class Life:
                 self._host.metrics.refused(error.code)
                 raise
 
-    async def _wake(self, started: Callable[[], None], *, empty: bool, within: float) -> None:
+    async def _wake(self, started: Callable[[], None], *, empty: bool, keep: bool, within: float) -> None:
         talk = self.talk
         async with self.lock:
             if await self._needs_no_start():
@@ -262,8 +262,8 @@ class Life:
             began = self._host.now()
             try:
                 self.become(SessionStatus.STARTING, incarnation=talk.state.incarnation + 1)
-                newest = None if empty else await self.workspace.look()
-                await self.start_held(newest, env or {}, empty=empty, started=started)
+                newest = None if empty else await self.workspace.look(keep=keep)
+                await self.start_held(newest, env or {}, empty=empty, keep=keep, started=started)
                 await self.workspace.release(within)
                 await self._attach(start_agent=True)
             except NotRestored as error:
@@ -292,12 +292,13 @@ class Life:
         env: Mapping[str, str],
         *,
         empty: bool = False,
+        keep: bool = False,
         started: Callable[[], None] = lambda: None,
     ) -> None:
         """A sandbox with its agent held, and the workspace in it that it should have. `started` is called in between:
         a long restore is nobody's turn."""
         talk = self.talk
-        kept = newest is not None
+        kept = newest is not None or keep
         spec = sandbox_spec(
             talk.id, talk.state.incarnation, talk.spec, self._agent, env, has_snapshot=kept, empty=empty
         )
@@ -306,7 +307,7 @@ class Life:
             raise NotRestored(ENDED)
         await self._provider.start(spec)
         started()
-        await self.workspace.prepare(newest, empty=empty)
+        await self.workspace.prepare(newest, empty=empty, keep=keep)
 
     async def _end_failed(self, reason: str, status: SessionStatus = SessionStatus.ERROR) -> None:
         """What is declared dead must be, unless it is another gateway's by now."""
@@ -579,15 +580,18 @@ class Life:
         self._patience.renew()
         await self.wake(within=self._host.limits.durable_seconds)
 
-    async def resume(self, *, empty: bool = False) -> None:
-        """Out of `paused`, `needs_env`, `error` or `unrestored`; the last two also with an `empty` workspace."""
+    async def resume(self, *, empty: bool = False, keep: bool = False) -> None:
+        """Out of `paused`, `needs_env`, `error` or `unrestored`; the last two also with an `empty` workspace, the last
+        with what is on the disk, to `keep` it."""
+        if keep and self.talk.state.status is not SessionStatus.UNRESTORED:
+            raise ApiError(409, "not_unrestored", "only a session that cannot be restored may keep what is on its disk")
         if empty and self.talk.state.status not in FAILED:
             raise ApiError(409, "not_unrestored", "only a session that cannot be restored or started may begin empty")
         self.refuse_if_full()
         self._patience.renew()
         if self.talk.state.status in (SessionStatus.PAUSED, SessionStatus.NEEDS_ENV):
             self.become(SessionStatus.SLEEPING)
-        await self.wake(empty=empty, within=self._host.limits.durable_seconds)
+        await self.wake(empty=empty, keep=keep, within=self._host.limits.durable_seconds)
 
     @contextlib.contextmanager
     def at_rest(self) -> Iterator[None]:

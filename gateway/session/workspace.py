@@ -153,8 +153,9 @@ class Workspace:
 
     # -- before the agent may start -----------------------------------------------------------------------------------
 
-    async def look(self) -> Newest | None:
-        """The newest generation there is; None for none. Raises NotRestored if that cannot be known."""
+    async def look(self, *, keep: bool = False) -> Newest | None:
+        """The newest generation there is; None for none. Raises NotRestored if that cannot be known, or if one that was
+        stored is gone, unless the disk is to `keep` its place: then if there is one after all."""
         state = self._talk.state
         try:
             async with asyncio.timeout(min(LOOK_SECONDS, self._keeping.limits.restore_seconds)):
@@ -162,20 +163,26 @@ class Workspace:
         except Damaged as error:
             raise NotRestored(str(error)) from error
         except (ObjectsUnavailable, ObjectsRefused, TimeoutError) as error:
-            if state.generation:  # what is on the disk may do
+            if state.generation and not keep:  # what is on the disk may do
                 return Newest(state.tree, state.files)
             if state.incarnation <= 1:  # it is started for the first time
                 return None
             raise NotRestored(f"the object store does not say whether there is a snapshot: {error!r}") from error
         found = self._generation
-        if found is None and state.generation:
+        if found is not None and keep:
+            raise NotRestored(
+                f"the object store has generation {found.number} of this session: resume without {{keep:true}} to have "
+                "it restored"
+            )
+        if found is None and state.generation and not keep:
             raise NotRestored(
                 f"generation {state.generation} was stored, and the object store has nothing of this session: check "
-                "HOLDFAST_OBJECTS, or resume with {empty:true} to begin anew"
+                "HOLDFAST_OBJECTS, or resume with {keep:true} to go on with the files that are on its disk, or with "
+                "{empty:true} to begin anew"
             )
         return None if found is None else Newest(found.manifest, found.files)
 
-    async def prepare(self, newest: Newest | None, *, empty: bool = False) -> None:
+    async def prepare(self, newest: Newest | None, *, empty: bool = False, keep: bool = False) -> None:
         """The sandbox runs and its agent is held: see to it that the roots hold what they should. Raises
         NotRestored; then nothing was pushed, and nothing that was there is gone."""
         try:
@@ -183,6 +190,11 @@ class Workspace:
                 async with asyncio.timeout(self._keeping.limits.restore_seconds):
                     await self._keeping.vault.set_aside(self._user_id, self._talk.id)
             survey = await self._survey()
+            if keep and not survey.files:
+                raise NotRestored(
+                    "there is nothing on the disk of this session to keep: check HOLDFAST_OBJECTS and the data "
+                    "directory, or resume with {empty:true} to begin anew"
+                )
             state = self._talk.state
             keeps = empty or (state.fresh and not state.clean)
             decision = Decision.KEEP_AND_SYNC if keeps else decide(survey, newest, state.clean)
@@ -191,7 +203,8 @@ class Workspace:
                 await self._restore(aside=decision is Decision.RESTORE_ASIDE)
                 self.replaced += state.incarnation > 1 and not state.clean
             else:
-                self._tell("restore_skipped", reason="begun empty" if empty else None)
+                reason = "begun empty" if empty else "kept what was on the disk" if keep else None
+                self._tell("restore_skipped", reason=reason)
         except (TreeFailed, RestoreFailed, Damaged, NoSuchSnapshot, ObjectsUnavailable, ObjectsRefused) as error:
             self._progress = None
             self._tell("restore_failed", reason=str(error))

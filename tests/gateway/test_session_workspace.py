@@ -243,6 +243,46 @@ async def test_resume_with_empty_begins_anew_and_the_old_generations_stay() -> N
         assert pointer.generations[0].pinned
 
 
+async def test_resume_with_keep_goes_on_with_the_disk_where_the_store_has_nothing() -> None:
+    async with Town() as town:
+        actor, tab = await town.begun()
+        with pytest.raises(ApiError, match="may keep what is on its disk"):
+            await actor.resume(None, keep=True)
+        town.sandbox().files[FILE] = b"mine"
+        await actor.sleep()
+        await town.vault().forget("ann", "s")
+        described = await actor.wake()
+        assert described["status"] == "unrestored"
+        assert "{keep:true}" in described["reason"], "and not by itself"
+        assert (await actor.resume(None, keep=True))["status"] == "running"
+        assert town.sandbox().files == {FILE: b"mine"}
+        await tab.until("session_status", status="restore_skipped", reason="kept what was on the disk")
+        await town.until(lambda: actor.describe()["sync"]["generation"] == 2, "what was on the disk is kept")
+        assert [each.files for each in (await town.vault().pointer("ann", "s")).generations] == [1]
+
+
+async def test_resume_with_keep_takes_nothing_over_what_the_store_has_nor_an_empty_disk() -> None:
+    async with Town() as town:
+        actor, _ = await town.begun()
+        town.sandbox().files[FILE] = b"mine"
+        await actor.sleep()
+        pointer = await town.vault().pointer("ann", "s")
+        await town.vault().forget("ann", "s")
+        town.sandbox().files.clear()
+        assert (await actor.wake())["status"] == "unrestored"
+        described = await actor.resume(None, keep=True)
+        assert (described["status"], "nothing on the disk" in described["reason"]) == ("unrestored", True)
+        town.sandbox().files[FILE] = b"another"
+        town.objects.away = True
+        assert (await actor.resume(None, keep=True))["status"] == "unrestored", "what cannot be asked may have it"
+        town.objects.away = False
+        await town.vault().shelf("ann").swap(pointer, None)  # somebody brought the store back
+        described = await actor.resume(None, keep=True)
+        assert (described["status"], "has generation 1" in described["reason"]) == ("unrestored", True)
+        assert (await actor.resume(None))["status"] == "running"
+        assert town.sandbox().files == {FILE: b"mine"}
+
+
 async def begun_empty(town: Town) -> SessionActor:
     """A session of four files that could not be restored, and begins empty."""
     actor, _ = await town.begun()

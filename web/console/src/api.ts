@@ -136,7 +136,7 @@ export const api = {
   wake: (id: string) => ask<Sandbox>("POST", `${sandbox(id)}/wake`),
   sleep: (id: string) => ask<Sandbox>("POST", `${sandbox(id)}/sleep`),
   pause: (id: string) => ask<Sandbox>("POST", `${sandbox(id)}/pause`),
-  resume: (id: string, how: { envVars?: Record<string, string>; empty?: boolean } = {}) => ask<Sandbox>("POST", `${sandbox(id)}/resume`, how),
+  resume: (id: string, how: { envVars?: Record<string, string>; empty?: boolean; keep?: boolean } = {}) => ask<Sandbox>("POST", `${sandbox(id)}/resume`, how),
   abort: (id: string) => ask<unknown>("POST", `${sandbox(id)}/abort`),
   sync: (id: string) => ask<unknown>("POST", `${sandbox(id)}/sync?wait=0`),
   remove: (id: string, purge: boolean) => ask<void>("DELETE", `${sandbox(id)}${purge ? "?purge=1" : ""}`),

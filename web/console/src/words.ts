@@ -25,6 +25,9 @@ export const SYNC: Record<SyncState, { word: string; tone: Tone; moving?: boolea
 
 export const nameOf = (sandbox: Sandbox): string => sandbox.title || sandbox.id;
 
+/** Whether the store has nothing of it at all, so that what is on its disk may stay: the gateway names the way then. */
+export const mayKeepDisk = (one: Pick<Sandbox, "status" | "reason">): boolean => one.status === "unrestored" && (one.reason ?? "").includes("{keep:true} to go on");
+
 /** What the chosen network means. With `outbound` the host's network is shared, and nothing less is true of it. */
 export function networkWords(network: Network, most: Network, clones: boolean): string {
   if (network === "outbound") return "The sandbox shares the host's network: it reaches the outside, the host's own services and what others run there, and it can be reached.";

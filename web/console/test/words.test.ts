@@ -4,7 +4,7 @@ import { clock, count, duration, preciseClock, size } from "../src/panes/figures
 import { eventOf, linesOf, matching } from "../src/panes/lines.ts";
 import { passes, say, type Standing } from "../src/panes/standing.ts";
 import { mix, parseHex } from "../src/panes/tint.ts";
-import { networkWords } from "../src/words.ts";
+import { mayKeepDisk, networkWords } from "../src/words.ts";
 
 const FINE: Standing = { phase: "online", status: "running", exit: null, error: null };
 
@@ -25,6 +25,14 @@ test("each state that stands in the way has its own words, and a way on where th
   assert.match(say({ ...FINE, exit: { code: null, signal: "SIGKILL" } }, 0)?.words ?? "", /SIGKILL/);
   assert.equal(say({ ...FINE, phase: "ended", code: 1000 }, 0)?.act, "reopen");
   assert.equal(say({ ...FINE, phase: "ended", code: 4404 }, 0)?.act, undefined);
+});
+
+test("what is on the disk may stay only where the gateway says that the store has nothing", () => {
+  const nothing = "generation 3 was stored, and the object store has nothing of this session: check HOLDFAST_OBJECTS, or resume with {keep:true} to go on with the files that are on its disk, or with {empty:true} to begin anew";
+  assert.equal(mayKeepDisk({ status: "unrestored", reason: nothing }), true);
+  assert.equal(mayKeepDisk({ status: "sleeping", reason: nothing }), false);
+  assert.equal(mayKeepDisk({ status: "unrestored", reason: "the object store has generation 3 of this session: resume without {keep:true} to have it restored" }), false);
+  assert.equal(mayKeepDisk({ status: "unrestored", reason: null }), false);
 });
 
 test("sizes, durations and counts read as people say them", () => {

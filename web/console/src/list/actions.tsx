@@ -10,7 +10,7 @@ import { Dialog } from "../ui/dialog.tsx";
 import { AlertIcon, KeyIcon, MoonIcon, PauseIcon, PlayIcon, RetryIcon, SyncIcon, TrashIcon } from "../ui/icons.tsx";
 import type { MenuItem } from "../ui/menu.tsx";
 import { attempt, toast } from "../ui/toast.tsx";
-import { nameOf } from "../words.ts";
+import { mayKeepDisk, nameOf } from "../words.ts";
 import { EnvRows } from "./env.tsx";
 import { type EnvRow, readRows } from "./variables.ts";
 
@@ -28,6 +28,7 @@ export const wake = (one: Sandbox): Promise<void> => step(api.wake(one.id), `${n
 export const sleep = (one: Sandbox): Promise<void> => step(api.sleep(one.id), `${nameOf(one)} does not sleep`);
 export const pause = (one: Sandbox): Promise<void> => step(api.pause(one.id), `${nameOf(one)} was not paused`);
 export const resume = (one: Sandbox): Promise<void> => step(api.resume(one.id), `${nameOf(one)} was not resumed`);
+export const keepDisk = (one: Sandbox): Promise<void> => step(api.resume(one.id, { keep: true }), `${nameOf(one)} was not resumed`);
 export const revive = (one: Sandbox): Promise<void> => step(api.create(one.id, {}), `${nameOf(one)} was not revived`);
 export const askVariables = (sandbox: Sandbox): void => void (asked.value = { what: "variables", sandbox });
 export const askEmpty = (sandbox: Sandbox): void => void (asked.value = { what: "empty", sandbox });
@@ -63,7 +64,9 @@ export function actionsFor(one: Sandbox): (MenuItem | "line")[] {
       entries.push(item("Give variables", <KeyIcon />, "variables", () => askVariables(one)));
       break;
     case "unrestored":
-      entries.push(item("Try to restore again", <RetryIcon />, "resume", () => void resume(one)), item("Begin with an empty workspace", <AlertIcon />, "empty", () => askEmpty(one)));
+      entries.push(item("Try to restore again", <RetryIcon />, "resume", () => void resume(one)));
+      if (mayKeepDisk(one)) entries.push(item("Keep what is here", <SyncIcon />, "keep", () => void keepDisk(one), "Go on with the files that are on its disk"));
+      entries.push(item("Begin with an empty workspace", <AlertIcon />, "empty", () => askEmpty(one)));
       break;
     case "archived":
       entries.push(item("Revive", <PlayIcon />, "revive", () => void revive(one), "The conversation goes on, with an empty workspace"));

@@ -1,10 +1,11 @@
 // What somebody has to know or do before a session can go on.
 import type { ComponentChildren } from "preact";
-import { askEmpty, askVariables, resume, revive } from "../list/actions.tsx";
+import { askEmpty, askVariables, keepDisk, resume, revive } from "../list/actions.tsx";
 import type { SessionHandle } from "../house.ts";
 import type { Tone } from "../ui/badge.tsx";
 import { Button } from "../ui/button.tsx";
-import { AlertIcon, InfoIcon, KeyIcon, PlayIcon, RetryIcon } from "../ui/icons.tsx";
+import { AlertIcon, InfoIcon, KeyIcon, PlayIcon, RetryIcon, SyncIcon } from "../ui/icons.tsx";
+import { mayKeepDisk } from "../words.ts";
 
 export function Banner({ session }: { session: SessionHandle }) {
   const sandbox = session.sandbox.value;
@@ -40,6 +41,11 @@ export function Banner({ session }: { session: SessionHandle }) {
           <Button small icon={<RetryIcon size={14} />} data-testid="banner-resume" onClick={() => void resume(sandbox)}>
             Try again
           </Button>
+          {mayKeepDisk(sandbox) && (
+            <Button small icon={<SyncIcon size={14} />} data-testid="banner-keep" onClick={() => void keepDisk(sandbox)}>
+              Keep what is here
+            </Button>
+          )}
           <Button small kind="quiet" data-testid="banner-empty" onClick={() => askEmpty(sandbox)}>
             Begin empty
           </Button>
