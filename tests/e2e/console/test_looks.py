@@ -20,6 +20,7 @@ _LOOK = """async () => {
 
 
 async def serious(tab: Console) -> list[dict[str, Any]]:
+    """What somebody could not use. Nothing may be moving: in the middle of a fade every contrast is too low."""
     await tab.page.evaluate(AXE.read_text())
     found: list[dict[str, Any]] = await tab.page.evaluate(_LOOK)
     return [each for each in found if each["impact"] in ("serious", "critical")]
@@ -30,12 +31,12 @@ async def test_nobody_is_shut_out_of_any_screen(browser: Browser, gateway: Gatew
     session = f"looks-{colours}"
     await gateway.create(session)
     await gateway.create(f"beside-{session}")
-    async with visitor(browser, color_scheme=colours) as someone:
+    async with visitor(browser, color_scheme=colours, reduced_motion="reduce") as someone:
         nobody = Console(await someone.new_page())
         await nobody.page.goto(gateway.url)
         await nobody.at("token").wait_for()
         found = {"sign-in": await serious(nobody)}
-    async with console(browser, gateway, color_scheme=colours) as tab:
+    async with console(browser, gateway, color_scheme=colours, reduced_motion="reduce") as tab:
         await tab.open(session)
         await tab.say(WORDS)
         await tab.shows_answer("bold")
@@ -43,6 +44,7 @@ async def test_nobody_is_shut_out_of_any_screen(browser: Browser, gateway: Gatew
         await tab.shows_answer("Wrote")
         await tab.say("/permission run a command")
         await tab.at("permission-allow").wait_for()
+        await tab.has_prompt()
         await tab.type("ls --color=always -la /etc | head -20\n")
         await tab.shows_screen("total")
         await tab.page.locator("[data-testid=session-row]:not(.open)").first.hover()
@@ -63,7 +65,7 @@ async def test_nobody_is_shut_out_of_any_screen(browser: Browser, gateway: Gatew
 
 async def test_a_phone_shows_one_thing_at_a_time_and_all_of_them(browser: Browser, gateway: Gateway) -> None:
     await gateway.create("phone")
-    async with console(browser, gateway, size=PHONE, has_touch=True, is_mobile=True) as tab:
+    async with console(browser, gateway, size=PHONE, has_touch=True, is_mobile=True, reduced_motion="reduce") as tab:
         await tab.open("phone")
         await tab.say("hello from a phone")
         await tab.shows_answer("hello from a phone")
