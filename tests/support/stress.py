@@ -65,17 +65,14 @@ def busy_loops(count: int) -> Iterator[None]:
 def run_once(run: Run, groups: Mapping[str, Sequence[str]], deadline: float, scratch: Path) -> None:
     """Run all groups side by side until they have ended, or the time is over."""
     started = {name: _start(name, words, run.seed, scratch) for name, words in groups.items()}
-    late = []
     try:
         for name, process in started.items():
             try:
-                process.wait(max(deadline - time.monotonic(), 0))
+                _read(run, name, process.wait(max(deadline - time.monotonic(), 0)), scratch)
             except subprocess.TimeoutExpired:
-                late.append(name)
+                _read(run, name, None, scratch)  # now: it may fail by being ended
     finally:
         _end(started.values())
-    for name, process in started.items():
-        _read(run, name, None if name in late else process.returncode, scratch)
 
 
 def _end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
