@@ -127,7 +127,7 @@ async def _spool_something(stage: Stage, proxy: StoreProxy, point: str | None) -
 
     async def until_dead_or(count: Callable[[], int], more: int) -> None:
         goal = count() + more
-        await until(lambda: not stage.gateway.running or count() >= goal, f"{point} or {more} more", within=20)
+        await until(lambda: not stage.gateway.running or count() >= goal, f"{point} or {more} more")
 
     await until_dead_or(lambda: stage.settled, 5)
     leave(stage, proxy)

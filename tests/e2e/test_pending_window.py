@@ -53,7 +53,7 @@ async def test_a_hundred_are_held_the_rest_refused_and_the_held_arrive_in_order(
         assert _evidence(gateway, "away").messages == []
         async with gateway.http() as client:
             assert (await client.post("/api/sandboxes/away/resume", json={})).status_code == 200
-        await until(lambda: len(_evidence(gateway, "away").messages) >= HELD, "the held ones arrive", within=30)
+        await until(lambda: len(_evidence(gateway, "away").messages) >= HELD, "the held ones arrive")
         assert [note["cid"] for note in _evidence(gateway, "away").messages] == held
 
         async def all_answered() -> list[dict[str, Any]]:

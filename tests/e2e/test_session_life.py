@@ -1,16 +1,14 @@
 """A session's ends and returns: crash loops, deletion, revival, a sandbox that died while nobody looked."""
 
-import asyncio
 import signal
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import httpx
-
 from sandbox.providers.layout import SandboxHome
 from sandbox.providers.processes import Process
 from tests.campaign.stage import Stage
+from tests.gateway.test_http_lifecycle import comes_to
 from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
 from tests.support.waiting import until
@@ -18,21 +16,11 @@ from tests.support.waiting import until
 CRASHES = 5
 
 
-async def _status(client: httpx.AsyncClient, session_id: str, wanted: str) -> dict[str, Any]:
-    """Wait until the session has that status; its description."""
-    async with asyncio.timeout(60):
-        while True:
-            described: dict[str, Any] = (await client.get(f"/api/sandboxes/{session_id}/status")).json()
-            if described["status"] == wanted:
-                return described
-            await asyncio.sleep(0.05)
-
-
 async def test_an_agent_that_keeps_crashing_is_left_alone_and_says_why(tmp_path: Path) -> None:
     async with Gateway(tmp_path / "data") as gateway, gateway.http() as client:
         starts = "open('starts', 'a').write('x'); raise SystemExit(7)"
         await client.post("/api/sandboxes/loop", json={"agent": ["python3", "-c", starts]})
-        described = await _status(client, "loop", "error")
+        described = await comes_to(client, "loop", "error")
         assert "7" in described["reason"]
         counted = SandboxHome(gateway.data_dir, "loop").workspace / "starts"
         assert len(counted.read_text()) == CRASHES
@@ -89,7 +77,7 @@ async def test_a_sandbox_that_died_with_its_gateway_is_told_and_wakes_again(tmp_
         await gateway.kill()
         Process(note.init_pid, note.init_started).signal(signal.SIGKILL)
         await gateway.start()
-        await _status(client, "both", "sleeping")
+        await comes_to(client, "both", "sleeping")
 
         async def marked() -> list[dict[str, Any]]:  # that it sleeps is told at once, and written down behind that
             half, _ = found = await gateway.messages("both")
@@ -117,5 +105,5 @@ async def test_an_idle_session_falls_asleep_and_one_that_answers_does_not(tmp_pa
             told = [frame.get("sandboxStatus") for frame in passed if frame["type"] == "connection_status"]
             assert "sleeping" not in told
             await hear(socket, lambda frame: frame.get("sandboxStatus") == "sleeping")
-        assert (await _status(client, "busy", "sleeping"))["incarnation"] == incarnation
+        assert (await comes_to(client, "busy", "sleeping"))["incarnation"] == incarnation
         assert SandboxHome(gateway.data_dir, "busy").read_note() is None

@@ -207,7 +207,7 @@ async def test_a_long_restore_tells_how_far_it_is_and_a_failed_one_why(
 ) -> None:
     async with SlowS3(s3_server.port, Random(0)) as slow:
         cupboard = Bucket(s3_server, s3_server.make_place(), slow.port)
-        async with _arena(tmp_path, launcher, cupboard, restore_timeout=5) as arena:
+        async with _arena(tmp_path, launcher, cupboard, restore_timeout=30) as arena:
             session = await arena.create("s0")
             for number in range(9):  # a pack each
                 session.write(f"file-{number}", arena.rng.randbytes(5000))

@@ -28,6 +28,11 @@ def shows(text: str) -> Callable[[list[str | bytes]], bool]:
     return lambda heard: text in "".join(each if isinstance(each, str) else each.decode() for each in heard)
 
 
+def prompts(heard: list[str | bytes]) -> bool:
+    """Whether a shell waits: what is typed before may go to nobody."""
+    return any(shows(prompt)(heard) for prompt in ("$ ", "# "))
+
+
 def says(**members: object) -> Callable[[list[str | bytes]], bool]:
     return lambda heard: any(members.items() <= control.items() for control in controls(heard))
 
@@ -41,6 +46,7 @@ async def test_viewers_of_a_terminal_outlast_a_sleep_and_wake_it_by_typing(tmp_p
             gateway.socket("/terminal/s1", dialect="native") as native,
             gateway.socket("/terminal/s1") as plain,
         ):
+            await hear_until(native, prompts)
             await native.send(b"echo $((6*7))up\r")
             await hear_until(plain, shows("42up"))
             await hear_until(native, shows("42up"))
@@ -50,6 +56,7 @@ async def test_viewers_of_a_terminal_outlast_a_sleep_and_wake_it_by_typing(tmp_p
             await plain.send("x")  # wakes, and is not typed
             heard = controls(await hear_until(native, says(type="status", status="running")))
             assert "reset" in [each["type"] for each in heard]
+            await hear_until(plain, prompts)
             await plain.send("echo $((6*7))again\r")
             await hear_until(native, shows("42again"))
             await hear_until(plain, shows("42again"))

@@ -104,7 +104,7 @@ def has_printed(client: WebClient, size: int) -> bool:
 
 
 def has_gone_on(client: WebClient, times: int) -> bool:
-    return client.told.count({"ready": True}) == times
+    return client.told.count({"ready": True}) >= times
 
 
 async def test_a_message_goes_through_its_stages_and_is_answered(gateway: Gateway, session: str) -> None:

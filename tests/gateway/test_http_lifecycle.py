@@ -22,15 +22,15 @@ async def ada(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def comes_to(client: httpx.AsyncClient, session_id: str, status: str) -> dict[str, Any]:
-    """Wait until the session has that status."""
+async def comes_to(client: httpx.AsyncClient, session_id: str, *statuses: str) -> dict[str, Any]:
+    """Wait until the session has one of these; its description."""
 
     async def look() -> dict[str, Any]:
         described: dict[str, Any] = (await client.get(f"/api/sandboxes/{session_id}/status")).json()
-        assert described["status"] == status, described
+        assert described["status"] in statuses, described
         return described
 
-    return await until(look, f"{session_id} {status}")
+    return await until(look, f"{session_id} {statuses}")
 
 
 def refused(answer: httpx.Response, status: int, code: str) -> bool:

@@ -1,13 +1,12 @@
 """Who may put a program on the host's network: users as far as the setting says, services always."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
+from tests.gateway.test_http_lifecycle import comes_to
 from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
 
@@ -33,15 +32,6 @@ def names_the_setting(answer: httpx.Response) -> bool:
     return "HOLDFAST_NETWORK_MAX" in body["error"]
 
 
-async def until(client: httpx.AsyncClient, session_id: str, *statuses: str) -> dict[str, Any]:
-    async with asyncio.timeout(60):
-        while True:
-            described: dict[str, Any] = (await client.get(f"/api/sandboxes/{session_id}")).json()
-            if described["status"] in statuses:
-                return described
-            await asyncio.sleep(0.05)
-
-
 async def test_a_user_is_refused_what_nobody_allowed_and_gets_the_rest(ada: httpx.AsyncClient) -> None:
     assert names_the_setting(await ada.post("/api/sandboxes/net-1", json=OUTBOUND))
     assert (await ada.get("/api/sandboxes/net-1")).status_code == 404, "nothing was made of it"
@@ -62,7 +52,7 @@ async def test_a_service_may_ask_for_all_of_it_and_the_user_may_wake_that(
     async with gateway.http(gateway.relay) as relay:
         created = await relay.post("/api/sandboxes/net-3", json={**OUTBOUND, "userId": "ada"})
     assert (created.status_code, created.json()["network"]) == (201, "outbound")
-    await until(ada, "net-3", "running")
+    await comes_to(ada, "net-3", "running")
     await ada.post("/api/sandboxes/net-3/sleep")
     assert (await ada.post("/api/sandboxes/net-3/wake")).json()["status"] == "running"
     await ada.delete("/api/sandboxes/net-3")
@@ -73,10 +63,10 @@ async def test_what_was_made_with_more_is_refused_at_its_next_start_until_it_is_
     async with Gateway(tmp_path / "data", NETWORK="outbound") as gateway:
         await gateway.create("old")
         async with gateway.http() as ada:
-            assert (await until(ada, "old", "running"))["network"] == "outbound", "that is what it gets by default"
+            assert (await comes_to(ada, "old", "running"))["network"] == "outbound", "that is what it gets by default"
             gateway.settings |= {"NETWORK": "none", "NETWORK_MAX": "none"}
             await gateway.restart()
-            assert (await until(ada, "old", "running", "error"))["status"] == "running", "what runs goes on"
+            assert (await comes_to(ada, "old", "running", "error"))["status"] == "running", "what runs goes on"
             await ada.post("/api/sandboxes/old/sleep")
             refused = (await ada.post("/api/sandboxes/old/wake")).json()
             assert refused["status"] == "error"
@@ -89,4 +79,4 @@ async def test_what_was_made_with_more_is_refused_at_its_next_start_until_it_is_
                     again = await relay.post("/api/sandboxes/old", json={**OUTBOUND, "userId": "ada"})
                 assert again.status_code == 200
                 await hear(socket, "done")
-            assert (await until(ada, "old", "running"))["reason"] is None
+            assert (await comes_to(ada, "old", "running"))["reason"] is None

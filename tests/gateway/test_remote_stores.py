@@ -114,10 +114,11 @@ async def test_an_outage_is_shown_and_does_not_stop_a_conversation(tmp_path: Pat
             ack = await hear(socket, lambda frame: frame["type"] == "ack" and frame["cid"] == "c2")
             await hear(socket, "done")
             assert ack["stage"] == "accepted"
-            async with asyncio.timeout(30):
-                while "degraded" not in (await ready(gateway))[1]:
-                    pass
-            assert await ready(gateway) == (200, {"status": "ready", "degraded": ["store_behind"]})
+
+            async def behind() -> bool:
+                return await ready(gateway) == (200, {"status": "ready", "degraded": ["store_behind"]})
+
+            await until(behind, "the store is behind")
             assert await metric(gateway, "holdfast_spool_rows") > 0
             assert await metric(gateway, "holdfast_spool_failing") == 1
             spool = (await findings(tmp_path / "data", STORE=gateway.settings["STORE"]))["spool"]
@@ -125,10 +126,12 @@ async def test_an_outage_is_shown_and_does_not_stop_a_conversation(tmp_path: Pat
             own_server.start()
             stored = await hear(socket, lambda frame: frame["type"] == "ack" and frame["cid"] == "c2")
             assert stored["stage"] == "stored"
-        async with asyncio.timeout(30):
-            while await metric(gateway, "holdfast_spool_rows"):
-                pass
-        assert await ready(gateway) == (200, {"status": "ready"})
+
+        async def caught_up() -> bool:
+            assert await ready(gateway) == (200, {"status": "ready"})
+            return await metric(gateway, "holdfast_spool_rows") == 0
+
+        await until(caught_up, "ready, and nothing in the spool")
         assert [each["seq"] for each in await gateway.messages("s1")] == [1, 2, 3, 4]
 
 
@@ -149,9 +152,11 @@ async def test_a_restart_without_the_database_loads_no_session_until_it_is_back(
         async with gateway.http(gateway.internal) as service:
             assert (await service.get("/internal/sessions/s1/messages")).status_code == 503
             own_server.start()
-            async with asyncio.timeout(30):
-                while (await service.get("/internal/sessions/s1/messages")).status_code != 200:
-                    pass
+
+            async def served() -> bool:
+                return (await service.get("/internal/sessions/s1/messages")).status_code == 200
+
+            await until(served, "the history")
         assert (await gateway.messages("s1"))[0]["content"] == "hello"
 
 

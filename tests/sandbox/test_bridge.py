@@ -273,7 +273,7 @@ async def test_the_newest_gateway_wins(tmp_path: Path) -> None:
 async def test_a_bridge_that_stands_still_is_found_and_found_again_when_it_moves(tmp_path: Path) -> None:
     with running_bridge(tmp_path, ["cat"]) as bridge:
         owner = Owner()
-        link = await bridge.link(owner, timings=Timings(handshake_seconds=30, ping_seconds=0.1, pong_seconds=2))
+        link = await bridge.link(owner, timings=Timings(handshake_seconds=30, ping_seconds=0.1, pong_seconds=5))
         link.start(None)
         link.deliver(1, b"before")
         await until(lambda: owner.received)
@@ -300,20 +300,20 @@ async def test_a_gateway_that_falls_silent_is_let_go(tmp_path: Path) -> None:
 
 
 async def test_pings_keep_a_link_alive(tmp_path: Path) -> None:
-    with running_bridge(tmp_path, ["cat"], limits={"silence_seconds": 1}) as bridge:
+    with running_bridge(tmp_path, ["cat"], limits={"silence_seconds": 3}) as bridge:
         owner = Owner()
         await bridge.link(owner, timings=Timings(handshake_seconds=30, ping_seconds=0.02, pong_seconds=10))
         async with bridge.client() as http:
-            await http.post("/exec", json={"command": "sleep 1.6"})
+            await http.post("/exec", json={"command": "sleep 4"})
         assert owner.lost == []
 
 
 async def test_an_orphan_ends_itself_and_its_agent(tmp_path: Path) -> None:
-    with running_bridge(tmp_path, python(WRITES_DOWN), orphan_seconds=1) as bridge:
+    with running_bridge(tmp_path, python(WRITES_DOWN), orphan_seconds=3) as bridge:
         owner = Owner()
         link, agent = await started(bridge, owner)
         async with bridge.client() as http:
-            assert (await http.post("/exec", json={"command": "sleep 1.3"})).json()["exitCode"] == 0
+            assert (await http.post("/exec", json={"command": "sleep 3.5"})).json()["exitCode"] == 0
         assert bridge.process is not None
         assert bridge.process.poll() is None  # an attached gateway is all it needs
         link.close()
@@ -324,9 +324,9 @@ async def test_an_orphan_ends_itself_and_its_agent(tmp_path: Path) -> None:
 
 
 async def test_a_command_that_runs_is_no_orphanage(tmp_path: Path) -> None:
-    with running_bridge(tmp_path, ["cat"], orphan_seconds=1) as bridge:
+    with running_bridge(tmp_path, ["cat"], orphan_seconds=3) as bridge:
         async with bridge.client() as http:
-            answer = await http.post("/exec", json={"command": "sleep 1.5; echo done"})
+            answer = await http.post("/exec", json={"command": "sleep 3.5; echo done"})
         assert answer.json()["stdout"] == "done\n"
 
 
@@ -357,7 +357,7 @@ async def test_a_stop_that_is_ignored_becomes_a_kill(tmp_path: Path) -> None:
         "open('pid', 'w').write(f'{os.getpid()}\\n')\n"
         "while True: time.sleep(1)\n"
     )
-    limits = {"stop_input_seconds": 0.05, "stop_term_seconds": 0.3}
+    limits = {"stop_input_seconds": 0.05, "stop_term_seconds": 3}  # it must get its turn to say so
     with running_bridge(tmp_path, python(script), limits=limits) as bridge:
         owner = Owner()
         link, _ = await started(bridge, owner)

@@ -152,9 +152,9 @@ async def health_answers(bridge: BridgeProcess, meanwhile: asyncio.Task[Any]) ->
 
 
 ABUSE: dict[str, tuple[dict[str, Any], bool]] = {
-    "a flood": ({"command": "yes", "timeout": 1, "maxOutput": 1000}, True),
-    "a flood on both": ({"command": "yes & yes >&2", "timeout": 1, "maxOutput": 1000}, True),
-    "an endless line": ({"command": "tr '\\0' x </dev/zero", "timeout": 1, "maxOutput": 1000}, True),
+    "a flood": ({"command": "yes", "timeout": 2, "maxOutput": 1000}, True),
+    "a flood on both": ({"command": "yes & yes >&2", "timeout": 2, "maxOutput": 1000}, True),
+    "an endless line": ({"command": "tr '\\0' x </dev/zero", "timeout": 2, "maxOutput": 1000}, True),
     "deaf to SIGTERM": ({"command": "trap '' TERM; while :; do sleep 0.1; done", "timeout": 0.3}, True),
     "reads input": ({"command": "cat; echo end"}, False),
     "background": ({"command": f"sleep {LEFT_BEHIND} & echo $!"}, False),

@@ -398,7 +398,7 @@ async def test_one_who_says_nothing_is_sent_away(tmp_path: Path) -> None:
 
 async def test_one_who_takes_nothing_for_long_is_cut_off_and_holds_the_program_no_longer(tmp_path: Path) -> None:
     shell = ["sh", "-c", "stty raw; head -c 8000000 /dev/zero; echo over > over; exec cat"]
-    limits = {"silence_seconds": 0.3, "terminal_hold_seconds": 0.1}
+    limits = {"silence_seconds": 2.0, "terminal_hold_seconds": 0.1}
     with running_bridge(tmp_path, ["cat"], shell=shell, limits=limits) as bridge:
         async with viewing(bridge) as viewer:
             viewer.freeze()

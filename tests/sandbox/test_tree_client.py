@@ -289,8 +289,8 @@ async def test_an_answer_that_comes_drop_by_drop_is_given_up(
 
 
 async def test_each_answer_has_all_its_time(stage: Stage) -> None:
-    stage.script = [*[0.3, BATCH, ASK, Chunks(FRAME), LAST] * 6, DONE, ASK, Done()]
-    assert await scan(stage.tree(work_seconds=1.5)) == [FRAME] * 6
+    stage.script = [*[0.8, BATCH, ASK, Chunks(FRAME), LAST] * 6, DONE, ASK, Done()]
+    assert await scan(stage.tree(work_seconds=4.0)) == [FRAME] * 6
 
 
 @pytest.mark.parametrize("name", ["quiet", "release"])

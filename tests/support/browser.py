@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from playwright.async_api import Browser, Page, Route, async_playwright
+from playwright.async_api import Browser, Page, Route, async_playwright, expect
 
 from tests.support.node import CLIENTS
+from tests.support.waiting import PATIENCE
 
+expect.set_options(timeout=PATIENCE * 1000)  # else 5 s, which a browser on a busy machine may need for one click
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-quic",

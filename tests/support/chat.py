@@ -7,6 +7,8 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection
 
+from tests.support.waiting import PATIENCE
+
 Frame = dict[str, Any]
 
 
@@ -18,7 +20,7 @@ async def hear(
     socket: ClientConnection,
     wanted: str | Callable[[Frame], bool],
     *,
-    within: float = 30,
+    within: float = PATIENCE,
     passed: list[Frame] | None = None,
 ) -> Frame:
     """The next frame of that type, or that `wanted` is true of; those before it go to `passed`."""

@@ -14,10 +14,9 @@ from playwright.async_api import Browser, BrowserContext, Locator, Page
 
 from tests.support.gateway import REPOSITORY, Gateway
 from tests.support.proxy import CuttingProxy
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 T = TypeVar("T")
-PATIENCE = 60.0
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 LINK = re.compile(r"http://\S+/signin\?link=\S+")
 # Pictures of what the tests saw, for people to look at.
@@ -117,8 +116,16 @@ class Console:
 
         return await self.until(look, f"{text!r} in the terminal")
 
+    async def has_prompt(self, name: str = "main") -> None:
+        """Wait until a shell waits for what is typed: before that its terminal may not be connected."""
+
+        async def look() -> bool:
+            return "".join(await self.screen(name)).rstrip().endswith(("$", "#"))
+
+        await self.until(look, "a prompt")
+
     async def type(self, text: str) -> None:
-        """Into the terminal that is shown."""
+        """Into the terminal that is shown, see `has_prompt`."""
         await self.page.locator(".xterm-helper-textarea:visible").first.focus()
         await self.page.keyboard.type(text)
 
@@ -160,6 +167,7 @@ async def visitor(browser: Browser, *, size: dict[str, int] = DESKTOP, **context
     """A browser of somebody's own: nothing is shared with another."""
     someone = await browser.new_context(viewport=size, **context)  # type: ignore[arg-type]
     try:
+        someone.set_default_timeout(PATIENCE * 1000)
         yield someone
     finally:
         await someone.close()
@@ -171,7 +179,7 @@ async def arrive(someone: BrowserContext, gateway: Gateway, *, url: str | None =
     tab = Console(page)
     link = urlsplit(await fresh_link(gateway, user))
     await page.goto(f"{url or gateway.url}{link.path}?{link.query}")
-    await tab.at("create").first.wait_for(timeout=PATIENCE * 1000)
+    await tab.at("create").first.wait_for()
     return tab
 
 

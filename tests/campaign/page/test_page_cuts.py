@@ -33,6 +33,7 @@ async def test_a_page_that_is_cut_off_again_and_again_shows_what_was_said_and_ty
     async with terminal_arena(tmp_path, seed, rng, agent=None) as arena, visitor(browser) as someone:
         tab = await arrive(someone, arena.gateway, url=arena.url)
         await tab.open(SESSION)
+        await tab.has_prompt()
         await tab.type(f"PS1=; clear; cat > {typed}\n")
         await _cat_runs(tab, typed)
         leaving = asyncio.Event()

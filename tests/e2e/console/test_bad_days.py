@@ -134,6 +134,7 @@ async def test_a_gateway_that_is_killed_under_an_open_page_is_not_missed(
         await tab.open("killed")
         await tab.say("before")
         await tab.shows_answer("before")
+        await tab.has_prompt()
         await tab.type("i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo tick $i; sleep 0.02; done; echo over$((6*7))\n")
         await tab.shows_screen("tick 3")
         await tab.say("/long 2")
@@ -158,6 +159,7 @@ async def test_a_terminal_goes_on_where_it_was_after_a_cut_and_after_a_reload(
     await gateway.create("resumes")
     async with cut_off(browser, gateway) as (tab, proxy):
         await tab.open("resumes")
+        await tab.has_prompt()
         await tab.type("PS1=; clear; for i in {1..200}; do echo tick $i; sleep 0.02; done; PS1='that was all> '\n")
         await tab.shows_screen("tick 5")
         for _ in range(3):
@@ -245,7 +247,7 @@ async def test_a_session_that_comes_to_be_is_shown_where_there_was_none(tab: Con
     await tab.page.evaluate("() => { location.hash = '#/s/later' }")
     await tab.at("no-session").wait_for()
     await gateway.create("later")
-    await tab.at("composer").wait_for(timeout=10_000)
+    await tab.at("composer").wait_for()
     async with gateway.http() as client:
         assert (await client.delete("/api/sandboxes/later?purge=1")).is_success
     await tab.at("no-session").wait_for()

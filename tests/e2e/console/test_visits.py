@@ -1,6 +1,7 @@
 """What somebody does with the console on a good day."""
 
 import re
+from functools import partial
 
 from playwright.async_api import Browser, WebSocketRoute, expect
 
@@ -20,6 +21,7 @@ async def test_the_printed_link_leads_to_an_answer_and_a_terminal(browser: Brows
         await tab.page.keyboard.type("hello")
         await tab.page.keyboard.press("Enter")
         await tab.shows_answer("hello")
+        await tab.has_prompt()
         await tab.type("echo $((6*7))\n")
         await tab.shows_screen("42")
         await tab.picture("first visit")
@@ -113,7 +115,11 @@ async def test_a_permission_asked_in_one_tab_is_answered_in_the_other(tab: Conso
     await tab.at("question-answer").click()
     for each in (tab, second):
         await each.shows_answer("green")
-    assert await tab.rows() == await second.rows()
+    await tab.until(partial(_alike, tab, second), "the same rows in both")
+
+
+async def _alike(one: Console, other: Console) -> bool:
+    return await one.rows() == await other.rows()
 
 
 async def test_two_tabs_show_the_same_conversation_and_the_same_terminal(tab: Console, gateway: Gateway) -> None:
@@ -125,11 +131,12 @@ async def test_two_tabs_show_the_same_conversation_and_the_same_terminal(tab: Co
     await second.shows_answer("from the first")
     await second.say("from the second")
     await tab.shows_answer("from the second")
+    await tab.has_prompt()
     await tab.type("echo $((6*7))first\n")
     await second.shows_screen("42first")
     await second.type("echo $((6*7))second\n")
     await tab.shows_screen("42second")
-    assert await tab.rows() == await second.rows()
+    await tab.until(partial(_alike, tab, second), "the same rows in both")
 
 
 async def test_files_can_be_seen_and_their_syncs_watched(tab: Console, gateway: Gateway) -> None:
