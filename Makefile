@@ -7,6 +7,7 @@ TEST_STAMP := $(VENV)/.ready-for-tests
 # Of `make stress`: how often, for how many minutes in all; SEED for the first run, TESTS instead of the whole suite.
 RUNS ?= 4
 MINUTES ?= 240
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NPM := $(BIN)/python -m tests.support.node npm
 NPM_CI := $(NPM) ci --loglevel=error --no-audit --no-fund --ignore-scripts
 PAGE := gateway/page/index.html
@@ -23,12 +24,12 @@ help:  ## list the targets
 
 setup: $(STAMP)  ## make .venv with everything in it; nothing to do the second time
 
-$(STAMP): requirements-dev.txt pyproject.toml deploy/system-packages.sh
+$(STAMP): requirements-build.txt requirements-dev.txt pyproject.toml deploy/system-packages.sh
 	@sh deploy/system-packages.sh
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(PIP) --require-hashes -r requirements-build.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements-dev.txt
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(TEST_STAMP): $(STAMP) deploy/test-packages.sh tests/clients/package-lock.json
@@ -85,10 +86,11 @@ pictures: $(TEST_STAMP) page  ## take the README's pictures anew, of the real co
 lock: $(BIN)/uv  ## pin every dependency with its hashes, naming no registry
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements.txt
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header pyproject.toml --group dev -o requirements-dev.txt
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --group build -c requirements-dev.txt -o requirements-build.txt
 
 $(BIN)/uv:
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(PIP) --require-hashes -r requirements-build.txt
 
 clean:  ## remove what setup and the tests made; the data in .holdfast stays
 	rm -rf $(VENV) tests/clients/node_modules web/node_modules gateway/page dist .artefacts .coverage .mypy_cache .ruff_cache .hypothesis

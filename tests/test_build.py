@@ -1,6 +1,7 @@
 """The page is built when it must be and never twice, a gateway starts without one, and a wheel contains it."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -34,7 +35,7 @@ class Checkout:
         self.root = root
         root.mkdir()
         shutil.copy(ROOT / "Makefile", root)
-        for name in ("requirements-dev.txt", "pyproject.toml", "deploy/system-packages.sh"):
+        for name in ("requirements-build.txt", "requirements-dev.txt", "pyproject.toml", "deploy/system-packages.sh"):
             self.write(name)
         self.write("web/package.json", "web/package-lock.json", "web/console/index.html", "web/console/vite.config.ts")
         self.write("web/console/src/main.tsx", "web/console/src/parts/chat.tsx", "web/client/src/index.ts")
@@ -176,6 +177,33 @@ def test_npm_finds_itself_and_node_on_a_machine_that_has_neither(tmp_path: Path)
     environment = {"PATH": str(tmp_path / "bin"), "HOME": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1:] == [str(NODE)], done.stdout + done.stderr
+
+
+PINNED = re.compile(r"^([a-z0-9-]+)==\S+( ; [^\\]+)? \\\n(    --hash=sha256:[0-9a-f]{64}( \\)?\n)+", re.MULTILINE)
+FETCHING = re.compile(r"\bpip install\b|\$\(PIP\)")
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-build.txt", "requirements-dev.txt"])
+def test_every_package_is_pinned_by_hash_and_no_registry_is_named(name: str) -> None:
+    text = re.sub(r"(?m)^ *#.*\n", "", (ROOT / name).read_text())
+    assert PINNED.sub("", text) == ""
+    assert "://" not in (ROOT / name).read_text()
+
+
+def test_what_installs_and_builds_is_pinned() -> None:
+    pinned = set(re.findall(r"(?m)^([a-z0-9-]+)==", (ROOT / "requirements-build.txt").read_text()))
+    assert {"uv", "hatchling", "editables"} <= pinned
+
+
+@pytest.mark.parametrize("name", ["Makefile", "deploy/Dockerfile"])
+def test_nothing_is_installed_but_by_hash_or_from_here(name: str) -> None:
+    """`uv` itself was installed unpinned, and then installed all the rest."""
+    commands = re.split(r"\n|&&", re.sub(r"\\\n", " ", (ROOT / name).read_text()))
+    fetching = [each for each in commands if FETCHING.search(each) and ":=" not in each]
+    assert fetching
+    for command in fetching:
+        local = "--no-deps" in command and ("--no-build-isolation" in command or "--no-index" in command)
+        assert local or "--require-hashes -r requirements" in command, command
 
 
 @pytest.fixture(scope="module")
