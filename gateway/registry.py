@@ -50,6 +50,7 @@ CREATES = 5
 DESCRIBED_AT_ONCE = 200
 UNLOAD_SECONDS = 300.0
 UNANSWERED_LOADED = 1000
+UNANSWERED_BYTES = 1 << 20  # at a time
 LARGEST_RETRY_SECONDS = 5.0
 LET_GO = (*ASLEEP, *FAILED)
 DRAIN_SYNC_SECONDS = 10.0
@@ -381,14 +382,14 @@ class SessionRegistry:
 
     async def _unanswered(self, session: Session) -> list[Record]:
         """Messages the agent has and has not answered."""
-        answered = SessionState.from_json(session.state).answered
-        records = await self._store.messages(
-            session.id, after=answered, before=session.delivered + 1, limit=UNANSWERED_LOADED
-        )
-        # A page that ends at `before` begins where it likes when `after` is 0; what was answered is not in it either
-        # way.
-        delivered = [record for record in records if record.status == Status.DELIVERED]
-        return [message for record in delivered if (message := _as_sent(record)).type == "message"]
+        found, after = list[Record](), SessionState.from_json(session.state).answered
+        while after < session.delivered and len(found) < UNANSWERED_LOADED:
+            wanted = UNANSWERED_LOADED - len(found)
+            page = await self._store.messages(session.id, after=after, limit=wanted, max_bytes=UNANSWERED_BYTES)
+            # Who they are is enough: their content is the agent's already.
+            found += [replace(_as_sent(record), payload=b"") for record in page if record.seq <= session.delivered]
+            after = page[-1].seq if page else session.delivered
+        return [record for record in found if record.status == Status.DELIVERED and record.type == "message"]
 
     # -- supervising --------------------------------------------------------------------------------------------------
 

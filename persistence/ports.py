@@ -66,10 +66,14 @@ class MessageStore(Protocol):
         limit: int = 100,
         role: str | None = None,
         type: str | None = None,
+        max_bytes: int | None = None,
     ) -> list[Record]:
         """Records with after < seq < before, of that role and type if given, in seq order: the first `limit` after
         `after`, or, if only `before` is given, the last `limit` before it. STORED records up to the session's
-        `delivered` come out as DELIVERED."""
+        `delivered` come out as DELIVERED.
+
+        With `max_bytes`, no further record once the payloads of those before it have as many: at least one, and fewer
+        than `limit` does not say that there are no more."""
         ...
 
     async def by_cid(self, session_id: str, cid: str) -> Record | None: ...

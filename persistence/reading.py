@@ -1,8 +1,23 @@
 """A record as everybody outside reads it: on the sockets, in the API and at an HTTP sink. Pure."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
+
+from persistence.record import Record
+
+
+def up_to(records: Iterable[Record], max_bytes: int | None) -> list[Record]:
+    """The first of them: none once the payloads of those before it have `max_bytes`. What is left out is not looked
+    at."""
+    found, size = list[Record](), 0
+    for record in records:
+        found.append(record)
+        size += len(record.payload)
+        if max_bytes is not None and size >= max_bytes:
+            break
+    return found
 
 
 def content_of(payload: dict[str, Any]) -> Any:

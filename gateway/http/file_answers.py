@@ -49,7 +49,7 @@ async def file_answer(request: Request, file: FileFound) -> Response:
     pieces = _exactly(file.read(chosen.start, chosen.length), chosen.length)
     if request.method != "HEAD":
         pieces = await _begun(pieces)
-    return Stream(pieces, 206 if span is not None else 200, headers, BYTES)
+    return Stream(pieces, 206 if span is not None else 200, headers=headers, media_type=BYTES)
 
 
 def _about(file: FileFound) -> dict[str, str]:

@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute, Route
 from gateway.errors import ApiError
 from gateway.http.file_answers import FileFound, file_answer
 from gateway.http.file_lookup import LISTED, ROOTS, children, content_tag, find, listed, read_path, when, written
+from gateway.http.gates import Gates
 from gateway.http.ownership import looked_at
 from gateway.http.replies import answer, query_integer
 from gateway.registry import SessionRegistry
@@ -24,6 +25,7 @@ from sync.vault import Vault
 
 SOURCES = ("auto", "live", "synced")
 LARGEST_NUMBER = 2**53
+TREES_OF_A_USER, MOST_WAITING = 4, 1000
 TREES_AT_ONCE = 8  # looked up at the same time: whoever asks for many files of one tree loads it once or twice
 
 
@@ -41,6 +43,7 @@ class FileRoutes:
         self._vault = vault
         self._provider = provider
         self._gate = asyncio.Semaphore(TREES_AT_ONCE)
+        self._gates = Gates(TREES_OF_A_USER, "looks into kept files", waiting=MOST_WAITING)
 
     def routes(self) -> list[BaseRoute]:
         return [_AnyName("/files/{id}/{path:path}", self.read, methods=["GET"])]
@@ -56,7 +59,11 @@ class FileRoutes:
             if asked.source == "live":
                 told = "its sandbox does not run: wake it, or read what is kept with source=synced"
                 raise ApiError(409, "not_running", told)
-        return await self._answered(request, asked, await self._synced(session, asked))
+        leave = await self._gates.enter(request)
+        try:
+            return await self._answered(request, asked, await self._synced(session, asked))
+        finally:
+            leave()
 
     async def _answered(self, request: Request, asked: "_Asked", found: "FileFound | dict[str, Any]") -> Response:
         if isinstance(found, FileFound):

@@ -1,7 +1,7 @@
 """A session's stored conversation, for its owner and for services: pages, a live stream, and a way to write into it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Route
 from gateway.errors import ApiError
 from gateway.hearing import Hearing
 from gateway.http.following import Following
+from gateway.http.gates import Gates
 from gateway.http.ownership import looked_at, owned, unknown_session
 from gateway.http.reading import AT_ONCE, EVERYTHING, Only, SessionGone, first_of_newest, pages, record_bytes
 from gateway.http.replies import UNCACHED, Stream, answer, query_flag, query_integer, query_word, read_object
@@ -25,6 +26,9 @@ DEFAULT_LIMIT = 100
 LARGEST_LIMIT = 1000
 LARGEST_SEQ = 2**53
 STORE_SECONDS = 30
+OPENING_BYTES = 256 << 10  # what is answered at once; a longer answer is sent as it is read
+PIECE_BYTES = 64 << 10
+READERS = 8  # of one user at once
 
 
 class MessageRoutes:
@@ -34,6 +38,7 @@ class MessageRoutes:
         self._registry = registry
         self._store = store
         self._hearing = hearing
+        self._gates = Gates(READERS, "reads of history")
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -46,6 +51,17 @@ class MessageRoutes:
         """The first `limit` records after `after`, or the last `limit` before `before` if only that is given."""
         asked = read_question(request)
         session = await looked_at(request, self._registry)
+        leave = await self._gates.enter(request)
+        try:
+            reply = await self._read(session, asked, leave)
+        except BaseException:
+            leave()
+            raise
+        if not isinstance(reply, Stream):
+            leave()
+        return reply
+
+    async def _read(self, session: Session, asked: "Question", leave: Callable[[], None]) -> Response:
         ending: dict[str, Any] = {"lastSeq": session.last_seq, "firstSeq": session.first_seq}
         if self._store.behind(session.id):
             ending["stale"] = True
@@ -54,9 +70,9 @@ class MessageRoutes:
         try:
             async for page in found:  # a store that does not answer is still a 503 here, not half an answer
                 opening += map(record_bytes, page)
-                if len(opening) > AT_ONCE:
+                if len(opening) > AT_ONCE or sum(map(len, opening)) > OPENING_BYTES:
                     body = _page(opening, found, orjson.dumps(ending))
-                    return Stream(body, headers=UNCACHED, media_type="application/json")
+                    return Stream(body, headers=UNCACHED, media_type="application/json", over=leave)
         except SessionGone:
             raise unknown_session() from None
         return answer({"messages": [orjson.Fragment(each) for each in opening], **ending})
@@ -148,8 +164,15 @@ def wanted_range(asked: Question, first_seq: int, last_seq: int) -> tuple[int, i
 
 
 async def _page(opening: list[bytes], rest: AsyncIterator[list[Record]], ending: bytes) -> AsyncIterator[bytes]:
-    yield b'{"messages":[' + b",".join(opening)
+    """Long records one by one: what a reader has not taken yet is held once."""
+    yield b'{"messages":[' + opening.pop(0)
+    while opening:
+        yield b"," + opening.pop(0)
     async for page in rest:
-        if page:
-            yield b"," + b",".join(map(record_bytes, page))
+        page.reverse()
+        while page:
+            short = [record_bytes(page.pop())]
+            while page and sum(map(len, short)) < PIECE_BYTES:
+                short.append(record_bytes(page.pop()))
+            yield b"," + b",".join(short)
     yield b"]," + ending[1:]

@@ -13,8 +13,10 @@ from persistence.errors import StoreUnavailable
 from persistence.ports import MessageStore
 from persistence.record import Record, Session
 
-# A record may have 1 MiB. Reading this many at a time bounds what one request holds, whatever `limit` it asked for.
+# What is read at a time: no further record once so many bytes are there. A record may have 1 MiB, so this bounds what
+# one request holds, whatever `limit` it asked for.
 AT_ONCE = 16
+PAGE_BYTES = 1 << 20
 # A rare type in a long conversation is looked for in steps of so many records: no statement runs for minutes.
 SPAN = 5000
 
@@ -53,13 +55,17 @@ async def pages(
     """
     while after + 1 < before and wanted != 0:
         step = AT_ONCE if wanted is None else min(AT_ONCE, wanted)
-        # To a store, `before` without an `after` asks for the newest; of the very first numbers only `step` are asked
-        # for, so that it makes no difference.
-        end = min(before, after + 1 + (span if after > 0 else step))
-        found = await store.messages(session.id, after=after, before=end, limit=step, role=only.role, type=only.type)
+        # To a store, `before` without an `after` asks for the newest. So the very beginning is asked for without
+        # `before`; or, if that might be a long search, the first number alone.
+        end = min(before, after + 1 + span) if after > 0 else min(before, 2) if only else before
+        bound = None if after <= 0 and not only else end
+        found = await store.messages(
+            session.id, after=after, before=bound, limit=step, role=only.role, type=only.type, max_bytes=PAGE_BYTES
+        )
+        found = [record for record in found if record.seq < end]
         if await seen_again(look, session) is None:  # asked after the page was read: it was there all the time
             raise SessionGone(f"session {session.id} was removed while it was read")
-        after = found[-1].seq if len(found) == step else end - 1
+        after = found[-1].seq if found else end - 1
         if wanted is not None:
             wanted -= len(found)
         yield found
@@ -79,7 +85,12 @@ async def first_of_newest(store: MessageStore, session_id: str, *, before: int, 
     """The seq at which the last `wanted` records before `before` begin; `before` if there are none."""
     while wanted > 0:
         found = await store.messages(
-            session_id, before=before, limit=min(AT_ONCE, wanted), role=only.role, type=only.type
+            session_id,
+            before=before,
+            limit=min(AT_ONCE, wanted),
+            role=only.role,
+            type=only.type,
+            max_bytes=PAGE_BYTES,
         )
         if not found:
             break

@@ -1,7 +1,7 @@
 """How every route reads a body and answers: JSON both ways, refusals as `{error, code}`, never a traceback."""
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -37,9 +37,22 @@ def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = No
 
 class Stream(StreamingResponse):
     """A long answer. If what it is read from goes away in the middle, it ends without its end: the connection is
-    closed, so that half an answer never passes for a whole one. Whoever asks for the head alone causes no reading."""
+    closed, so that half an answer never passes for a whole one. Whoever asks for the head alone causes no reading.
+    `over` is called when it has ended, in whatever way."""
+
+    def __init__(
+        self, body: AsyncIterator[bytes], status: int = 200, *, over: Callable[[], None] = lambda: None, **told: Any
+    ) -> None:
+        super().__init__(body, status, **told)
+        self._over = over
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._answer(scope, receive, send)
+        finally:
+            self._over()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "HEAD":
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await send({"type": "http.response.body", "body": b""})

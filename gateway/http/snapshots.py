@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from gateway.errors import ApiError
 from gateway.http.file_lookup import some, written
+from gateway.http.gates import Gates
 from gateway.http.narrating import Tell, Told, narrated
 from gateway.http.ownership import looked_at, owned
 from gateway.http.replies import UNCACHED, Stream, answer, query_flag, read_object
@@ -28,6 +29,7 @@ from sync.vault import Vault
 NAMED = 1000  # skipped and unsettled files of one answer
 COMPARED = 10_000  # paths of one comparison
 LARGEST_NUMBER = 2**53
+LOOKS, EXPORTS = 2, 4  # of one user at once: each holds a whole tree
 RESTORE_MEMBERS = frozenset({"inPlace"})
 
 
@@ -35,6 +37,8 @@ class SnapshotRoutes:
     def __init__(self, registry: SessionRegistry, vault: Vault) -> None:
         self._registry = registry
         self._vault = vault
+        self._looks = Gates(LOOKS, "looks into snapshots")
+        self._exports = Gates(EXPORTS, "exports of snapshots")
         self._verifying: set[str] = set()  # users: what it costs is theirs, one at a time
 
     def routes(self) -> list[BaseRoute]:
@@ -66,27 +70,40 @@ class SnapshotRoutes:
 
     async def show(self, request: Request) -> Response:
         session = await looked_at(request, self._registry)
-        generation, tree = await self._tree(session, _wanted(request))
-        return answer({**heading(generation), **await asyncio.to_thread(inventory, tree)})
+        leave = await self._looks.enter(request)
+        try:
+            generation, tree = await self._tree(session, _wanted(request))
+            return answer({**heading(generation), **await asyncio.to_thread(inventory, tree)})
+        finally:
+            leave()
 
     async def diff(self, request: Request) -> Response:
         """What has to be done to the one tree to have that of `to`, the newest unless it is given."""
         session = await looked_at(request, self._registry)
         wanted, to = _wanted(request), _number(request.query_params.get("to", "newest"))
-        before, old = await self._tree(session, wanted)
-        after, new = await self._tree(session, to)
-        compared = await asyncio.to_thread(compare, old, new)
-        return answer({"from": before.number, "to": after.number, **compared})
+        leave = await self._looks.enter(request)
+        try:
+            before, old = await self._tree(session, wanted)
+            after, new = await self._tree(session, to)
+            compared = await asyncio.to_thread(compare, old, new)
+            return answer({"from": before.number, "to": after.number, **compared})
+        finally:
+            leave()
 
     async def export(self, request: Request) -> Response:
         session = await looked_at(request, self._registry)
-        generation, tree = await self._tree(session, _wanted(request))
+        leave = await self._exports.enter(request)
+        try:
+            generation, tree = await self._tree(session, _wanted(request))
+        except BaseException:
+            leave()
+            raise
         headers = {
             **UNCACHED,
             "Content-Disposition": f'attachment; filename="{session.id}-{generation.number}.tar"',
             "X-Holdfast-Generation": str(generation.number),
         }
-        return Stream(self._tar(session, tree), headers=headers, media_type="application/x-tar")
+        return Stream(self._tar(session, tree), headers=headers, media_type="application/x-tar", over=leave)
 
     async def _tar(self, session: Session, tree: StoredTree) -> AsyncGenerator[bytes, None]:
         async for piece in self._vault.tar(session.user_id, tree):

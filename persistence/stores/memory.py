@@ -9,6 +9,7 @@ from typing import Self
 
 from persistence.batch import REJECTED, Head, plan, questions
 from persistence.heard import Heard, NobodyListens
+from persistence.reading import up_to
 from persistence.record import (
     DeadLetter,
     Duplicate,
@@ -152,6 +153,7 @@ class MemoryStore:
         limit: int = 100,
         role: str | None = None,
         type: str | None = None,
+        max_bytes: int | None = None,
     ) -> list[Record]:
         await asyncio.sleep(0)
         kept = self._kept.get(session_id)
@@ -166,7 +168,8 @@ class MemoryStore:
             and type in (None, record.type)
         ]
         newest = before is not None and after <= 0
-        return [kept.seen(record) for record in (found[-limit:] if newest else found[:limit])]
+        page = up_to(found[: -limit - 1 : -1] if newest else found[:limit], max_bytes)
+        return [kept.seen(record) for record in (page[::-1] if newest else page)]
 
     async def by_cid(self, session_id: str, cid: str) -> Record | None:
         await asyncio.sleep(0)

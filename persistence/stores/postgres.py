@@ -35,7 +35,12 @@ LARGEST = 2**63 - 1
 
 SESSION = "id, user_id, created_at, spec, state, last_seq, delivered, first_seq"
 RECORD = """s.id, m.seq, m.cid, m.role, m.type, m.payload, m.created_at,
-    CASE WHEN m.status = 'stored' AND m.seq <= s.delivered THEN 'delivered' ELSE m.status END"""
+    CASE WHEN m.status = 'stored' AND m.seq <= s.delivered THEN 'delivered' ELSE m.status END AS shown"""
+# A payload's length is known without reading it: those beyond the bound are never read.
+UP_TO = """SELECT id, seq, cid, role, type, payload, created_at, shown FROM (
+        SELECT *, sum(octet_length(payload)) OVER (ORDER BY seq {order}) - octet_length(payload) AS earlier
+        FROM ({asked}) AS asked
+    ) AS counted WHERE earlier < ${bound} ORDER BY seq {order}"""
 RECORDS = f"SELECT {RECORD} FROM sessions s JOIN messages m ON m.session_no = s.no WHERE s.id = $1"
 CREATE = """INSERT INTO sessions (id, user_id, created_at, spec, state) VALUES ($1, $2, $3, $4, $5)
     ON CONFLICT (id) DO NOTHING"""
@@ -152,6 +157,7 @@ class PostgresStore:
         limit: int = 100,
         role: str | None = None,
         type: str | None = None,
+        max_bytes: int | None = None,
     ) -> list[Record]:
         if not is_text(session_id, role or "", type or ""):
             return []
@@ -164,7 +170,11 @@ class PostgresStore:
                 values.append(value)
                 sql = f"{sql} AND {clause} ${len(values)}"
         newest = before is not None and after <= 0
-        sql = f"{sql} ORDER BY m.seq {'DESC' if newest else 'ASC'} LIMIT $3"
+        order = "DESC" if newest else "ASC"
+        sql = f"{sql} ORDER BY m.seq {order} LIMIT $3"
+        if max_bytes is not None:
+            values.append(max_bytes)
+            sql = UP_TO.format(asked=sql, order=order, bound=len(values))
         async with self._connections.pooled("messages", seconds=READ_SECONDS) as connection:
             found = await _records(connection, sql, *values)
         return found[::-1] if newest else found

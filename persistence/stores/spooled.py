@@ -40,6 +40,7 @@ UNAVAILABLE = "storage_unavailable"
 LOST_FROM = 2**52  # numbers of letters that are kept in the spool begin here, above any store's own
 CLEAR_SECONDS = 10.0  # how long `load` and `purge` wait for the drainer
 LEAVE_SECONDS = 5.0  # how long leaving waits for it
+FEW = 4  # records
 FAILING_SECONDS = 1.0  # how long readers wait for a store that fails: it may be back
 
 T = TypeVar("T")
@@ -231,11 +232,16 @@ class SpooledStore:
         limit: int = 100,
         role: str | None = None,
         type: str | None = None,
+        max_bytes: int | None = None,
     ) -> list[Record]:
         if session_id not in self._spool.tails.by_session or limit <= 0:
             return await self._asked(
-                self._remote.messages(session_id, after=after, before=before, limit=limit, role=role, type=type)
+                self._remote.messages(
+                    session_id, after=after, before=before, limit=limit, role=role, type=type, max_bytes=max_bytes
+                )
             )
+        if max_bytes is not None:  # two places are asked, and neither knows what the other has: then a few at a time
+            limit = min(limit, FEW)
         newest = before is not None and after <= 0
         # The spool is asked first: what leaves it meanwhile is in the store by the time that is asked.
         spooled, low = await self._spool.records(

@@ -12,6 +12,7 @@ from persistence import crash_points
 from persistence.batch import REJECTED, Head, Plan, is_text, plan, questions
 from persistence.errors import StoreUnavailable
 from persistence.heard import Heard, NobodyListens
+from persistence.reading import up_to
 from persistence.record import (
     Dead,
     DeadLetter,
@@ -116,6 +117,7 @@ class SqliteStore:
         limit: int = 100,
         role: str | None = None,
         type: str | None = None,
+        max_bytes: int | None = None,
     ) -> list[Record]:
         sql, values = f"{RECORDS} AND m.seq > ?", [session_id, max(after, 0)]
         for clause, value in (("m.seq < ?", before), ("m.role = ?", role), ("m.type = ?", type)):
@@ -123,7 +125,7 @@ class SqliteStore:
                 sql, values = f"{sql} AND {clause}", [*values, value]
         newest = before is not None and after <= 0
         sql = f"{sql} ORDER BY m.seq {'DESC' if newest else 'ASC'} LIMIT ?"
-        found = await self._file.read("messages", lambda db: _records(db, sql, (*values, max(limit, 0))))
+        found = await self._file.read("messages", lambda db: _records(db, sql, (*values, max(limit, 0)), max_bytes))
         return found[::-1] if newest else found
 
     async def by_cid(self, session_id: str, cid: str) -> Record | None:
@@ -260,8 +262,8 @@ def _load(db: sqlite3.Connection, session_id: str) -> Loaded | None:
     )
 
 
-def _records(db: sqlite3.Connection, sql: str, values: Sequence[Any]) -> list[Record]:
-    return [Record(*row) for row in db.execute(sql, values)]
+def _records(db: sqlite3.Connection, sql: str, values: Sequence[Any], max_bytes: int | None = None) -> list[Record]:
+    return up_to((Record(*row) for row in db.execute(sql, values)), max_bytes)
 
 
 def _trim(db: sqlite3.Connection, session_id: str, stays: tuple[Any, ...], limit: int) -> int:

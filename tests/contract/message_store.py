@@ -259,6 +259,24 @@ class MessageStoreContract:
         assert [record.seq for record in await store.messages("s", **window)] == seqs
         assert await store.messages("t", **window) == []
 
+    @pytest.mark.parametrize("newest", [False, True])
+    async def test_messages_are_read_in_pages_of_so_many_bytes(self, store: MessageStore, newest: bool) -> None:
+        """Each page has at least one record, and ends with the one that reaches the bound; or earlier."""
+        await _open(store)
+        sizes = [100, 5000, 200, 300, 9000, 10, 10]
+        await store.commit([_long("s", seq, size) for seq, size in enumerate(sizes, 1)])
+        found: list[Record] = []
+        while True:
+            after, before = (0, found[0].seq if found else 100) if newest else (found[-1].seq if found else 0, None)
+            page = await store.messages("s", after=after, before=before, limit=5, max_bytes=4000)
+            if not page:
+                break
+            others = page[1:] if newest else page[:-1]
+            assert sum(len(record.payload) for record in others) < 4000
+            assert len(page) <= 5
+            found = page + found if newest else found + page
+        assert [len(record.payload) for record in found] == sizes
+
     @pytest.mark.parametrize(
         "record",
         [
@@ -444,3 +462,8 @@ class MessageStoreContract:
         assert loaded is not None
         assert (loaded.session.last_seq, loaded.checkpoint, loaded.cids) == (0, b"", {})
         assert [record.seq for record in await store.messages("t")] == [1, 2]
+
+
+def _long(session_id: str, seq: int, size: int) -> Write:
+    payload = b'{"content":"' + b"x" * (size - 14) + b'"}' if size > 14 else b"{%s}" % (b" " * (size - 2))
+    return Write(session_id, Record(session_id, seq, f"long-{seq}", "user", "message", payload, 1.0))

@@ -46,7 +46,11 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
 async def chat(gateway: Gateway, stack: AsyncExitStack, session_id: str) -> RawClient:
     host, port = gateway.url.removeprefix("http://").split(":")
     client = await stack.enter_async_context(await RawClient.connect(host, int(port)))
-    return await client.open(f"/ws/v2?sessionId={session_id}", f"Authorization: Bearer {gateway.token('ada')}")
+    return await client.open(f"/ws/v2?sessionId={session_id}", bearer(gateway))
+
+
+def bearer(gateway: Gateway) -> str:
+    return f"Authorization: Bearer {gateway.token('ada')}"
 
 
 async def answer(client: RawClient) -> str:
@@ -104,3 +108,30 @@ async def finish(client: RawClient, sending: asyncio.Task[None], rest: bytes) ->
     await sending
     await client.send(rest)
     return await answer(client)
+
+
+# Each reader held 16 records of 1 MiB, several times over, before it had taken any, and readers were not counted.
+async def test_fifty_readers_of_long_messages_that_never_read_cost_little_and_another_user_is_served(
+    gateway: Gateway,
+) -> None:
+    await gateway.create("evas", "eva", agent=DEAF)
+    async with gateway.http(gateway.internal) as service:
+        for _ in range(30):
+            written = {"role": "user", "content": "z" * 900_000}
+            assert (await service.post("/internal/sessions/other/messages", json=written)).status_code == 201
+        assert (await service.post("/internal/sessions/evas/messages", json=written)).status_code == 201
+    host, port = gateway.url.removeprefix("http://").split(":")
+    head = f"GET /api/sessions/other/messages?limit=1000 HTTP/1.1\r\nHost: x\r\n{bearer(gateway)}\r\n\r\n"
+    async with AsyncExitStack() as stack, memory(Server(gateway), 150 * MIB):
+        for _ in range(50):
+            reader = await stack.enter_async_context(await RawClient.connect(host, int(port)))
+            reader.stop_reading()
+            await reader.send(head.encode())
+        async with gateway.http() as ada, gateway.http(gateway.bearer("eva")) as eva:
+            asking = asyncio.create_task(ada.get("/api/sessions/other/messages"))
+            for _ in range(20):
+                served = await eva.get("/api/sessions/evas/messages")
+                assert len(served.json()["messages"]) == 1
+            refused = await asking
+        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_readers")
+        assert refused.headers["retry-after"] == "5"

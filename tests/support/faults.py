@@ -113,9 +113,12 @@ class FlakyStore:
         limit: int = 100,
         role: str | None = None,
         type: str | None = None,
+        max_bytes: int | None = None,
     ) -> list[Record]:
         return await self._call(
-            lambda: self.inner.messages(session_id, after=after, before=before, limit=limit, role=role, type=type)
+            lambda: self.inner.messages(
+                session_id, after=after, before=before, limit=limit, role=role, type=type, max_bytes=max_bytes
+            )
         )
 
     async def by_cid(self, session_id: str, cid: str) -> Record | None:
