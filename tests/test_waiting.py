@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,15 @@ async def test_any_other_error_ends_the_waiting_at_once() -> None:
     empty: dict[str, int] = {}
     with pytest.raises(KeyError):
         await until(lambda: empty["no such"])
+
+
+def test_there_is_one_until_for_all_tests() -> None:
+    found = [
+        path
+        for path in Path(__file__).parent.rglob("*.py")
+        if re.search(r"(?m)^(async )?def until\b", path.read_text())
+    ]
+    assert [path.name for path in found] == ["waiting.py"]
 
 
 def test_lines_are_read_whole_or_not_at_all(tmp_path: Path) -> None:
