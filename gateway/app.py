@@ -309,8 +309,8 @@ class House:
         """What is written to files that nobody can open any more is lost: end before more is acknowledged."""
         if (moved := self._files.moved()) is not None:
             self.problem = (
-                f"{moved} {REPLACED}: what was stored in it is gone when this process has ended. Put a backup in its "
-                "place before the next start"
+                f"{moved} {REPLACED}. If there was room, all that was stored is in a file named .rescued-<time> beside "
+                "it: put that, or a backup, in its place before the next start"
             )
             return self.door.fatal(StoreBroken(self.problem))
         try:

@@ -4,23 +4,28 @@ when it returns (WAL, synchronous=FULL); readers see a snapshot and never wait f
 Checkpoints of the log run on the writer's thread after the answer has gone out, and not automatically: SQLite hides the
 errors of automatic ones, and a failed fsync that is tried again may succeed without the bytes. So after an error of the
 disk the file is broken for good: nobody is told `durable` any more. The same holds for a file that was removed or
-replaced while it is open: what is committed to it is gone with the process.
+replaced while it is open: what is committed to it is gone with the process, unless it is rescued at the end.
 """
 
 import asyncio
 import errno
 import os
 import sqlite3
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
+import structlog
+
 from persistence.errors import CannotOpen, NoRoom, StoreBroken, StoreFull, StoreUnavailable
 from persistence.migrations import missing, shipped
 from persistence.same_files import SameFiles, database_files
+
+log = structlog.get_logger()
 
 BUSY_SECONDS = 2.0
 CHECKPOINT_BYTES = 16 * 2**20  # of log, roughly
@@ -64,7 +69,25 @@ class SqliteFile:
 
     async def close(self) -> None:
         await self._reader.close()
+        if self._files.moved() is not None:
+            with suppress(StoreUnavailable):
+                await self._writer.run("rescue", self._rescue)
         await self._writer.close()
+
+    def _rescue(self, db: sqlite3.Connection) -> None:
+        """Nobody can open this file any more, and all of it is still here: write it down beside its old place."""
+        rescued = self._path.with_name(f"{self._path.name}.rescued-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
+        part = rescued.with_name(f"{rescued.name}.part")
+        try:
+            _make_private(part)
+            with closing(sqlite3.connect(part)) as copy:
+                db.backup(copy)
+            part.rename(rescued)
+            _flush_directory(rescued.parent)
+        except (sqlite3.Error, OSError) as error:
+            log.error("store.not_rescued", path=str(rescued), cause=str(error))
+        else:
+            log.warning("store.rescued", path=str(rescued))
 
     async def read(self, what: str, ask: Ask[T]) -> T:
         """Ask the reader. Raises StoreUnavailable, named after `what`."""
@@ -251,7 +274,11 @@ def _make_private(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:
         return
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    _flush_directory(path.parent)
+
+
+def _flush_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)
     finally:

@@ -27,7 +27,7 @@ MIGRATE = "run `holdfast migrate` as the owner of the tables: `holdfast serve` d
 MAY_MIGRATE = """SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false) AND coalesce(
     (SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass('schema_version')), true)"""
 WILL_NOT_START = "`holdfast serve` does not start until that is mended"
-GONE = "stop it, and put a backup in its place: what is stored now is lost when it ends"
+GONE = "stop it; what it has is written to a file .rescued-<time> then: put that, or a backup, in its place"
 TABLES = ("sessions", "messages", "checkpoints", "dead_letters")
 
 

@@ -47,6 +47,15 @@ async def test_nothing_is_acknowledged_once_a_file_of_the_database_is_gone(tmp_p
         told = gateway.log.splitlines()[-1]
         assert f"{removed} was removed or replaced" in told
         assert "Traceback" not in told
+        rescued = list(gateway.data_dir.glob("holdfast.db.rescued-*"))
+        assert [each.stat().st_mode & 0o777 for each in rescued] == [0o600]
+        for file in gateway.data_dir.glob("holdfast.db*"):
+            if file not in rescued:
+                file.unlink()
+        rescued[0].rename(gateway.data_dir / "holdfast.db")
+        await gateway.start()
+        kept = [each["cid"] for each in await gateway.messages("first") if each["role"] == "user"]
+        assert set(before) <= set(kept), "a slip of the hand loses nothing"
 
 
 async def test_a_gateway_without_work_notices_that_its_database_was_replaced(tmp_path: Path) -> None:
