@@ -15,7 +15,7 @@ WEB_STAMP := web/node_modules/.ready
 # What the page is made of. Directories count, too: one changes when a file in it goes. The page is as old as the moment
 # when its building began: what changes while it is built is newer.
 WEB_SOURCES := $(shell find web/*/src web/*/public -print 2>/dev/null) \
-	$(wildcard web/package.json web/tsconfig*.json web/*/package.json web/*/tsconfig*.json web/*/index.html web/*/vite.config.ts)
+	$(wildcard web/package.json web/tsconfig*.json web/*/package.json web/*/tsconfig*.json web/*/index.html web/*/*.ts)
 
 .PHONY: help setup page wheel run test stress lint bench soak lock clean pictures
 

@@ -56,6 +56,7 @@ POLICY: dict[tuple[str, str], Policy] = {
     ("GET", "/"): PUBLIC,
     ("GET", "/assets/{path:path}"): PUBLIC,
     ("GET", "/favicon.svg"): PUBLIC,
+    ("GET", "/licences.txt"): PUBLIC,
     ("GET", "/manifest.webmanifest"): PUBLIC,
     ("GET", "/signin"): PUBLIC,
     ("POST", "/api/signin"): OWN_PAGE,

@@ -109,6 +109,9 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/favicon.svg"): Operation(
         "icon", "Its icon, if it was built with one", refusals=(404,), media={"image/svg+xml": text()},
     ),
+    ("GET", "/licences.txt"): Operation(
+        "licences", "The licences of what others wrote and it contains", refusals=(404,), media={TEXT: text()},
+    ),
     ("GET", "/manifest.webmanifest"): Operation(
         "manifest", "Its manifest, likewise", refusals=(404,), media={"application/manifest+json": text()},
     ),

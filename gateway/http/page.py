@@ -22,7 +22,7 @@ from gateway.http.home import HomePage
 
 BUILT = Path(__file__).parents[1] / "page"  # by `make page`; part of a wheel
 NONCE = b"__CSP_NONCE__"
-ROOT_FILES = ("favicon.svg", "manifest.webmanifest")
+ROOT_FILES = ("favicon.svg", "licences.txt", "manifest.webmanifest")
 LARGEST = 64 << 20  # of all files together, which stay in memory: what is larger is no page of ours
 FOR_EVER = "public, max-age=31536000, immutable"
 ENCODED = {".br": "br", ".gz": "gzip"}

@@ -24,6 +24,7 @@ SERVICES = {"admin": Accept.ADMIN, "relay": Accept.RELAY, "internal": Accept.INT
 PUBLIC = {
     "/assets/{path:path}": 404,
     "/favicon.svg": (200, 404),
+    "/licences.txt": (200, 404),
     "/manifest.webmanifest": (200, 404),
     "/signin": 303,
     "/api/signin": 403,

@@ -165,7 +165,7 @@ async def _page(home: Path, tried: set[tuple[str, str, int]]) -> None:
         for name in ("index-a1.css", "index-b2.js", "fonts/mono-c3.woff2"):
             await nobody("GET", "/assets/{path}", 200, at={"path": name})
         await nobody("GET", "/assets/{path}", 404, at={"path": "nothing"})
-        for path in ("/favicon.svg", "/manifest.webmanifest"):
+        for path in ("/favicon.svg", "/licences.txt", "/manifest.webmanifest"):
             await nobody("GET", path, 200)
 
 

@@ -96,13 +96,14 @@ async def test_a_file_of_the_page_is_kept_for_ever(browser: httpx.AsyncClient, p
     assert "content-encoding" not in answer.headers
 
 
-@pytest.mark.parametrize("name", ["favicon.svg", "manifest.webmanifest"])
+@pytest.mark.parametrize("name", ["favicon.svg", "licences.txt", "manifest.webmanifest"])
 async def test_a_file_without_a_hash_in_its_name_is_asked_about_each_time(
     browser: httpx.AsyncClient, name: str
 ) -> None:
     answer = await browser.get(f"/{name}")
     assert answer.content == FILES[name]
-    assert answer.headers["content-type"] == {"f": "image/svg+xml", "m": "application/manifest+json"}[name[0]]
+    types = {"f": "image/svg+xml", "l": "text/plain; charset=utf-8", "m": "application/manifest+json"}
+    assert answer.headers["content-type"] == types[name[0]]
     assert answer.headers["cache-control"] == "no-cache"
     known = await browser.get(f"/{name}", headers={"If-None-Match": answer.headers["etag"]})
     assert (known.status_code, known.content) == (304, b"")
@@ -229,4 +230,4 @@ def test_an_assets_directory_that_is_a_link_leads_nowhere(tmp_path: Path) -> Non
     os.symlink(tmp_path / "elsewhere", page / "assets")
     found = read_page(page)
     assert found is not None
-    assert sorted(found.files) == ["favicon.svg", "manifest.webmanifest"]
+    assert sorted(found.files) == ["favicon.svg", "licences.txt", "manifest.webmanifest"]

@@ -64,7 +64,7 @@ def test_every_route_of_the_architecture_is_in_the_table() -> None:
     assert unprotected(all_routes()) == []
     assert POLICY["GET", "/health"].accept is Accept.NOBODY
     public = {path for (_, path), policy in POLICY.items() if policy.accept is Accept.NOBODY and not policy.from_page}
-    page = {"/", "/assets/{path:path}", "/favicon.svg", "/manifest.webmanifest"}
+    page = {"/", "/assets/{path:path}", "/favicon.svg", "/licences.txt", "/manifest.webmanifest"}
     assert public == {*page, "/signin", "/health", "/ready", "/openapi.json"}
     from_page = {each for each, policy in POLICY.items() if policy.from_page}
     assert from_page == {("POST", "/api/signin"), ("DELETE", "/api/signin")}

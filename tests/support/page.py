@@ -12,6 +12,7 @@ SCRIPT = b'document.getElementById("app").textContent = "made up"\n' * 20
 FILES = {
     "index.html": INDEX.encode(),
     "favicon.svg": b'<svg xmlns="http://www.w3.org/2000/svg"/>',
+    "licences.txt": b"preact 1.0\n\nThe MIT License\n",
     "manifest.webmanifest": b'{"name":"Holdfast"}',
     "assets/index-a1.css": b"body { margin: 0 }\n",
     "assets/index-b2.js": SCRIPT,

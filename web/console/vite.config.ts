@@ -3,6 +3,7 @@ import { readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { brotliCompressSync, gzipSync } from "node:zlib";
 import { defineConfig, type Plugin } from "vite";
+import { licences } from "./licences.ts";
 
 const GATEWAY = process.env.HOLDFAST_URL ?? "http://127.0.0.1:8080";
 const SMALL = 1024;
@@ -38,6 +39,6 @@ export default defineConfig({
     target: "es2022",
     rolldownOptions: { checks: { bundlerTimings: false } },
   },
-  plugins: [compressed()],
+  plugins: [compressed(), licences(join(import.meta.dirname, "../node_modules"))],
   server: { proxy: { "/api": GATEWAY, "/files": GATEWAY, "/logs": GATEWAY, "/signin": GATEWAY, "/ws": { target: GATEWAY, ws: true }, "/terminal": { target: GATEWAY, ws: true } } },
 });

@@ -57,6 +57,17 @@ export interface Directory {
   truncated: boolean;
 }
 
+export interface Share {
+  number: number;
+  label: string;
+  createdAt: string;
+  expiresAt: string;
+}
+
+export interface NewShare extends Share {
+  token: string;
+}
+
 /** `status` is 0 and `code` "unreachable" where no answer came at all. `message` is a sentence for people. */
 export class ApiError extends Error {
   override readonly name = "ApiError";
@@ -140,6 +151,10 @@ export const api = {
   abort: (id: string) => ask<unknown>("POST", `${sandbox(id)}/abort`),
   sync: (id: string) => ask<unknown>("POST", `${sandbox(id)}/sync?wait=0`),
   remove: (id: string, purge: boolean) => ask<void>("DELETE", `${sandbox(id)}${purge ? "?purge=1" : ""}`),
+
+  shares: (id: string) => ask<{ shares: Share[] }>("GET", `${sandbox(id)}/shares`).then((answer) => answer.shares),
+  share: (id: string, what: { ttl: number; label: string }) => ask<NewShare>("POST", `${sandbox(id)}/shares`, what),
+  takeShareBack: (id: string, number: number) => ask<Share>("DELETE", `${sandbox(id)}/shares/${number}`),
 
   terminals: (id: string) => ask<{ terminals: Terminal[] }>("GET", `${sandbox(id)}/terminals`).then((answer) => answer.terminals),
   closeTerminal: (id: string, name: string) => ask<void>("DELETE", `${sandbox(id)}/terminals/${encodeURIComponent(name)}`),

@@ -1,6 +1,7 @@
 // The frame around everything: who is here, the sessions at the left, one of them at the right.
 import { effect, signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { about, AboutDialog } from "./about.tsx";
 import { Announcer } from "./announce.tsx";
 import { ApiError } from "./api.ts";
 import { arrive, leftOnPurpose, me, sandboxes, signOut } from "./house.ts";
@@ -15,7 +16,7 @@ import { SessionPage } from "./session/page.tsx";
 import { SignIn } from "./signin.tsx";
 import { chooseTheme, theme, themeChoice, type ThemeChoice } from "./theme.ts";
 import { Button } from "./ui/button.tsx";
-import { CloseIcon, MenuIcon, MoonIcon, PlusIcon, ScreenIcon, SignOutIcon, SunIcon } from "./ui/icons.tsx";
+import { CloseIcon, InfoIcon, MenuIcon, MoonIcon, PlusIcon, ScreenIcon, SignOutIcon, SunIcon } from "./ui/icons.tsx";
 import { Mark } from "./ui/mark.tsx";
 import { Menu } from "./ui/menu.tsx";
 import { attempt, Toasts } from "./ui/toast.tsx";
@@ -147,6 +148,7 @@ function Shell() {
       </div>
       {creating.value ? <CreateDialog onClose={() => (creating.value = false)} /> : null}
       <ActionDialogs />
+      {about.value ? <AboutDialog /> : null}
     </div>
   );
 }
@@ -175,6 +177,7 @@ function AccountMenu() {
       items={[
         { label: who.email, hint: `Holdfast ${who.version}`, disabled: true, onSelect: () => {} },
         "line",
+        { label: "About Holdfast", icon: <InfoIcon />, onSelect: () => (about.value = true), "data-testid": "about" },
         { label: "Sign out", icon: <SignOutIcon />, onSelect: () => void attempt(signOut, "You are still signed in"), "data-testid": "sign-out" },
       ]}
     />
