@@ -50,6 +50,7 @@ from gateway.http.snapshots import SnapshotRoutes
 from gateway.http.terminals import TerminalRoutes
 from gateway.http.tickets import TicketRoutes
 from gateway.limits.network import NetworkRule
+from gateway.limits.quota import UserLimits
 from gateway.limits.starts import StartLimits
 from gateway.limits.turns import Turns
 from gateway.objects import check_objects, make_objects
@@ -213,6 +214,7 @@ class House:
             store_fails=self._store_fails,
             turns=Turns(_start_limits(settings)),
             rooms=self.door.rooms,
+            user_limits=UserLimits(sessions=settings.max_sessions_per_user, stored=settings.max_stored_per_user),
         )
         self.hearing.on_settled = self.registry.settled
         self.chores = self._chores(settings)

@@ -8,7 +8,8 @@ edge: if it fails, the gateway ends in order (`on_death`).
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from random import Random
 from types import TracebackType
@@ -21,6 +22,7 @@ from gateway.auth.tokens import SHARE_ENDED, Principal
 from gateway.bulletin import Bulletin
 from gateway.close_codes import CloseCode
 from gateway.errors import ApiError
+from gateway.limits.quota import Quota, UserLimits
 from gateway.limits.turns import Turns
 from gateway.room import Rooms
 from gateway.session.actor import SessionActor
@@ -79,6 +81,7 @@ class SessionRegistry:
         store_fails: Callable[[], bool] = lambda: False,
         turns: Turns | None = None,
         rooms: Rooms | None = None,
+        user_limits: UserLimits | None = None,
         rng: Random | None = None,
         utcnow: Callable[[], float] = time.time,
     ) -> None:
@@ -96,6 +99,7 @@ class SessionRegistry:
         self._rng = rng or Random()
         self._utcnow = utcnow
         self.turns = turns or Turns(rng=self._rng)
+        self.quota = Quota(store.usage, user_limits)
         self._actors: dict[str, SessionActor] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._loading: dict[str, asyncio.Future[SessionActor | None]] = {}
@@ -210,17 +214,11 @@ class SessionRegistry:
         except SandboxFailed as error:
             raise ApiError(400, "bad_sandbox", str(error)) from error
         session = Session(session_id, user_id, self._utcnow(), spec.to_json(), state.to_json())
-        if session_id not in self._actors and await self._store.find(session_id) is None:
-            self._refuse(lambda: self.turns.refuse_if_full(user_id))
-            self.turns.expect(session_id, user_id)
-        try:
+        async with self._room_for(session_id, user_id, starts=True):
             kept = await self._store.create(session)
             if kept.user_id != user_id:
                 raise ApiError(409, "taken", "this session id is taken: choose another")
             actor = await self._find_created(session_id)
-        except BaseException:
-            self.turns.forget(session_id)
-            raise
         if wish.env:
             actor.give_env(wish.env)
             actor.life.env_given()
@@ -242,6 +240,11 @@ class SessionRegistry:
         the vault raises."""
         if self.draining:
             raise ApiError(503, "draining", "the gateway is shutting down: try again in a few seconds")
+        with self._counted():
+            async with self.quota.session(origin.user_id, stores=True):
+                return await self._branch(origin, number, word)
+
+    async def _branch(self, origin: Session, number: int | None, word: str) -> SessionActor:
         # The id says where it came from; a long one is cut, so that what is added fits.
         session_id = f"{origin.id[: MAX_ID - len(word) - 10]}-{word}-{short_id()}"
         spec = SessionSpec.from_json(origin.spec)
@@ -253,6 +256,7 @@ class SessionRegistry:
             generation=generation.number,
             tree=generation.manifest,
             files=generation.files,
+            snapshot_bytes=generation.bytes,
             synced_at=generation.at,
             has_workspace=True,
             clean=True,
@@ -284,18 +288,40 @@ class SessionRegistry:
         is another's."""
         spec, state = SessionSpec(network=self._limits.network.given), SessionState(last_active=self._utcnow())
         session = Session(session_id, user_id, self._utcnow(), spec.to_json(), state.to_json())
-        if (await self._store.create(session)).user_id != user_id:
-            return None
-        actor = await self._find_created(session_id)
+        async with self._room_for(session_id, user_id):
+            if (await self._store.create(session)).user_id != user_id:
+                return None
+            actor = await self._find_created(session_id)
         actor.stirred()
         return actor
 
-    def _refuse(self, check: Callable[[], None]) -> None:
+    @asynccontextmanager
+    async def _room_for(self, session_id: str, user_id: str, *, starts: bool = False) -> AsyncIterator[None]:
+        """Among the user's, for a session that is new, and for its sandbox if it `starts` at once. Raises ApiError
+        429."""
+        if session_id in self._actors or await self._store.find(session_id) is not None:
+            yield
+            return
+        with self._counted():
+            if starts:
+                self.turns.refuse_if_full(user_id)
+                self.turns.expect(session_id, user_id)
+        try:
+            with self._counted():
+                async with self.quota.session(user_id):
+                    yield
+        except BaseException:
+            self.turns.forget(session_id)
+            raise
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
         """Count what a limit refuses."""
         try:
-            check()
+            yield
         except ApiError as error:
-            self._metrics.refused(error.code)
+            if error.status == 429:
+                self._metrics.refused(error.code)
             raise
 
     async def _find_created(self, session_id: str) -> SessionActor:
@@ -351,6 +377,7 @@ class SessionRegistry:
             keeping=self._keeping,
             limits=self._limits,
             turns=self.turns,
+            quota=self.quota,
             metrics=self._metrics,
             spawn=self._spawn,
             purge=self._purge,

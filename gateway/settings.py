@@ -104,6 +104,8 @@ class Settings:
     max_connections_per_user: int = field(default=100, metadata=by(values.whole(1, 1_000_000)))
     max_connections_per_address: int = field(default=200, metadata=by(values.whole(1, 1_000_000)))
     # What one user may have. One person on a laptop meets none of these.
+    max_sessions_per_user: int = field(default=10_000, metadata=by(values.whole(1, 1_000_000_000)))
+    max_stored_per_user: int = field(default=256 << 30, metadata=by(values.size(1024, 1 << 60)))
     max_running: int = field(default=500, metadata=by(values.whole(1, 1_000_000)))
     max_running_per_user: int = field(default=50, metadata=by(values.whole(1, 1_000_000)))
     starts_at_once: int = field(default=8, metadata=by(values.whole(1, 1000)))

@@ -48,6 +48,14 @@ class Plan:
     checkpoints: dict[str, bytes] = field(default_factory=dict)  # b"" removes
     dead: list[tuple[Record, str]] = field(default_factory=list)  # records for the dead letters, and why
 
+    @property
+    def grown(self) -> dict[str, int]:
+        """How many bytes of payload each session has more."""
+        grown: dict[str, int] = {}
+        for record in self.rows:
+            grown[record.session_id] = grown.get(record.session_id, 0) + len(record.payload)
+        return grown
+
 
 def plan(
     writes: Sequence[Write],

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from persistence.heard import Heard
-from persistence.record import DeadLetter, Loaded, Outcome, Record, Session, Write
+from persistence.record import DeadLetter, Loaded, Outcome, Record, Session, Usage, Write
 
 
 class MessageStore(Protocol):
@@ -40,6 +40,10 @@ class MessageStore(Protocol):
     ) -> list[Session]:
         """All sessions, or one user's, newest first: the first `limit` of those that come after the session `after`
         (none if that is unknown)."""
+        ...
+
+    async def usage(self, user_id: str) -> Usage:
+        """What the user has stored here; what is on its way to the store is not in it."""
         ...
 
     async def waiting(self) -> list[str]:

@@ -57,6 +57,16 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """What a user has: sessions, archived ones included, the bytes of their records' payloads, and of the files in the
+    newest snapshot of each, as their states tell it (`snapshot_bytes`)."""
+
+    sessions: int = 0
+    record_bytes: int = 0
+    snapshot_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Write:
     """What one session changes in one step: all of it becomes durable, or none."""
 

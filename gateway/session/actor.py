@@ -25,6 +25,7 @@ from gateway.bulletin import Bulletin
 from gateway.close_codes import CloseCode
 from gateway.errors import ApiError
 from gateway.events import REDACTOR
+from gateway.limits.quota import Quota
 from gateway.limits.turns import Turns
 from gateway.room import Room
 from gateway.session.audience import Audience
@@ -91,6 +92,7 @@ class SessionActor:
         "output",
         "pending",
         "queue",
+        "quota",
         "rest",
         "rng",
         "room",
@@ -115,6 +117,7 @@ class SessionActor:
         keeping: Keeping,
         limits: SessionLimits,
         turns: Turns,
+        quota: Quota,
         metrics: SessionMetrics,
         spawn: Callable[["SessionActor", Coroutine[Any, Any, None], str], None],
         purge: Callable[["SessionActor"], Awaitable[None]],
@@ -129,6 +132,7 @@ class SessionActor:
         self.created_at = loaded.session.created_at
         self.store, self.queue, self.metrics, self.limits, self.rng = store, queue, metrics, limits, rng
         self.turns = turns
+        self.quota = quota
         self.utcnow = utcnow
         self.room, self.pending = room, pending  # shared with the user's other sessions
         self._provider = provider

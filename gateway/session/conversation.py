@@ -267,5 +267,7 @@ class Conversation:
             if then is not None:
                 then()
 
+        if write.append is not None:
+            self._host.quota.grew(self._host.user_id, len(write.append.payload))
         fenced = replace(write, fence=self.fence)
         self._host.queue.put(fenced, lambda outcome: self._host.post(settled, outcome), refusable=False)

@@ -43,13 +43,16 @@ class Incoming:
             self._offered_again(cid, seq, reply)
             return
         reason = "archived" if talk.state.status is SessionStatus.ARCHIVED else self._host.queue.room(len(payload))
+        text = None
+        if reason is None and (text := self._host.quota.full(self._host.user_id, self._host.spawn)) is not None:
+            reason = "stored_too_much"
         if reason is None and deliver:
             reason = talk.window.refusal(len(payload))
         if reason is None and not self._append(cid, role, type, payload, reply, deliver=deliver):
             reason = "storage_unavailable"
         if reason is not None:
             self._host.metrics.refused(reason)
-            reply(Refused(reason))
+            reply(Refused(reason, text))
 
     def answer(self, cid: str, frame: wire.Frame, reply: Reply) -> None:
         """A viewer's answer to a permission or a question. The first wins, and is never refused for room."""
@@ -135,6 +138,7 @@ class Incoming:
             talk.ledger.withdraw(cid)
             return False
         crash_points.reached("message.put")
+        host.quota.grew(host.user_id, len(payload))
         self._replies[cid] = [reply]
         if deliver:
             talk.window.admit(Entry(seq, cid, wire.delivered_line(record), began, type))

@@ -6,6 +6,7 @@ from random import Random
 from typing import Any, Protocol
 
 from gateway.limits.network import NetworkRule
+from gateway.limits.quota import Quota
 from gateway.limits.turns import Turns
 from gateway.room import Room
 from gateway.session.pending import WindowLimits
@@ -66,6 +67,7 @@ class Host(Protocol):
     metrics: SessionMetrics
     limits: SessionLimits
     turns: Turns
+    quota: Quota
     user_id: str
     rng: Random
     pending: Room  # what all windows of the session's user hold together

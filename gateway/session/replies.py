@@ -11,6 +11,7 @@ ADVICE = {
     "busy": "the agent is behind: try again later",
     "storage_unavailable": "the store does not answer: try again later",
     "storage_full": "there is no more room to keep it: try again later",
+    "stored_too_much": "this user has stored as much as one may (HOLDFAST_MAX_STORED_PER_USER)",
     "rejected": "the store does not take this record",
     "archived": "the session is archived: create it again to revive its conversation",
     "owner_moved": "another gateway has the session: connect again and send it again, with the same cid",

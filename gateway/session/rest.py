@@ -27,8 +27,8 @@ log = structlog.get_logger()
 
 HELD = (SessionStatus.PAUSED, SessionStatus.ARCHIVED)  # by request: nothing less undoes the later of them
 NOTHING_KEPT = {
-    "generation": 0, "tree": "", "files": 0, "synced_at": None, "sync_error": "", "clean": True, "degraded": "",
-    "fresh": False,
+    "generation": 0, "tree": "", "files": 0, "snapshot_bytes": 0, "synced_at": None, "sync_error": "", "clean": True,
+    "degraded": "", "fresh": False,
 }  # fmt: skip
 REPLACED = (
     "its sandbox ended and most of its files were gone: the newest generation is in their place, what was left is kept "

@@ -147,6 +147,7 @@ class SessionState:
     generation: int = 0  # of the workspace, the newest one known to be stored; 0: none
     tree: str = ""  # what that generation's tree is called
     files: int = 0  # how many files it has
+    snapshot_bytes: int = 0  # how large they are; stores add these up (`usage`)
     synced_at: float | None = None
     sync_error: str = ""  # why what is on the disk is not stored; "" while syncs work
     clean: bool = False  # the sandbox was stopped after its last generation, and has not run since

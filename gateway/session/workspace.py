@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import structlog
 
 from gateway import wire
@@ -19,6 +20,7 @@ from gateway.session.conversation import Conversation
 from gateway.session.hold import Hold
 from gateway.session.ports import Host
 from gateway.session.slots import Slots
+from persistence.errors import StoreUnavailable
 from persistence.reading import iso
 from sandbox.ports import SandboxProvider
 from sandbox.tree.ports import SandboxTree, TreeFailed
@@ -38,6 +40,7 @@ log = structlog.get_logger()
 
 LOOK_SECONDS = 10.0  # for the store to say what the newest generation is
 SETTLE_SECONDS = 120.0  # for the last generation before a sandbox stops: so long nobody can use the session
+USAGE_SECONDS = 2.0  # for the store to say what the user has
 RESCUES_AT_ONCE = 4
 ENDED = "the session has ended here: another gateway may have it"
 TELL_SECONDS = 0.5  # between two words about how far a restore has come
@@ -392,7 +395,13 @@ class Workspace:
         newest = self._generation
         if newest is None:
             return {}
-        return {"generation": newest.number, "tree": newest.manifest, "files": newest.files, "synced_at": newest.at}
+        return {
+            "generation": newest.number,
+            "tree": newest.manifest,
+            "files": newest.files,
+            "snapshot_bytes": newest.bytes,
+            "synced_at": newest.at,
+        }
 
     async def _push(self, uploaded: Callable[[], None]) -> int:
         keeping, metrics = self._keeping, self._host.metrics
@@ -416,10 +425,16 @@ class Workspace:
 
     async def _attempt(self, tree: SandboxTree, uploaded: Callable[[], None]) -> Pushed:
         vault, limits = self._keeping.vault, self._keeping.limits
+        rules, full = await self._rules()
         self._cut = False
         try:
             async with asyncio.timeout(limits.attempt_seconds) as self._patience:
-                return await vault.push(self._user_id, self._talk.id, tree, limits.rules, uploaded, self._standing)
+                return await vault.push(self._user_id, self._talk.id, tree, rules, uploaded, self._standing)
+        except SyncFailed as error:
+            if full is None or "HOLDFAST_SYNC_MAX_BYTES" not in str(error):
+                raise
+            self._host.metrics.refused("stored_too_much")
+            raise SyncFailed(full, permanent=True) from error
         except TimeoutError as error:
             lasted = f"it took longer than {limits.attempt_seconds:g} s"
             raise SyncFailed("the connection to the sandbox was lost" if self._cut else lasted) from error
@@ -431,6 +446,19 @@ class Workspace:
         if self._patience is not None and not self._patience.expired():
             self._cut = True
             self._patience.reschedule(asyncio.get_running_loop().time())
+
+    async def _rules(self) -> tuple[ScanAsk, str | None]:
+        """What may be kept: no more than the user has room for, and what to say if that is what it fails for."""
+        rules = self._keeping.limits.rules
+        try:
+            async with asyncio.timeout(USAGE_SECONDS):
+                room, full = await self._host.quota.allowance(self._user_id, self._talk.state.snapshot_bytes)
+        except (StoreUnavailable, TimeoutError):  # files are kept while the store is away
+            return rules, None
+        if room >= rules.limits.total_bytes:
+            return rules, None
+        limits = msgspec.structs.replace(rules.limits, total_bytes=room)
+        return msgspec.structs.replace(rules, limits=limits), full
 
     @property
     def _standing(self) -> Standing:

@@ -1,6 +1,7 @@
 """Conversations in memory: for tests and for trying things out. Gone when the process ends."""
 
 import asyncio
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -20,10 +21,18 @@ from persistence.record import (
     Session,
     Status,
     Stored,
+    Usage,
     Write,
 )
 
 CIDS_LOADED = 10_000
+
+
+def _snapshot_bytes(state: bytes) -> int:
+    try:
+        return int(json.loads(state).get("snapshot_bytes") or 0)
+    except (ValueError, AttributeError):
+        return 0
 
 
 @dataclass(slots=True)
@@ -99,6 +108,12 @@ class MemoryStore:
             ids = [session.id for session in newest_first]
             newest_first = newest_first[ids.index(after) + 1 :] if after in ids else []
         return [session for session in newest_first if user_id is None or session.user_id == user_id][:limit]
+
+    async def usage(self, user_id: str) -> Usage:
+        await asyncio.sleep(0)
+        theirs = [kept for kept in self._kept.values() if kept.session.user_id == user_id]
+        records = sum(len(record.payload) for kept in theirs for record in kept.records.values())
+        return Usage(len(theirs), records, sum(_snapshot_bytes(kept.session.state) for kept in theirs))
 
     async def waiting(self) -> list[str]:
         await asyncio.sleep(0)

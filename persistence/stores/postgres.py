@@ -22,6 +22,7 @@ from persistence.record import (
     Rejected,
     Session,
     Stored,
+    Usage,
     Write,
 )
 from persistence.stores import postgres_batch
@@ -57,6 +58,12 @@ STAYS = """SELECT m.seq FROM messages m JOIN sessions s ON s.no = m.session_no W
     AND (m.seq >= $2 OR m.status = 'open' OR (m.status = 'stored' AND m.seq > s.delivered)
          OR NOT (coalesce(m.created_at < $3, false) OR coalesce(m.seq <= s.last_seq - $4::bigint, false)))
     ORDER BY m.seq LIMIT 1"""
+USAGE = """SELECT count(*), coalesce(sum(stored_bytes), 0)::bigint,
+    coalesce(sum((part_of(state, 'snapshot_bytes')::text)::numeric), 0)::bigint FROM sessions WHERE user_id = $1"""
+TRIM = """WITH gone AS (DELETE FROM messages WHERE session_no = $1 AND seq < $2 RETURNING octet_length(payload) AS size)
+    SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone"""
+GROWN = """UPDATE sessions s SET stored_bytes = s.stored_bytes + $3::bigint - coalesce(
+    (SELECT octet_length(m.payload) FROM messages m WHERE m.session_no = $1 AND m.seq = $2), 0) WHERE s.no = $1"""
 REPLACE = """UPDATE messages SET cid = $3, role = $4, type = $5, payload = $6, created_at = $7, status = $8
     WHERE session_no = $1 AND seq = $2"""
 
@@ -133,6 +140,13 @@ class PostgresStore:
             found = await connection.fetch(f"{sql} ORDER BY no DESC LIMIT ${len(values)}::bigint", *values)
         return [Session(*row) for row in found]
 
+    async def usage(self, user_id: str) -> Usage:
+        if not is_text(user_id):
+            return Usage()
+        async with self._connections.pooled("usage", seconds=READ_SECONDS) as connection:
+            ((sessions, records, snapshots),) = await connection.fetch(USAGE, user_id)
+            return Usage(sessions, records, snapshots)
+
     async def waiting(self) -> list[str]:
         async with self._connections.pooled("waiting") as connection:
             return [row[0] for row in await connection.fetch(WAITING)]
@@ -204,9 +218,10 @@ class PostgresStore:
             stays = (_bounded(below), older_than, None if keep is None else _bounded(keep))
             staying = await connection.fetchval(STAYS, no, *stays, end)
             end = end if staying is None else staying
-            gone = await connection.execute("DELETE FROM messages WHERE session_no = $1 AND seq < $2", no, end)
-            await connection.execute("UPDATE sessions SET first_seq = greatest(first_seq, $2) WHERE no = $1", no, end)
-            return _count(gone)
+            ((gone, size),) = await connection.fetch(TRIM, no, end)
+            begins = "first_seq = greatest(first_seq, $2), stored_bytes = stored_bytes - $3::bigint"
+            await connection.execute(f"UPDATE sessions SET {begins} WHERE no = $1", no, end, size)
+            return int(gone)
 
     async def purge(self, session_id: str) -> None:
         if not is_text(session_id):
@@ -284,6 +299,7 @@ async def _retry(connection: Connection, letter: DeadLetter) -> Outcome:
         values = (record.cid, record.role, record.type, record.payload, record.created_at, record.status)
         try:
             async with attempt(connection):
+                await connection.execute(GROWN, no, record.seq, len(record.payload))
                 await connection.execute(REPLACE, no, record.seq, *values)
         except asyncpg.PostgresError as error:
             if not refuses(error):

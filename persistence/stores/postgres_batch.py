@@ -185,6 +185,7 @@ async def _perform(connection: Connection, decided: Plan, believed: Mapping[str,
 def _steps(decided: Plan, believed: Mapping[str, Remembered]) -> list[Any]:
     """What each session is believed to be, and becomes; in the order in which they are locked."""
     steps = []
+    grown = decided.grown
     for session_id, remembered in believed.items():
         head = decided.heads.get(session_id, remembered.head)
         steps.append(
@@ -196,6 +197,7 @@ def _steps(decided: Plan, believed: Mapping[str, Remembered]) -> list[Any]:
                 head.delivered,
                 decided.states.get(session_id),
                 decided.specs.get(session_id),
+                grown.get(session_id, 0),
             )
         )
     steps.sort(key=itemgetter(0))
@@ -233,8 +235,9 @@ def _buried(decided: Plan, believed: Mapping[str, Remembered]) -> list[Any]:
 # Each part takes its rows as one array, in place of %s.
 PARTS = {
     "stepped": """UPDATE sessions s SET version = s.version + 1, last_seq = x.last_seq, delivered = x.delivered,
-        state = coalesce(x.state, s.state), spec = coalesce(x.spec, s.spec)
-        FROM unnest(%s::session_step[]) x WHERE s.no = x.no
+        state = coalesce(x.state, s.state), spec = coalesce(x.spec, s.spec),
+        stored_bytes = s.stored_bytes + x.grown_bytes
+        FROM unnest(%s::session_stride[]) x WHERE s.no = x.no
         AND s.version = x.was_version AND s.fence = x.was_fence RETURNING 1""",
     "added": """INSERT INTO messages (session_no, seq, cid, role, type, payload, created_at, status)
         SELECT * FROM unnest(%s::new_message[])""",

@@ -30,6 +30,7 @@ from persistence.record import (
     Record,
     Rejected,
     Session,
+    Usage,
     Write,
 )
 from persistence.tails import merge
@@ -215,6 +216,9 @@ class SpooledStore:
     def _newer(self, session: Session) -> Session:
         tail = self._spool.tails.by_session.get(session.id)
         return session if tail is None else tail.over(session)
+
+    async def usage(self, user_id: str) -> Usage:
+        return await self._asked(self._remote.usage(user_id))
 
     async def waiting(self) -> list[str]:
         """May name a session too many while the remote store is behind."""

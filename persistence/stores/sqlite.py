@@ -23,6 +23,7 @@ from persistence.record import (
     Rejected,
     Session,
     Stored,
+    Usage,
     Write,
 )
 from persistence.sqlite_file import SqliteFile, transaction
@@ -38,9 +39,11 @@ HEADS = "SELECT id, no, last_seq, delivered, fence FROM sessions WHERE id IN (SE
 KNOWN = "SELECT seq FROM messages WHERE session_no = ? AND cid = ?"
 INSERT = "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 MARK = "UPDATE messages SET status = ? WHERE session_no = ? AND seq = ?"
-HEAD = "UPDATE sessions SET last_seq = ?, delivered = ? WHERE no = ?"
+HEAD = "UPDATE sessions SET last_seq = ?, delivered = ?, stored_bytes = stored_bytes + ? WHERE no = ?"
 STATE = "UPDATE sessions SET state = ? WHERE no = ?"
 SPEC = "UPDATE sessions SET spec = ? WHERE no = ?"
+USAGE = """SELECT count(*), coalesce(sum(stored_bytes), 0), coalesce(sum(CASE WHEN json_valid(CAST(state AS TEXT))
+    THEN json_extract(CAST(state AS TEXT), '$.snapshot_bytes') END), 0) FROM sessions WHERE user_id = ?"""
 WAITING = """SELECT s.id FROM sessions s WHERE EXISTS
     (SELECT 1 FROM messages m WHERE m.session_no = s.no AND m.seq > s.delivered AND m.status = 'stored')
     ORDER BY s.no"""
@@ -53,6 +56,8 @@ LETTERS = """SELECT d.no, s.id, d.seq, d.cid, d.role, d.type, d.payload, d.creat
     FROM dead_letters d JOIN sessions s ON s.no = d.session_no"""
 REPLACE = """UPDATE messages SET cid = ?, role = ?, type = ?, payload = ?, created_at = ?, status = ?
     WHERE session_no = (SELECT no FROM sessions WHERE id = ?) AND seq = ?"""
+GROWN = """UPDATE sessions SET stored_bytes = stored_bytes + ? - coalesce(
+    (SELECT length(payload) FROM messages WHERE session_no = sessions.no AND seq = ?), 0) WHERE id = ?"""
 # The first record that stays, in seq order: what is before it may go.
 STAYS = """SELECT m.seq FROM messages m JOIN sessions s ON s.no = m.session_no WHERE s.no = ?1 AND m.seq < ?5
     AND (m.seq >= ?2 OR m.status = 'open' OR (m.status = 'stored' AND m.seq > s.delivered)
@@ -96,6 +101,11 @@ class SqliteStore:
         sql = f"{sql} ORDER BY no DESC LIMIT ?"
         values.append(-1 if limit is None else max(limit, 0))
         return await self._file.read("sessions", lambda db: [Session(*row) for row in db.execute(sql, values)])
+
+    async def usage(self, user_id: str) -> Usage:
+        if not is_text(user_id):
+            return Usage()
+        return await self._file.read("usage", lambda db: Usage(*db.execute(USAGE, (user_id,)).fetchone()))
 
     async def waiting(self) -> list[str]:
         return await self._file.read("waiting", lambda db: [session_id for (session_id,) in db.execute(WAITING)])
@@ -203,8 +213,10 @@ def _perform(db: sqlite3.Connection, decided: Plan, numbers: dict[str, int]) -> 
     if decided.marks:
         db.executemany(MARK, [(str(status), numbers[session_id], seq) for status, session_id, seq in decided.marks])
     if decided.heads:
+        grown = decided.grown
         changed = decided.heads.items()
-        db.executemany(HEAD, [(head.last_seq, head.delivered, numbers[session_id]) for session_id, head in changed])
+        rows = [(head.last_seq, head.delivered, grown.get(key, 0), numbers[key]) for key, head in changed]
+        db.executemany(HEAD, rows)
     if decided.states:
         db.executemany(STATE, [(state, numbers[session_id]) for session_id, state in decided.states.items()])
     if decided.specs:
@@ -274,8 +286,11 @@ def _trim(db: sqlite3.Connection, session_id: str, stays: tuple[Any, ...], limit
     end = min(last + 1, first + max(limit, 0))
     if staying := db.execute(STAYS, (no, *stays, end)).fetchone():
         (end,) = staying
+    goes = "SELECT coalesce(sum(length(payload)), 0) FROM messages WHERE session_no = ? AND seq < ?"
+    (size,) = db.execute(goes, (no, end)).fetchone()
     gone = db.execute("DELETE FROM messages WHERE session_no = ? AND seq < ?", (no, end)).rowcount
-    db.execute("UPDATE sessions SET first_seq = max(first_seq, ?) WHERE no = ?", (end, no))
+    begins = "UPDATE sessions SET first_seq = max(first_seq, ?), stored_bytes = stored_bytes - ? WHERE no = ?"
+    db.execute(begins, (end, size, no))
     return gone
 
 
@@ -319,4 +334,5 @@ def prospect(db: sqlite3.Connection, record: Record) -> Outcome:
 def replace_record(db: sqlite3.Connection, record: Record) -> None:
     """Let `record` stand at its seq, whatever stood there."""
     values = (record.cid, record.role, record.type, record.payload, record.created_at, str(record.status))
+    db.execute(GROWN, (len(record.payload), record.seq, record.session_id))
     db.execute(REPLACE, (*values, record.session_id, record.seq))

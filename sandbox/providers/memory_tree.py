@@ -213,7 +213,7 @@ class MemoryScan:
         if len(self._now) > limits.files:
             raise TreeFailed("too_many", f"more than {limits.files} files")
         if sum(entry.size for entry in self._now.values()) > limits.total_bytes:
-            raise TreeFailed("too_large", f"more than {limits.total_bytes} bytes")
+            raise TreeFailed("too_large", f"more than {limits.total_bytes} bytes (HOLDFAST_SYNC_MAX_BYTES)")
         before: Mapping[bytes, Entry] = {}
         if roots.known is not None and roots.known[0] == self._asked.base:
             self._base, before = roots.known

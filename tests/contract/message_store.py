@@ -8,7 +8,7 @@ import pytest
 
 from persistence.heard import NobodyListens
 from persistence.ports import MessageStore
-from persistence.record import Dead, Duplicate, Fenced, Loaded, Record, Rejected, Session, Status, Stored, Write
+from persistence.record import Dead, Duplicate, Fenced, Loaded, Record, Rejected, Session, Status, Stored, Usage, Write
 from tests.support.records import said
 from tests.support.waiting import until
 
@@ -444,6 +444,20 @@ class MessageStoreContract:
         await store.commit([said("s", 1), said("s", 2), Write("u", state=b"x"), said("t", 1), said("u", 9)])
         await until(lambda: heard.sessions >= {"s", "t"}, "both were heard of")
         assert heard.sessions == {"s", "t"}
+
+    async def test_what_a_user_has_is_counted(self, store: MessageStore) -> None:
+        assert await store.usage("ann") == Usage()
+        for session_id, user_id in [("s", "ann"), ("t", "ann"), ("u", "bob")]:
+            await store.create(Session(session_id, user_id, 1.0, state=b'{"snapshot_bytes":1000,"tree":"x"}'))
+        size = len(said("s", 1).append.payload)  # type: ignore[union-attr]
+        await store.commit([said("s", 1), said("s", 2), said("t", 1), said("u", 1)])
+        assert await store.usage("ann") == Usage(2, 3 * size, 2000)
+        await store.commit([Write("s", delivered=2, state=b'{"snapshot_bytes":500}'), Write("t", state=b"no json")])
+        assert await store.trim("s", older_than=None, keep=1, below=3) == 1
+        assert await store.usage("ann") == Usage(2, 2 * size, 500)
+        await store.purge("s")
+        assert await store.usage("ann") == Usage(1, size, 0)
+        assert await store.usage("bob") == Usage(1, size, 1000)
 
     async def test_a_purged_session_is_gone_and_its_id_is_free(self, store: MessageStore) -> None:
         await _open(store, "s", "t")

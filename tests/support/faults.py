@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 from persistence.errors import StoreBroken, StoreFull, StoreUnavailable
 from persistence.heard import Heard
 from persistence.ports import MessageStore
-from persistence.record import DeadLetter, Loaded, Outcome, Record, Session, Write
+from persistence.record import DeadLetter, Loaded, Outcome, Record, Session, Usage, Write
 
 T = TypeVar("T")
 
@@ -86,6 +86,9 @@ class FlakyStore:
         self, user_id: str | None = None, *, after: str | None = None, limit: int | None = None
     ) -> list[Session]:
         return await self._call(lambda: self.inner.sessions(user_id, after=after, limit=limit))
+
+    async def usage(self, user_id: str) -> Usage:
+        return await self._call(lambda: self.inner.usage(user_id))
 
     async def waiting(self) -> list[str]:
         return await self._call(self.inner.waiting)

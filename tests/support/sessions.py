@@ -15,6 +15,7 @@ from typing import Any, Self
 from gateway import wire
 from gateway.events import Metrics
 from gateway.hearing import Hearing
+from gateway.limits.quota import UserLimits
 from gateway.limits.starts import StartLimits
 from gateway.limits.turns import Turns
 from gateway.registry import SessionRegistry
@@ -200,6 +201,7 @@ class World:
         self.objects = MemoryObjects()
         self.workspaces = WorkspaceLimits()
         self.limits = limits or SessionLimits()
+        self.user_limits = UserLimits()
         self.starts: StartLimits | None = None  # None: as many as one likes
         self.rng = Random(seed)
         self.deaths: list[BaseException] = []
@@ -263,6 +265,7 @@ class World:
             on_death=self.deaths.append,
             store_fails=lambda: spooled is not None and spooled.failing is not None,
             turns=Turns(self.starts, self.rng),
+            user_limits=self.user_limits,
             rng=self.rng,
             utcnow=self.utcnow,
         )

@@ -1,0 +1,126 @@
+"""What each user has, and whether there is room for more: sessions, and bytes stored.
+
+The store counts. To ask it for every message would be too much, so what it said is believed for FRESH_SECONDS, and what
+is written here since then is added at once. So long the count may be wrong where another gateway writes, or retention
+removes something. Of whom nothing is known yet, in the moment after the first message, nothing is refused. Sessions
+that are being created count, so that many at once do not pass where one may.
+
+Bounds: USERS that are remembered; beyond, the longest known is forgotten and asked about again.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from gateway.errors import ApiError
+from persistence.errors import StoreUnavailable
+from persistence.record import Usage
+
+log = structlog.get_logger()
+
+FRESH_SECONDS = 10.0
+USERS = 10_000
+RETRY_SECONDS = 60.0
+SESSIONS, STORED = "HOLDFAST_MAX_SESSIONS_PER_USER", "HOLDFAST_MAX_STORED_PER_USER"
+
+
+@dataclass(frozen=True, slots=True)
+class UserLimits:
+    sessions: int = 1_000_000_000
+    stored: int = 1 << 60
+
+
+@dataclass(slots=True)
+class _Known:
+    bytes: int  # as the store said
+    since: int  # written here since then
+    at: float
+    asking: bool = False
+
+
+class Quota:
+    """`ask` is the store's count."""
+
+    def __init__(self, ask: Callable[[str], Awaitable[Usage]], limits: UserLimits | None = None) -> None:
+        self.limits = limits or UserLimits()
+        self._ask = ask
+        self._known: dict[str, _Known] = {}
+        self._reserved: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def session(self, user: str, *, stores: bool = False) -> AsyncIterator[None]:
+        """Room for one session more, while it is created; and for files if it `stores` some. Raises ApiError 429,
+        StoreUnavailable."""
+        self._reserved[user] += 1
+        try:
+            most, usage = self.limits.sessions, await self.usage(user)
+            if stores and usage.record_bytes + usage.snapshot_bytes >= self.limits.stored:
+                raise ApiError(429, "stored_too_much", self._words(), retry_after=RETRY_SECONDS)
+            if usage.sessions + self._reserved[user] > most:
+                told = (
+                    f"this user has {most} sessions, archived ones included, which is as many as one may have "
+                    f"({SESSIONS}): delete one with its conversation (DELETE with purge=1)"
+                )
+                raise ApiError(429, "too_many_sessions", told, retry_after=RETRY_SECONDS)
+            yield
+        finally:
+            self._reserved[user] -= 1
+            if not self._reserved[user]:
+                del self._reserved[user]
+
+    async def usage(self, user: str) -> Usage:
+        """What the user has, as the store counts it now. Raises StoreUnavailable."""
+        before = self._known.get(user)
+        written = 0 if before is None else before.since
+        usage = await self._ask(user)
+        known = self._known.pop(user, None)
+        # What was written while the store counted may be in its count or not: it is added.
+        since = 0 if known is None else max(0, known.since - written)
+        now = asyncio.get_running_loop().time()
+        self._known[user] = _Known(usage.record_bytes + usage.snapshot_bytes, since, now)
+        while len(self._known) > USERS:
+            del self._known[next(iter(self._known))]
+        return usage
+
+    def grew(self, user: str, size: int) -> None:
+        """So many bytes more are on their way to the store."""
+        if (known := self._known.get(user)) is not None:
+            known.since += size
+
+    def full(self, user: str, spawn: Callable[[Coroutine[Any, Any, None], str], None]) -> str | None:
+        """Why nothing more may be stored for the user; None if something may. `spawn` owns what is asked beside it."""
+        known = self._known.get(user)
+        now = asyncio.get_running_loop().time()
+        if known is None:
+            known = self._known[user] = _Known(0, 0, now - 2 * FRESH_SECONDS)
+        if now >= known.at + FRESH_SECONDS and not known.asking:
+            known.asking = True
+            spawn(self._look(user, known), f"usage of {user}")
+        return self._words() if known.bytes + known.since >= self.limits.stored else None
+
+    async def allowance(self, user: str, own: int) -> tuple[int, str]:
+        """How large a workspace may be that had `own` bytes in its last snapshot, and what to say if it is larger.
+        Raises StoreUnavailable."""
+        usage = await self.usage(user)
+        others = usage.record_bytes + usage.snapshot_bytes - own
+        return max(0, self.limits.stored - others), self._words()
+
+    def _words(self) -> str:
+        return (
+            f"this user has stored {self.limits.stored:,} bytes, which is as much as one may ({STORED}): remove files, "
+            "or delete sessions with their conversations (DELETE with purge=1)"
+        )
+
+    async def _look(self, user: str, known: _Known) -> None:
+        try:
+            await self.usage(user)
+        except StoreUnavailable as error:
+            log.info("quota.unknown", cause=str(error))
+            known.at = asyncio.get_running_loop().time()
+        finally:
+            known.asking = False
