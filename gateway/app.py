@@ -460,4 +460,6 @@ def _session_limits(settings: Settings) -> SessionLimits:
         away_records=settings.pending_limit, away_bytes=settings.pending_bytes, away_seconds=settings.pending_ttl
     )
     network = NetworkRule(settings.network, settings.network_max)
-    return SessionLimits(window=window, sleep_after=settings.sleep_after, network=network)
+    return SessionLimits(
+        window=window, sleep_after=settings.sleep_after, network=network, agent_records=settings.max_agent_records
+    )

@@ -198,6 +198,11 @@ class Metrics:
         self.sync_chunks = Counter("holdfast_sync_chunks", "Chunks named by syncs", ["how"], registry=registry)
         self.trimmed_records = Counter("holdfast_trimmed_records", "Removed by retention", registry=registry)
         self.frames_relayed = Counter("holdfast_frames_relayed", "Agent frames heard and passed on", registry=registry)
+        self.agent_slowed_seconds = Counter(
+            "holdfast_agent_slowed_seconds",
+            "Agents were not listened to for their haste",
+            registry=registry,
+        )
         self.refusals = Counter("holdfast_refusals", "Refused, by reason", ["reason"], registry=registry)
 
     def refused(self, reason: str) -> None:

@@ -110,6 +110,7 @@ class Settings:
     max_running_per_user: int = field(default=50, metadata=by(values.whole(1, 1_000_000)))
     starts_at_once: int = field(default=8, metadata=by(values.whole(1, 1000)))
     starts_at_once_per_user: int = field(default=2, metadata=by(values.whole(1, 1000)))
+    max_agent_records: int = field(default=200, metadata=by(values.whole(1, 1_000_000)))  # a second
     max_requests_per_user: int = field(default=300, metadata=by(values.whole(1, 1_000_000)))  # a second
     # At most what a link carries: a message that was stored and cannot be delivered would be in the way for ever.
     max_frame_bytes: int = field(default=_MIB, metadata=by(values.size(1024, _MIB)))

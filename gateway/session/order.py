@@ -2,8 +2,8 @@
 
 Lines are dealt with as they come. A line may be *held*: it is dealt with, but shown only when its record is durable,
 and whatever is to be shown behind it waits with it. Some events mean something else before a held line than after it:
-they are dealt with when nothing is held. And while the order is *shut*, or too many records are on their way to the
-store, nothing is dealt with at all.
+they are dealt with when nothing is held. And while the order is *shut* or *slowed*, or too many records are on their
+way to the store, nothing is dealt with at all.
 
 Never: an event dealt with before one that came earlier, a line shown before one that came earlier, a held line shown
 before `release`. `bytes` is what waits or is held, with what that costs beside its own bytes; the owner reads no
@@ -31,7 +31,7 @@ class Held:
 
 
 class Order:
-    __slots__ = ("_closed", "_held", "_show", "_storing", "_waiting", "bytes")
+    __slots__ = ("_closed", "_held", "_show", "_slowed", "_storing", "_waiting", "bytes")
 
     def __init__(self, show: Show) -> None:
         self._show = show
@@ -39,13 +39,15 @@ class Order:
         self._waiting: list[tuple[bool, int, Event]] = []  # (until nothing is held, size, what to do)
         self._held: list[Held] = []
         self._closed = False
+        self._slowed = False
         self._storing = 0
         self.bytes = 0
 
     @property
     def settled(self) -> bool:
-        """Whether nothing waits and nothing is held."""
-        return not (self._closed or self._waiting or self._held)
+        """Whether nothing waits and nothing is held. What waits because it comes too fast is not waited for: whoever
+        listens next hears it again."""
+        return not (self._closed or self._held or (self._waiting and not self._slowed))
 
     def deal(self, event: Event, *, size: int = 0, after_held: bool = False) -> None:
         """Do `event` in its turn: now, if nothing stands in its way."""
@@ -96,9 +98,17 @@ class Order:
         self._closed = False
         self._go_on()
 
+    def slow(self) -> None:
+        """It comes too fast."""
+        self._slowed = True
+
+    def hasten(self) -> None:
+        self._slowed = False
+        self._go_on()
+
     @property
     def _shut(self) -> bool:
-        return self._closed or self._storing >= STORED_AT_ONCE
+        return self._closed or self._slowed or self._storing >= STORED_AT_ONCE
 
     def _go_on(self) -> None:
         while self._waiting and not self._shut and not (self._waiting[0][0] and self._held):

@@ -5,7 +5,7 @@ is shown to viewers when its record is durable, so it is *held*, and whatever is
 Greetings, new processes and exits mean something else before a `done` than after it: they wait until nothing is held.
 One thing holds up everything: a new process, or a new bridge, is known to the store before anybody is given anything
 (the *gate*). The gate is shut, too, while an agent has more answers and requests on their way to the store than is its
-share.
+share, or has made more of them of late.
 
 A frame goes into the transcript once: those up to `_fed` are in it already, from before a restart, and are only
 shown. The unfinished answer is checkpointed as it grows. The bridge may forget what the ring has forgotten: after a
@@ -25,6 +25,7 @@ import orjson
 import structlog
 
 from gateway import wire
+from gateway.rate import Budget
 from gateway.session.conversation import Conversation
 from gateway.session.order import Order
 from gateway.session.ports import Host
@@ -38,6 +39,8 @@ log = structlog.get_logger()
 GATED_BYTES = 1 << 20
 COMING_LINES = 4096  # heard and not yet dealt with; beyond, the link is not read either
 PENDING_BYTES = 512 << 10  # of open requests that a new process is told of: its start line has a bound
+RECORD_BYTES = 4 << 10
+BURST_SECONDS = 10.0
 CHECKPOINT_SECONDS = 1.0
 CHECKPOINT_BYTES = 64 << 10
 
@@ -45,6 +48,7 @@ CHECKPOINT_BYTES = 64 << 10
 class AgentOutput:
     __slots__ = (
         "_aborting",
+        "_budget",
         "_checkpoint_timer",
         "_coming",
         "_exit_due",
@@ -54,6 +58,7 @@ class AgentOutput:
         "_order",
         "_replay_to",
         "_replayed",
+        "_slowed",
         "_talk",
         "_transcript",
         "_unsaved_bytes",
@@ -85,6 +90,8 @@ class AgentOutput:
         self._unsaved_bytes = 0
         self._checkpoint_timer: asyncio.TimerHandle | None = None
         self._aborting = False
+        self._budget: Budget | None = None  # of records
+        self._slowed = False
 
     @property
     def answering(self) -> bool:
@@ -293,7 +300,9 @@ class AgentOutput:
             self._talk.delivered(
                 self._talk.window.taken(min((entry.seq for entry in self._talk.window.unsure()), default=0))
             )
-        answered = self._talk.debts.done() or self._talk.state.answered
+        asked_for = self._talk.debts.done()
+        self._charge(len(answer.payload), asked_for=asked_for is not None)
+        answered = asked_for or self._talk.state.answered
         metadata = answer.done.get("metadata")
         aborted = self._aborting or (isinstance(metadata, dict) and metadata.get("aborted") is True)
         self._aborting = False
@@ -315,6 +324,7 @@ class AgentOutput:
 
     def _store_request(self, offset: int, request: Request) -> None:
         record = replace(self._talk.agent_record(str(offset), request.payload, Status.OPEN), type=request.type)
+        self._charge(len(request.payload), asked_for=False)
         gone = self._talk.debts.ask(request.request_id, record)
         self._order.store(len(request.payload))
         write = Write(
@@ -332,6 +342,30 @@ class AgentOutput:
             self._read_on()
 
         self._talk.put(write, stored)
+
+    def _charge(self, size: int, *, asked_for: bool) -> None:
+        """An agent makes so many records a second, and hears no further while it made more: nothing is lost, it waits.
+        What answers a message was asked for; a long record counts as several. One whose user has stored as much as
+        they may makes one a second."""
+        rate = self._host.limits.agent_records
+        cost = (not asked_for) + float(size // RECORD_BYTES)
+        if self._host.quota.full(self._host.user_id, self._host.spawn) is not None:
+            cost = max(cost, rate)
+        if not cost:
+            return
+        now = self._host.now()
+        self._budget = self._budget or Budget(rate, BURST_SECONDS * rate, now)
+        wait = self._budget.spend(cost, now)
+        if wait and not self._slowed:
+            self._slowed = True
+            self._order.slow()
+            self._host.metrics.agent_slowed_seconds.inc(wait)
+            self._host.call_at(now + wait, self._hasten)
+
+    def _hasten(self) -> None:
+        self._slowed = False
+        self._order.hasten()
+        self._read_on()
 
     def end_epoch(self, taken: int | None, reason: str) -> None:
         """The agent process is gone: what it had and did not finish is told, and its last words are kept."""

@@ -29,6 +29,7 @@ class SessionLimits:
     link_attempts: int = 5
     network: NetworkRule = field(default_factory=NetworkRule)
     durable_seconds: float = 30.0  # for the store to keep what a request has changed, before it is told 503
+    agent_records: float = 1e9  # that one agent may make a second; ten times that at once
 
 
 class Observed(Protocol):
@@ -54,6 +55,8 @@ class SessionMetrics(Protocol):
     def restore_seconds(self) -> Observed: ...
     @property
     def sync_failures(self) -> Counted: ...
+    @property
+    def agent_slowed_seconds(self) -> Counted: ...
 
     def refused(self, reason: str) -> None: ...
     def synced(self, seconds: float, pushed: Pushed) -> None: ...

@@ -21,6 +21,7 @@ class OrderAgainstModel(RuleBasedStateMachine):
         self.shown: list[tuple[int, bytes, bool]] = []
         self.held: dict[int, Held] = {}
         self.storing = 0
+        self.slowed = False
         self.events_with_held: list[int] = []
 
     def _deal_line(self, number: int, hold: bool) -> None:
@@ -58,6 +59,16 @@ class OrderAgainstModel(RuleBasedStateMachine):
     def open(self) -> None:
         self.order.open()
 
+    @rule(slowed=st.booleans())
+    def pace(self, slowed: bool) -> None:
+        self.slowed = slowed
+        before = len(self.dealt)
+        if slowed:
+            self.order.slow()
+            assert len(self.dealt) == before
+        else:
+            self.order.hasten()
+
     @precondition(lambda self: self.storing < 3)
     @rule()
     def store(self) -> None:
@@ -79,11 +90,12 @@ class OrderAgainstModel(RuleBasedStateMachine):
         assert all((shown == b"released") is itself for _, shown, itself in self.shown)
         assert not self.events_with_held, "an event that waits for what is held is not dealt with before"
         assert self.order.bytes >= 0
-        if self.order.settled:
+        if self.order.settled and not self.slowed:
             assert len(self.dealt) == self.given
             assert self.order.bytes == 10 * self.storing
 
     def teardown(self) -> None:
+        self.pace(False)
         self.order.open()
         while self.held:
             self.order.release(self.held.pop(min(self.held)), b"released")
