@@ -51,6 +51,7 @@ from gateway.http.terminals import TerminalRoutes
 from gateway.http.tickets import TicketRoutes
 from gateway.limits.network import NetworkRule
 from gateway.limits.quota import UserLimits
+from gateway.limits.shown import Rates, shown_limits
 from gateway.limits.starts import StartLimits
 from gateway.limits.turns import Turns
 from gateway.objects import check_objects, make_objects
@@ -248,7 +249,9 @@ class House:
         chat, raw = ChatSocket(doorway), RawSocket(doorway)
         return [
             *self._page.routes(),
-            *SigninRoutes(self.signin, self._verifier, lambda: self.address, _about(settings)).routes(),
+            *SigninRoutes(
+                self.signin, self._verifier, lambda: self.address, _about(settings), self._limits_of
+            ).routes(),
             *HealthRoutes(version(), self.unready, self.degraded, self.metrics.render).routes(),
             *SandboxRoutes(self.registry).routes(),
             *SnapshotRoutes(self.registry, self.vault).routes(),
@@ -273,6 +276,10 @@ class House:
             WebSocketRoute("/jupyter/{id}/terminals/websocket/{name}", TerminalSocket(doorway, "jupyter").serve),
             WebSocketRoute("/tty/{id}/ws", TerminalSocket(doorway, "tty").serve),
         ]
+
+    async def _limits_of(self, user_id: str) -> dict[str, Any]:
+        rates = Rates(self._settings.max_requests_per_user, self._settings.max_agent_records)
+        return await shown_limits(user_id, self.registry.quota, self.registry.turns, rates)
 
     @property
     def has_page(self) -> bool:

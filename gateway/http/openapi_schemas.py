@@ -205,6 +205,10 @@ SCHEMAS: dict[str, Schema] = {
         "demo": {**BOOLEAN, "description": "whether sessions can be tormented for show"},
         "tokens": {**BOOLEAN, "description": "whether `POST /api/token` signs any here"},
         "network": made_of({"default": words(*NETWORKS), "max": words(*NETWORKS)}),
+        "limits": made_of({
+            name: made_of({"used": maybe(INTEGER), "max": INTEGER, "setting": text()})
+            for name in ("sessions", "running", "stored", "requests", "agentRecords")
+        }),
     }),
     "Token": made_of({"token": text("a JWT"), "expiresAt": TIME}),
     "Person": made_of({"userId": text(maxLength=256), "email": text(maxLength=256)}),

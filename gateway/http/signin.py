@@ -4,7 +4,7 @@ tokens to give to its sockets.
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -31,7 +31,7 @@ _PASTED_BYTES = 16 << 10  # anybody may send it
 
 class SigninRoutes:
     """The policy has checked the Origin of what changes the cookie. `address` is where the gateway listens; `about` is
-    what `/api/me` tells of the gateway."""
+    what `/api/me` tells of the gateway, `limits` what it tells of a user's use of it."""
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class SigninRoutes:
         verifier: TokenVerifier,
         address: Callable[[], str],
         about: Mapping[str, Any],
+        limits: Callable[[str], Awaitable[Mapping[str, Any]]],
         *,
         utcnow: Callable[[], float] = time.time,
     ) -> None:
@@ -46,6 +47,7 @@ class SigninRoutes:
         self._verifier = verifier
         self._address = address
         self._about = about
+        self._limits = limits
         self._utcnow = utcnow
 
     def routes(self) -> list[BaseRoute]:
@@ -93,7 +95,9 @@ class SigninRoutes:
         return Response(status_code=204, headers={**UNCACHED, "Set-Cookie": forgotten(secure=_secure(request))})
 
     async def me(self, request: Request) -> Response:
-        return answer({**_described(principal(request)), **self._about, "tokens": self._signin.signs})
+        who = principal(request)
+        limits = await self._limits(who.user_id)
+        return answer({**_described(who), **self._about, "tokens": self._signin.signs, "limits": limits})
 
     async def token(self, request: Request) -> Response:
         who = principal(request)

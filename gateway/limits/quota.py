@@ -40,6 +40,7 @@ class _Known:
     bytes: int  # as the store said
     since: int  # written here since then
     at: float
+    usage: Usage | None = None
     asking: bool = False
 
 
@@ -82,10 +83,16 @@ class Quota:
         # What was written while the store counted may be in its count or not: it is added.
         since = 0 if known is None else max(0, known.since - written)
         now = asyncio.get_running_loop().time()
-        self._known[user] = _Known(usage.record_bytes + usage.snapshot_bytes, since, now)
+        self._known[user] = _Known(usage.record_bytes + usage.snapshot_bytes, since, now, usage)
         while len(self._known) > USERS:
             del self._known[next(iter(self._known))]
         return usage
+
+    async def recent(self, user: str) -> Usage:
+        """The same, at most FRESH_SECONDS old."""
+        known = self._known.get(user)
+        fresh = known is not None and asyncio.get_running_loop().time() < known.at + FRESH_SECONDS
+        return known.usage if known is not None and known.usage is not None and fresh else await self.usage(user)
 
     def grew(self, user: str, size: int) -> None:
         """So many bytes more are on their way to the store."""

@@ -109,6 +109,10 @@ class Turns:
     def forget(self, key: str) -> None:
         self._queue.forget(key)
 
+    @property
+    def limits(self) -> StartLimits:
+        return self._queue.limits
+
     def running_of(self, user: str) -> int:
         return self._queue.running_of(user)
 

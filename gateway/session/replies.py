@@ -16,6 +16,7 @@ ADVICE = {
     "archived": "the session is archived: create it again to revive its conversation",
     "owner_moved": "another gateway has the session: connect again and send it again, with the same cid",
 }
+RETRY_SECONDS = 5.0
 HTTP_STATUS = {"storage_unavailable": 503, "storage_full": 503, "owner_moved": 503, "rejected": 422, "archived": 409}
 
 
@@ -35,7 +36,8 @@ def acknowledge(viewer: Viewer, cid: str) -> Reply:
 
 def refusal(refused: Refused) -> ApiError:
     """The same over HTTP."""
-    return ApiError(HTTP_STATUS.get(refused.reason, 429), refused.reason, refused.text or ADVICE[refused.reason])
+    status, text = HTTP_STATUS.get(refused.reason, 429), refused.text or ADVICE[refused.reason]
+    return ApiError(status, refused.reason, text, retry_after=RETRY_SECONDS if status in (429, 503) else None)
 
 
 def session_failed() -> ApiError:

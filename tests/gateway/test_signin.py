@@ -31,6 +31,10 @@ TIMELESS: Any = {"verify_iat": False, "verify_exp": False}  # the test has a clo
 ADA = {"userId": "ada", "email": "ada@example.com"}
 
 
+async def _limits(user_id: str) -> dict[str, Any]:
+    return {"sessions": {"used": 1, "max": 2, "setting": user_id}}
+
+
 class Desk:
     """The routes of signing in, at a time that the test decides."""
 
@@ -40,7 +44,7 @@ class Desk:
         self.signin = SignIn(JWT_SECRET if signs else None, monotonic=lambda: self.now, utcnow=lambda: self.now)
         about = {"version": "1.2.3", "demo": False}
         routes = SigninRoutes(
-            self.signin, verifier, lambda: "http://127.0.0.1:1", about, utcnow=lambda: self.now
+            self.signin, verifier, lambda: "http://127.0.0.1:1", about, _limits, utcnow=lambda: self.now
         ).routes()
         guard = Middleware(
             PolicyMiddleware,
@@ -306,7 +310,9 @@ async def test_signing_out_takes_the_cookie_away(desk: Desk) -> None:
 async def test_me_is_whose_credentials_these_are(desk: Desk) -> None:
     answer = await desk.ask("GET", "/api/me", headers=await desk.cookie())
     ends = "2027-01-22T08:00:00.000Z"
-    assert answer.json() == {**ADA, "expiresAt": ends, "version": "1.2.3", "demo": False, "tokens": True}
+    limits = {"sessions": {"used": 1, "max": 2, "setting": "ada"}}
+    about = {"version": "1.2.3", "demo": False, "tokens": True, "limits": limits}
+    assert answer.json() == {**ADA, "expiresAt": ends, **about}
     assert answer.headers["cache-control"] == "no-store"
 
 
