@@ -36,10 +36,8 @@ class Full:
 
     def __str__(self) -> str:
         whose = "of this user " if self.of_user else ""
-        return (
-            f"{self.limit} sandboxes {whose}run, which is as many as may ({self.setting}): put one to sleep, or wait "
-            "until one is"
-        )
+        many = f"as many sandboxes {whose}run as may, {self.limit} ({self.setting})"
+        return f"{many}: put one to sleep, or wait until one is"
 
 
 class StartQueue:

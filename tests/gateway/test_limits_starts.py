@@ -62,8 +62,8 @@ def test_who_may_not_is_passed_over_and_told_which_limit_it_is() -> None:
     for key, user in [("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("c1", "c")]:
         queue.ask(key, user)
     assert str(queue.full("a", counting_waiting=True)) == (
-        "2 sandboxes of this user run, which is as many as may (HOLDFAST_MAX_RUNNING_PER_USER): put one to sleep, or "
-        "wait until one is"
+        "as many sandboxes of this user run as may, 2 (HOLDFAST_MAX_RUNNING_PER_USER): put one to sleep, or wait "
+        "until one is"
     )
     assert queue.full("b") is None
     assert [queue.next() for _ in range(4)] == ["a1", "b1", "c1", None]  # the house is full

@@ -237,7 +237,7 @@ async def test_no_part_of_a_batch_reads_through_a_large_table(
             FROM sessions, generate_series(1, 100) seq;
         SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off"""
     )
-    types = {"stepped": "session_step", "added": "new_message", "marked": "new_mark", "kept": "new_checkpoint"}
+    types = {"stepped": "session_stride", "added": "new_message", "marked": "new_mark", "kept": "new_checkpoint"}
     types |= {"buried": "new_dead_letter", "removed": "bigint"}
     for part, sql in PARTS.items():
         await database.execute(f"PREPARE {part} ({types[part]}[]) AS {sql % '$1'}")

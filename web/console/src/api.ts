@@ -10,7 +10,11 @@ export interface Me {
   tokens: boolean;
   /** What a session gets that asks for nothing, and the most that this user may ask for. */
   network: { default: Network; max: Network };
+  limits: Limits;
 }
+
+/** What somebody has, and how much they may. `used` is null where the gateway does not know, or for what is counted a second. */
+export type Limits = Record<"sessions" | "running" | "stored" | "requests" | "agentRecords", { used: number | null; max: number; setting: string }>;
 
 export type Network = "none" | "outbound";
 

@@ -7,7 +7,7 @@ import { connect, indexedDBOutbox, type Item, type Outbox, type OutboxItem, type
 import { watch, type Watch } from "@holdfast/client/watch";
 import { transcript, type Transcript } from "@holdfast/client/transcript";
 import { announce } from "./announce.tsx";
-import { api, ApiError, type Me, onSignedOut } from "./api.ts";
+import { api, ApiError, type Limits, type Me, onSignedOut } from "./api.ts";
 import { drafts, kept, own } from "./kept.ts";
 import { go } from "./route.ts";
 import type { Sandbox, SyncTransition } from "./sandbox.ts";
@@ -19,6 +19,8 @@ import { seeAs, settleSeen } from "./unread.ts";
 export const me: Signal<Me | null | undefined> = signal(undefined);
 /** Whether nobody is here because somebody said so: then nothing of theirs waits for them. */
 export const leftOnPurpose = signal(false);
+/** What they have and may have, at most some seconds old; undefined: not known. */
+export const limits: Signal<Limits | undefined> = signal(undefined);
 /** undefined until the first list came. */
 export const sandboxes: Signal<ReadonlyMap<string, Sandbox> | undefined> = signal(undefined);
 /** Of the watch: whether the list is live. */
@@ -100,6 +102,7 @@ export async function arrive(): Promise<void> {
     batch(() => {
       leftOnPurpose.value = false;
       me.value = who;
+      limits.value = who.limits;
     });
   } catch (error) {
     if (!(error instanceof ApiError) || error.status !== 401) throw error;
@@ -108,6 +111,19 @@ export async function arrive(): Promise<void> {
   }
   otherTabs?.postMessage({ signedIn: me.peek()?.userId });
   if (!watching) startWatching();
+}
+
+const LIMITS_EVERY = 10_000; // the gateway counts no more often
+let looking: ReturnType<typeof setTimeout> | undefined;
+
+/** Something is another: see by and by what is left. */
+function lookAtLimits(): void {
+  looking ??= setTimeout(() => {
+    const user = me.peek()?.userId;
+    void (user === undefined ? Promise.resolve() : api.me().then((who) => void (who.userId === user && (limits.value = who.limits))))
+      .catch(() => undefined) // it is looked at again
+      .finally(() => (looking = undefined));
+  }, LIMITS_EVERY);
 }
 
 function startWatching(): void {
@@ -131,6 +147,9 @@ function startWatching(): void {
     forget(id);
     if (last) void discard(last);
   });
+  line.on("sandboxes", lookAtLimits);
+  line.on("sandbox", lookAtLimits);
+  line.on("gone", lookAtLimits);
   line.on("sync", ({ id, ...step }) => note(id, step as unknown as SyncTransition));
 }
 

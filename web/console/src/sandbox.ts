@@ -49,4 +49,6 @@ export interface Sandbox {
   repoUrl: string | null;
   repoBranch: string | null;
   sync: Sync | null;
+  /** Where it stands among those that wait to be started; `reason`: which limit it waits for. */
+  queue?: { position: number; reason: string | null } | null;
 }

@@ -1,5 +1,6 @@
 // Status words and what they mean to somebody who reads them for the first time.
-import type { Network } from "./api.ts";
+import type { Limits, Network } from "./api.ts";
+import { size } from "./panes/figures.ts";
 import type { Sandbox, Status, SyncState } from "./sandbox.ts";
 import type { Tone } from "./ui/badge.tsx";
 
@@ -33,4 +34,21 @@ export function networkWords(network: Network, most: Network, clones: boolean): 
   if (network === "outbound") return "The sandbox shares the host's network: it reaches the outside, the host's own services and what others run there, and it can be reached.";
   const inside = clones ? "Without a network nothing can be cloned." : "The sandbox reaches nothing outside.";
   return most === "none" ? `${inside} This gateway lets no user ask for more (HOLDFAST_NETWORK_MAX).` : inside;
+}
+
+const NEAR = 0.8;
+
+/** What somebody has nearly used up, or has, in a sentence each; nothing while all is far away. */
+export function limitWords(limits: Limits): string[] {
+  const told: [Limits[keyof Limits], (used: string, max: string) => string, (count: number) => string][] = [
+    [limits.running, (used, max) => `${used} of ${max} sandboxes run`, String],
+    [limits.sessions, (used, max) => `You have ${used} of ${max} sessions`, String],
+    [limits.stored, (used, max) => `You have stored ${used} of ${max}`, size],
+  ];
+  return told.flatMap(([{ used, max, setting }, say, count]) => (used !== null && used >= NEAR * max ? [`${say(count(used), count(max))} (${setting}).`] : []));
+}
+
+export function queueWords({ position, reason }: { position: number; reason: string | null }): string {
+  const place = position === 1 ? "It is the next to start." : `It is number ${position} of those that wait to start.`;
+  return reason ? `${place} ${reason.charAt(0).toUpperCase()}${reason.slice(1)}.` : place;
 }

@@ -4,7 +4,7 @@ import { clock, count, duration, preciseClock, size } from "../src/panes/figures
 import { eventOf, linesOf, matching } from "../src/panes/lines.ts";
 import { passes, say, type Standing } from "../src/panes/standing.ts";
 import { mix, parseHex } from "../src/panes/tint.ts";
-import { mayKeepDisk, networkWords } from "../src/words.ts";
+import { limitWords, mayKeepDisk, networkWords, queueWords } from "../src/words.ts";
 
 const FINE: Standing = { phase: "online", status: "running", exit: null, error: null };
 
@@ -83,4 +83,20 @@ test("what a network means is said as it is, and what the gateway does not allow
   assert.equal(networkWords("none", "outbound", false), "The sandbox reaches nothing outside.");
   assert.match(networkWords("none", "none", false), /HOLDFAST_NETWORK_MAX/);
   assert.match(networkWords("none", "none", true), /nothing can be cloned.*HOLDFAST_NETWORK_MAX/);
+});
+
+test("a limit is said when it is near, and by its setting", () => {
+  const of = (used: number | null, max: number, setting: string) => ({ used, max, setting });
+  const far = { sessions: of(79, 100, "S"), running: of(null, 2, "R"), stored: of(10, 1 << 20, "B"), requests: of(null, 1, "Q"), agentRecords: of(null, 1, "A") };
+  assert.deepEqual(limitWords(far), []);
+  assert.deepEqual(limitWords({ ...far, sessions: of(80, 100, "S"), running: of(2, 2, "R"), stored: of(900 << 10, 1 << 20, "B") }), [
+    "2 of 2 sandboxes run (R).",
+    "You have 80 of 100 sessions (S).",
+    "You have stored 900 KiB of 1.0 MiB (B).",
+  ]);
+});
+
+test("who waits to be started is told where they stand, and why", () => {
+  assert.equal(queueWords({ position: 1, reason: null }), "It is the next to start.");
+  assert.equal(queueWords({ position: 3, reason: "2 sandboxes run" }), "It is number 3 of those that wait to start. 2 sandboxes run.");
 });

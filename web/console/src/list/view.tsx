@@ -1,6 +1,6 @@
 // The sessions of whoever is here, live.
 import { computed, useSignal } from "@preact/signals";
-import { connection, sandboxes, tryNow } from "../house.ts";
+import { connection, limits, sandboxes, tryNow } from "../house.ts";
 import { addressOf, openId } from "../route.ts";
 import type { Sandbox } from "../sandbox.ts";
 import { unreadOf } from "../unread.ts";
@@ -9,7 +9,7 @@ import { Button } from "../ui/button.tsx";
 import { MoreIcon, PlusIcon, SearchIcon, SyncIcon } from "../ui/icons.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Ago } from "../when.tsx";
-import { nameOf, STATUS, SYNC } from "../words.ts";
+import { limitWords, nameOf, STATUS, SYNC } from "../words.ts";
 import { actionsFor } from "./actions.tsx";
 import { openCreate } from "./creating.ts";
 
@@ -46,8 +46,20 @@ export function SessionList({ onChosen }: { onChosen: () => void }) {
       {known && inOrder.value.length === 0 ? <p class="sessions-empty">No sessions yet.</p> : null}
       {known && inOrder.value.length > 0 && shown.length === 0 ? <p class="sessions-empty">Nothing like “{filter}”.</p> : null}
       {known ? null : <Placeholders />}
+      <LimitNotes />
       <ListState />
     </nav>
+  );
+}
+
+/** What is nearly used up, and only then. */
+function LimitNotes() {
+  const words = limits.value ? limitWords(limits.value) : [];
+  if (!words.length) return null;
+  return (
+    <p class="list-state" role="status" data-testid="limits">
+      <span>{words.join(" ")}</span>
+    </p>
   );
 }
 

@@ -5,11 +5,12 @@ import type { SessionHandle } from "../house.ts";
 import type { Tone } from "../ui/badge.tsx";
 import { Button } from "../ui/button.tsx";
 import { AlertIcon, InfoIcon, KeyIcon, PlayIcon, RetryIcon, SyncIcon } from "../ui/icons.tsx";
-import { mayKeepDisk } from "../words.ts";
+import { mayKeepDisk, queueWords } from "../words.ts";
 
 export function Banner({ session }: { session: SessionHandle }) {
   const sandbox = session.sandbox.value;
   const because = sandbox.reason ? ` ${sentence(sandbox.reason)}` : "";
+  if (sandbox.queue) return <Bar tone={sandbox.queue.reason ? "warn" : "info"} text={queueWords(sandbox.queue)} />;
   switch (sandbox.status) {
     case "paused":
       return (
