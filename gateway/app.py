@@ -416,6 +416,8 @@ class House:
         follows = self.store.stats() if isinstance(self.store, Follows) else {}
         own = {
             "connections": float(self.door.counters.total),
+            "throttles": float(self.door.throttled.times),
+            "throttled_seconds": self.door.throttled.seconds,
             "tickets": float(len(self._tickets)),
             "links": float(len(self.signin.links)),
             "dead_letters": float(self._letters),

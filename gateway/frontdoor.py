@@ -8,12 +8,17 @@ from typing import Protocol
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from gateway.allowance import Allowance, Throttled
 from gateway.counters import Counters, Proxies, Refusal, void
+from gateway.rate import Budget, Budgets
 from gateway.reserve import Reserve
 from gateway.room import ROOM_BYTES, Rooms
 from gateway.settings import Settings
+from gateway.turns import Clock, Turns
 
 HEALTH = b"/health"
+LATE_SECONDS = 0.25  # a loop that is later than that has read nobody for so long
+_FREE = 1e15
 OPEN_WHILE_DRAINING = frozenset((HEALTH, b"/ready", b"/metrics"))
 
 
@@ -61,8 +66,8 @@ def answer_bytes(refusal: Refusal) -> bytes:
 
 
 class Swept(Protocol):
-    def check(self, now: float) -> None:
-        """Ping the peer, or end the connection, if its time has come."""
+    def check(self, now: float, late: float) -> None:
+        """Ping the peer, or end the connection, if its time has come. For `late` seconds nobody was read."""
 
 
 class FrontDoor:
@@ -78,11 +83,33 @@ class FrontDoor:
         )
         self.reserve = Reserve(self.limits.reserve_bytes)
         self.rooms = Rooms(max(ROOM_BYTES, 4 * self.limits.frame_bytes))
+        self.throttled = Throttled()
+        self._frames = Budgets(settings.max_frames_per_user, 2 * settings.max_frames_per_user)
+        self._bytes = Budgets(settings.max_input_per_user, 2 * settings.max_input_per_user)
+        self._turns: dict[str, Turns] = {}
+        self._clock: Clock | None = None
         self.refused = refused  # called with the code of each refusal, for the metrics
         self.draining = False
         self.failure: BaseException | None = None
         self.sockets: set[Swept] = set()
         self._stop = asyncio.Event()
+
+    def turns_of(self, user: str | None) -> Turns:
+        """Where the sockets of `user` take turns. None: those of a service, each by itself, without a budget."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if user is None:
+            free = Allowance(Budget(_FREE, _FREE, now), Budget(_FREE, _FREE, now), self.throttled)
+            return Turns(loop, self._clock_of(loop), free, lambda: None)
+        if user not in self._turns:
+            allowance = Allowance(self._frames.of(user, now), self._bytes.of(user, now), self.throttled)
+            self._turns[user] = Turns(loop, self._clock_of(loop), allowance, lambda: void(self._turns.pop(user, None)))
+        return self._turns[user]
+
+    def _clock_of(self, loop: asyncio.AbstractEventLoop) -> Clock:
+        if self._clock is None:
+            self._clock = Clock(loop)
+        return self._clock
 
     def fatal(self, error: BaseException) -> None:
         """A part that the house cannot do without has died: drain and end with a non-zero exit code."""
@@ -99,7 +126,9 @@ class FrontDoor:
         """Look after the silent and the stalled, for ever: one task for all sockets, no timer for each."""
         loop = asyncio.get_running_loop()
         while True:
+            due = loop.time() + self.limits.sweep_seconds
             await asyncio.sleep(self.limits.sweep_seconds)
             now = loop.time()
+            late = now - due if now - due > LATE_SECONDS else 0.0
             for socket in tuple(self.sockets):
-                socket.check(now)
+                socket.check(now, late)

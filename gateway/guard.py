@@ -20,6 +20,7 @@ from websockets.frames import Close, Frame, Opcode
 from websockets.http11 import Request
 
 from gateway import pulse
+from gateway.allowance import FRAMES_A_TURN, READ, SMALL_BYTES, WEIGHED
 from gateway.close_codes import CloseCode
 from gateway.counters import Refusal
 from gateway.frontdoor import FrontDoor, answer_bytes
@@ -27,6 +28,7 @@ from gateway.outlet import OUTLET, Outlet
 from gateway.pulse import Pulse
 from gateway.room import LARGE, Claim
 from gateway.sockets.splice import SplicedOwner, SplicedSocket
+from gateway.turns import Turns, is_reset
 from sandbox.framing import (
     BINARY,
     CLOSE,
@@ -73,7 +75,10 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         self._early = 0  # bytes that came before the app accepted
         self._held = False  # by the outlet's owner
         self._queued = False  # the app has a message to receive
+        self._resting = False  # until its next turn
         self._deaf = False  # what comes in no longer matters
+        self._stalled = False  # it counts among those that do not take what they are sent
+        self._turns: Turns | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._pulse = Pulse(self.loop.time())
@@ -108,7 +113,14 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         self.transport.close()
         self._cut_later()
 
+    def charge_to(self, user: str | None) -> None:
+        self._turns = self.door.turns_of(user)
+
     def _opened(self) -> None:
+        if self._turns is None:
+            self.charge_to(None)
+        assert self._turns is not None
+        self._turns.join(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -126,35 +138,60 @@ class GuardedSocket(WebSocketsSansIOProtocol):
     def _inflate(self, opcode: int, payload: bytes, fin: bool, rsv1: bool, room: int) -> bytes:
         try:
             packed = Frame(Opcode(opcode), payload, fin, rsv1)
-            return bytes(self.conn.extensions[0].decode(packed, max_size=room).data)
+            plain = bytes(self.conn.extensions[0].decode(packed, max_size=room).data)
         except PayloadTooBig:
             raise FrameError(1009, f"message is longer than {self.limits.frame_bytes} bytes") from None
         except ProtocolError as exc:
             raise FrameError(1002, str(exc)) from None
+        assert self._turns is not None
+        self._turns.allowance.bytes += len(plain)  # what it makes is what it costs
+        return plain
 
     # Incoming
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
-        self._pulse.heard(self.loop.time())
+        now = self.loop.time()
+        self._pulse.heard(now)
         self._reader.feed(data)
         if not self.handshake_complete:
             self._early += len(data)
             if self._early > _EARLY_BYTES:
                 self.cut()
             return
+        turns = self._turns
+        assert turns is not None
+        if turns.turn != turns.clock.turn:
+            turns.begin(now)
+        size, allowance = len(data), turns.allowance
+        allowance.bytes += size
+        allowance.left -= size >> READ
         self._consume()
 
     def _consume(self) -> None:
-        read = self._reader.read
+        """Deal with what was read, as far as this turn allows; the rest waits for another."""
+        if self._resting:
+            return
+        turns, reader = self._turns, self._reader
+        assert turns is not None
+        allowance = turns.allowance
+        left = most = FRAMES_A_TURN if allowance.left > FRAMES_A_TURN else allowance.left
+        frames = 0
         try:
             while not (self._held or self._queued or self._deaf):
-                found = read()
+                if left <= 0 and reader.pending:
+                    self._resting = True
+                    break
+                found = reader.read()
                 if found is None:
                     self._wait_for_room()
                     break
                 opcode, payload = found
+                frames += 1
+                left -= 1 + (len(payload) >> WEIGHED)
+                if reader.joined:
+                    left, frames, reader.joined = left - (reader.joined >> 3), frames + reader.joined, 0
                 if opcode == TEXT:
                     self._take_text(payload)
                     if self._claim is not None:
@@ -171,9 +208,20 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         except FrameError as exc:
             self.door.refused(f"frame_{exc.code}")
             self.begin_close(exc.code, exc.reason)
-            self._deaf = exc.code in (1002, 1009)  # where the next frame begins is no longer known
+            if exc.code in (1002, 1009):  # where the next frame begins is no longer known
+                self._stop_hearing()
+        allowance.left -= most - left
+        allowance.frames += frames
         if self._newest_ping is not None:
             self._answer_ping()
+        if self._resting:
+            turns.wait(self, reader.pending)
+            self.set_reading()
+
+    def _stop_hearing(self) -> None:
+        """What comes from here on is dropped, and so is what came."""
+        self._deaf = True
+        self._reader.forget()
 
     def _wait_for_room(self) -> None:
         """A long message has begun: it is read when its user's other messages leave room for it."""
@@ -181,7 +229,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
             return
         self._claim = self._claim or Claim(self.outlet.room)
         self._roomless = not self._claim.reach(self._reader.unfinished, self._has_room)
-        self._set_reading()
+        self.set_reading()
 
     def _has_room(self) -> None:
         self._roomless = False
@@ -222,7 +270,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         """Give the app one message, and read on when it has taken it: the transport's buffer is the only queue."""
         self.queue.put_nowait(event)
         self._queued = True
-        self._set_reading()
+        self.set_reading()
 
     def _count_ping(self) -> None:
         """Pongs count, too: nobody asks for many."""
@@ -293,7 +341,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         self.transport.write(frame_close(code, reason))
         self._held = self._queued = False
         self._let_room_go()
-        self._set_reading()
+        self.set_reading()
         self._cut_later()
 
     def _cut_later(self) -> None:
@@ -310,17 +358,24 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         if self._held != held and not self.close_sent:
             self._held = held
             if held:
-                self._set_reading()
+                self.set_reading()
             else:
                 self.loop.call_soon(self._go_on)
 
-    def _go_on(self) -> None:
-        if not self.disconnected:
-            self._consume()
-            self._set_reading()
+    def take_turn(self) -> None:
+        self._resting = False
+        self._go_on()
 
-    def _set_reading(self) -> None:
-        pause = self._held or self._queued or self._roomless
+    def _go_on(self) -> None:
+        if not self.disconnected and self._turns is not None:
+            if self._turns.turn != self._turns.clock.turn:
+                self._turns.begin(self.loop.time())
+            self._consume()
+            self.set_reading()
+
+    def set_reading(self) -> None:
+        shut = self._turns is not None and self._turns.shut
+        pause = self._held or self._queued or self._roomless or self._resting or shut
         if pause != self.read_paused and not self.transport.is_closing():
             self.read_paused = pause
             if pause:
@@ -331,16 +386,38 @@ class GuardedSocket(WebSocketsSansIOProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        self._set_stalled(True)
         self._pulse.stall(self.loop.time(), self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self._set_stalled(False)
         self._pulse.flow()
 
-    def check(self, now: float) -> None:
+    def _set_stalled(self, stalled: bool) -> None:
+        if self._turns is not None and stalled is not self._stalled:
+            self._stalled = stalled
+            self._turns.allowance.stalled += 1 if stalled else -1
+
+    @property
+    def room(self) -> int:
+        """How much may wait for its peer."""
+        most = self.limits.write_bytes
+        return most if self._turns is None else min(most, self._turns.allowance.room)
+
+    def check(self, now: float, late: float = 0.0) -> None:
         if self.close_sent:
             return
+        if late:
+            self._pulse.forgive(late)
+        if self._resting and is_reset(self.transport):
+            self.cut()
+            return
         unsent = self.transport.get_write_buffer_size()
+        if unsent > SMALL_BYTES and unsent > self.room + SMALL_BYTES:
+            self.door.refused("too_slow")
+            self.begin_close(CloseCode.TOO_SLOW, CloseCode.TOO_SLOW.reason)
+            return
         match self._pulse.verdict(now, self.limits, read=not self.read_paused, unsent=unsent):
             case pulse.DEAD:
                 self.door.refused("dead_peer")
@@ -354,14 +431,19 @@ class GuardedSocket(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self.door.sockets.discard(self)
-        self._deaf = True
         self._let_room_go()
-        self._reader.feed(b"")
+        self._leave_turns()
         self.outlet.on_text = None
         if self._timer is not None:
             self._timer.cancel()
         if self._leave is not None:
             self._leave()
+
+    def _leave_turns(self) -> None:
+        self._stop_hearing()
+        self._set_stalled(False)
+        if self._turns is not None:
+            self._turns.leave(self)
 
     def shutdown(self) -> None:
         """The server ends, after its drain."""
@@ -375,8 +457,9 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         its task may end. With `passes`, binary frames go to the owner as they came. Raises ClientDisconnected."""
         if self.close_sent or self.disconnected or not self.handshake_complete:
             raise ClientDisconnected
-        early, room = self._unread(), self.outlet.room
-        heir = SplicedSocket(self.transport, self.door, owner, passes=passes, early=early, room=room)
+        early, room, turns = self._unread(), self.outlet.room, self._turns
+        heir = SplicedSocket(self.transport, self.door, owner, passes=passes, early=early, room=room, turns=turns)
+        self._leave_turns()
         connections = cast(set[Any], self.connections)
         connections.discard(self)
         connections.add(heir)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from gateway.allowance import SMALL_BYTES
 from gateway.close_codes import CloseCode
 from gateway.room import Room
 from sandbox.framing import frame_text
@@ -34,6 +35,10 @@ class Outlet:
         self.room: Room | None = None  # what long messages of its user wait for; None: nobody counts
         self.heir: SplicedSocket | None = None  # whose the connection is, once it was handed over
 
+    def charge_to(self, user: str | None) -> None:
+        """Before the accept: whose allowance it uses. None: a service's, which has no bound."""
+        self._socket.charge_to(user)
+
     def hand_over(self, owner: "SplicedOwner", *, passes: bool) -> "SplicedSocket":
         """Take the accepted connection out of ASGI's hands: the endpoint returns, and the connection goes on. Raises
         uvicorn's ClientDisconnected if it is gone."""
@@ -49,7 +54,7 @@ class Outlet:
         socket = self._socket
         if socket.close_sent or socket.disconnected:
             return False
-        if socket.transport.get_write_buffer_size() > self.limit:
+        if (unsent := socket.transport.get_write_buffer_size()) > SMALL_BYTES and unsent > socket.room:
             self.close(CloseCode.TOO_SLOW, CloseCode.TOO_SLOW.reason)
             return False
         if self._unsent is None:

@@ -30,6 +30,12 @@ class Pulse:
         self._heard_at = now
         self._asked = False
 
+    def forgive(self, seconds: float) -> None:
+        """For so long it was neither read nor written to: that is not its silence."""
+        self._heard_at += seconds
+        if self._stalled_at is not None:
+            self._stalled_at += seconds
+
     def pinged(self, limits: GuardLimits) -> None:
         """It pings us, or answers. Raises FrameError if it does so too often."""
         self._pings += 1

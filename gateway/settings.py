@@ -112,6 +112,8 @@ class Settings:
     starts_at_once_per_user: int = field(default=2, metadata=by(values.whole(1, 1000)))
     max_agent_records: int = field(default=200, metadata=by(values.whole(1, 1_000_000)))  # a second
     max_requests_per_user: int = field(default=300, metadata=by(values.whole(1, 1_000_000)))  # a second
+    max_frames_per_user: int = field(default=5000, metadata=by(values.whole(10, 10_000_000)))  # a second
+    max_input_per_user: int = field(default=16 * _MIB, metadata=by(values.size(_MIB, 1 << 40)))  # a second
     # At most what a link carries: a message that was stored and cannot be delivered would be in the way for ever.
     max_frame_bytes: int = field(default=_MIB, metadata=by(values.size(1024, _MIB)))
     handshake_timeout: float = field(default=5.0, metadata=by(values.positive_duration))

@@ -92,6 +92,7 @@ class FrameReader:
         "_parts",
         "_position",
         "inflate",
+        "joined",
         "unfinished",
     )
 
@@ -106,6 +107,7 @@ class FrameReader:
         self._fragments = 0
         self.inflate: Inflate | None = None
         self.unfinished = 0  # how long the message may become whose beginning is here; known once `read` returns None
+        self.joined = 0  # fragments so far; whoever counts them sets it back
 
     def feed(self, data: bytes) -> None:
         if self._position >= len(self._buffer):
@@ -119,11 +121,20 @@ class FrameReader:
             self._buffer = rest
         self._position = 0
 
+    @property
+    def pending(self) -> int:
+        """Bytes that were fed and make no whole message yet, or were not read."""
+        return len(self._buffer) - self._position + len(self._parts)
+
     def rest(self) -> bytes:
         """What was fed and not read yet; it is somebody else's to read."""
         rest, self._buffer = bytes(self._buffer[self._position :]), b""
         self._position = 0
         return rest
+
+    def forget(self) -> None:
+        """Drop what was fed: nothing more is read."""
+        self._buffer, self._position, self._parts = b"", 0, bytearray()
 
     def read(self) -> tuple[int, bytes] | None:
         """The next (opcode, payload), or None until more is fed. Raises FrameError; nothing may be read after that."""
@@ -204,6 +215,7 @@ class FrameReader:
         if opcode != CONTINUATION:
             self._opcode = opcode
         self._fragments += 1
+        self.joined += 1
         if self._fragments > self._max_fragments:
             raise FrameError(1009, f"message has more than {self._max_fragments} fragments")
         self._parts += payload

@@ -280,6 +280,9 @@ class PolicyMiddleware:
 
     async def _run_socket(self, scope: Scope, receive: Receive, send: Send, principal: Principal | None) -> None:
         scope["subprotocols"] = offered_protocols(scope)
+        outlet = scope["extensions"].get(OUTLET) if scope.get("extensions") else None
+        if outlet is not None and principal is not None and principal.kind == "user":
+            outlet.charge_to(principal.counted_as)
         release: Callable[[], None] | None = None
         if principal is not None and principal.kind == "user":
             release = self._counters.admit_user(principal.counted_as)

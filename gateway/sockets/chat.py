@@ -65,7 +65,7 @@ class _Reader:
             case "ping":
                 viewer.send(wire.dump("pong", id=frame.body.get("id")))
             case "auth":
-                actor.spawn(self._entry.refresh(frame.body["token"]), "auth")
+                self._entry.renew(frame.body["token"], lambda refreshing: actor.spawn(refreshing, "auth"))
             case _ if self._looks_only:
                 self._refuse(frame.cid, "read_only", "this token is for looking")
             case "start" if len(raw) > wire.START_BYTES:

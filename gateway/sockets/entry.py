@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
 from starlette.websockets import WebSocket
 
@@ -12,6 +12,7 @@ from gateway.auth.tokens import LEEWAY_SECONDS, SHARE_ENDED, Principal, TokenErr
 from gateway.close_codes import CloseCode
 from gateway.errors import ApiError
 from gateway.outlet import OUTLET, Outlet
+from gateway.rate import Budget
 from gateway.registry import SessionRegistry
 from gateway.session.actor import SessionActor
 from gateway.session.guests import Guests
@@ -21,6 +22,7 @@ from persistence.reading import iso
 from sandbox.ports import Position
 
 WARN_SECONDS = 60.0
+RENEWALS_A_SECOND, RENEWALS_AT_ONCE = 1, 10
 CUT_SECONDS = 3.0  # for one whose share was taken back to answer the close
 LARGEST_OFFSET = 2**53
 
@@ -104,7 +106,7 @@ class Pass:
     """A viewer's right to be here: warned of 60 s before its end, refreshed in band, closed with 4401 after it. One
     that came by a share is among the session's `guests`, and is closed when the share is taken back."""
 
-    __slots__ = ("_busy", "_guests", "_over", "_timer", "_utcnow", "_verifier", "_viewer", "_who")
+    __slots__ = ("_budget", "_busy", "_guests", "_over", "_timer", "_utcnow", "_verifier", "_viewer", "_who")
 
     def __init__(
         self,
@@ -122,6 +124,7 @@ class Pass:
         self._timer: asyncio.TimerHandle | None = None
         self._over = False
         self._busy = False
+        self._budget: Budget | None = None
 
     def begin(self) -> None:
         """Start the clock. Posted to the session behind `attach`: a token that is nearly over is welcomed first."""
@@ -165,12 +168,22 @@ class Pass:
     def _expire(self) -> None:
         self._viewer.close(CloseCode.TOKEN, "the token has expired")
 
-    async def refresh(self, token: str) -> None:
-        """A new token of the same user, for no less, moves the end. Anything else changes nothing, and is said. One at
-        a time: what comes while one is looked at is left out."""
-        if self._busy:
+    def renew(self, token: str, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> None:
+        """Have a new token looked at, in a task. One at a time: what comes while one is looked at is left out. Not too
+        often: what comes beyond is refused, in words."""
+        if self._over or self._busy:
+            return
+        now = asyncio.get_running_loop().time()
+        if self._budget is None:
+            self._budget = Budget(RENEWALS_A_SECOND, RENEWALS_AT_ONCE, now)
+        if self._budget.ask(1, now):
+            self._viewer.tell_trouble("too_many_tokens", "tokens come too often; wait a second")
             return
         self._busy = True
+        spawn(self._refresh(token))
+
+    async def _refresh(self, token: str) -> None:
+        """A new token of the same user, for no less, moves the end. Anything else changes nothing, and is said."""
         try:
             who = await self._verifier.verify(token, via=self._who.via)
         except TokenError as error:

@@ -1,6 +1,8 @@
 """`/ws/events`: a user's own sessions, live."""
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 from starlette.websockets import WebSocket
 
@@ -83,14 +85,12 @@ class _Reader:
             self._viewer.say(frame_text(wire.dump("pong", id=body.get("id"))))
         elif type == "auth":
             if isinstance(token := body.get("token"), str):
-                self._refresh(token)
+                self._entry.renew(token, self._spawn)
             else:
                 self._viewer.close(CloseCode.BAD_FRAME, "token must be a string")
 
-    def _refresh(self, token: str) -> None:
-        """One at a time: what comes while one is looked at is left out."""
-        if self._refreshing is None or self._refreshing.done():
-            self._refreshing = self._beside.create_task(self._entry.refresh(token), name="auth")
+    def _spawn(self, refreshing: Coroutine[Any, Any, None]) -> None:
+        self._refreshing = self._beside.create_task(refreshing, name="auth")
 
     def end(self) -> None:
         if self._refreshing is not None:

@@ -5,7 +5,7 @@ and this lean protocol holds to the same bounds as the guard: frames and fragmen
 silence, a peer that does not read, a close that is not answered. What one read brought leaves in one write at the other
 side. Nothing is queued here: a viewer that takes nothing is not written to (`on_full`), and one whose bridge takes
 nothing is not read, for a while (`hold`). Of a read that is full of tiny frames only so many are looked at in one turn
-of the loop.
+of the loop, and no more than its user's allowance has left (gateway/allowance.py).
 """
 
 import asyncio
@@ -17,10 +17,12 @@ from websockets.exceptions import ProtocolError
 from websockets.frames import Close
 
 from gateway import pulse
+from gateway.allowance import READ, WEIGHED
 from gateway.close_codes import CloseCode
 from gateway.frontdoor import FrontDoor
 from gateway.pulse import Pulse
 from gateway.room import LARGE, Claim, Room
+from gateway.turns import Turns, is_reset
 from sandbox.framing import CLOSE, PING, PONG, TEXT, FrameError, frame, frame_close
 from sandbox.terminal.scan import UpScan
 
@@ -68,10 +70,12 @@ class SplicedSocket(asyncio.Protocol):
         "_loop",
         "_newest_ping",
         "_owner",
+        "_paused",
         "_pulse",
         "_resting",
         "_scan",
         "_transport",
+        "_turns",
         "write",
     )
 
@@ -84,6 +88,7 @@ class SplicedSocket(asyncio.Protocol):
         passes: bool,
         early: bytes,
         room: Room | None = None,
+        turns: Turns | None = None,
     ) -> None:
         """Take `transport` over. `early` is what came behind the handshake: it is looked at in the next turn."""
         self._transport = transport
@@ -93,6 +98,9 @@ class SplicedSocket(asyncio.Protocol):
         self._scan = UpScan(door.limits.frame_bytes, door.limits.fragments, passes=passes)
         self._pulse = Pulse(self._loop.time())
         self._newest_ping: bytes | None = None
+        self._turns = turns or door.turns_of(None)
+        self._turns.join(self)
+        self._paused = False
         self._resting = False  # for a turn
         self._held_at: float | None = None
         self._closing = False  # goodbye was said
@@ -129,21 +137,39 @@ class SplicedSocket(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
-        self._pulse.heard(self._loop.time())
+        now = self._loop.time()
+        self._pulse.heard(now)
+        turns = self._turns
+        if turns.turn != turns.clock.turn:
+            turns.begin(now)
+        size, allowance = len(data), turns.allowance
+        allowance.bytes += size
+        allowance.left -= size >> READ
         if self._resting or self._held_at is not None:
             self._scan.keep(data)
+        elif allowance.left <= 0:
+            self._scan.keep(data)
+            self._rest()
         else:
             self._pass(data)
 
     def _pass(self, data: bytes) -> None:
-        scan = self._scan
-        asides = 0
+        scan, allowance = self._scan, self._turns.allowance
+        asides, passed_before = 0, scan.passed_frames
         try:
             if (passed := scan.feed(data)) and not self._closing:
                 self._owner.on_frames(passed)
-            while scan.aside is not None and not self._deaf and asides < ASIDES_A_TURN and self._held_at is None:
+            while (
+                scan.aside is not None
+                and not self._deaf
+                and asides < ASIDES_A_TURN
+                and self._held_at is None
+                and allowance.left > 0
+            ):
                 asides += 1
-                self._take_aside(*scan.take())
+                opcode, payload = scan.take()
+                allowance.left -= 1 + (len(payload) >> WEIGHED)
+                self._take_aside(opcode, payload)
                 if (passed := scan.feed(b"")) and not self._closing:
                     self._owner.on_frames(passed)
         except FrameError as exc:
@@ -155,6 +181,9 @@ class SplicedSocket(asyncio.Protocol):
             self.close(CloseCode.FAILED, CloseCode.FAILED.reason)
         if self._newest_ping is not None:
             self._answer_ping(self._newest_ping)
+        passed_frames = scan.passed_frames - passed_before
+        allowance.left -= 1 + (passed_frames >> 4)
+        allowance.frames += passed_frames + asides
         if (scan.more or scan.aside is not None) and not self._deaf and self._held_at is None:
             self._rest()
         elif self._claim is not None:
@@ -167,22 +196,34 @@ class SplicedSocket(asyncio.Protocol):
         elif not claim.reach(unfinished, lambda: self.hold(False)):
             self.hold(True)
 
+    def _stop_hearing(self) -> None:
+        self._deaf = True
+        self._scan.forget()
+
     def _rest(self) -> None:
         """There is more to look at than fits a turn: let others have theirs."""
-        if not self._resting:
-            self._resting = True
-            self._transport.pause_reading()
-        self._loop.call_soon(self._go_on)
+        self._resting = True
+        self._turns.wait(self, self._scan.pending)
+        self.set_reading()
+
+    def take_turn(self) -> None:
+        self._resting = False
+        self._go_on()
+        self.set_reading()
 
     def _go_on(self) -> None:
-        if self._gone:
-            return
-        if self._resting:
-            self._resting = False
-            if self._held_at is None:
-                self._transport.resume_reading()
-        if not self._deaf and self._held_at is None:
+        if not self._gone and not self._deaf and not self._resting and self._held_at is None:
             self._pass(b"")
+
+    def set_reading(self) -> None:
+        pause = self._resting or self._held_at is not None or self._turns.shut
+        if pause != self._paused and not self._gone:
+            self._paused = pause
+            if pause:
+                self._transport.pause_reading()
+            else:
+                self._pulse.heard(self._loop.time())
+                self._transport.resume_reading()
 
     def _take_aside(self, opcode: int, payload: bytes) -> None:
         if opcode in (PING, PONG):
@@ -225,12 +266,8 @@ class SplicedSocket(asyncio.Protocol):
         if self._closing or held is (self._held_at is not None):
             return
         self._held_at = self._loop.time() if held else None
-        if held:
-            self._transport.pause_reading()
-        else:
-            self._pulse.heard(self._loop.time())
-            if not self._resting:
-                self._transport.resume_reading()
+        self.set_reading()
+        if not held:
             self._loop.call_soon(self._go_on)
 
     def pause_writing(self) -> None:
@@ -249,9 +286,8 @@ class SplicedSocket(asyncio.Protocol):
         """Say goodbye; a peer that does not answer within a few seconds is cut off."""
         if not self._closing and not self._gone:
             self._say_goodbye(frame_close(code, reason))
-            if self._held_at is not None:
-                self._held_at = None
-                self._transport.resume_reading()
+            self._held_at = None
+            self.set_reading()
 
     def abort(self) -> None:
         """End it now, without a word."""
@@ -276,15 +312,19 @@ class SplicedSocket(asyncio.Protocol):
 
         self._close_timer = self._loop.call_later(self._door.limits.close_seconds, cut)
 
-    def check(self, now: float) -> None:
+    def check(self, now: float, late: float = 0.0) -> None:
         """Ping the peer, or end the connection, if its time has come."""
         if self._closing:
             return
+        if late:
+            self._pulse.forgive(late)
+        if self._resting and is_reset(self._transport):
+            return self.abort()
         if self._held_at is not None and now - self._held_at >= self._door.limits.stall_seconds:
             self._door.refused("input_stuck")
             return self.close(CloseCode.FAILED, "the sandbox does not read")
         unsent = self._transport.get_write_buffer_size()
-        match self._pulse.verdict(now, self._door.limits, read=self._held_at is None, unsent=unsent):
+        match self._pulse.verdict(now, self._door.limits, read=not self._paused, unsent=unsent):
             case pulse.DEAD:
                 self._door.refused("dead_peer")
                 self._transport.abort()
@@ -299,7 +339,9 @@ class SplicedSocket(asyncio.Protocol):
         self.close(CloseCode.COMING_BACK, CloseCode.COMING_BACK.reason)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._gone = self._deaf = True
+        self._gone = True
+        self._stop_hearing()
+        self._turns.leave(self)
         if self._claim is not None:
             self._claim.drop()
         if not self._closing:

@@ -53,7 +53,7 @@ class TerminalSocket:
 
 def seat(actor: SessionActor, viewer: TerminalViewer, socket: SplicedSocket, entry: Pass) -> None:
     """Let a viewer whose connection is there into the session, for as long as its pass is good."""
-    viewer.on_renewal = lambda token: actor.spawn(entry.refresh(token), "auth")
+    viewer.on_renewal = lambda token: entry.renew(token, lambda refreshing: actor.spawn(refreshing, "auth"))
     viewer.begin(socket)
     viewer.hold(True)  # until the session knows it: what came behind the handshake is typed, too
     socket.when_gone(entry.end)

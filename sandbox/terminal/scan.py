@@ -228,6 +228,17 @@ class UpScan(_Scan):
         return b"".join([*before, passed]) if before else passed
 
     @property
+    def pending(self) -> int:
+        """Bytes that were fed and not let pass yet."""
+        tail = 0 if self._tail is None else len(self._tail)
+        joined = 0 if self._joined is None else len(self._joined)
+        return len(self._data) - self._at + tail + joined
+
+    def forget(self) -> None:
+        """Drop what was fed: nothing more is looked at."""
+        self._data, self._at, self._tail, self._joined, self.aside = b"", 0, None, None, None
+
+    @property
     def more(self) -> bool:
         """Whether there is something left that was not looked at, and may be."""
         return bool(self._data) and self.aside is None

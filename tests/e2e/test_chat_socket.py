@@ -15,6 +15,7 @@ from websockets.typing import Subprotocol
 from tests.campaign.stage import Stage
 from tests.support.chat import Frame, hear, say
 from tests.support.gateway import ClientConnection, Gateway
+from tests.support.waiting import until
 
 LEEWAY_SECONDS = 30
 
@@ -208,6 +209,23 @@ async def test_a_token_is_warned_of_refreshed_by_its_own_user_only_and_then_clos
         await hear(socket, "auth_expiring")
         assert time.time() < ends + LEEWAY_SECONDS + 30
         assert await closed_with(socket) == 4401
+
+
+async def test_tokens_that_come_too_often_are_refused_in_words_and_each_is_looked_at_alone(gateway: Gateway) -> None:
+    """A flood of `auth` once made a task for each frame."""
+    await gateway.create("renewals")
+    async with gateway.chat("renewals") as socket:
+        codes = []
+        while "too_many_tokens" not in codes:
+            await say(socket, "auth", token="x.y.z")
+            codes.append((await hear(socket, "error"))["code"])
+        assert len(codes) > 10
+        await until(lambda: _renews(gateway, socket), "a good token to be taken again")
+
+
+async def _renews(gateway: Gateway, socket: ClientConnection) -> bool:
+    await say(socket, "auth", token=gateway.token("eva"))
+    return bool((await hear(socket, "error"))["code"] == "other_user")
 
 
 async def test_a_refreshed_socket_outlives_its_first_token(gateway: Gateway) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.attack import Attack
+from tests.support.attack import Group, attack
 from tests.support.gateway import Gateway
 from tests.support.hostile import MIB, memory
 from tests.support.raw_client import upgrade
@@ -64,8 +64,11 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
 async def test_strangers_take_no_memory_and_health_answers(gateway: Gateway, way: str) -> None:
     opening, unit = WAYS[way]
     url = httpx.URL(gateway.url)
-    attack = Attack([opening] * CONNECTIONS, unit, SECONDS, most=8 * MIB)
-    async with memory(gateway, ALLOWED) as seen, attack.on(url.host, url.port or 0) as running:
+    strangers = Group(CONNECTIONS, opening, unit, most=8 * MIB)
+    async with (
+        memory(gateway, ALLOWED) as seen,
+        attack([strangers], SECONDS, url.host, url.port or 0) as running,
+    ):
         ended = asyncio.create_task(running.result())
         answered = 0
         while not ended.done():
@@ -76,4 +79,4 @@ async def test_strangers_take_no_memory_and_health_answers(gateway: Gateway, way
     assert answered
     assert gateway.running
     if FULL:
-        print(f"{way:36} grew {seen.growth / MIB:5.1f} MiB, {answered} answers,", {**result, "last": ""})  # noqa: T201
+        print(f"{way:36} grew {seen.growth / MIB:5.1f} MiB, {answered} answers,", result)  # noqa: T201

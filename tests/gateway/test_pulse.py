@@ -29,6 +29,13 @@ class PulseAgainstAModel(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
+    @rule(seconds=st.sampled_from([2.5, 12.0, 60.0]))
+    def is_not_read_by_a_busy_loop(self, seconds: float) -> None:
+        self.now += seconds
+        self.pulse.forgive(seconds)
+        self.heard += seconds
+        self.taken_at += seconds
+
     @rule()
     def says_something(self) -> None:
         self.pulse.heard(self.now)

@@ -126,7 +126,7 @@ async def test_a_sweep_that_dies_is_fatal() -> None:
     door = FrontDoor(settings)
 
     class Broken:
-        def check(self, now: float) -> None:
+        def check(self, now: float, late: float) -> None:
             raise RuntimeError("broken")
 
     object.__setattr__(door.limits, "sweep_seconds", 0.01)

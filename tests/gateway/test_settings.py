@@ -38,6 +38,7 @@ def test_nothing_set_gives_the_documented_defaults() -> None:
     assert (str(settings.objects), settings.objects_unchecked) == ("file://.holdfast/objects", False)
     assert (settings.pending_limit, settings.pending_ttl, settings.sleep_after) == (100, 300, 600)
     assert (settings.max_connections, settings.max_connections_per_user) == (9000, 100)
+    assert (settings.max_frames_per_user, settings.max_input_per_user) == (5000, 16 << 20)
     assert (settings.max_connections_per_address, settings.max_frame_bytes) == (200, 1 << 20)
     assert (settings.start_timeout, settings.exec_timeout, settings.restore_timeout) == (30, 600, 60)
     assert (settings.sync_debounce, settings.sync_max_wait, settings.sync_attempts) == (2, 10, 3)

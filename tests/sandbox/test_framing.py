@@ -219,3 +219,17 @@ def test_what_was_not_read_can_be_taken_away_and_read_by_another(masked: bool) -
     assert reader.rest() == second
     assert reader.read() is None
     assert read_all(FrameReader(1000, 10, masked=masked), second) == [(TEXT, b"second")]
+
+
+@BOTH_ENDS
+def test_what_is_pending_is_counted_and_can_be_forgotten(masked: bool) -> None:
+    whole = wire(TEXT, b"first", masked=masked)
+    begun = wire(TEXT, b"some", masked=masked, fin=False)
+    reader = FrameReader(1000, 10, masked=masked)
+    reader.feed(whole + begun + wire(0, b"more", masked=masked)[:3])
+    assert reader.pending == len(whole + begun) + 3
+    assert reader.read() == (TEXT, b"first")
+    assert reader.read() is None
+    assert (reader.pending, reader.joined) == (len(b"some") + 3, 1)
+    reader.forget()
+    assert reader.pending == 0

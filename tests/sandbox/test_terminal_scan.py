@@ -295,3 +295,17 @@ def test_a_read_full_of_tiny_frames_is_looked_at_in_several_goes() -> None:
         goes.append(scan.feed(b""))
     assert [len(go) // 6 for go in goes] == [1000, 1000, 500]
     assert b"".join(goes) == stream
+
+
+def test_what_is_pending_is_counted_and_can_be_forgotten() -> None:
+    begun, whole = Frame(Opcode.CONT, b"x" * 100).serialize(mask=True), client_frame(TEXT, b"aside")
+    fragment = Frame(Opcode.TEXT, b"some", fin=False).serialize(mask=True)
+    scan = UpScan(1000, 10)
+    assert scan.pending == 0
+    scan.feed(whole + fragment + begun[:50])
+    assert scan.pending == len(fragment) + 50
+    scan.take()
+    scan.feed(b"")
+    assert scan.pending == len(b"some") + 50
+    scan.forget()
+    assert (scan.pending, scan.aside, scan.more) == (0, None, False)

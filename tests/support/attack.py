@@ -1,7 +1,7 @@
 """Many connections that send as much as is taken, from a process of their own.
 
 `python -m tests.support.attack` reads one JSON object from stdin, connects, says `ready`, sends for so many seconds,
-and says in JSON what became of it. `Attack` starts it.
+and says in JSON what became of it. `attack` starts it.
 """
 
 import asyncio
@@ -12,45 +12,24 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-READ_BYTES = 1 << 18
+BLOB_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
-class Attack:
-    """Each connection sends its `opening`; then, unless it upgrades, or once it has, `unit` again and again, up to
-    `most` bytes. With `reads` it takes what it is sent; with `returns`, whoever is closed comes back."""
+class Group:
+    """So many connections alike. Each sends its `opening`, waits for the answer to an upgrade, then sends `unit` again
+    and again, up to `most` bytes. With `reads` it takes what it is sent; with `returns` it comes back when closed."""
 
-    openings: Sequence[bytes]
-    unit: bytes
-    seconds: float
+    count: int
+    opening: bytes
+    unit: bytes = b""
     reads: bool = True
     returns: bool = False
     most: int = 1 << 40
-
-    @asynccontextmanager
-    async def on(self, host: str, port: int) -> AsyncIterator["Running"]:
-        """Under way while the block runs; what is in it should end with `Running.result`."""
-        members = asdict(self) | {"openings": [_text(each) for each in self.openings], "unit": _text(self.unit)}
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.support.attack",
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 20,
-        )  # fmt: skip
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            process.stdin.write(json.dumps({"host": host, "port": port, **members}).encode() + b"\n")
-            await process.stdin.drain()
-            assert await process.stdout.readline() == b"ready\n"
-            yield Running(process.stdout)
-        finally:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
-            process.stdin.close()
 
 
 class Running:
@@ -58,92 +37,128 @@ class Running:
         self._said = said
 
     async def result(self) -> dict[str, Any]:
-        """Wait for its end: `sent` bytes, how many are `open` still, `closed`, `came` back, and one's `last` words."""
+        """Wait for its end: `sent` bytes, how many `came`, were `closed`, and are `open` still."""
         found: dict[str, Any] = json.loads(await self._said.readline())
         return found
+
+
+@asynccontextmanager
+async def attack(groups: Sequence[Group], seconds: float, host: str, port: int) -> AsyncIterator[Running]:
+    """Under way while the block runs, once all are connected."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.support.attack",
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    told = [asdict(each) | {"opening": _text(each.opening), "unit": _text(each.unit)} for each in groups]
+    try:
+        plan = {"host": host, "port": port, "seconds": seconds, "groups": told}
+        process.stdin.write(json.dumps(plan).encode() + b"\n")
+        await process.stdin.drain()
+        assert await process.stdout.readline() == b"ready\n"
+        yield Running(process.stdout)
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        process.stdin.close()
 
 
 def _text(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
+class _Plan:
+    """A group, decoded once for all of its connections."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        self.told = Group(**told)
+        self.opening = base64.b64decode(told["opening"])
+        unit = base64.b64decode(told["unit"])
+        self.blob = unit * max(1, BLOB_BYTES // len(unit)) if unit else b""
+
+    @property
+    def events(self) -> int:
+        return (selectors.EVENT_READ if self.told.reads else 0) | (selectors.EVENT_WRITE if self.blob else 0)
+
+
 class _Peer:
-    def __init__(self, address: tuple[str, int], opening: bytes) -> None:
-        self.opening = opening
-        self.socket = socket.create_connection(address)
+    def __init__(self, address: tuple[str, int], plan: _Plan) -> None:
+        self.plan = plan
         self.sent = 0
-        if b"Upgrade: websocket" in opening:
-            self.socket.sendall(opening)
-            head = b""
-            while b"\r\n\r\n" not in head and (piece := self.socket.recv(4096)):
-                head += piece
-            self.upgraded = b" 101 " in head[:20]
-        else:
-            self.upgraded = True
-            self.socket.sendall(opening)
+        self.socket = socket.create_connection(address)
+        self.socket.sendall(plan.opening)
+        head = b""
+        while b"Upgrade: websocket" in plan.opening and b"\r\n\r\n" not in head:
+            if not (piece := self.socket.recv(4096)):
+                raise ConnectionError(head)
+            head += piece
+        if head and b" 101 " not in head[:20]:
+            raise ConnectionError(head)
         self.socket.setblocking(False)
 
 
-def _run(plan: dict[str, Any]) -> dict[str, Any]:
-    address = plan["host"], plan["port"]
-    openings = [base64.b64decode(text) for text in plan["openings"]]
-    unit = base64.b64decode(plan["unit"])
-    blob = unit * max(1, READ_BYTES // len(unit)) if unit else b""
-    watching = selectors.DefaultSelector()
-    counts = {"sent": 0, "closed": 0, "came": 0}
-    last = b""
-    peers: set[_Peer] = set()
+class _Flood:
+    def __init__(self, told: dict[str, Any]) -> None:
+        self._address = told["host"], told["port"]
+        self._watching = selectors.DefaultSelector()
+        self._end = 0.0
+        self._seconds: float = told["seconds"]
+        self.open = self.sent = self.came = self.closed = 0
+        for group in told["groups"]:
+            plan = _Plan(group)
+            for _ in range(plan.told.count):
+                self._come(plan)
 
-    def come(opening: bytes) -> None:
+    def _come(self, plan: _Plan) -> None:
         try:
-            peer = _Peer(address, opening)
+            peer = _Peer(self._address, plan)
         except OSError:
-            counts["closed"] += 1
+            self.closed += 1
             return
-        counts["came"] += 1
-        peers.add(peer)
-        events = (selectors.EVENT_READ if plan["reads"] else 0) | (selectors.EVENT_WRITE if blob else 0)
-        if events:
-            watching.register(peer.socket, events, peer)
+        self.came += 1
+        self.open += 1
+        self._watching.register(peer.socket, plan.events or selectors.EVENT_READ, peer)
 
-    def gone(peer: _Peer) -> None:
-        watching.unregister(peer.socket)
+    def _gone(self, peer: _Peer) -> None:
+        self._watching.unregister(peer.socket)
         peer.socket.close()
-        peers.discard(peer)
-        counts["closed"] += 1
-        if plan["returns"] and time.monotonic() < end:
-            come(peer.opening)
+        self.closed += 1
+        self.open -= 1
+        if peer.plan.told.returns:
+            self._come(peer.plan)
 
-    end = time.monotonic() + 1e9
-    for opening in openings:
-        come(opening)
-    sys.stdout.write("ready\n")
+    def run(self) -> dict[str, int]:
+        end = time.monotonic() + self._seconds
+        while time.monotonic() < end and self.open:
+            for key, events in self._watching.select(0.05):
+                try:
+                    self._serve(key.data, events)
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    self._gone(key.data)
+        return {"sent": self.sent, "came": self.came, "closed": self.closed, "open": self.open}
+
+    def _serve(self, peer: _Peer, events: int) -> None:
+        blob = peer.plan.blob
+        if events & selectors.EVENT_READ and not peer.socket.recv(BLOB_BYTES):
+            raise ConnectionError
+        if events & selectors.EVENT_WRITE:
+            sent = peer.socket.send(blob[peer.sent % len(blob) :])
+            peer.sent += sent
+            self.sent += sent
+            if peer.sent >= peer.plan.told.most:  # from here on it only waits
+                self._watching.modify(peer.socket, selectors.EVENT_READ, peer)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
     sys.stdout.flush()
-    end = time.monotonic() + plan["seconds"]
-    while time.monotonic() < end and peers:
-        for key, events in watching.select(0.05):
-            peer: _Peer = key.data
-            try:
-                if events & selectors.EVENT_READ:
-                    found = peer.socket.recv(READ_BYTES)
-                    if not found:
-                        raise ConnectionError
-                    last = found[-200:]
-                if events & selectors.EVENT_WRITE:
-                    at = peer.sent % len(blob)
-                    sent = peer.socket.send(blob[at:])
-                    peer.sent += sent
-                    counts["sent"] += sent
-                    if peer.sent >= plan["most"]:  # from here on it only waits
-                        watching.modify(peer.socket, selectors.EVENT_READ, peer)
-            except BlockingIOError:
-                pass
-            except OSError:
-                gone(peer)
-    return {**counts, "open": len(peers), "last": last.decode("latin-1")}
 
 
 if __name__ == "__main__":
-    done = _run(json.loads(sys.stdin.readline()))
-    sys.stdout.write(json.dumps(done) + "\n")
-    sys.stdout.flush()
+    flood = _Flood(json.loads(sys.stdin.readline()))
+    _say("ready")
+    _say(json.dumps(flood.run()))

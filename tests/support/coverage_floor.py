@@ -40,6 +40,7 @@ CORES = (
     "sync/objects/budget.py",
     "sync/objects/names.py",
     "sync/objects/s3_errors.py",
+    "gateway/allowance.py",
     "gateway/arrears.py",
     "gateway/backup/note.py",
     "gateway/listing.py",

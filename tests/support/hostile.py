@@ -11,7 +11,7 @@ from tests.support.front_door import SECRETS, Door, token
 from tests.support.raw_client import RawClient
 
 MIB = 1 << 20
-TEXT, PING, PONG, CLOSE = 1, 9, 10, 8
+TEXT, BINARY, PING, PONG, CLOSE = 1, 2, 9, 10, 8
 AUTH = f"Authorization: Bearer {token()}"
 RELAY = f"X-Relay-Secret: {SECRETS['HOLDFAST_RELAY_SECRET']}"
 IMPATIENT = {  # they count also while the test may not run, and hold for the well-behaved connections of a test

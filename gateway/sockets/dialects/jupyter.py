@@ -13,6 +13,7 @@ from gateway.sockets.dialects.control import CLEAR, rough_size, unreadable
 from gateway.sockets.dialects.ports import Heard, Typed, Wanted
 from gateway.sockets.dialects.quiet import QuietDialect
 from gateway.sockets.dialects.utf8 import Utf8Cutter
+from gateway.strict_json import BadJson, check_width
 from sandbox.framing import frame_text
 from sandbox.terminal.wire import Exit, Greeting, Reset
 
@@ -56,7 +57,10 @@ class JupyterDialect(QuietDialect):
 
 def _read_array(payload: bytes) -> list[object]:
     try:
+        check_width(payload)
         value = orjson.loads(payload)
+    except BadJson as error:
+        raise unreadable(str(error)) from None
     except orjson.JSONDecodeError as error:
         raise unreadable(f"not JSON: {error}") from None
     if not isinstance(value, list):
