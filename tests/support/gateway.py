@@ -17,6 +17,7 @@ import jwt
 from websockets.asyncio.client import ClientConnection, connect
 
 from tests.support.launcher import UNTOUCHED, Launcher
+from tests.support.waiting import PATIENCE
 
 ADDRESS = re.compile(r"http://[^\s/]+:\d+")
 PASSED_ON = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH")
@@ -118,7 +119,7 @@ class Gateway:
         mine = {f"HOLDFAST_{name}": str(value) for name, value in self.settings.items()}
         return base | {"HOLDFAST_DATA_DIR": str(self.data_dir)} | mine
 
-    async def start(self, *, ready_within: float = 30) -> None:
+    async def start(self, *, ready_within: float = PATIENCE) -> None:
         """Start, and return when it has printed its address: from then on it answers."""
         assert not self.running, "the gateway runs already"
         if self.settings["PORT"] == 0:
@@ -161,7 +162,7 @@ class Gateway:
         while line := await self.process.stdout.readline():
             self.printed += line.decode(errors="replace")
 
-    async def wait(self, *, within: float = 40) -> int:
+    async def wait(self, *, within: float = PATIENCE) -> int:
         """Wait until the process has ended; its exit code."""
         async with asyncio.timeout(within):
             code = await self.process.wait()
@@ -272,8 +273,9 @@ class Gateway:
     def socket(self, path: str, user: str = "ada", **query: object) -> connect:
         address = httpx.URL(self.url.replace("http", "ws", 1) + path, params={k: str(v) for k, v in query.items()})
         return connect(
-            str(address), additional_headers=self.bearer(user), max_size=4 << 20, compression=None, proxy=None
-        )
+            str(address), additional_headers=self.bearer(user), max_size=4 << 20, compression=None, proxy=None,
+            open_timeout=PATIENCE, ping_timeout=PATIENCE,
+        )  # fmt: skip
 
 
 __all__ = ["ClientConnection", "Gateway", "GatewayFailed"]
