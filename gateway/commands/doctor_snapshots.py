@@ -12,6 +12,7 @@ from sync.ports import ObjectsRefused, ObjectStore, ObjectsUnavailable
 from sync.present import Presence
 
 LOOK_SECONDS = 20.0  # then the rest is left out, and doctor says how much it looked at
+ENDS_SECONDS = 40.0  # for all of it, where the store answers slowly
 NAMED = 3
 ADVICE = "restore the object store from a backup; or, session by session, `resume` with {keep:true} or {empty:true}"
 
@@ -22,7 +23,7 @@ def check_snapshots(settings: Settings) -> Finding | list[Finding]:
     if settings.store.kind != "postgresql" and not place.exists():
         return []
     try:
-        return asyncio.run(asyncio.wait_for(_look(settings), 2 * LOOK_SECONDS))
+        return asyncio.run(asyncio.wait_for(_look(settings), ENDS_SECONDS))
     except (ObjectsUnavailable, ObjectsRefused, TimeoutError) as error:
         told = f"what is kept of sessions cannot be looked at: {str(error) or 'no answer'}"
         return Finding("snapshots", "warn", told)

@@ -17,7 +17,20 @@ from gateway.commands.serve import reachable
 from gateway.commands.terminal import say
 from tests.support.gateway import PASSED_ON, REPOSITORY, Gateway
 
-COMMANDS = ("serve", "token", "url", "migrate", "doctor", "chat", "messages", "export", "dead-letters", "snapshots")
+COMMANDS = (
+    "serve",
+    "token",
+    "url",
+    "migrate",
+    "doctor",
+    "chat",
+    "messages",
+    "export",
+    "dead-letters",
+    "snapshots",
+    "backup",
+    "restore",
+)
 
 
 def run(
