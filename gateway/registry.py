@@ -32,6 +32,8 @@ from gateway.session.ports import SessionLimits, SessionMetrics
 from gateway.session.shares import Shares
 from gateway.session.state import SessionSpec, SessionState, SessionStatus, Wish, sandbox_spec, spec_members
 from gateway.session.workspace import Keeping
+from gateway.walking import sessions_after
+from gateway.wire import START_BYTES
 from persistence import crash_points
 from persistence.backoff import delay
 from persistence.errors import StoreUnavailable
@@ -49,7 +51,7 @@ PENDING_BYTES_PER_USER = 16 << 20
 MAX_ID = 128
 RESCUE_SECONDS = 60.0
 CREATES = 5
-DESCRIBED_AT_ONCE = 200
+DESCRIBED_AT_ONCE = 100
 UNLOAD_SECONDS = 300.0
 UNANSWERED_LOADED = 1000
 UNANSWERED_BYTES = 1 << 20  # at a time
@@ -248,6 +250,9 @@ class SessionRegistry:
         # The id says where it came from; a long one is cut, so that what is added fits.
         session_id = f"{origin.id[: MAX_ID - len(word) - 10]}-{word}-{short_id()}"
         spec = SessionSpec.from_json(origin.spec)
+        if spec.start is not None and len(orjson.dumps(spec.start)) > START_BYTES:
+            told = f"its start has more than {START_BYTES} bytes, and a branch would copy it: send a shorter one first"
+            raise ApiError(409, "start_too_large", told)
         generation = await self._keeping.vault.branch(origin.user_id, origin.id, number, session_id)
         metadata = {**spec.metadata, "origin": generation.note}
         begun = replace(spec, started=False, pending=[], metadata=metadata, shares=Shares())
@@ -336,10 +341,10 @@ class SessionRegistry:
 
     async def described(self, user_id: str | None) -> AsyncIterator[list[dict[str, Any]]]:
         """The same by and by: thousands are no reason for everybody else to wait."""
-        kept = iter(await self._store.sessions(user_id))
-        while some := list(itertools.islice(kept, DESCRIBED_AT_ONCE)):
-            yield [self.describe(session) for session in some]
-            await asyncio.sleep(0)
+        page = await self._store.sessions(user_id, limit=DESCRIBED_AT_ONCE)
+        while page:
+            yield [self.describe(session) for session in page]
+            page = await sessions_after(self._store, page, limit=DESCRIBED_AT_ONCE, user_id=user_id)
 
     def describe(self, kept: Session) -> dict[str, Any]:
         """A session that the store has listed, with what only a loaded one knows."""
@@ -522,20 +527,12 @@ class SessionRegistry:
         """Load what has business of its own: a sandbox that runs, an answer under way, a message that waits, files
         that could not be kept."""
         running = set(await self._provider.running())
-        kept = {session.id: session for session in await self._patiently(self._store.sessions)}
         waiting = set(await self._patiently(self._store.waiting))
-        for session_id in running:
-            state = SessionState.from_json(kept[session_id].state) if session_id in kept else None
-            if state is None or state.status is SessionStatus.ARCHIVED:
-                log.warning("sandbox.orphan", session_id=session_id)
-                await self._provider.stop(session_id)
-                running = running - {session_id}
-        states = {session_id: SessionState.from_json(session.state) for session_id, session in kept.items()}
-        busy = [
-            session_id
-            for session_id, state in states.items()
-            if session_id in running or session_id in waiting or not state.ended or state.left_behind
-        ]
+        count, orphans, busy = await self._patiently(lambda: self._look_through(running, waiting))
+        for session_id in orphans:
+            log.warning("sandbox.orphan", session_id=session_id)
+            await self._provider.stop(session_id)
+        running -= orphans
         gate = asyncio.Semaphore(REATTACH_AT_ONCE)
 
         async def load(session_id: str) -> None:
@@ -557,7 +554,24 @@ class SessionRegistry:
         async with asyncio.TaskGroup() as loading:
             for session_id in busy:
                 loading.create_task(load(session_id))
-        log.info("registry.ready", sessions=len(kept), running=len(running), loaded=len(busy))
+        log.info("registry.ready", sessions=count, running=len(running), loaded=len(busy))
+
+    async def _look_through(self, running: set[str], waiting: set[str]) -> tuple[int, set[str], list[str]]:
+        """How many sessions there are, which of those `running` should not, and which have business of their own. Page
+        by page: of the others nothing is remembered. Raises StoreUnavailable."""
+        count, orphans, busy = 0, set(running), list[str]()
+        page = await self._store.sessions(limit=DESCRIBED_AT_ONCE)
+        while page:
+            count += len(page)
+            for session in page:
+                state = SessionState.from_json(session.state)
+                if state.status is not SessionStatus.ARCHIVED:
+                    orphans.discard(session.id)
+                runs = session.id in running and session.id not in orphans
+                if runs or session.id in waiting or not state.ended or state.left_behind:
+                    busy.append(session.id)
+            page = await sessions_after(self._store, page, limit=DESCRIBED_AT_ONCE)
+        return count, orphans, busy
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
         """A store that is away when the gateway opens is no reason to end: ask again."""

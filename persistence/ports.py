@@ -39,7 +39,7 @@ class MessageStore(Protocol):
         self, user_id: str | None = None, *, after: str | None = None, limit: int | None = None
     ) -> list[Session]:
         """All sessions, or one user's, newest first: the first `limit` of those that come after the session `after`
-        (none if that is unknown)."""
+        (none if that is unknown). A long `spec` comes without its members `start` and `pending`; `find` has them."""
         ...
 
     async def usage(self, user_id: str) -> Usage:

@@ -5,7 +5,18 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
+import orjson
+
 from persistence.record import Record
+
+BRIEF_BYTES = 4096  # a spec that is no longer is listed as it is
+
+
+def brief(spec: bytes) -> bytes:
+    """A session's spec as lists show it: without what its agent is given first, which may be long."""
+    if len(spec) <= BRIEF_BYTES:
+        return spec
+    return orjson.dumps({name: part for name, part in orjson.loads(spec).items() if name not in ("start", "pending")})
 
 
 def up_to(records: Iterable[Record], max_bytes: int | None) -> list[Record]:

@@ -1,9 +1,10 @@
 """The lifecycle of sessions: create, look at, put to sleep, wake, hold, end."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -11,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 from gateway.bulletin import moved_members
 from gateway.errors import ApiError
 from gateway.http.ownership import owned, principal
-from gateway.http.replies import answer, query_flag, read_object
+from gateway.http.replies import UNCACHED, Stream, answer, query_flag, read_object
 from gateway.http.wishes import CREATE_MEMBERS, RESUME_MEMBERS, read_env, read_user, read_wish
 from gateway.registry import SessionRegistry
 from gateway.session.actor import SessionActor
@@ -49,7 +50,9 @@ class SandboxRoutes:
             if asked is not None and asked != who.user_id:
                 raise ApiError(403, "not_your_user", "a user token lists its own sessions only; leave userId out")
             asked = who.user_id
-        return answer({"sandboxes": await self._registry.describe_all(asked)})
+        found = self._registry.described(asked)
+        page: list[dict[str, Any]] = await anext(found, [])  # a store that is away is a 503 here
+        return Stream(_listed(page, found), headers=UNCACHED, media_type="application/json")
 
     async def create(self, request: Request) -> Response:
         """201 for a new session, 200 for the owner's own again (also an archived one, which comes back)."""
@@ -112,3 +115,12 @@ class SandboxRoutes:
             return answer(await step(actor))
 
         return endpoint
+
+
+async def _listed(page: list[dict[str, Any]], rest: AsyncIterator[list[dict[str, Any]]]) -> AsyncIterator[bytes]:
+    """The list, a page at a time as its reader takes them."""
+    yield b'{"sandboxes":' + orjson.dumps(page)[:-1]
+    comma = b"," if page else b""
+    async for more in rest:
+        yield comma + orjson.dumps(more)[1:-1]
+    yield b"]}"

@@ -32,6 +32,7 @@ ENV_COUNT = 256
 ENV_BYTES = 256 * 1024
 METADATA_BYTES = 16 * 1024
 ARGUMENTS = 256
+COMMAND_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,8 @@ def _command(value: Any, member: str) -> tuple[str, ...] | None:
         raise _bad(member, wanted)
     if not all(isinstance(each, str) and len(each) <= 8192 and "\0" not in each for each in value) or not value[0]:
         raise _bad(member, wanted)
+    if sum(len(each.encode()) for each in value) > COMMAND_BYTES:
+        raise _bad(member, f"at most {COMMAND_BYTES} bytes in all")
     return tuple(value)
 
 

@@ -10,7 +10,7 @@ from typing import Self
 
 from persistence.batch import REJECTED, Head, plan, questions
 from persistence.heard import Heard, NobodyListens
-from persistence.reading import up_to
+from persistence.reading import brief, up_to
 from persistence.record import (
     DeadLetter,
     Duplicate,
@@ -107,7 +107,8 @@ class MemoryStore:
         if after is not None:
             ids = [session.id for session in newest_first]
             newest_first = newest_first[ids.index(after) + 1 :] if after in ids else []
-        return [session for session in newest_first if user_id is None or session.user_id == user_id][:limit]
+        page = [session for session in newest_first if user_id is None or session.user_id == user_id][:limit]
+        return [replace(session, spec=brief(session.spec)) for session in page]
 
     async def usage(self, user_id: str) -> Usage:
         await asyncio.sleep(0)

@@ -35,6 +35,7 @@ CIDS_LOADED = 10_000
 LARGEST = 2**63 - 1
 
 SESSION = "id, user_id, created_at, spec, state, last_seq, delivered, first_seq"
+LISTED = SESSION.replace("spec", "brief_of(spec)")
 RECORD = """s.id, m.seq, m.cid, m.role, m.type, m.payload, m.created_at,
     CASE WHEN m.status = 'stored' AND m.seq <= s.delivered THEN 'delivered' ELSE m.status END AS shown"""
 # A payload's length is known without reading it: those beyond the bound are never read.
@@ -126,7 +127,7 @@ class PostgresStore:
     async def sessions(
         self, user_id: str | None = None, *, after: str | None = None, limit: int | None = None
     ) -> list[Session]:
-        sql, values = f"SELECT {SESSION} FROM sessions WHERE true", list[Any]()
+        sql, values = f"SELECT {LISTED} FROM sessions WHERE true", list[Any]()
         if user_id is not None:
             values.append(user_id)
             sql = f"{sql} AND user_id = ${len(values)}"

@@ -22,6 +22,7 @@ from persistence.following import STALLED_SECONDS, Following
 from persistence.heard import Heard
 from persistence.intake import Intake
 from persistence.ports import MessageStore
+from persistence.reading import brief
 from persistence.record import (
     DeadLetter,
     Duplicate,
@@ -203,7 +204,8 @@ class SpooledStore:
         self, user_id: str | None = None, *, after: str | None = None, limit: int | None = None
     ) -> list[Session]:
         found = await self._asked(self._remote.sessions(user_id, after=after, limit=limit))
-        return [self._newer(session) for session in found]
+        newer = [self._newer(session) for session in found]
+        return [replace(session, spec=brief(session.spec)) for session in newer]
 
     async def _asked(self, answer: Awaitable[T]) -> T:
         """What the remote store answers. Raises StoreUnavailable soon while it fails."""

@@ -12,7 +12,7 @@ from persistence import crash_points
 from persistence.batch import REJECTED, Head, Plan, is_text, plan, questions
 from persistence.errors import StoreUnavailable
 from persistence.heard import Heard, NobodyListens
-from persistence.reading import up_to
+from persistence.reading import BRIEF_BYTES, up_to
 from persistence.record import (
     Dead,
     DeadLetter,
@@ -32,6 +32,9 @@ CIDS_LOADED = 10_000
 WRITE_LOG_BYTES = 4 * 2**10  # what each write adds to the log beyond the payload: a safe guess
 
 SESSION = "id, user_id, created_at, spec, state, last_seq, delivered, first_seq"
+BRIEF = f"""CASE WHEN length(spec) <= {BRIEF_BYTES} THEN spec
+    ELSE CAST(json_remove(CAST(spec AS TEXT), '$.start', '$.pending') AS BLOB) END"""
+LISTED = SESSION.replace("spec", BRIEF)
 RECORD = """s.id, m.seq, m.cid, m.role, m.type, m.payload, m.created_at,
     CASE WHEN m.status = 'stored' AND m.seq <= s.delivered THEN 'delivered' ELSE m.status END"""
 RECORDS = f"SELECT {RECORD} FROM sessions s JOIN messages m ON m.session_no = s.no WHERE s.id = ?"
@@ -93,7 +96,7 @@ class SqliteStore:
     async def sessions(
         self, user_id: str | None = None, *, after: str | None = None, limit: int | None = None
     ) -> list[Session]:
-        sql, values = f"SELECT {SESSION} FROM sessions WHERE true", list[Any]()
+        sql, values = f"SELECT {LISTED} FROM sessions WHERE true", list[Any]()
         if user_id is not None:
             sql, values = f"{sql} AND user_id = ?", [user_id]
         if after is not None:

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
 from persistence.heard import NobodyListens
@@ -385,6 +386,24 @@ class MessageStoreContract:
         assert [record.seq for record in await store.messages("s", role="assistant", type="message")] == [4, 8]
         assert [record.seq for record in await store.messages("s", role="user", before=7, limit=2)] == [3, 5]
         assert await store.messages("s", role="nobody") == []
+
+    async def test_a_long_spec_is_listed_without_what_only_its_agent_reads(self, store: MessageStore) -> None:
+        """Whatever stands in it: a listing that fails for one session fails for all."""
+        start = {"type": "start", "text": 'x" \\ \u0000 \\u0000 \u2028 \U0001f600' * 1000, "n": [1e300, 2**60, 1.0]}
+        members = {"title": "t \u00e9", "metadata": {"b": 1, "a": [None, {"start": 1}]}, "started": True}
+        spec = orjson.dumps(members | {"start": start, "pending": [{"requestId": "r"}]})
+        await store.create(Session("long", "ada", 1.0, spec))
+        await store.create(Session("short", "ada", 1.0, b'{"start":{"a":1}}'))
+        short, long = await store.sessions("ada")
+        assert short.spec == b'{"start":{"a":1}}'
+        assert orjson.loads(long.spec) == members
+        assert list(orjson.loads(long.spec)["metadata"]) == ["b", "a"]
+        kept = await store.find("long")
+        assert kept is not None
+        assert kept.spec == spec
+        loaded = await store.load("long")
+        assert loaded is not None
+        assert loaded.session.spec == spec
 
     async def test_sessions_are_listed_in_pages(self, store: MessageStore) -> None:
         for number in range(5):

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from persistence.record import Session
+from persistence.stores.sqlite import SqliteStore
 from tests.support.chat import hear
 from tests.support.gateway import Gateway
 from tests.support.hostile import MIB, TEXT, memory
@@ -135,3 +137,26 @@ async def test_fifty_readers_of_long_messages_that_never_read_cost_little_and_an
             refused = await asking
         assert (refused.status_code, refused.json()["code"]) == (429, "too_many_readers")
         assert refused.headers["retry-after"] == "5"
+
+
+# At its start the gateway read every session of every user, each with its whole `start`, and a list all of its user's.
+@pytest.mark.parametrize("start_bytes", [64 << 10, MIB], ids=["as long as may be", "as the version before took it"])
+async def test_many_sessions_with_the_longest_start_cost_a_restarted_gateway_little(
+    tmp_path: Path, start_bytes: int
+) -> None:
+    count = 500 if os.environ.get("HOLDFAST_TEST_SOAK") else 200
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    spec = b'{"title":"t","start":{"type":"start","x":"%s"}}' % (b"s" * (start_bytes - 100))
+    async with SqliteStore(data / "holdfast.db") as store:
+        for number in range(count):
+            await store.create(Session(f"s{number}", "ada", float(number), spec))
+    async with Gateway(data) as gateway:
+        await until(lambda: "registry.ready" in gateway.log)
+        server = Server(gateway)
+        assert server.rss < 150 * MIB
+        async with memory(server, 40 * MIB), gateway.http() as ada:
+            for _ in range(4):
+                listed = (await ada.get("/api/sandboxes")).json()["sandboxes"]
+        assert [each["id"] for each in listed] == [f"s{number}" for number in reversed(range(count))]
+        assert {each["title"] for each in listed} == {"t"}

@@ -111,9 +111,9 @@ class Listed:
         self.answers.set()
         sessions = world.registry._store.sessions
 
-        async def counted(user_id: str | None = None) -> Any:
-            self.times += 1
-            found = await sessions(user_id)
+        async def counted(user_id: str | None = None, *, after: str | None = None, limit: int | None = None) -> Any:
+            self.times += after is None
+            found = await sessions(user_id, after=after, limit=limit)
             await self.answers.wait()
             return found
 

@@ -8,8 +8,10 @@ import tracemalloc
 import pytest
 
 from gateway.errors import ApiError
+from gateway.session.state import SessionSpec
 from gateway.sockets.viewers import Viewer
 from persistence.errors import StoreUnavailable
+from persistence.record import Session
 from sandbox.ports import SandboxSpec
 from sandbox.providers.scripted import silent
 from tests.support.faults import Fault
@@ -285,3 +287,11 @@ async def test_an_idle_session_takes_little_memory(world: World) -> None:
     finally:
         tracemalloc.stop()
     assert (many - few) / 100 < IDLE_BYTES
+
+
+async def test_a_start_that_is_longer_than_it_may_be_today_is_not_copied_to_branches(world: World) -> None:
+    """The version before kept one as long as a frame: its session goes on, and its branches would take as much each."""
+    spec = SessionSpec(start={"x": "s" * (64 << 10)})
+    with pytest.raises(ApiError, match="send a shorter one first") as refused:
+        await world.registry.branch(Session("s", "ann", 1.0, spec.to_json()), None, "branch")
+    assert (refused.value.status, refused.value.code) == (409, "start_too_large")
