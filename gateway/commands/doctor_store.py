@@ -58,6 +58,8 @@ def _sqlite(settings: Settings) -> Finding:
         if not path.exists():
             if is_serving(settings.data_dir):
                 return Finding("store", "fail", f"a gateway runs, and {path} is gone", GONE)
+            if rescued := sorted(path.parent.glob(f"{path.name}.rescued-*")):
+                return Finding("store", "fail", f"{path} is gone; {rescued[-1]} has what it held", WILL_NOT_START)
             return Finding("store", "ok", f"{path} does not exist yet; the first start makes it")
         with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as db:
             version = db.execute("PRAGMA user_version").fetchone()[0]
