@@ -27,10 +27,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed:
         if TAKEN:
-            report.sections.append(("seed", " ".join(f"HOLDFAST_TEST_SEED={seed}" for seed in TAKEN)))
+            report.sections.append(("seed", " ".join(f"HOLDFAST_TEST_SEED={seed}" for seed in sorted(set(TAKEN)))))
         why = report.longreprtext.strip().splitlines()
         errors = [line.removeprefix("E").strip() for line in why if line.startswith("E ")] or why[-1:]
-        _note(failed=item.nodeid, when=report.when, seeds=list(TAKEN), why=" ".join(errors[:1])[:300])
+        _note(failed=item.nodeid, when=report.when, seeds=sorted(set(TAKEN)), why=" ".join(errors[:1])[:300])
     return report
 
 

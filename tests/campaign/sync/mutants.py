@@ -108,9 +108,9 @@ def starts_anyway() -> None:
     """A workspace that could not be restored is a small one."""
     prepare = workspace.Workspace.prepare
 
-    async def prepare_something(self: workspace.Workspace, newest: Any, *, empty: bool = False) -> None:
+    async def prepare_something(self: workspace.Workspace, newest: Any, **how: Any) -> None:
         try:
-            await prepare(self, newest, empty=empty)
+            await prepare(self, newest, **how)
         except workspace.NotRestored:
             self._proven(request=True)
 
