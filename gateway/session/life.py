@@ -70,6 +70,7 @@ class Life:
         "lock",
         "on_status",
         "output",
+        "rests",
         "stopping",
         "talk",
         "workspace",
@@ -104,6 +105,7 @@ class Life:
         self._flaps = 0  # links in a row that did not last
         self._lost_again = False  # a link was lost before the task that brought it had ended
         self.stopping = False
+        self.rests = False  # it was stopped by request while a task was about to bring it back, and nobody wants it
         self._closing = False
         self._ended: asyncio.Event | None = None  # somebody waits for the agent's end
         self._told = ""
@@ -117,7 +119,7 @@ class Life:
     def status(self) -> SessionStatus:
         """The status to show: a sandbox about to be started is starting."""
         status = self.talk.state.status
-        rising = self._rising or self._queued
+        rising = (self._rising and not self.rests) or self._queued
         return SessionStatus.STARTING if rising and status is SessionStatus.SLEEPING else status
 
     @property
@@ -170,6 +172,7 @@ class Life:
         if self.output.agent_alive or self.stopping or self._restart is not None or self._crash_looping():
             return
         if talk.state.status in (SessionStatus.SLEEPING, *FAILED):
+            self.rests = False
             self._rise(self.wake)
         elif talk.link is not None:
             self._start_agent()
@@ -186,19 +189,22 @@ class Life:
                 self.rise_again()
 
         if not self._rising:
-            self._rising, self._lost_again = True, False
+            self._rising, self._lost_again, self.rests = True, False, False
             if not self._placed:
                 self._host.turns.expect(self.talk.id, self._host.user_id)
             self.tell_connection()
             self._host.spawn(bring_up(), f"rise {self.talk.id}")
 
-    async def wake(self, *, empty: bool = False, keep: bool = False, within: float = math.inf) -> None:
+    async def wake(
+        self, *, empty: bool = False, keep: bool = False, again: bool = False, within: float = math.inf
+    ) -> None:
         """Start the sandbox if it is not there; returns when its bridge answers, or the session says why not. `empty`
         begins with an empty workspace, and what was kept stays kept; `keep` with what is on the disk, where the store
-        has nothing. A start waits for the store, at most `within` seconds: then it is given up, and ApiError raised.
+        has nothing. `again`: only because it ran before, so not if it was stopped by request since. A start waits for
+        the store, at most `within` seconds: then it is given up, and ApiError raised.
         """
         async with self.lock:
-            if await self._needs_no_start():
+            if (again and self.rests) or await self._needs_no_start():
                 return
         async with self._turn() as over:  # not under the lock: who waits for a turn can be stopped and deleted
             if over is not None:
@@ -545,7 +551,7 @@ class Life:
             self.output.in_order(lambda: self.forget("its sandbox ended"))
             self._give_up("its sandbox ended")
         else:
-            await self.wake()
+            await self.wake(again=True)
 
     def drop_link(self) -> None:
         self._ear, self._greeted = None, True

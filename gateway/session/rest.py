@@ -81,6 +81,7 @@ class Rest:
                         raise
                     self._workspace.lost()
                     life.output.in_order(lambda: life.forget(reason or "the sandbox was stopped"))
+                    life.rests = True
                     life.become(to, reason, **kept)
         finally:
             if len(talk.window) and talk.state.status in (SessionStatus.SLEEPING, SessionStatus.RUNNING):

@@ -331,3 +331,22 @@ async def test_a_wish_of_the_old_owner_is_not_answered_as_if_it_were_granted() -
             assert refused.value.code == "session_failed"
         finally:
             await other.kill()
+
+
+async def test_a_sandbox_that_died_is_not_started_again_behind_a_sleep() -> None:
+    """The sleep was asked for while it was being started anew, and answered; then it ran."""
+    async with Town() as town:
+        actor = await started(town)
+        await asyncio.sleep(60)  # a link that lasted is looked for at once
+        starts = town.provider.starts
+        async with actor.life.lock:
+            town.sandbox().crash()
+            await asyncio.sleep(1)
+            asked = asyncio.ensure_future(actor.sleep())
+            await asyncio.sleep(1)
+        assert (await asked)["status"] == "sleeping"
+        await asyncio.sleep(30)
+        assert (actor.describe()["status"], town.provider.starts) == ("sleeping", starts)
+        tab = await town.welcomed()
+        tab.say("wake up")
+        await tab.until("done")

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from gateway import registry
+from gateway import app, registry
 from gateway.session import workspace
 from sandbox.tree.entry import Frame
 from sync import fetch, keys, recovery, restore, shelf, state
@@ -23,6 +24,12 @@ GRACE_SECONDS = 20.0
 def rescue_soon() -> None:
     """What a dead sandbox left is kept when nobody has asked for it for a moment."""
     put(registry, "RESCUE_SECONDS", 0.1)
+
+
+def short_patience() -> None:
+    """Whoever waits for the store to write something down is told after half a second that it has not."""
+    make = app._session_limits
+    put(app, "_session_limits", lambda settings: replace(make(settings), durable_seconds=0.5))
 
 
 def short_grace() -> None:
@@ -178,6 +185,7 @@ PATCHES: Mapping[str, Callable[[], None]] = {
     patch.__name__: patch
     for patch in (
         rescue_soon,
+        short_patience,
         short_grace,
         pointer_before_packs,
         answered_by_an_earlier_sync,
