@@ -174,15 +174,21 @@ def deliver_before_durable() -> None:
 
 
 def newest_first() -> None:
-    """A session deals with its inbox from the wrong end."""
-    post = actor.SessionActor.post
+    """A session deals with what came within a moment from the wrong end."""
+    hear = actor.SessionActor.hear
+    waiting: dict[actor.SessionActor, list[tuple[Any, ...]]] = {}
 
-    def post_in_front(self: actor.SessionActor, handler: Callable[..., None], *arguments: Any) -> None:
-        post(self, handler, *arguments)
-        if handler == self.receive and not self.ended:
-            self._inbox.insert(0, self._inbox.pop())
+    def hear_the_last_first(self: actor.SessionActor) -> None:
+        for heard in reversed(waiting.pop(self)):
+            hear(self, *heard)
 
-    put(actor.SessionActor, "post", post_in_front)
+    def hear_later(self: actor.SessionActor, *heard: Any) -> None:
+        if self not in waiting:
+            waiting[self] = []
+            asyncio.get_running_loop().call_later(LATER_SECONDS, hear_the_last_first, self)
+        waiting[self].append(heard)
+
+    put(actor.SessionActor, "hear", hear_later)
 
 
 def expire_silently() -> None:
