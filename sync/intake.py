@@ -12,7 +12,7 @@ from typing import Self
 from sandbox.tree.entry import BadEntry, Entry, Frame, check_entry, check_path
 from sandbox.tree.frames import unpack
 from sandbox.tree.ports import TreeScan
-from sandbox.tree.wire import BATCH_ENTRIES, MAX_OFFERS, MAX_SKIPPED, Batch, ScanAsk, ScanDone, TreeLimits
+from sandbox.tree.wire import BATCH_ENTRIES, MAX_OFFERS, MAX_SKIPPED, MAX_UNREAD, Batch, ScanAsk, ScanDone, TreeLimits
 from sync import crash_points
 from sync.errors import SyncFailed
 from sync.manifest import Place
@@ -147,10 +147,10 @@ def _check_done(asked: ScanAsk, done: ScanDone) -> None:
     """Raises BadEntry, SyncFailed."""
     if done.base not in (None, asked.base):
         raise BadEntry("differences from a tree that was not named")
-    counts = (done.files, done.total_bytes, done.read_bytes, done.skipped_count)
-    if min(counts) < 0 or len(done.skipped) > MAX_SKIPPED:
+    counts = (done.files, done.total_bytes, done.read_bytes, done.skipped_count, done.unread_count)
+    if min(counts) < 0 or len(done.skipped) > MAX_SKIPPED or len(done.unread) > MAX_UNREAD:
         raise BadEntry("counts that cannot be")
-    for path in done.skipped:
+    for path in (*done.skipped, *done.unread):
         check_path(path)
     bound(asked.limits, done.files, done.total_bytes)
 

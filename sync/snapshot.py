@@ -22,7 +22,7 @@ import structlog
 
 from sandbox.tree.entry import BadEntry
 from sandbox.tree.ports import Tree, TreeFailed
-from sandbox.tree.wire import ScanAsk, ScanDone
+from sandbox.tree.wire import MAX_SKIPPED, ScanAsk, ScanDone
 from sync import crash_points
 from sync import pointer as pointers
 from sync.errors import Damaged, SyncFailed
@@ -49,6 +49,8 @@ class Pushed:
     chunks_sent: int = 0
     chunks_reused: int = 0
     remembered: bool = True  # the bridge knows this tree by the generation's name
+    unread: tuple[bytes, ...] = ()  # what may not be read, and is as it was kept last, or left out; not all is named
+    unread_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +253,8 @@ def _change(intake: Intake, done: ScanDone, before: StoredTree | None) -> Change
     change = Change(list(intake.entries.values()), list(intake.removed) if done.base is not None else [])
     if before is not None:
         change = difference(before.entries, intake.entries)
-    return Change(change.entries, change.removed, done.skipped, done.skipped_count)
+    skipped = (*done.skipped, *done.unread)[:MAX_SKIPPED]
+    return Change(change.entries, change.removed, skipped, done.skipped_count + done.unread_count)
 
 
 def _is_long(base: Generation, done: ScanDone) -> bool:
@@ -278,7 +281,7 @@ def _pushed(
     generation: Generation, intake: Intake, done: ScanDone, *, new: bool, remembered: bool, manifest_bytes: int = 0
 ) -> Pushed:
     sent_bytes, chunks = intake.sent_bytes + manifest_bytes, (intake.chunks_sent, intake.chunks_reused)
-    return Pushed(generation, new, done.read_bytes, sent_bytes, *chunks, remembered)
+    return Pushed(generation, new, done.read_bytes, sent_bytes, *chunks, remembered, done.unread, done.unread_count)
 
 
 async def _is_done(remembering: Awaitable[None]) -> bool:

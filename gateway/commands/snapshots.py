@@ -211,7 +211,7 @@ def full(snapshot: dict[str, Any]) -> str:
     return "\n".join(
         [
             *head,
-            *_named("not kept (sockets, FIFOs, devices)", snapshot["skipped"], counts["skipped"]),
+            *_named("not kept (sockets, FIFOs, devices, what may not be read)", snapshot["skipped"], counts["skipped"]),
             *_named("changed while it was read", snapshot["unsettled"], counts["unsettled"]),
         ]
     )

@@ -153,6 +153,8 @@ SCHEMAS: dict[str, Schema] = {
          "dirty": {**BOOLEAN, "description": "something may not be kept yet"},
          "degraded": maybe(text("why the workspace is an older one than it should be"))},
         {"attempt": INTEGER, "restore": {**OBJECT, "description": "how far a restore has come"},
+         "unread": {**made_of({"count": INTEGER, "paths": array(text())}),
+                    "description": "what the last sync was not allowed to read: left out, or as kept last"},
          "history": {**array(ref("SyncMoved")), "description": "of one session alone: the last 50, the oldest first"}},
     ),
     "SyncMoved": made_of(
@@ -247,7 +249,7 @@ SCHEMAS: dict[str, Schema] = {
         "counts": made_of({
             "files": INTEGER, "directories": INTEGER, "symlinks": INTEGER, "skipped": INTEGER, "unsettled": INTEGER,
         }),
-        "skipped": array(made_of({"path": text()}, {"pathBase64": BASE64}, "a socket, FIFO or device: not kept")),
+        "skipped": array(made_of({"path": text()}, {"pathBase64": BASE64}, "socket, FIFO, device or unreadable file")),
         "unsettled": array(ref("PathEntry")),
     }),
     "PathEntry": made_of(PATH_ENTRY, {"pathBase64": BASE64}),

@@ -24,6 +24,7 @@ from persistence.errors import StoreUnavailable
 from persistence.reading import iso
 from sandbox.ports import SandboxProvider
 from sandbox.tree.ports import SandboxTree, TreeFailed
+from sandbox.tree.problem import printable
 from sandbox.tree.wire import ScanAsk, Survey
 from sync.driver import SyncDriver, SyncView
 from sync.errors import Damaged, NoSuchSnapshot, RestoreFailed, SyncFailed, SyncRefused
@@ -43,6 +44,7 @@ SETTLE_SECONDS = 120.0  # for the last generation before a sandbox stops: so lon
 USAGE_SECONDS = 2.0  # for the store to say what the user has
 RESCUES_AT_ONCE = 4
 ENDED = "the session has ended here: another gateway may have it"
+SHOWN_UNREAD = 20  # names of files that could not be read
 TELL_SECONDS = 0.5  # between two words about how far a restore has come
 
 
@@ -92,6 +94,7 @@ class Workspace:
         "_pushing",
         "_talk",
         "_told_at",
+        "_unread",
         "_user_id",
         "hold",
         "remembered",
@@ -115,6 +118,7 @@ class Workspace:
         self._generation: Generation | None = None  # the newest one that this process has seen
         self._progress: Progress | None = None
         self._told_at = 0.0
+        self._unread: dict[str, Any] = {}  # what the last sync could not read
         self._pushing = asyncio.Lock()
         self._patience: asyncio.Timeout | None = None  # with the attempt at a sync that has a slot
         self._cut = False
@@ -145,6 +149,8 @@ class Workspace:
             }
             if view.last_success is not None:
                 described["lastSuccess"] = iso(view.last_success)
+        if self._unread.get("count"):
+            described["unread"] = self._unread
         if (progress := self._progress) is not None:
             described["restore"] = _progress_members(progress)
         return described
@@ -381,7 +387,7 @@ class Workspace:
             self._driver = None
         async with self._pushing:  # what was being written when the session ended must not come after
             await self._keeping.vault.forget(self._user_id, self._talk.id)
-        self._generation = None
+        self._generation, self._unread = None, {}
 
     async def put_back(self, number: int) -> None:
         """Make an earlier generation the one to be restored next. Raises what the vault raises."""
@@ -419,9 +425,17 @@ class Workspace:
         except SyncFailed:
             metrics.sync_failures.inc()
             raise
-        self._generation, self.remembered = pushed.generation, pushed.remembered
+        self._note_unread(pushed)
+        # The disk has more than the generation: after a sleep it stays, and is not taken for another one.
+        self._generation, self.remembered = pushed.generation, pushed.remembered and not pushed.unread_count
         self._begins_with_less = False
         return pushed.generation.number
+
+    def _note_unread(self, pushed: Pushed) -> None:
+        unread = {"count": pushed.unread_count, "paths": [printable(path) for path in pushed.unread[:SHOWN_UNREAD]]}
+        if pushed.unread_count and unread != self._unread:
+            log.warning("sync.unread", session_id=self._talk.id, generation=pushed.generation.number, **unread)
+        self._unread = unread
 
     async def _attempt(self, tree: SandboxTree, uploaded: Callable[[], None]) -> Pushed:
         vault, limits = self._keeping.vault, self._keeping.limits

@@ -1,5 +1,6 @@
 """Why a tree cannot be read, in words for whoever owns it. Pure."""
 
+import errno
 import os
 
 LONGEST_SHOWN = 200
@@ -12,6 +13,10 @@ class TreeProblem(Exception):
     def __init__(self, code: str, error: str) -> None:
         super().__init__(error)
         self.code, self.error = code, error
+
+
+class Unreadable(TreeProblem):
+    """Of one file or directory: whoever owns it forbids it to be read. The rest of the tree can be."""
 
 
 def printable(path: bytes) -> str:
@@ -27,4 +32,10 @@ def printable(path: bytes) -> str:
 def unreadable(path: str, error: OSError) -> TreeProblem:
     reason = error.strerror or "it cannot be opened"
     advice = "make it readable, or name it in .holdfastignore"
-    return TreeProblem("failed", f"{printable(os.fsencode(path))} cannot be read: {reason}: {advice}")
+    kind = Unreadable if is_forbidden(error) else TreeProblem
+    return kind("failed", f"{printable(os.fsencode(path))} cannot be read: {reason}: {advice}")
+
+
+def is_forbidden(error: OSError) -> bool:
+    """Whether a mode says so. Any other error may be over the next time, or is the disk's."""
+    return error.errno in (errno.EACCES, errno.EPERM)

@@ -10,8 +10,8 @@ from sandbox.tree.entry import ROOTS
 from sandbox.tree.ignore import IGNORE_FILE, Rules, agent_rules, workspace_rules
 from sandbox.tree.kept import KeptTree
 from sandbox.tree.mapped import Mapped, find_mapped
-from sandbox.tree.problem import TreeProblem
-from sandbox.tree.walk import NO_DIRECTORY, OPEN_DIRECTORY, VANISHED, Visit, Walk
+from sandbox.tree.problem import TreeProblem, Unreadable, is_forbidden
+from sandbox.tree.walk import NO_DIRECTORY, OPEN_DIRECTORY, UNREAD, VANISHED, Visit, Walk
 
 WORKSPACE, AGENT = (os.fsdecode(root) for root in ROOTS)
 NO_RULES: Final = {WORKSPACE: Rules(b"", "", IGNORE_FILE), AGENT: Rules(b"", "")}
@@ -25,15 +25,18 @@ class Roots:
         self._rules: dict[str, Rules] = {}
 
     def rules(self, agent_skip: Sequence[str], *, lenient: bool = False) -> Mapping[str, Rules]:
-        """The rules of each root as they are now. Raises TreeProblem; with `lenient`, those that cannot be read leave
-        nothing out instead."""
+        """The rules of each root as they are now; those that may not be read are as they were, or leave nothing out.
+        Raises TreeProblem; with `lenient`, rules that cannot be had leave nothing out instead."""
         for root, read in ((WORKSPACE, self._workspace_rules), (AGENT, partial(agent_rules, agent_skip))):
             try:
                 self._rules[root] = read(self._rules.get(root))
-            except TreeProblem:
-                if not lenient:
+            except TreeProblem as problem:
+                if lenient:
+                    self._rules[root] = NO_RULES[root]
+                elif isinstance(problem, Unreadable):
+                    self._rules.setdefault(root, NO_RULES[root])
+                else:
                     raise
-                self._rules[root] = NO_RULES[root]
         return dict(self._rules)
 
     def _workspace_rules(self, before: Rules | None) -> Rules:
@@ -52,6 +55,9 @@ class Roots:
             try:
                 top = self._open(root)
             except TreeProblem as problem:
+                if walk.leave_out(problem, root):
+                    yield from walk.below(UNREAD, root, directory, rules[root], recheck=False)
+                    continue
                 if not may_be_missing:
                     raise
                 if isinstance(problem.__cause__, OSError) and problem.__cause__.errno in NO_DIRECTORY:
@@ -73,4 +79,5 @@ class Roots:
         try:
             return os.open(self._home / root, OPEN_DIRECTORY)
         except OSError as error:
-            raise TreeProblem("failed", f"the directory {root} cannot be read: {error.strerror}") from error
+            kind = Unreadable if is_forbidden(error) else TreeProblem
+            raise kind("failed", f"the directory {root} cannot be read: {error.strerror}") from error

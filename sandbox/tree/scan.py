@@ -122,6 +122,8 @@ class Scan:
             tuple(walk.skipped),
             walk.skipped_count,
             self._roots.have_moved(walk, self._began_ns),
+            tuple(walk.unread),
+            walk.unread_count,
         )
 
     def remember(self, token: str) -> None:

@@ -1,7 +1,8 @@
 """What a scan tells of the directories it visits: entries and content in batches, and a note of what is different.
 
 A file may change while it is read: then it is read again, ATTEMPTS times in all, and after that kept as last read and
-marked as unsettled. What is told is always exactly what was hashed. A name may become something else between the walk
+marked as unsettled. What is told is always exactly what was hashed. What may not be read is told as it was known, if it
+was a thing of the same kind; else it is left out. A name may become something else between the walk
 and the reading: then it is told as what it has become.
 """
 
@@ -14,7 +15,7 @@ from sandbox.tree.batch import BatchBuilder, PendingBatch
 from sandbox.tree.chunks import BLOCK, Cutter, Swapped, Vanished, open_file, read_link
 from sandbox.tree.entry import MAX_FILE, MOST_CHUNKS, Chunk
 from sandbox.tree.kept import Section, entry_of, is_same_entry, join_names, pack_chunks, size_of
-from sandbox.tree.problem import TreeProblem, printable, unreadable
+from sandbox.tree.problem import TreeProblem, Unreadable, printable, unreadable
 from sandbox.tree.stamps import CTIME, INODE, MAPPED, MODE, UNSETTLED, Stamp, doubted, possible, read_at, stamp_of
 from sandbox.tree.walk import Visit, Walk
 
@@ -66,9 +67,15 @@ class Telling:
             yield from self._tell_same(visit)
         changed: dict[str, tuple[Stamp, bytes | None]] = {}
         for name, stamp in visit.found:
-            mark = self._batch.mark()
+            mark, weight = self._batch.mark(), self._data_bytes
             try:
                 kept, content = yield from self._content(visit, name, stamp)
+            except Unreadable as problem:
+                self._walk.leave_out(problem, f"{visit.path}/{name}")
+                self._batch.take_back(mark)
+                self._data_bytes = weight
+                yield from self._leave(visit, name, stamp)
+                continue
             except Vanished:
                 if name in known.stamps:
                     visit.gone.append(name)
@@ -85,6 +92,22 @@ class Telling:
             yield from self._tell_below(visit, name)
         if changed or visit.gone:
             self._note(visit, changed, self._data_bytes - data_before)
+
+    def _leave(self, visit: Visit, name: str, stamp: Stamp) -> Told:
+        """What is at `name` may not be read: what is known of it stays, and is doubted."""
+        known = visit.known
+        before = known.stamps.get(name)
+        if before is None:
+            return
+        if stat.S_IFMT(before[MODE]) != stat.S_IFMT(stamp[MODE]):
+            visit.gone.append(name)
+            return
+        self._data_bytes += known.data_bytes_of(name)
+        self._files += 1
+        if self._whole:
+            self._batch.tell(entry_of(os.fsencode(f"{visit.path}/{name}"), before, known.contents[name]))
+            if self._batch.is_full:
+                yield self._batch.take()
 
     def _note(self, visit: Visit, changed: dict[str, tuple[Stamp, bytes | None]], data_bytes: int) -> None:
         stamps = [stamp for stamp, _ in changed.values()]

@@ -6,8 +6,9 @@ different.
 
 The tree belongs to programs that change it meanwhile. Directories are opened by name in their parent's descriptor and
 symlinks are never followed, so whatever is moved or swapped, the walk stays below its root. What vanishes between two
-looks was not there. What is moved from a directory that is still to be listed into one that was listed is in neither:
-so a walk can tell whether any directory has changed since it began.
+looks was not there. A directory that may not be read is named, and is taken to hold what is known of it. What is moved
+from a directory that is still to be listed into one that was listed is in neither: so a walk can tell whether any
+directory has changed since it began.
 """
 
 import errno
@@ -22,13 +23,14 @@ from sandbox.tree.entry import MAX_DEPTH, MAX_PATH
 from sandbox.tree.ignore import Rules
 from sandbox.tree.kept import KINDS, Directory
 from sandbox.tree.mapped import NOTHING, Mapped
-from sandbox.tree.problem import TreeProblem, printable, unreadable
+from sandbox.tree.problem import TreeProblem, Unreadable, printable, unreadable
 from sandbox.tree.stamps import INODE, MODE, Stamp, stamp_of
-from sandbox.tree.wire import MAX_SKIPPED
+from sandbox.tree.wire import MAX_SKIPPED, MAX_UNREAD
 
 OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NO_DIRECTORY: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 VANISHED: Final = -1
+UNREAD: Final = -2  # instead of a descriptor: it may not be read, and is as it is known
 CLOCK_TICK_NS: Final = 10_000_000  # the clock that stamps files goes in steps, and may be as far behind
 
 
@@ -81,6 +83,8 @@ class Walk:
         self._directories: list[str] = []  # all that were listed
         self.skipped: list[bytes] = []  # the first MAX_SKIPPED of what is no file, directory or symlink
         self.skipped_count = 0
+        self.unread: list[bytes] = []  # the first MAX_UNREAD of what may not be read
+        self.unread_count = 0
 
     def below(self, top: int, root: str, known: Directory, rules: Rules, *, recheck: bool) -> Iterator[Visit]:
         """Visit the directories of `root`, open as `top`, parents first; `top` becomes the walk's to close. With
@@ -90,16 +94,24 @@ class Walk:
         try:
             while True:
                 visit = Visit(path, fd, known)
-                self._directories.append(path)
+                if fd != UNREAD:
+                    self._directories.append(path)
                 if fd == VANISHED:
                     visit.gone = list(known.stamps)
-                else:
+                elif fd != UNREAD:
                     deepest = len(levels) + 1 >= MAX_DEPTH
                     try:
                         self._look(visit, rules, len(root) + 1, recheck=recheck, deepest=deepest)
                     except TreeProblem as problem:
-                        self.pass_over(problem, known)
-                        visit = Visit(path, fd, known := Directory())
+                        if self.leave_out(problem, path):
+                            os.close(fd)
+                            fd = UNREAD
+                        else:
+                            self.pass_over(problem, known)
+                            known = Directory()
+                        visit = Visit(path, fd, known)
+                if fd == UNREAD:
+                    self.entries += len(known.stamps)
                 if self._every or visit.found or visit.gone:
                     yield visit
                 else:
@@ -114,7 +126,7 @@ class Walk:
                 fd, path, known = onward
         finally:
             for open_fd in (fd, *(level[0] for level in levels)):
-                if open_fd != VANISHED:
+                if open_fd >= 0:
                     os.close(open_fd)
 
     def _go_on(self, levels: list[_Level]) -> tuple[int, str, Directory] | None:
@@ -123,12 +135,27 @@ class Walk:
             parent, above, inner = levels[-1]
             for name, known in inner:
                 path = f"{above}/{name}"
+                if parent == UNREAD:
+                    return UNREAD, path, known
                 try:
                     return _enter(parent, name, path), path, known
                 except TreeProblem as problem:
+                    if self.leave_out(problem, path):
+                        return UNREAD, path, known
                     self.pass_over(problem, known)
-            os.close(levels.pop()[0])
+            levels.pop()
+            if parent >= 0:
+                os.close(parent)
         return None
+
+    def leave_out(self, problem: TreeProblem, path: str) -> bool:
+        """Whether the walk may go on without what is at `path`; then it is noted."""
+        if self._lenient or not isinstance(problem, Unreadable):
+            return False
+        self.unread_count += 1
+        if len(self.unread) < MAX_UNREAD:
+            self.unread.append(os.fsencode(path))
+        return True
 
     def pass_over(self, problem: TreeProblem, known: Directory | None = None) -> None:
         """What cannot be read has not vanished, nor has what is known to be in it. Raises `problem` unless lenient."""

@@ -28,6 +28,7 @@ MAX_TREE_MESSAGE = 16 << 20  # either way; the entry of the largest file there m
 BATCH_BYTES = 4 << 20  # of content that waits in the bridge for `Want`
 BATCH_ENTRIES = 2000
 MAX_SKIPPED = 1000  # named; the rest is only counted
+MAX_UNREAD = 100  # likewise
 MAX_OFFERS = 100_000
 
 T = TypeVar("T")
@@ -76,7 +77,7 @@ class Chunks(_Message, frozen=True):
     last: bool = False
 
 
-class ScanDone(_Message, frozen=True):
+class ScanDone(_Message, frozen=True, omit_defaults=True):
     base: str | None  # what the batches are differences from; None: they were the whole tree
     files: int  # regular files and symlinks of the whole tree
     total_bytes: int
@@ -84,6 +85,8 @@ class ScanDone(_Message, frozen=True):
     skipped: tuple[bytes, ...] = ()  # sockets, FIFOs, devices: at most MAX_SKIPPED are named
     skipped_count: int = 0
     moved: bool = False  # directories changed during the scan: what went from one to another may have been missed
+    unread: tuple[bytes, ...] = ()  # files and directories that may not be read: as they were known, else left out
+    unread_count: int = 0
 
 
 class Remember(_Message, frozen=True):

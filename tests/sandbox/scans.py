@@ -1,10 +1,12 @@
 """What the tests of reading a tree need: a home with two roots, somebody who keeps what is told, and a second opinion
 on what is on the disk."""
 
+import contextlib
 import os
 import stat
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from sandbox.tree.wire import (
 )
 
 Seen = tuple[int, int, int, bytes]  # kind, mode, mtime, and the content of a file or the target of a symlink
+NOBODY = 65534
 NEWEST = "the newest generation"
 
 
@@ -31,6 +34,22 @@ def make_home(path: Path) -> Path:
     for root in ("workspace", "agent"):
         (path / root).mkdir(parents=True)
     return path
+
+
+@contextlib.contextmanager
+def unprivileged() -> Iterator[Path]:
+    """A place for files of a user who may not read everything, who is us meanwhile."""
+    with tempfile.TemporaryDirectory(prefix="tree") as name:
+        place = Path(name)
+        if os.geteuid() != 0:
+            yield place
+            return
+        os.chown(place, NOBODY, NOBODY)
+        os.seteuid(NOBODY)
+        try:
+            yield place
+        finally:
+            os.seteuid(0)
 
 
 def hours_later() -> int:
