@@ -34,6 +34,7 @@ from sandbox.tree.scan import TreeScanner
 from sandbox.tree.staging import Staging, StagingIncomplete
 from sandbox.tree.swap import emptying_trash
 from sandbox.tree.wire import (
+    MAX_NEEDED,
     Batch,
     Chunks,
     Done,
@@ -58,7 +59,6 @@ from sandbox.tree.wire import (
     encode,
 )
 
-NEED_IDS = 16_384  # of one message
 AHEAD_MESSAGES = 4
 PROGRESS_SECONDS = 0.2
 KILL_SECONDS = 10.0
@@ -252,9 +252,9 @@ class Trees:
             try:
                 talk.progress = lambda: Progress(staging.files, staging.written_bytes)
                 needed = list(await self.work(staging.plan, entries))
-                for start in range(0, max(len(needed), 1), NEED_IDS):
-                    some = tuple(needed[start : start + NEED_IDS])
-                    await talk.say(Need(some, last=start + NEED_IDS >= len(needed)))
+                for start in range(0, max(len(needed), 1), MAX_NEEDED):
+                    some = tuple(needed[start : start + MAX_NEEDED])
+                    await talk.say(Need(some, last=start + MAX_NEEDED >= len(needed)))
                 await self._take_frames(talk, staging)
                 await self.work(staging.finish)
                 self._is_tidy = False

@@ -16,6 +16,8 @@ from sandbox.wire import clip
 
 MAX_HEAD = 16 << 10
 MAX_LISTING = 32 << 20
+MOST_LISTED = 20_000  # more than a bridge tells
+DECODE_HERE = 64 << 10  # more is decoded in a thread
 MAX_ERROR = 64 << 10
 READ_BYTES = 256 << 10
 
@@ -103,7 +105,8 @@ class _Answer:
             error = msgspec.json.decode(await self._body(size, MAX_ERROR), type=_Error)
             raise TreeFailed("bad_path" if status == b"403" else "failed", clip(error.error))
         if headers[b"content-type"] != b"application/octet-stream":
-            return _listing(await self._body(size, MAX_LISTING))
+            body = await self._body(size, MAX_LISTING)
+            return _listing(body) if size <= DECODE_HERE else await asyncio.to_thread(_listing, body)
         first, whole = _whole(headers) if status == b"206" else (0, size)
         if length == 0:
             return LiveFile(whole, start, 0, _nothing())
@@ -155,6 +158,8 @@ def _whole(headers: dict[bytes, bytes]) -> tuple[int, int]:
 
 def _listing(body: bytes) -> LiveListing:
     listing = msgspec.json.decode(body, type=_Listing)
+    if len(listing.entries) > MOST_LISTED:
+        raise ValueError("too many")
     return LiveListing(tuple(map(_entry, listing.entries)), listing.truncated)
 
 

@@ -16,11 +16,15 @@ old one's place in one step, and answers `Restored`.
 While an operation takes its time, or waits for its turn, the bridge says `Progress` now and then, whatever it is: who
 says nothing is not alive. `Trouble` ends any operation. A connection that ends before `ScanDone`, `Restored`, `Survey`
 or `Done` is a failure.
+
+The number of elements of each list is bounded, and looked at before any of them is decoded: a few bytes may stand for
+a large object.
 """
 
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from sandbox.tree.entry import Entry, Frame
 
@@ -30,6 +34,8 @@ BATCH_ENTRIES = 2000
 MAX_SKIPPED = 1000  # named; the rest is only counted
 MAX_UNREAD = 100  # likewise
 MAX_OFFERS = 100_000
+MAX_REMOVED = 100_000
+MAX_NEEDED = 16_384  # of one message
 
 T = TypeVar("T")
 
@@ -61,9 +67,10 @@ class Offer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Batch(_Message, frozen=True):
-    entries: tuple[Entry, ...] = ()
-    removed: tuple[bytes, ...] = ()  # paths of `base` that are gone; empty when the scan tells the whole tree
-    offers: tuple[Offer, ...] = ()
+    entries: Annotated[tuple[Entry, ...], Meta(max_length=BATCH_ENTRIES)] = ()
+    # Paths of `base` that are gone; empty when the scan tells the whole tree.
+    removed: Annotated[tuple[bytes, ...], Meta(max_length=MAX_REMOVED)] = ()
+    offers: Annotated[tuple[Offer, ...], Meta(max_length=MAX_OFFERS)] = ()
 
 
 class Want(_Message, frozen=True):
@@ -82,10 +89,12 @@ class ScanDone(_Message, frozen=True, omit_defaults=True):
     files: int  # regular files and symlinks of the whole tree
     total_bytes: int
     read_bytes: int  # content that had to be read and hashed
-    skipped: tuple[bytes, ...] = ()  # sockets, FIFOs, devices: at most MAX_SKIPPED are named
+    # Sockets, FIFOs, devices: not all are named.
+    skipped: Annotated[tuple[bytes, ...], Meta(max_length=MAX_SKIPPED)] = ()
     skipped_count: int = 0
     moved: bool = False  # directories changed during the scan: what went from one to another may have been missed
-    unread: tuple[bytes, ...] = ()  # files and directories that may not be read: as they were known, else left out
+    # Files and directories that may not be read: as they were known, else left out.
+    unread: Annotated[tuple[bytes, ...], Meta(max_length=MAX_UNREAD)] = ()
     unread_count: int = 0
 
 
@@ -111,7 +120,7 @@ class RestorePlan(_Message, frozen=True):
 
 
 class Need(_Message, frozen=True):
-    ids: tuple[bytes, ...]
+    ids: Annotated[tuple[bytes, ...], Meta(max_length=MAX_NEEDED)]
     last: bool
 
 

@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from sandbox.tree.client import HEARTBEATS_AT_ONCE, BridgeTree
 from sandbox.tree.entry import MAX_CHUNK, Chunk, Entry, Frame, Kind, chunk_id
 from sandbox.tree.frames import pack
+from sandbox.tree.live import MOST_LISTED
 from sandbox.tree.ports import LiveFile, LiveListing, TreeFailed
 from sandbox.tree.wire import (
     MAX_OFFERS,
@@ -369,9 +370,9 @@ def answer(body: bytes, *, status: str = "200 OK", kind: str = "application/json
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def listing(**members: Any) -> bytes:
+def listing(times: int = 1, **members: Any) -> bytes:
     item = {"name": "a", "kind": "file", "mode": 0o644, "mtimeNs": 0, "size": 1, **members}
-    return answer(json.dumps({"entries": [item], "truncated": False}).encode())
+    return answer(json.dumps({"entries": [item] * times, "truncated": False}).encode())
 
 
 FILE = "application/octet-stream"
@@ -395,6 +396,7 @@ BAD_ANSWERS: dict[str, bytes] = {
     "a mode that cannot be": listing(mode=-1),
     "a time that cannot be": listing(mtimeNs=2**63),
     "a size that cannot be": listing(size=-1),
+    "more than a bridge tells": listing(MOST_LISTED + 1),
     "a surrogate": answer(b'{"entries": [{"name": "\\ud800"}], "truncated": false}'),
     "another range": answer(b"xyz", status="206 x", kind=FILE, Content_Range="bytes 7-9/100"),
     "a range beyond the end": answer(b"xyz", status="206 x", kind=FILE, Content_Range="bytes 0-2/2"),
@@ -417,6 +419,10 @@ async def test_good_answers_are_understood(tmp_path: Path) -> None:
         found = await tree.files(b"workspace", b"")
         assert isinstance(found, LiveListing)
         assert found.entries[0].name == b"\xff"
+    async with answering(tmp_path / "1b", listing(MOST_LISTED)) as tree:
+        found = await tree.files(b"workspace", b"")
+        assert isinstance(found, LiveListing)
+        assert len(found.entries) == MOST_LISTED
     async with answering(tmp_path / "2", answer(b"", status="416 x", Content_Range="bytes */7")) as tree:
         empty = await tree.files(b"workspace", b"a", start=9)
         assert isinstance(empty, LiveFile)

@@ -1,5 +1,7 @@
 """Messages between the gateway and a bridge: whatever is sent comes out the same, and nothing else comes out."""
 
+import tracemalloc
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -66,6 +68,29 @@ def test_a_message_with_a_field_nobody_knows_is_refused() -> None:
 def test_a_message_too_long_is_not_even_looked_at() -> None:
     with pytest.raises(TreeWireError, match="too long"):
         wire.decode_up(b"\xc1" * (wire.MAX_TREE_MESSAGE + 1))
+
+
+TOO_MANY = {
+    "entries": {"type": "Batch", "entries": [0] * (wire.BATCH_ENTRIES + 1)},
+    "removed": {"type": "Batch", "removed": [b"x"] * 4_000_000},
+    "offers": {"type": "Batch", "offers": [[b"", 1]] * 1_000_000},
+    "ids": {"type": "Need", "ids": [b"x"] * 4_000_000, "last": False},
+    "skipped": {"type": "ScanDone", "skipped": [b"x"] * 4_000_000},
+    "unread": {"type": "ScanDone", "unread": [b"x"] * (wire.MAX_UNREAD + 1)},
+}
+
+
+@pytest.mark.parametrize("member", TOO_MANY)
+def test_too_many_elements_are_refused_before_they_are_decoded(member: str) -> None:
+    payload = msgspec.msgpack.encode(TOO_MANY[member])
+    assert len(payload) < wire.MAX_TREE_MESSAGE
+    tracemalloc.start()
+    try:
+        with pytest.raises(TreeWireError):
+            wire.decode_up(payload)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_is_nested_without_end_is_refused() -> None:
