@@ -6,6 +6,7 @@ them in reverse. Whatever stops the house from opening is kept in `House.problem
 
 import asyncio
 import logging
+import os
 import random
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -88,6 +89,7 @@ RETENTION_FIRST, RETENTION_EVERY = 10.0, 3600.0
 LETTERS_FIRST, LETTERS_EVERY = 1.0, 60.0
 COLLECT_FIRST, COLLECT_EVERY = 600.0, 6 * 3600.0
 FILES_EVERY = 1.0
+RUNS_AS_ROOT = "the gateway runs as root, and so do its sandboxes on the host: run it as a user of its own"
 DEMO_IS_ON = "HOLDFAST_DEMO is on and others can reach this gateway: its users may kill and cut their own sessions"
 TRUSTS_EVERYBODY = (
     "HOLDFAST_TRUSTED_PROXIES has {}: whoever connects may choose the address that is counted and logged, and the name "
@@ -365,6 +367,8 @@ class House:
                 raise
             await open_parts.enter_async_context(Housekeeping(self.chores, on_death=self.door.fatal))
             await open_parts.enter_async_context(Watchdog())
+            if os.geteuid() == 0:
+                log.warning("house.root", text=RUNS_AS_ROOT)
             if self._settings.demo and not self._settings.loopback_only:
                 log.warning("house.demo", text=DEMO_IS_ON)
             if wide := widest(self._settings.trusted_proxies):

@@ -2,7 +2,8 @@
 
 A deny list, not an allow list: agents run compilers, browsers and debuggers. What is denied is what no ordinary program
 needs and what kernel bugs and escapes are made of: mounting, new namespaces, modules, keys, BPF, raw kernel interfaces,
-socket families that no network namespace holds back, and typing into somebody's terminal.
+socket families that no network namespace holds back, typing into somebody's terminal, and setuid and setgid bits: with
+a gateway that runs as root, such a file would be a root shell for whoever on the host reaches a copy of it.
 """
 
 import platform
@@ -64,10 +65,25 @@ _DENIED: dict[str, tuple[int | None, int]] = {
 # Programs try these first and fall back when the kernel does not have them.
 _ABSENT: dict[str, tuple[int, int]] = {
     "clone3": (435, 435),  # its flags lie in memory, where a filter cannot look
+    "openat2": (437, 437),  # likewise its mode
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
 }
+# Calls that give a file its mode, and which argument that is; `open` only when it makes one. (`mkdir` drops the bits.)
+_SET_ID_BITS = 0o6000
+_MODE_AT: dict[str, tuple[int | None, int | None, int]] = {
+    "chmod": (90, None, 1),
+    "fchmod": (91, 52, 1),
+    "fchmodat": (268, 53, 2),
+    "fchmodat2": (452, 452, 2),
+    "creat": (85, None, 1),
+    "mknod": (133, None, 1),
+    "mknodat": (259, 33, 2),
+}
+_OPEN: tuple[int, int | None] = (2, None)
+_OPENAT: tuple[int, int | None] = (257, 56)
+_MAKES_A_FILE = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE
 _UNSHARE, _CLONE, _IOCTL, _SOCKET = (272, 97), (56, 220), (16, 29), (41, 198)
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
@@ -96,6 +112,13 @@ def program(machine: str | None = None) -> bytes | None:
     code += _if(_CLONE[column], 0, [_op(_JSET, _NEW_NAMESPACES, 0, 1), _op(_RETURN, _ERRNO | _EPERM)])
     code += _if(_IOCTL[column], 1, [*_refuse(_TIOCSTI, _EPERM), *_refuse(_TIOCLINUX, _EPERM)])
     code += _if(_SOCKET[column], 0, [op for family in _FAMILIES for op in _refuse(family, _EAFNOSUPPORT)])
+    for *calls, argument in _MODE_AT.values():
+        if (call := calls[column]) is not None:
+            code += _if(call, argument, _refuse_set_id())
+    for opens, flags in ((_OPEN, 1), (_OPENAT, 2)):
+        if (call := opens[column]) is not None:
+            mode = [_op(_LOAD, _ARGS + 8 * (flags + 1)), *_refuse_set_id()]
+            code += _if(call, flags, [_op(_JSET, _MAKES_A_FILE, 0, len(mode)), *mode])
     code.append(_op(_RETURN, _ALLOW))
     return b"".join(code)
 
@@ -106,6 +129,10 @@ def _op(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
 
 def _refuse(value: int, error: int) -> list[bytes]:
     return [_op(_JEQ, value, 0, 1), _op(_RETURN, _ERRNO | error)]
+
+
+def _refuse_set_id() -> list[bytes]:
+    return [_op(_JSET, _SET_ID_BITS, 0, 1), _op(_RETURN, _ERRNO | _EPERM)]
 
 
 def _if(call: int, argument: int, body: list[bytes]) -> list[bytes]:

@@ -1,7 +1,8 @@
 """Opening files below a directory in which somebody else may change everything at any time.
 
 The kernel resolves the path and refuses to leave (`openat2` with RESOLVE_BENEATH); nothing is checked first and opened
-then. Where it has no such call, the path is walked one component at a time and no symlink is followed at all.
+then. Where it has no such call, as under the filter of a contained sandbox, the path is walked one component at a time:
+a symlink is read and walked likewise, `..` goes back to the directory that was walked through.
 """
 
 import errno
@@ -11,6 +12,7 @@ import stat
 from sandbox.tree.kernel import has_openat2, openat2
 
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
+_MOST_LINKS, _MOST_OPEN = 40, 256
 _ATTEMPTS = 64  # the kernel says EAGAIN if a directory was moved while it looked at `..`
 
 
@@ -22,10 +24,10 @@ class Escape(OSError):
 
 
 def open_beneath(directory: int, path: bytes, flags: int, *, follow: bool = False) -> int:
-    """Open what is at the relative `path` below `directory`; makes nothing. With `follow`, symlinks are followed
-    (where the kernel can) as long as they stay below, without it none is. Raises Escape and OSError."""
+    """Open what is at the relative `path` below `directory`; makes nothing. With `follow`, symlinks are followed as
+    long as they stay below, without it none is. Raises Escape and OSError."""
     if not has_openat2():
-        return walk_beneath(directory, path, flags)
+        return follow_beneath(directory, path, flags) if follow else walk_beneath(directory, path, flags)
     resolve = _BENEATH | _NO_MAGICLINKS | (0 if follow else _NO_SYMLINKS)
     for _ in range(_ATTEMPTS):
         try:
@@ -53,6 +55,47 @@ def walk_beneath(directory: int, path: bytes, flags: int) -> int:
         return _open_unfollowed(at, names[-1], flags)
     finally:
         os.close(at)
+
+
+def follow_beneath(directory: int, path: bytes, flags: int) -> int:
+    """The same, following symlinks that stay below. Raises Escape and OSError."""
+    links, waiting = 0, _components(path)
+    stack = [os.dup(directory)]
+    try:
+        while waiting:
+            name = waiting.pop()
+            if name == b"..":
+                os.close(stack.pop())
+                if not stack:
+                    raise Escape("a path that leads elsewhere")
+                continue
+            fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=stack[-1])
+            mode = os.fstat(fd).st_mode
+            if stat.S_ISDIR(mode) and len(stack) < _MOST_OPEN:
+                stack.append(fd)
+                continue
+            try:
+                if stat.S_ISLNK(mode) and (links := links + 1) <= _MOST_LINKS:
+                    waiting += _components(os.readlink(b"", dir_fd=fd))
+                elif stat.S_ISLNK(mode) or stat.S_ISDIR(mode):
+                    raise Escape("a path without end")
+                elif waiting:
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+                else:
+                    return _open_unfollowed(stack[-1], name, flags)
+            finally:
+                os.close(fd)
+        return os.open(b".", flags | os.O_CLOEXEC, dir_fd=stack[-1])
+    finally:
+        for fd in stack:
+            os.close(fd)
+
+
+def _components(path: bytes) -> list[bytes]:
+    """The last first. Raises Escape."""
+    if path.startswith(b"/"):
+        raise Escape("a path that leads elsewhere")
+    return [part for part in reversed(path.split(b"/")) if part not in (b"", b".")]
 
 
 def _open_unfollowed(directory: int, name: bytes, flags: int) -> int:

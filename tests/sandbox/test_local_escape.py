@@ -45,6 +45,11 @@ TRUSTED_CAN = {
     "reach an abstract socket of the host",
     "reach a socket file of the host",
     "reach another session's bridge",
+    "make a program setuid",
+    "make an open program setuid",
+    "make a program setuid by fchmodat",
+    "open a new setuid file",
+    "make a setuid node",
 }
 
 

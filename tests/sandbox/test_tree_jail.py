@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from sandbox.tree import jail, kernel
-from sandbox.tree.jail import Escape, open_beneath, walk_beneath
+from sandbox.tree.jail import Escape, follow_beneath, open_beneath, walk_beneath
 
 Opens = Callable[[int, bytes, int], int]
 WAYS: dict[str, Opens] = {
     "the kernel's way": lambda at, path, flags: open_beneath(at, path, flags),
     "following": lambda at, path, flags: open_beneath(at, path, flags, follow=True),
     "step by step": walk_beneath,
+    "step by step, following": follow_beneath,
 }
 
 
@@ -82,6 +83,8 @@ def test_what_lies_elsewhere_is_not(top: int, way: Opens, path: bytes, flags: in
 def test_a_symlink_that_stays_below_is_followed_only_when_asked(top: int) -> None:
     assert content(open_beneath(top, b"here", os.O_RDONLY, follow=True)) == b"inside"
     assert content(open_beneath(top, b"dir/b/file", os.O_RDONLY, follow=True)) == b"inside"
+    for path in (b"here", b"dir/b/file", b"dir/../a/b/file"):
+        assert content(follow_beneath(top, path, os.O_RDONLY)) == b"inside"
     for opens in (open_beneath, walk_beneath):
         for path in (b"here", b"dir/b/file"):
             with pytest.raises(Escape):
@@ -108,9 +111,10 @@ def test_what_is_not_there_is_absent(top: int, way: Opens) -> None:
 
 def test_a_kernel_without_the_call_is_walked_around(top: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jail, "has_openat2", lambda: False)
-    assert content(open_beneath(top, b"a/b/file", os.O_RDONLY, follow=True)) == b"inside"
+    for path in (b"a/b/file", b"here"):
+        assert content(open_beneath(top, path, os.O_RDONLY, follow=True)) == b"inside"
     with pytest.raises(Escape):
-        open_beneath(top, b"here", os.O_RDONLY, follow=True)
+        open_beneath(top, b"here", os.O_RDONLY)
 
 
 def test_two_names_change_places_in_one_step(tmp_path: Path) -> None:
@@ -128,3 +132,20 @@ def test_two_names_change_places_in_one_step(tmp_path: Path) -> None:
         os.close(at)
     with pytest.raises(OSError, match="Bad file descriptor"):
         kernel.syncfs(at)
+
+
+def test_without_the_kernels_help_a_path_may_be_long_and_not_endless(top: int, tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    os.close(follow_beneath(top, b"a/b/../../" * 100, os.O_RDONLY))
+    os.close(follow_beneath(top, b"", os.O_RDONLY))
+    deep = tmp_path / "top"
+    for _ in range(300):
+        deep = deep / "d"
+        deep.mkdir()
+    with pytest.raises(Escape):
+        follow_beneath(top, b"d/" * 300, os.O_RDONLY)
+    with pytest.raises(NotADirectoryError):
+        follow_beneath(top, b"here/more", os.O_RDONLY)
+    with pytest.raises(FileNotFoundError):
+        follow_beneath(top, b"dir/nothing", os.O_RDONLY)
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -195,6 +195,55 @@ def _mknod() -> object:
     return True
 
 
+# Setuid and setgid programs: left on the host's disk, they are root's if the gateway is.
+def with_set_id(make: Callable[[str], object], name: str = "escape-set-id") -> object:
+    """`make` gives a file of this name such a bit; what is left of it is removed."""
+    try:
+        make(name)
+        mode = os.stat(name).st_mode & 0o6000
+        if not mode:
+            raise OSError(errno.EPERM, "the bits are not there")
+        return oct(mode)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+
+
+def made(name: str) -> str:
+    os.close(os.open(name, os.O_CREAT | os.O_WRONLY, 0o700))
+    return name
+
+
+def change_descriptor(name: str) -> None:
+    with open(made(name), "rb") as file:
+        os.fchmod(file.fileno(), 0o4755)
+
+
+def make_unnamed(name: str) -> None:
+    fd = os.open(".", os.O_TMPFILE | os.O_RDWR, 0o4755)
+    syscall(265, 37, -100, f"/proc/self/fd/{fd}".encode(), -100, name.encode(), 0x400)  # linkat, AT_SYMLINK_FOLLOW
+
+
+def open_how(name: str) -> None:
+    how = struct.pack("=QQQ", os.O_CREAT | os.O_WRONLY, 0o4755, 0)
+    syscall(437, 437, -100, name.encode(), how, len(how))
+
+
+attempt("make a program setuid")(lambda: with_set_id(lambda name: os.chmod(made(name), 0o4755)))
+attempt("make a program setgid")(lambda: with_set_id(lambda name: os.chmod(made(name), 0o2755)))
+attempt("make an open program setuid")(lambda: with_set_id(change_descriptor))
+attempt("make a program setuid by fchmodat")(
+    lambda: with_set_id(lambda name: syscall(268, 53, -100, made(name).encode(), 0o4755))
+)
+attempt("make a program setuid by fchmodat2")(
+    lambda: with_set_id(lambda name: syscall(452, 452, -100, made(name).encode(), 0o4755, 0))
+)
+attempt("open a new setuid file")(lambda: with_set_id(lambda name: os.open(name, os.O_CREAT | os.O_WRONLY, 0o6755)))
+attempt("open a new setuid file without a name")(lambda: with_set_id(make_unnamed))
+attempt("open a new setuid file by openat2")(lambda: with_set_id(open_how))
+attempt("make a setuid node")(lambda: with_set_id(lambda name: os.mknod(name, stat.S_IFREG | 0o4755)))
+
+
 # Namespaces, mounts, privileges.
 attempt("mount")(lambda: gets_past_the_check(lambda: syscall(165, 40, b"none", b".", b"no-such-fs", 0, None)))
 attempt("unmount")(lambda: gets_past_the_check(lambda: syscall(166, 39, b".", 0)))
