@@ -52,6 +52,7 @@ class Quota:
         self._ask = ask
         self._known: dict[str, _Known] = {}
         self._reserved: Counter[str] = Counter()
+        self._made: Counter[str] = Counter()  # of those with something reserved: since somebody began to ask
 
     @asynccontextmanager
     async def session(self, user: str, *, stores: bool = False) -> AsyncIterator[None]:
@@ -59,20 +60,23 @@ class Quota:
         StoreUnavailable."""
         self._reserved[user] += 1
         try:
-            most, usage = self.limits.sessions, await self.usage(user)
+            most, made = self.limits.sessions, self._made[user]
+            usage = await self.usage(user)
+            made = self._made[user] - made  # while the store counted: in its count or not
             if stores and usage.record_bytes + usage.snapshot_bytes >= self.limits.stored:
                 raise ApiError(429, "stored_too_much", self._words(), retry_after=RETRY_SECONDS)
-            if usage.sessions + self._reserved[user] > most:
+            if usage.sessions + made + self._reserved[user] > most:
                 told = (
                     f"this user has {most} sessions, archived ones included, which is as many as one may have "
                     f"({SESSIONS}): delete one with its conversation (DELETE with purge=1)"
                 )
                 raise ApiError(429, "too_many_sessions", told, retry_after=RETRY_SECONDS)
             yield
+            self._made[user] += 1
         finally:
             self._reserved[user] -= 1
             if not self._reserved[user]:
-                del self._reserved[user]
+                del self._reserved[user], self._made[user]
 
     async def usage(self, user: str) -> Usage:
         """What the user has, as the store counts it now. Raises StoreUnavailable."""

@@ -156,3 +156,30 @@ async def test_only_so_many_users_are_remembered(monkeypatch: pytest.MonkeyPatch
         await counted.usage(user)
     assert counted.full("c", lambda work, name: work.close()) is not None
     assert counted.full("a", lambda work, name: work.close()) is None, "it was forgotten, and is asked about again"
+
+
+async def test_one_that_was_made_while_the_store_counted_is_not_missed() -> None:
+    """Counted before another was there and judged after, it would pass beyond the limit."""
+    slow, creating = asyncio.Event(), asyncio.Event()
+    slow.set()
+
+    async def ask(user: str) -> Usage:
+        await slow.wait()
+        return Usage(9, 0, 0)
+
+    counted = Quota(ask, UserLimits(sessions=10))
+
+    async def make() -> None:
+        async with counted.session("ann"):
+            await creating.wait()
+
+    first = asyncio.create_task(make())
+    await asyncio.sleep(0.1)  # it may, and is being created
+    slow.clear()
+    second = asyncio.create_task(make())
+    await asyncio.sleep(0.1)
+    creating.set()
+    await first
+    slow.set()
+    with pytest.raises(ApiError, match="HOLDFAST_MAX_SESSIONS_PER_USER"):
+        await second
