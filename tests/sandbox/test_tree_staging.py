@@ -31,6 +31,14 @@ def memory_path() -> Iterator[Path]:
 
 
 @pytest.fixture
+def open_path() -> Iterator[Path]:
+    """Where every user may go. Each pytest that starts closes the directories of all others to other users."""
+    with tempfile.TemporaryDirectory() as path:
+        os.chmod(path, 0o755)
+        yield Path(path)
+
+
+@pytest.fixture
 def home(memory_path: Path) -> Path:
     return make_home(memory_path / "home")
 
@@ -89,8 +97,8 @@ def test_every_kind_of_entry_comes_back_as_it_was(tmp_path: Path) -> None:
     assert beside(home) == []
 
 
-def test_no_mode_stops_an_owner_who_is_not_root(tmp_path: Path) -> None:
-    home, drawing = make_home(tmp_path / "home", owner=somebody()), sample()
+def test_no_mode_stops_an_owner_who_is_not_root(open_path: Path) -> None:
+    home, drawing = make_home(open_path / "home", owner=somebody()), sample()
     old = home / "workspace" / "old"
 
     def work() -> None:
@@ -385,8 +393,8 @@ def test_what_was_done_to_a_staging_meanwhile_does_not_come_into_the_tree(
 
 
 @pytest.mark.parametrize("damage", ["", "a flipped bit, with the old time", "a flipped bit in a small file"])
-def test_an_owner_who_is_not_root_goes_on_with_files_he_may_not_write(tmp_path: Path, damage: str) -> None:
-    home, drawing = make_home(tmp_path / "home", owner=somebody()), sample()
+def test_an_owner_who_is_not_root_goes_on_with_files_he_may_not_write(open_path: Path, damage: str) -> None:
+    home, drawing = make_home(open_path / "home", owner=somebody()), sample()
     drawing.file(b"workspace/src/object", b"small", mode=0o444)
 
     def work() -> None:
@@ -592,8 +600,8 @@ def test_no_number_of_an_aside_is_in_the_way_of_the_next(home: Path, planted: st
 
 
 @pytest.mark.parametrize("spoilt", ["no rights", "new is a file", "old is a symlink", "a root without rights"])
-def test_an_intent_that_cannot_be_carried_out_stops_nobody(tmp_path: Path, spoilt: str) -> None:
-    home, drawing = make_home(tmp_path / "home", owner=somebody()), sample()
+def test_an_intent_that_cannot_be_carried_out_stops_nobody(open_path: Path, spoilt: str) -> None:
+    home, drawing = make_home(open_path / "home", owner=somebody()), sample()
     staging = home / swap.staging_name("planted")
 
     def work() -> None:

@@ -101,9 +101,6 @@ def make_home(home: Path, *, owner: int | None = None) -> Path:
     if owner is not None:
         for path in (home, home / "workspace", home / "agent"):
             os.chown(path, owner, owner)
-        for parent in home.parents:  # pytest's directories are closed to others
-            if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
-                parent.chmod(parent.stat().st_mode | 0o011)
     return home
 
 
