@@ -1,4 +1,4 @@
-"""Turns: so many at once, half for one user, and the users in turn."""
+"""The fair queue and its slots: so many at once, so many for one user, and the users in turn."""
 
 import asyncio
 from collections import Counter
@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from gateway.limits.fair import FairQueue
 from gateway.session.slots import Slots
-from gateway.session.turns import Turns
 
 USERS = st.sampled_from("abc")
 
 
-class TurnsMachine(RuleBasedStateMachine):
+class FairQueueMachine(RuleBasedStateMachine):
     """Against lists that are searched. `passed` counts, for each user who waits and may begin, whom others were."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.turns: Turns[tuple[str, int]] = Turns(4)
+        self.queue: FairQueue[tuple[str, int]] = FairQueue(4, 2)
         self.asked = 0
         self.waiting: list[tuple[str, int]] = []
         self.under_way: list[tuple[str, int]] = []
@@ -32,7 +32,7 @@ class TurnsMachine(RuleBasedStateMachine):
     def ask(self, user: str) -> None:
         self.asked += 1
         self.waiting.append((user, self.asked))
-        self.turns.ask(user, (user, self.asked))
+        self.queue.ask((user, self.asked), user)
         self.begin()
 
     @precondition(lambda self: self.waiting)
@@ -40,19 +40,20 @@ class TurnsMachine(RuleBasedStateMachine):
     def leave(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(self.waiting))
         self.waiting.remove(key)
-        self.turns.leave(key[0], key)
+        self.queue.leave(key)
 
     @precondition(lambda self: self.under_way)
     @rule(data=st.data())
     def over(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(self.under_way))
         self.under_way.remove(key)
-        self.turns.over(key[0])
+        self.queue.over(key)
         self.begin()
 
     def begin(self) -> None:
-        while (key := self.turns.next()) is not None:
-            user = key[0]
+        while (begun := self.queue.next()) is not None:
+            key, user = begun
+            assert user == key[0]
             assert self.may(user)
             assert key == next(other for other in self.waiting if other[0] == user)
             for other in {other for other, _ in self.waiting} - {user}:
@@ -70,19 +71,19 @@ class TurnsMachine(RuleBasedStateMachine):
         assert len(self.under_way) == 4 or not any(self.may(user) for user, _ in self.waiting)
 
 
-TestTurns = TurnsMachine.TestCase
+TestFairQueue = FairQueueMachine.TestCase
 
 
 @given(st.lists(USERS, max_size=20))
 def test_one_at_a_time_the_users_take_turns(asked: list[str]) -> None:
-    turns: Turns[tuple[str, int]] = Turns(1)
+    queue: FairQueue[tuple[str, int]] = FairQueue(1, 1)
     for number, user in enumerate(asked):
-        turns.ask(user, (user, number))
+        queue.ask((user, number), user)
     order = []
-    while (key := turns.next()) is not None:
-        assert turns.next() is None
-        order.append(key)
-        turns.over(key[0])
+    while (begun := queue.next()) is not None:
+        assert queue.next() is None
+        order.append(begun[0])
+        queue.over(begun[0])
     ranks = Counter[str]()
     by_turn = []
     for number, user in enumerate(asked):
