@@ -19,6 +19,16 @@ def test_two():
         seeds.write(f"{seed}\\n")
     assert False, "as it should"
 """,
+    "groups": """
+import asyncio
+async def fail():
+    raise ValueError("deep inside")
+async def work():
+    async with asyncio.TaskGroup() as group:
+        group.create_task(fail())
+def test_one():
+    asyncio.run(work())
+""",
     "dies": "import os\ndef test_one(): os._exit(9)",
     "hangs": "import time\ndef test_one(): time.sleep(600)",
 }
@@ -53,6 +63,13 @@ def test_what_fails_is_listed_by_name_and_seed(tmp_path: Path) -> None:
     assert f"  again: HOLDFAST_TEST_SEED={first} python -m pytest --hypothesis-seed={first} 'test_fails.py" in said
     assert "test_one" not in said
     assert said.endswith("stress: 2 of 2 runs finished, 2 failed, 1 tests failed\n")
+
+
+def test_of_a_group_of_errors_the_inner_one_is_listed(tmp_path: Path) -> None:
+    code, said = stress(tmp_path, "groups", "--runs", "1")
+    assert code == 1, said
+    assert "in call: ValueError: deep inside\n" in said
+    assert "async with asyncio.TaskGroup()" in said, "its whole report is shown"
 
 
 def test_a_run_that_dies_has_failed_and_names_the_test_it_died_in(tmp_path: Path) -> None:

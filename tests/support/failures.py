@@ -4,6 +4,7 @@ hooks; `make stress` reads the file."""
 
 import json
 import os
+import re
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 
 from tests.campaign.size import TAKEN
+
+INNER = re.compile(r"[ |E]*\| (\w[\w.]*(?:Error|Exception|Exit|Warning|Interrupt)\b.*)")  # in an exception group
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
@@ -28,10 +31,17 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed:
         if TAKEN:
             report.sections.append(("seed", " ".join(f"HOLDFAST_TEST_SEED={seed}" for seed in sorted(set(TAKEN)))))
-        why = report.longreprtext.strip().splitlines()
-        errors = [line.removeprefix("E").strip() for line in why if line.startswith("E ")] or why[-1:]
-        _note(failed=item.nodeid, when=report.when, seeds=sorted(set(TAKEN)), why=" ".join(errors[:1])[:300])
+        text = report.longreprtext.strip()
+        _note(failed=item.nodeid, when=report.when, seeds=sorted(set(TAKEN)), why=_why(text), report=text)
     return report
+
+
+def _why(report: str) -> str:
+    """The error in one line; of a group, the innermost, which stands last."""
+    lines = report.splitlines()
+    errors = [line.removeprefix("E").strip() for line in lines if line.startswith("E ")][:1]
+    inner = [found[1] for line in lines if (found := INNER.fullmatch(line))]
+    return "".join(inner[-1:] or errors or lines[-1:])[:300]
 
 
 def _note(**members: Any) -> None:

@@ -33,6 +33,7 @@ class Failure:
     when: str
     seeds: tuple[int, ...]
     why: str
+    report: str
 
 
 @dataclass(slots=True)
@@ -108,7 +109,7 @@ def _read(run: Run, name: str, code: int | None, scratch: Path) -> None:
     """What one group told; no `code` means that its time was over."""
     notes = [json.loads(line) for line in whole_lines(scratch / f"{name}.notes")]
     found = [
-        Failure(note["failed"], note["when"], tuple(note["seeds"]) or (run.seed,), note["why"])
+        Failure(note["failed"], note["when"], tuple(note["seeds"]) or (run.seed,), note["why"], note["report"])
         for note in notes
         if "failed" in note
     ]
@@ -166,6 +167,8 @@ def main(words: Sequence[str] | None = None) -> int:
             began = time.monotonic()
             run_once(run, groups, deadline, Path(scratch))
             minutes = (time.monotonic() - began) / 60
+            for failure in run.failures:
+                _say(f"{failure.test}, seed {' '.join(map(str, failure.seeds))}:\n{failure.report}\n")
             _say(f"run {run.number}: {len(run.failures) + len(run.wrong)} failures, {minutes:.1f} minutes")
     _say(summary(runs))
     return int(any(run.failed for run in runs) or all(run.left for run in runs))
