@@ -22,6 +22,7 @@ from gateway.session.pending import Entry, PendingWindow
 from gateway.session.ports import Host
 from gateway.session.stages import Stages
 from gateway.session.state import SessionSpec, SessionState
+from gateway.session.warnings import Warnings
 from persistence import crash_points
 from persistence.batch import rejected_marker
 from persistence.record import Dead, Fenced, Loaded, Outcome, Record, Rejected, Session, Status, Write
@@ -49,6 +50,7 @@ class Conversation:
         "_host",
         "_kept",
         "_reached",
+        "_warnings",
         "active_at",
         "audience",
         "debts",
@@ -84,6 +86,7 @@ class Conversation:
         self._delivered: int | None = None  # reached the agent, not yet told to the store
         self._reached: list[int] = []  # of these, what the store refused or may yet: the marker then says it
         self._delivered_timer: asyncio.TimerHandle | None = None
+        self._warnings: Warnings | None = None  # few sessions have any
         self._restore_window(loaded.waiting)
 
     def _restore_window(self, waiting: Sequence[Record]) -> None:
@@ -103,6 +106,11 @@ class Conversation:
     def touch(self) -> None:
         """Somebody did something: the session is not idle."""
         self.active_at = self._host.now()
+
+    def warn(self, event: str, **fields: Any) -> None:
+        """Log what the agent or the bridge did, once a minute however often it does that."""
+        self._warnings = self._warnings or Warnings(self._host, self.id)
+        self._warnings.warn(event, **fields)
 
     @property
     def last_active(self) -> float:

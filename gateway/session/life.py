@@ -503,7 +503,7 @@ class Life:
         self.talk.audience.tell(wire.dump("error", code="crash_loop", error=text))
 
     def had_problem(self, reason: str) -> None:
-        log.warning("agent.problem", session_id=self.talk.id, cause=reason)
+        self.talk.warn("agent.problem", cause=reason)
         self.talk.audience.tell(wire.dump("error", code="agent", error=reason))
         if self.output.agent_starting and not self.stopping:
             self.output.agent_starting = False

@@ -22,7 +22,6 @@ from functools import partial
 from typing import Any
 
 import orjson
-import structlog
 
 from gateway import wire
 from gateway.rate import Budget
@@ -33,8 +32,6 @@ from gateway.session.transcript.chat import ANSWER_RECORDS, Answer, ChatTranscri
 from persistence import crash_points
 from persistence.record import Status, Write
 from sandbox.ports import AgentExit, Hello, Position
-
-log = structlog.get_logger()
 
 GATED_BYTES = 1 << 20
 COMING_LINES = 4096  # heard and not yet dealt with; beyond, the link is not read either
@@ -267,7 +264,7 @@ class AgentOutput:
         body = wire.read_agent_frame(line)
         kind = body.get("type") if body is not None else None
         if kind in wire.OWN_TYPES:
-            log.warning("agent.frame_refused", session_id=self._talk.id, offset=offset, type=kind)
+            self._talk.warn("agent.frame_refused", offset=offset, type=kind)
             self._fed = max(self._fed, offset)
             self._order.show(b"", line)
             self._note_progress(len(line))

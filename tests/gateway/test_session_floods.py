@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from time import thread_time
 
 import pytest
+from structlog.testing import capture_logs
 
 from sandbox.ports import LinkEvents, Position
 from sandbox.providers.memory import MemoryLink
@@ -169,3 +170,56 @@ async def test_a_tab_that_sends_one_message_again_and_again_waits_for_its_answer
     world.store.gate.set()
     await waiting
     await tab.until("ack", cid="c1", count=tab.actor.limits.inbox + 1)
+
+
+async def test_an_agent_that_speaks_as_the_gateway_writes_one_line_a_minute_into_the_log(world: World) -> None:
+    tab, agent = await asked(world)
+    with capture_logs() as logs:
+        for _ in range(10):
+            for _ in range(1000):
+                agent.emit({"type": "welcome"})
+            await asyncio.sleep(9)
+        await asyncio.sleep(60)
+        assert len(logs) < 10
+        assert [line.get("repeated") for line in logs] == [None, 6999, 3000]
+        assert {(line["event"], line["session_id"], line["type"]) for line in logs} == {
+            ("agent.frame_refused", tab.actor.id, "welcome")
+        }
+        assert [line["offset"] for line in logs] == [1, 7000, 10_000]
+        await asyncio.sleep(60)
+        agent.emit({"type": "welcome"})
+        await asyncio.sleep(1)
+    assert "repeated" not in logs[3], "after a quiet minute it is new"
+
+
+async def test_another_process_does_not_buy_another_line(world: World) -> None:
+    tab, agent = await asked(world)
+    with capture_logs() as logs:
+        for number in range(4):
+            agent.emit({"type": "welcome"})
+            agent.exit(0)
+            tab.say("again", f"again{number}")
+            await tab.until("receipt", cid=f"again{number}")
+            fresh = world.sandbox().agent
+            assert fresh is not None
+            agent = fresh
+    assert [line["event"] for line in logs].count("agent.frame_refused") == 1
+
+
+async def test_problems_without_end_are_logged_once_a_minute_and_viewers_hear_of_all(world: World) -> None:
+    tab, _ = await asked(world)
+    link = world.sandbox()._link
+    assert link is not None
+    with capture_logs() as logs:
+        for _ in range(10):
+            for _ in range(1000):
+                link.events.on_problem("a line of agent output was too long")
+            await asyncio.sleep(9)
+        await asyncio.sleep(60)
+    assert len(logs) < 10
+    assert [(line["event"], line.get("repeated")) for line in logs] == [
+        ("agent.problem", None),
+        ("agent.problem", 6999),
+        ("agent.problem", 3000),
+    ]
+    assert len(tab.seen("error")) == 10_000
