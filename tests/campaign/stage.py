@@ -7,10 +7,9 @@ import re
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -125,15 +124,21 @@ class Stage:
                     raise AssertionError(f"{session_id}: never settled: {open_ones}\n{self.gateway.log[-6000:]}")
                 await asyncio.sleep(0.05)
         for session_id, watching in self.participants.items():
+            await self._all_have_seen(session_id, watching)
+
+    async def _all_have_seen(self, session_id: str, watching: Sequence[Participant]) -> None:
+        """An agent that was started again may still say something, so what it said is read anew each time."""
+
+        def missing() -> list[str]:
             said = self.evidence(session_id).said
+            told = [(who, len(_run_of(who, said))) for who in watching]
+            return [f"{who.state}, of {frames}" for who, frames in told if who.offset != frames]
 
-            def up_to_date(who: Participant, said: dict[str, list[dict[str, object]]] = said) -> bool:
-                seen = who.output.get(who.epoch, {})
-                run = str(next(iter(seen.values()))["run"]) if seen else ""
-                return who.offset == (len(said[run]) if run else 0)
-
-            seen_by_all = partial(lambda seen, watching: all(map(seen, watching)), up_to_date, watching)
-            await until(seen_by_all, f"{session_id} has seen everything")
+        try:
+            await until(lambda: not missing(), f"{session_id} has seen everything")
+        except AssertionError as late:
+            late.add_note("\n".join([*missing(), self.gateway.log[-6000:]]))
+            raise
 
     def evidence(self, session_id: str) -> Evidence:
         return Evidence.of(SandboxHome(self.gateway.data_dir, session_id).workspace)
@@ -283,3 +288,9 @@ async def cutting(gateway: Gateway) -> AsyncIterator[CuttingProxy]:
     """A proxy before the gateway, wherever that listens."""
     async with CuttingProxy(int(gateway.url.rsplit(":", 1)[1])) as proxy:
         yield proxy
+
+
+def _run_of(who: Participant, said: dict[str, list[dict[str, object]]]) -> list[dict[str, object]]:
+    """What the agent process has said that `who` watches."""
+    seen = who.output.get(who.epoch, {})
+    return said.get(str(next(iter(seen.values()))["run"]), []) if seen else []
