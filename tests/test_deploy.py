@@ -146,7 +146,8 @@ def test_data_lives_in_a_volume(dockerfile: list[tuple[str, str]], gateway_servi
     assert last(dockerfile, "VOLUME") == data
     volume, _, mounted = gateway_service["volumes"][0].partition(":")
     assert mounted == data
-    assert volume in yaml.safe_load(COMPOSE.read_text())["volumes"]
+    volumes = yaml.safe_load(COMPOSE.read_text())["volumes"]
+    assert volumes[volume] == {"name": "holdfast_data"}, "its name when the project had one: upgrades find it"
 
 
 def test_the_compose_file_builds_this_dockerfile(gateway_service: dict[str, Any]) -> None:
