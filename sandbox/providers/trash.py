@@ -54,7 +54,7 @@ class Trash:
     def _empty(self) -> dict[str, OSError]:
         """Remove what can be removed; what cannot, by its name."""
         stuck: dict[str, OSError] = {}
-        at = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        at = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             found = True
             while found and not self._closed.is_set():

@@ -70,6 +70,29 @@ async def test_a_closed_trash_takes_and_leaves_the_rest_to_the_next(tmp_path: Pa
     assert told == []
 
 
+async def test_a_symlink_in_the_trashs_place_is_told_of_and_not_followed(tmp_path: Path) -> None:
+    theirs, told = plant(tmp_path / "theirs"), list[str]()
+    (tmp_path / "trash").symlink_to(theirs)
+    trash = Trash(tmp_path / "trash", told.append)
+    trash.open()
+    await until(lambda: told)
+    trash.close()
+    assert "could not be emptied" in told[0]
+    assert len(list(theirs.rglob("file"))) == 3
+
+
+async def test_a_symlink_in_the_trash_goes_and_what_it_names_stays(tmp_path: Path) -> None:
+    path, theirs = tmp_path / "trash", plant(tmp_path / "theirs")
+    (path / "left").mkdir(parents=True)
+    (path / "link").symlink_to(theirs)
+    (path / "left" / "link").symlink_to(theirs)
+    trash = Trash(path, lambda told: None)
+    trash.open()
+    await until(lambda: not list(path.iterdir()))
+    trash.close()
+    assert len(list(theirs.rglob("file"))) == 3
+
+
 def test_two_that_empty_the_same_trash_do_not_fail(tmp_path: Path) -> None:
     trash, failed = tmp_path / "trash", list[OSError]()
     trees = [plant(tmp_path / f"tree{number}", 100) for number in range(8)]
