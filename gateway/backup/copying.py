@@ -12,6 +12,8 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from sandbox.tree.problem import printable
+
 DEEPEST = 80  # no snapshot goes deeper than 64
 NAMED = 20  # of what was left out
 PIECE_BYTES = 8 << 20
@@ -19,18 +21,22 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # Of one entry: others are copied all the same. Anything else (no room, a broken disk) ends the copy.
-_OF_ONE = {errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.ESTALE, errno.ENAMETOOLONG}
+_OF_ONE = {
+    errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.ESTALE, errno.ENAMETOOLONG, errno.EFBIG,
+}  # fmt: skip
 
 
 class Copier:
-    """Counts what it copied and what it left out; `told` hears how many bytes are done."""
+    """Counts what it copied and what it left out; `told` hears how many bytes are done. A source that `changes` may
+    name an entry twice, before and after a rename: the first copy stays."""
 
-    def __init__(self, told: Callable[[int], None] = lambda done: None) -> None:
+    def __init__(self, told: Callable[[int], None] = lambda done: None, *, changes: bool = False) -> None:
         self.files = 0
         self.bytes = 0
         self.left_out = 0
         self.left_out_names: list[str] = []
         self._told = told
+        self._passed_over = (FileNotFoundError, FileExistsError) if changes else (FileNotFoundError,)
         self._as_root = os.geteuid() == 0
 
     def tree(self, source: Path, target: Path, wanted: Callable[[str], bool] = lambda name: True) -> None:
@@ -62,7 +68,7 @@ class Copier:
                 if wanted(entry.name):
                     try:
                         self._entry(entry, here, there, path / entry.name, depth)
-                    except FileNotFoundError:
+                    except self._passed_over:
                         continue
                     except OSError as error:
                         if error.errno not in _OF_ONE:
@@ -102,8 +108,12 @@ class Copier:
                 raise OSError(errno.ENXIO, "no regular file", name)
             target = os.open(target_name, _WRITE, 0o600, dir_fd=there)
             with contextlib.closing(os.fdopen(target, "wb", buffering=0)):
-                self._pour(source, target)
-                self._finish(source, target)
+                try:
+                    self._pour(source, target)
+                    self._finish(source, target)
+                except OSError:  # what is left out is not there in part
+                    os.unlink(target_name, dir_fd=there)
+                    raise
         self.files += 1
         return True
 
@@ -144,7 +154,7 @@ class Copier:
     def _leave_out(self, path: Path, error: OSError) -> None:
         self.left_out += 1
         if len(self.left_out_names) < NAMED:
-            self.left_out_names.append(f"{path}: {error.strerror or error}")
+            self.left_out_names.append(f"{printable(os.fsencode(path))}: {error.strerror or error}")
 
 
 @contextlib.contextmanager

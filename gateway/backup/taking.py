@@ -8,9 +8,10 @@ The order makes it consistent although nothing stands still:
                  named goes before a grace (HOLDFAST_SNAPSHOT_GRACE) has passed
     disks        what lies in sandboxes now, which is not in any snapshot yet
 
-A session that is deleted between the databases and the pointers is in the one and not in the other: then both are
-copied again. A session with a snapshot gets that back when it wakes; its disk, which programs change while it is read,
-is put beside as an `.aside-<n>` tree, and left out where it holds nothing else. A session without one keeps its disk.
+A session that is deleted between the databases and the pointers is in the one and not in the other, or has an older
+generation there if it was made anew: then both are copied again. A session with a snapshot gets that back when it
+wakes; its disk, which programs change while it is read, is put beside as an `.aside-<n>` tree, and left out where it
+holds nothing else. A session without one keeps its disk.
 """
 
 import asyncio
@@ -26,6 +27,8 @@ from gateway.backup.copying import Copier
 from gateway.backup.databases import Known
 from gateway.settings import Settings
 from gateway.version import version
+from sync import pointer as pointers
+from sync.errors import Damaged
 from sync.keys import ROOT, Keys
 from sync.objects.files import FileObjects
 from sync.present import look
@@ -50,7 +53,7 @@ class Backup:
         self._data = directory / note.DATA
         self._told = told
         self._what = ""
-        self._copier = Copier(lambda done: told(self._what, done))
+        self._copier = Copier(lambda done: told(self._what, done), changes=True)
         self._known: dict[str, Known] = {}
         self._pointed: set[str] = set()  # sessions whose pointer is in the copy
         self.warnings: list[str] = []
@@ -125,9 +128,16 @@ class Backup:
         return sorted(each for each in root.iterdir() if each.is_dir()) if root.is_dir() else []
 
     def _lacks_pointer(self, session: Known) -> bool:
+        """Also if it has one that is older than the database: then it was deleted, and made anew."""
         if not session.generation or self._settings.objects.kind != "file":
             return False
-        return not (self._objects / Keys.of_user(session.user_id).pointer(session.session_id)).exists()
+        try:
+            content = (self._objects / Keys.of_user(session.user_id).pointer(session.session_id)).read_bytes()
+            return pointers.decode(session.session_id, content).newest.number < session.generation
+        except FileNotFoundError:
+            return True
+        except Damaged:  # the check tells of it
+            return False
 
     # -- content and disks --------------------------------------------------------------------------------------------
 
@@ -150,12 +160,15 @@ class Backup:
         known = self._known.get(home.name)
         in_bucket = self._settings.objects.kind != "file" and known is not None and known.generation > 0
         stored = home.name in self._pointed or in_bucket
-        if stored and known is not None and known.clean:
-            return  # what is on it is in its newest generation
+        clean = stored and known is not None and known.clean
         kept, target = home / "kept", self._data / "sandboxes" / home.name / "kept"
+        if clean and not any(_ASIDE.fullmatch(each) for each in _names(kept)):
+            return  # what is on it is in its newest generation
         self._copier.tree(kept, target, lambda name: _ASIDE.fullmatch(name) is not None)
         if target.is_dir():
             target.chmod(0o700)  # whatever the sandbox made of its own
+        if clean:
+            return
         numbers = [int(found[1]) for each in _names(target) if (found := _ASIDE.fullmatch(each))]
         place = target / f".aside-{max(numbers, default=0) + 1}" if stored else target
         for root in ROOTS:

@@ -80,6 +80,9 @@ def restore(settings: Settings, directory: Path, *, into: Path | None, as_json: 
         where = places(settings, found)
         copier = put_back(directory, where, told)
         problems = asyncio.run(_lacking(where)) if where.objects is not None else []
+        if copier.left_out:
+            told_of = f"{copier.left_out:,} entries of the backup could not be put back"
+            problems.insert(0, f"{told_of}, such as {copier.left_out_names[0]}")
     except (note.BadBackup, CannotRestore) as error:
         return _failed(clear, str(error))
     except DataDirBusy as busy:

@@ -1,15 +1,18 @@
 """A backup while sessions are deleted and objects collected: it is whole in itself, or it says that it is not."""
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gateway.backup import databases, note
 from gateway.backup.taking import Backup, CannotBackUp
+from gateway.commands.backup import restore
 from gateway.settings import Settings
 from persistence.record import Session
 from persistence.stores.sqlite import SqliteStore
@@ -75,6 +78,49 @@ async def test_a_session_that_is_deleted_between_database_and_pointers_is_in_nei
     assert (deleted, taken.sessions, backup.warnings) == (True, 2, [])
     named = {each.session_id for each in databases.known_sessions(tmp_path / "backup" / "data" / "holdfast.db")}
     assert named == {"b", "c"}
+
+
+async def test_a_session_that_is_deleted_and_made_anew_meanwhile_is_copied_as_it_is_now(
+    settings: Settings, tmp_path: Path
+) -> None:
+    again = False
+    with closing(sqlite3.connect(settings.store.path)) as db, db:
+        db.execute("UPDATE sessions SET state = CAST('{\"generation\":7,\"clean\":true}' AS BLOB) WHERE id = 'a'")
+
+    def told(what: str, done: int) -> None:
+        nonlocal again
+        if what == "conversations" and not again:  # its pointer, of generation 1, is the new one's
+            again = True
+            with closing(sqlite3.connect(settings.store.path)) as db, db:
+                db.execute("UPDATE sessions SET state = CAST('{\"generation\":1}' AS BLOB) WHERE id = 'a'")
+
+    _, backup = await take(settings, tmp_path / "backup", told)
+    assert backup.warnings == []
+    named = databases.known_sessions(tmp_path / "backup" / "data" / "holdfast.db")
+    assert {each.session_id: each.generation for each in named} == {"a": 1, "b": 1, "c": 0}
+
+
+async def test_what_was_put_aside_is_copied_also_of_a_session_at_rest(settings: Settings, tmp_path: Path) -> None:
+    kept = settings.data_dir / "sandboxes" / "a" / "kept"
+    for root in (kept / "workspace", kept / ".aside-1" / "workspace"):
+        root.mkdir(parents=True)
+        (root / "file").write_text("found on its disk")
+    (settings.data_dir / "sandboxes" / "b" / "kept" / "workspace").mkdir(parents=True)
+    await take(settings, tmp_path / "backup")
+    copies = tmp_path / "backup" / "data" / "sandboxes"
+    assert (copies / "a" / "kept" / ".aside-1" / "workspace" / "file").read_text() == "found on its disk"
+    assert [each.name for each in (copies / "a" / "kept").iterdir()] == [".aside-1"]
+    assert sorted(each.name for each in copies.iterdir()) == ["a", "c"]
+
+
+async def test_a_restore_names_what_it_could_not_put_back(
+    settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken, _ = await take(settings, tmp_path / "backup")
+    os.mkfifo(tmp_path / "backup" / "data" / "sandboxes" / "c" / "kept" / "workspace" / "fifo")
+    (tmp_path / "backup" / note.NAME).write_text(note.encode(replace(taken, files=taken.files + 1)))
+    code = await asyncio.to_thread(restore, settings, tmp_path / "backup", into=tmp_path / "new", as_json=False)
+    assert (code, "warning: 1 entries of the backup could not be put back" in capsys.readouterr().out) == (0, True)
 
 
 async def test_what_the_gateway_itself_lacks_is_warned_of_and_the_rest_is_copied(
