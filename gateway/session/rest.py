@@ -204,7 +204,9 @@ class Rest:
     async def put_back(self, number: int) -> None:
         """Raises what the vault raises; ApiError if the session is not paused any more."""
         async with self._life.lock:
-            if self._talk.state.status is not SessionStatus.PAUSED or not self._talk.state.clean:
+            state = self._talk.state
+            # What may not be read is not kept, and stays on the disk: the next start puts that aside.
+            if state.status is not SessionStatus.PAUSED or not (state.clean or self._workspace.has_unread):
                 raise ApiError(409, "not_paused", "the session is not paused any more: pause it and try again")
             self._refuse_ended()
             await self._workspace.put_back(number)

@@ -390,10 +390,16 @@ class Workspace:
         self._generation, self._unread = None, {}
 
     async def put_back(self, number: int) -> None:
-        """Make an earlier generation the one to be restored next. Raises what the vault raises."""
+        """Make an earlier generation the one to be restored next: the disk gives way to it, and is kept aside if it
+        differs from it. Raises what the vault raises."""
         pointer = await self._keeping.vault.put_back(self._user_id, self._talk.id, number)
         self._generation = pointer.newest
-        self._talk.save(**self.kept)
+        self._talk.save(**self.kept, clean=True)
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether the last sync kept all but what may not be read."""
+        return bool(self._unread.get("count"))
 
     @property
     def kept(self) -> dict[str, Any]:

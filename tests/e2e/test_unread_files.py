@@ -36,3 +36,23 @@ async def test_a_file_of_mode_000_is_named_and_stops_nothing(tmp_path: Path) -> 
         newest = (await client.get(f"{url}/snapshots/newest")).json()
         assert (newest["skipped"], newest["counts"]["files"]) == ([], 2)
         assert "sync.unread" in gateway.log
+
+
+async def test_an_earlier_generation_takes_the_place_of_a_tree_with_a_file_of_mode_000(tmp_path: Path) -> None:
+    async with Gateway(tmp_path / "data", LOCAL_LEVEL="contained") as gateway, gateway.http() as client:
+        url = "/api/sandboxes/s1"
+        await gateway.create("s1", agent=["cat"])
+        home = SandboxHome(gateway.data_dir, "s1")
+        assert (await client.post(f"{url}/sync")).status_code == 200
+        (home.workspace / "y").write_text("first")
+        first = (await client.post(f"{url}/sync")).json()["sync"]["generation"]
+        (home.workspace / "y").write_text("second")
+        (home.workspace / "x").write_text("x")
+        (home.workspace / "x").chmod(0)
+        assert (await client.post(f"{url}/pause")).status_code == 200
+        answer = await client.post(f"{url}/snapshots/{first}/restore", json={"inPlace": True})
+        assert (answer.status_code, answer.json()["sync"]["generation"]) == (200, first + 2)
+        assert (await client.post(f"{url}/resume")).json()["status"] == "running"
+        assert {each.name: each.read_text() for each in home.workspace.iterdir()} == {"y": "first"}
+        aside = home.kept / ".aside-1" / "workspace"
+        assert {each.name for each in aside.iterdir()} == {"x", "y"}, "what was not kept is not lost"
