@@ -16,7 +16,7 @@ class Kept:
     """A session of which a generation is known to have been stored."""
 
     session_id: str
-    user_id: str
+    keys: Keys  # of its user
     generation: int
 
 
@@ -33,7 +33,7 @@ class Presence:
     async def lacking(self, kept: Kept) -> str | None:
         """What is missing or damaged of the session, in words; None if all is there. Raises ObjectsUnavailable,
         ObjectsRefused."""
-        shelf = self._of(kept.user_id)
+        shelf = self._of(kept.keys)
         try:
             found = await shelf.pointer(kept.session_id)
             if found is None:
@@ -61,8 +61,7 @@ class Presence:
             manifests = {base for name in waiting for base in self._manifests[name].bases}
         return packs
 
-    def _of(self, user_id: str) -> Shelf:
-        keys = Keys.of_user(user_id)
+    def _of(self, keys: Keys) -> Shelf:
         if self._shelf is None or self._shelf.keys != keys:
             self._shelf = Shelf(self._store, keys, grace=0.0, keep=1)
             self._manifests, self._packs = {}, set()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import orjson
 
+from sync.keys import Keys
 from sync.present import Kept
 
 BUSY_SECONDS = 30.0
@@ -75,7 +76,7 @@ def known(session_id: str, user_id: str, state: bytes) -> Known:
 
 def kept(sessions: Iterator[Known]) -> Iterator[Kept]:
     """Those of which a generation was stored."""
-    return (Kept(each.session_id, each.user_id, each.generation) for each in sessions if each.generation)
+    return (Kept(each.session_id, Keys.of_user(each.user_id), each.generation) for each in sessions if each.generation)
 
 
 def count(database: Path) -> tuple[int, int]:

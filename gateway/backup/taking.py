@@ -31,7 +31,7 @@ from sync import pointer as pointers
 from sync.errors import Damaged
 from sync.keys import ROOT, Keys
 from sync.objects.files import FileObjects
-from sync.present import look
+from sync.present import Kept, look
 
 ROUNDS = 5
 ROOTS = ("workspace", "agent")
@@ -55,7 +55,7 @@ class Backup:
         self._what = ""
         self._copier = Copier(lambda done: told(self._what, done), changes=True)
         self._known: dict[str, Known] = {}
-        self._pointed: set[str] = set()  # sessions whose pointer is in the copy
+        self._pointed: dict[str, Keys] = {}  # sessions whose pointer is in the copy
         self.warnings: list[str] = []
 
     @property
@@ -114,12 +114,13 @@ class Backup:
 
     def _take_pointers(self) -> None:
         self._what = "pointers"
-        self._pointed = set()
+        self._pointed = {}
         for user in self._users():
             target = self._objects / ROOT / user.name / "sessions"
             self._copier.tree(user / "sessions", target)
             if target.is_dir():
-                self._pointed |= {each.name for each in target.iterdir() if (each / "pointer").exists()}
+                keys = Keys(f"{ROOT}{user.name}/")
+                self._pointed |= {each.name: keys for each in target.iterdir() if (each / "pointer").exists()}
 
     def _users(self) -> list[Path]:
         if self._settings.objects.kind != "file":
@@ -179,13 +180,16 @@ class Backup:
 
     async def _check(self) -> None:
         """All that the copy names must be in it. What the gateway itself lacks is told, and no reason to fail."""
-        if self._settings.objects.kind != "file" or not self._known:
+        if self._settings.objects.kind != "file":
             return
-        sessions = sorted((each for each in self._known.values()), key=lambda each: each.user_id)
+        if self._settings.store.kind == "postgresql":  # which says what sessions there are; here are their pointers
+            named = [Kept(session_id, keys, 0) for session_id, keys in self._pointed.items()]
+        else:
+            named = list(databases.kept(iter(sorted(self._known.values(), key=lambda each: each.user_id))))
+        if not named:
+            return
         async with FileObjects(self._objects) as copy, FileObjects(self._settings.objects.path) as live:
-            lacking = [
-                (kept, told) async for kept, told in look(copy, databases.kept(iter(sessions))) if told is not None
-            ]
+            lacking = [(kept, told) async for kept, told in look(copy, named) if told is not None]
             async for kept, told in look(live, [kept for kept, _ in lacking]):
                 if told is None:
                     raise CannotBackUp(
