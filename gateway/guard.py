@@ -460,6 +460,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         early, room, turns = self._unread(), self.outlet.room, self._turns
         heir = SplicedSocket(self.transport, self.door, owner, passes=passes, early=early, room=room, turns=turns)
         self._leave_turns()
+        self._let_room_go()
         connections = cast(set[Any], self.connections)
         connections.discard(self)
         connections.add(heir)

@@ -87,7 +87,10 @@ class Claim:
         """Whether the socket may read a message of `size` bytes. If not, `then` is called once it may."""
         if size <= max(self.size, LARGE):
             return True
-        return not self._room.waits(self) and self._room.ask(self, size, then)
+        if self._room.waits(self):
+            return False
+        self.drop()  # what is granted is an earlier message's, which was shorter
+        return self._room.ask(self, size, then)
 
     def drop(self) -> None:
         """The message is dealt with, or will not come."""

@@ -142,7 +142,7 @@ class FrameReader:
             self.unfinished = 0
             found = self._read_frame()
             if found is None:
-                if self._parts:
+                if self._opcode:
                     self.unfinished = self._max_bytes
                 if self._position and self._position == len(self._buffer):
                     self._buffer, self._position = b"", 0  # an idle connection holds nothing
@@ -190,7 +190,8 @@ class FrameReader:
         if size + len(self._parts) > self._max_bytes:
             raise FrameError(1009, f"message is longer than {self._max_bytes} bytes")
         if there < head + size:
-            self.unfinished = size if self.inflate is None else self._max_bytes
+            # What comes in fragments says nowhere how long it will be.
+            self.unfinished = size if self.inflate is None and first >= 0x80 else self._max_bytes
             return None
         start = at + head
         self._position = start + size

@@ -189,3 +189,14 @@ async def test_a_silent_peer_is_pinged_and_cut_and_one_that_answers_is_kept(impa
             pass
         assert got == (TEXT, b"still here")
     await until(lambda: "dead_peer" in impatient.log[mark:])
+
+
+async def test_long_messages_in_fragments_leave_their_room_to_the_next(door: Door) -> None:
+    """Browsers send long messages so. Each once kept the room of its first fragment: after some thirty nothing of their
+    user was read any more."""
+    piece = b"x" * (300 << 10)  # more than one read brings
+    message = masked(TEXT, piece, fin=False) + masked(0, piece)
+    async with opened(door, "/terminal/fragments") as client:
+        for _ in range(40):
+            await client.send(message)
+            assert await client.frame() == (TEXT, piece + piece)

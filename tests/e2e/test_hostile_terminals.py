@@ -15,6 +15,7 @@ import pytest
 
 from sandbox.ports import Position
 from tests.contract.sandbox_terminals import PARROT
+from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
 from tests.support.hostile import CLOSE, MIB, PING, PONG, TEXT, memory, send_until_refused
 from tests.support.launcher import Launcher, Tampering
@@ -511,3 +512,17 @@ async def test_what_cannot_be_opened_is_refused_before_the_upgrade(gateway: Gate
         await client.send(upgrade(f"/terminal/s?{query}", auth(gateway)))
         assert (await client.head())[0] == 400
         assert json.loads(await client.rest())["code"] == code
+
+
+async def test_a_long_frame_behind_the_handshake_leaves_its_room_to_others(gateway: Gateway) -> None:
+    """It is begun before the connection is spliced, and once kept its room for ever: after some of them no long message
+    of their user was read any more."""
+    begun = masked(BINARY, b"x" * MIB)[:1000]
+    for _ in range(12):
+        async with raw(gateway) as client:
+            await client.send(upgrade("/terminal/s?name=main", auth(gateway)) + begun)
+            assert (await client.head())[0] == 101
+    async with gateway.chat("s") as socket:
+        await hear(socket, "welcome")
+        await say(socket, "message", cid="long", content="x" * 100_000)
+        assert (await hear(socket, lambda frame: frame["type"] in ("ack", "nack")))["type"] == "ack"

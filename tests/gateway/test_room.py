@@ -89,6 +89,23 @@ def test_a_message_above_the_bound_comes_alone() -> None:
     assert not Claim(room).reach(LARGE + 1, lambda: None)
 
 
+def test_who_asks_for_a_longer_message_gives_back_what_the_shorter_one_had() -> None:
+    room, granted = Room(LIMIT), list[str]()
+    claim, other = Claim(room), Claim(room)
+    assert claim.reach(2 * LARGE, lambda: None)
+    assert claim.reach(4 * LARGE, lambda: None)
+    assert room.held == 4 * LARGE
+    assert not other.reach(2 * LARGE, lambda: granted.append("other"))
+    claim.drop()
+    assert (room.held, granted) == (2 * LARGE, ["other"])
+    assert claim.reach(2 * LARGE, lambda: None)
+    assert not claim.reach(3 * LARGE, lambda: granted.append("claim"))
+    other.drop()
+    assert (room.held, granted) == (3 * LARGE, ["other", "claim"])
+    claim.drop()
+    assert room.held == 0
+
+
 def test_users_have_rooms_of_their_own_and_those_in_use_are_remembered() -> None:
     rooms = Rooms()
     room = rooms.of("ada")

@@ -233,3 +233,20 @@ def test_what_is_pending_is_counted_and_can_be_forgotten(masked: bool) -> None:
     assert (reader.pending, reader.joined) == (len(b"some") + 3, 1)
     reader.forget()
     assert reader.pending == 0
+
+
+@BOTH_ENDS
+@pytest.mark.parametrize(("first", "whole"), [(b"", False), (b"some", False), (None, True)])
+def test_how_long_a_message_may_become_is_known_from_its_beginning(
+    masked: bool, first: bytes | None, whole: bool
+) -> None:
+    """In fragments it may become as long as any, however short the first of them is: who makes room asks once."""
+    before = b"" if first is None else wire(TEXT, first, masked=masked, fin=False)
+    long = wire(TEXT if first is None else 0, b"x" * 200, masked=masked, fin=whole)
+    reader = FrameReader(1000, 10, masked=masked)
+    reader.feed(before + long[:50])
+    assert reader.read() is None
+    assert reader.unfinished == (200 if whole else 1000)
+    reader.feed(long[50:])
+    assert (reader.read() is not None) is whole
+    assert reader.unfinished == (0 if whole else 1000)
