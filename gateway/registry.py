@@ -231,6 +231,7 @@ class SessionRegistry:
             await actor.revive(wish)
         elif granted:
             actor.grant_network()
+        self.turns.forget(session_id)  # unless it is wanted, it will not ask
         actor.life.want_agent()
         actor.stirred()
         if wish.env or archived or granted:
@@ -432,6 +433,7 @@ class SessionRegistry:
             log.exception("session.crashed", session_id=actor.id)
         finally:
             self._forget(actor)
+            self.turns.forget(actor.id)  # who was to ask may be cancelled before the first step
             for task, (owner, _) in self._beside.items():
                 if owner is actor:  # it would go on with a sandbox that is another's by now
                     task.cancel()
@@ -440,6 +442,7 @@ class SessionRegistry:
         if self._actors.get(actor.id) is actor:
             del self._actors[actor.id]
             self._tasks.pop(actor.id).cancel()
+            self.turns.give_up(actor.id)
             self.turns.note(actor.id, actor.user_id, placed=False)
             self.bulletin.stir(actor.user_id, actor.id)
 
@@ -501,10 +504,11 @@ class SessionRegistry:
                     self._forget(actor)
 
     def _needed(self, actor: SessionActor) -> bool:
-        """Whether somebody watches it, its files are still to be kept, or it could not be loaded again before the store
-        is back and has caught up."""
+        """Whether somebody watches it, it waits to be started, its files are still to be kept, or it could not be
+        loaded again before the store is back and has caught up."""
         busy = actor.life.lock.locked() or actor.workspace.ready or actor.conversation.state.left_behind
-        return actor.watched or busy or self._store_fails() or self._store.behind(actor.id)
+        queued = self.turns.waiting(actor.id) is not None
+        return actor.watched or queued or busy or self._store_fails() or self._store.behind(actor.id)
 
     def _tired(self, actor: SessionActor) -> bool:
         if actor.life.stopping or ((view := actor.workspace.view) is not None and view.failing):

@@ -53,9 +53,13 @@ class Turns:
         self, key: str, user: str, *, runs: bool, placed: Callable[[], bool], told: Callable[[Waiting], None]
     ) -> AsyncIterator[Callable[[], None] | None]:
         """One turn, when it comes: what to call when it is over sooner than the block. None if it was given up. One
-        session asks once at a time. `runs`: its sandbox does, and is only to be found; `placed`: whether it keeps its
-        place afterwards; `told` hears where it stands while it waits."""
+        session asks once at a time; if one that failed has not ended yet when it is asked for anew, its turn is over.
+        `runs`: its sandbox does, and is only to be found; `placed`: whether it keeps its place afterwards; `told` hears
+        where it stands while it waits."""
         loop = asyncio.get_running_loop()
+        if key in self._waiters:
+            self.give_up(key)
+            self._queue.over(key)
         waiter = self._waiters[key] = _Waiter(user, loop.create_future(), told)
         timer: asyncio.TimerHandle | None = None
         try:
@@ -65,17 +69,17 @@ class Turns:
                 self._tell()
                 if await waiter.begun:
                     await asyncio.sleep(self._rng.uniform(0, JITTER_SECONDS))
-            timer = loop.call_later(TURN_SECONDS, self._over, key)
-            yield (lambda: self._over(key)) if waiter.begun.result() else None
+            timer = loop.call_later(TURN_SECONDS, self._over, key, waiter)
+            yield (lambda: self._over(key, waiter)) if waiter.begun.result() else None
         finally:
             if timer is not None:
                 timer.cancel()
             if self._waiters.get(key) is waiter:
                 del self._waiters[key]
-            self._queue.leave(key)
-            self._queue.over(key)
-            self.note(key, user, placed())
-            self._go_on()
+                self._queue.leave(key)
+                self._queue.over(key)
+                self.note(key, user, placed())
+                self._go_on()
 
     def give_up(self, key: str) -> None:
         """It is not to be started after all, if it still waits."""
@@ -124,9 +128,10 @@ class Turns:
             "starts_waiting": float(queue.waiting),
         }
 
-    def _over(self, key: str) -> None:
-        self._queue.over(key)
-        self._go_on()
+    def _over(self, key: str, waiter: _Waiter) -> None:
+        if self._waiters.get(key) is waiter:
+            self._queue.over(key)
+            self._go_on()
 
     def _go_on(self) -> None:
         begun = False

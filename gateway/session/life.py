@@ -188,7 +188,7 @@ class Life:
             if self._lost_again:
                 self.rise_again()
 
-        if not self._rising:
+        if not self._rising and not self._host.ended:
             self._rising, self._lost_again, self.rests = True, False, False
             if not self._placed:
                 self._host.turns.expect(self.talk.id, self._host.user_id)

@@ -180,3 +180,63 @@ async def test_what_runs_is_found_again_whatever_the_limits_say() -> None:
         assert world.registry.stats()["sandboxes_running"] == 0
         await world.create("b2", user="bob")
         await until_running(world, "b2")
+
+
+async def test_a_session_that_waits_for_a_place_is_not_let_go_of() -> None:
+    """Nobody watches it and nothing was said to it, so it was unloaded after five minutes, and its wish with it."""
+    async with world_of(running=1) as world:
+        for session_id in ("a1", "a2"):
+            await world.create(session_id)
+            await until_running(world, session_id)
+            await (await world.actor(session_id)).sleep()
+        first, second = await world.actor("a1"), await world.actor("a2")
+        first.life.want_agent()
+        await until_running(world, "a1")
+        second.life.want_agent()
+        for _ in range(100):
+            first.conversation.touch()
+            await asyncio.sleep(10)
+        assert second.describe()["queue"]["position"] == 1
+        await first.sleep()
+        await until_running(world, "a2")
+
+
+async def test_a_session_that_has_ended_is_not_expected_to_start() -> None:
+    async with world_of(running=1) as world:
+        actor = await world.create("a1")
+        await until_running(world, "a1")
+        await actor.sleep()
+        await world.steal("a1")
+        with pytest.raises(ApiError):
+            await actor.sleep()
+        await world.until(lambda: actor.ended)
+        actor.life.want_agent()
+        await asyncio.sleep(1)
+        await world.create("a2")
+        await until_running(world, "a2")
+
+
+async def test_who_asks_anew_while_the_last_one_is_on_its_way_out_has_a_turn() -> None:
+    """It found its own key under way, and waited for ever."""
+    queue, ended = turns.Turns(StartLimits(at_once=1)), list[str]()
+
+    async def start(name: str, *, seconds: float, leaves: float = 0.0) -> None:
+        async with queue.turn("s", "ann", runs=False, placed=lambda: False, told=lambda _: None) as over:
+            ended.append(f"{name} {'begins' if over else 'is given up'}")
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                await asyncio.sleep(leaves)
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        first = group.create_task(start("first", seconds=1000, leaves=5))
+        await asyncio.sleep(1)
+        first.cancel()
+        await asyncio.sleep(1)
+        group.create_task(start("second", seconds=10))
+        await asyncio.sleep(1)
+        assert queue.stats()["starts_under_way"] == 1
+        await asyncio.sleep(5)
+        assert queue.stats()["starts_under_way"] == 1, "the first one's end is not the second's"
+    assert ended == ["first begins", "second begins"]
+    assert set(queue.stats().values()) == {0.0}
