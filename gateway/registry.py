@@ -507,8 +507,8 @@ class SessionRegistry:
         """Whether somebody watches it, it waits to be started, its files are still to be kept, or it could not be
         loaded again before the store is back and has caught up."""
         busy = actor.life.lock.locked() or actor.workspace.ready or actor.conversation.state.left_behind
-        queued = self.turns.waiting(actor.id) is not None
-        return actor.watched or queued or busy or self._store_fails() or self._store.behind(actor.id)
+        busy = busy or self.turns.waits(actor.id)
+        return actor.watched or busy or self._store_fails() or self._store.behind(actor.id)
 
     def _tired(self, actor: SessionActor) -> bool:
         if actor.life.stopping or ((view := actor.workspace.view) is not None and view.failing):

@@ -65,6 +65,9 @@ class StartQueue:
     def is_under_way(self, key: str) -> bool:
         return self._turns.is_under_way(key)
 
+    def waits(self, key: str) -> bool:
+        return key in self._user_of
+
     def running_of(self, user: str) -> int:
         return self._running_by[user]
 

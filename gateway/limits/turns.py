@@ -5,9 +5,10 @@ counted as over after a while: a slow clone or a bridge that does not answer kee
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -17,6 +18,7 @@ from gateway.limits.starts import Full, StartLimits, StartQueue
 JITTER_SECONDS = 0.3
 TURN_SECONDS = 15.0
 TELL_SECONDS = 0.5
+TOLD_A_TURN = 50
 FREED_SECONDS = 5.0  # when to ask again for a place: nobody knows
 
 
@@ -46,7 +48,8 @@ class Turns:
         self._queue = StartQueue(limits or StartLimits(at_once=1_000_000, at_once_per_user=1_000_000))
         self._rng = rng or Random()
         self._waiters: dict[str, _Waiter] = {}
-        self._teller: asyncio.TimerHandle | None = None
+        self._teller: asyncio.Handle | None = None
+        self._moved = False  # since they were told
 
     @asynccontextmanager
     async def turn(
@@ -66,7 +69,8 @@ class Turns:
             self._queue.ask(key, user, runs=runs)
             self._go_on()
             if not waiter.begun.done():
-                self._tell()
+                self._tell_one(waiter, self._queue.position(key) or 1)
+                self._tell_soon()
                 if await waiter.begun:
                     await asyncio.sleep(self._rng.uniform(0, JITTER_SECONDS))
             timer = loop.call_later(TURN_SECONDS, self._over, key, waiter)
@@ -95,6 +99,9 @@ class Turns:
             self._queue.runs(key, user)
         elif not self._queue.is_under_way(key) and self._queue.stopped(key):
             self._go_on()
+
+    def waits(self, key: str) -> bool:
+        return key in self._waiters and self._queue.waits(key)
 
     def waiting(self, key: str) -> Waiting | None:
         waiter = self._waiters.get(key)
@@ -143,17 +150,27 @@ class Turns:
             self._tell_soon()
 
     def _tell_soon(self) -> None:
+        self._moved = True
         if self._teller is None and self._queue.waiting:
             self._teller = asyncio.get_running_loop().call_later(TELL_SECONDS, self._tell)
 
     def _tell(self) -> None:
         """Tell everybody who waits where they stand, if that is new to them."""
-        if self._teller is not None:
-            self._teller.cancel()
-            self._teller = None
-        for key, position in self._queue.positions():
-            waiter = self._waiters[key]
-            now = Waiting(position, self._queue.full(waiter.user))
-            if now != waiter.waiting:
-                waiter.waiting = now
-                waiter.told(now)
+        self._moved = False
+        self._tell_some(iter(list(self._queue.positions())))
+
+    def _tell_some(self, places: Iterator[tuple[str, int]]) -> None:
+        """Of thousands a few in each turn of the loop: others want one, too."""
+        some = list(islice(places, TOLD_A_TURN))
+        for key, position in some:
+            if self.waits(key):
+                self._tell_one(self._waiters[key], position)
+        self._teller = asyncio.get_running_loop().call_soon(self._tell_some, places) if some else None
+        if not some and self._moved:
+            self._tell_soon()
+
+    def _tell_one(self, waiter: _Waiter, position: int) -> None:
+        now = Waiting(position, self._queue.full(waiter.user))
+        if now != waiter.waiting:
+            waiter.waiting = now
+            waiter.told(now)

@@ -124,7 +124,7 @@ class Life:
 
     @property
     def _queued(self) -> bool:
-        return self._host.turns.waiting(self.talk.id) is not None
+        return self._host.turns.waits(self.talk.id)
 
     @property
     def up(self) -> bool:

@@ -240,3 +240,48 @@ async def test_who_asks_anew_while_the_last_one_is_on_its_way_out_has_a_turn() -
         assert queue.stats()["starts_under_way"] == 1, "the first one's end is not the second's"
     assert ended == ["first begins", "second begins"]
     assert set(queue.stats().values()) == {0.0}
+
+
+async def test_a_long_queue_is_told_by_and_by_and_not_for_each_who_joins_it() -> None:
+    """Each who joined had the place of everybody counted: of a thousand sessions of one user others felt each one."""
+    queue, told = turns.Turns(StartLimits(at_once=1)), list[tuple[int, int]]()
+
+    async def start(number: int, seconds: float) -> None:
+        def note(waiting: turns.Waiting) -> None:
+            told.append((number, waiting.position))
+
+        async with queue.turn(f"{number}", "ann", runs=False, placed=lambda: False, told=note):
+            await asyncio.sleep(seconds)
+
+    many = 3 * turns.TOLD_A_TURN
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(start(0, 2.0))]
+        tasks += [group.create_task(start(number, 100.0)) for number in range(1, many + 1)]
+        await asyncio.sleep(1)
+        assert told == [(number, number) for number in range(1, many + 1)], "once each"
+        told.clear()
+        await asyncio.sleep(2)
+        assert told == [(number, number - 1) for number in range(2, many + 1)]
+        for task in tasks:
+            task.cancel()
+    assert set(queue.stats().values()) == {0.0}
+
+
+async def test_who_moves_while_the_others_are_told_hears_of_it() -> None:
+    queue, places = turns.Turns(StartLimits(at_once=1)), dict[int, int]()
+
+    async def start(number: int) -> None:
+        def note(waiting: turns.Waiting) -> None:
+            places[number] = waiting.position
+            if (number, waiting.position) == (2, 1):
+                queue.give_up("3")
+
+        async with queue.turn(f"{number}", "ann", runs=False, placed=lambda: False, told=note) as over:
+            places.pop(number, None)
+            await asyncio.sleep(5 if over else 0)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(5):
+            group.create_task(start(number))
+        await asyncio.sleep(8)
+        assert places == {2: 1, 4: 2}
