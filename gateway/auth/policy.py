@@ -274,7 +274,7 @@ class PolicyMiddleware:
         if self._requests is None or principal.kind != "user":
             return
         now = self._now()
-        if wait := self._requests.of(principal.counted_as, now).ask(1.0, now):
+        if wait := self._requests.of(principal.spends_as, now).ask(1.0, now):
             told = "too many requests of this user: wait as Retry-After says, or raise HOLDFAST_MAX_REQUESTS_PER_USER"
             raise ApiError(429, "too_many_requests", told, retry_after=wait)
 
@@ -282,7 +282,7 @@ class PolicyMiddleware:
         scope["subprotocols"] = offered_protocols(scope)
         outlet = scope["extensions"].get(OUTLET) if scope.get("extensions") else None
         if outlet is not None and principal is not None and principal.kind == "user":
-            outlet.charge_to(principal.counted_as)
+            outlet.charge_to(principal.spends_as)
         release: Callable[[], None] | None = None
         if principal is not None and principal.kind == "user":
             release = self._counters.admit_user(principal.counted_as)
@@ -293,7 +293,7 @@ class PolicyMiddleware:
                 return
         outlet = scope["extensions"].get(OUTLET) if scope.get("extensions") else None
         if outlet is not None and principal is not None and principal.kind == "user":
-            outlet.room = self._rooms.of(principal.counted_as)
+            outlet.room = self._rooms.of(principal.spends_as)
         try:
             await self._app(scope, receive, send)
         finally:

@@ -46,6 +46,12 @@ class Principal:
         """Whose connections and tickets its own are counted with: those it lets in do not lock the owner out."""
         return f"{self.session_id} of {self.user_id}" if self.session_id else self.user_id
 
+    @property
+    def spends_as(self) -> str:
+        """Whose part of the loop's time, memory and requests it takes: all that one user lets in share one, however
+        many sessions they are let in to, beside the user's own."""
+        return f"guests of {self.user_id}" if self.session_id else self.user_id
+
 
 class TokenError(Exception):
     """The token is not accepted. `code` is for programs, the message for people; neither quotes the token."""

@@ -16,6 +16,7 @@ from gateway.auth.identity import Accept
 from gateway.auth.policy import POLICY, unprotected, valid_session_id
 from gateway.auth.tokens import mint
 from gateway.rate import Budgets
+from gateway.session.shares import ShareKey
 from tests.support.gatehouse import ADMIN, BEARER, INTERNAL, JWT_SECRET, RELAY, TOKEN, Endpoint, Gatehouse, all_routes
 
 
@@ -198,3 +199,16 @@ async def test_a_user_who_asks_too_often_waits_and_another_is_served() -> None:
         assert await gatehouse.status("GET", "/api/sandboxes", {"x-relay-secret": RELAY}) == 200, "services may"
     gatehouse.now = 0.5
     assert await gatehouse.status("GET", "/api/me", BEARER) == 200, "told the truth about when"
+
+
+async def test_whom_one_user_lets_in_to_many_sessions_has_one_part_of_what_all_share() -> None:
+    """Each session's guests had a part of their own: a user with sixty sessions had sixty, by their own shares."""
+    gatehouse = Gatehouse(requests=Budgets(2.0, 3.0))
+    answers = []
+    for number in range(4):
+        shared = mint(JWT_SECRET, "ada", "ada@example.com", 60, share=(f"s{number}", ShareKey(1, "stamp")))
+        guest = {"authorization": f"Bearer {shared}"}
+        _, body, _ = await gatehouse.ask("WS", f"/ws/v2?sessionId=s{number}", guest)
+        answers.append(body["code"])
+    assert answers == ["share_ended"] * 3 + ["too_many_requests"]
+    assert await gatehouse.status("GET", "/api/me", BEARER) == 200, "their host is not locked out"
