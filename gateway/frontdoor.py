@@ -33,7 +33,7 @@ class GuardLimits:
     body_bytes: int = 1 << 20
     pipelined: int = 16
     stranger_bytes: int = 8 << 10  # that a connection may hold before anybody has asked for its request
-    reserve_bytes: int = 8 << 20  # beyond, for all such connections together
+    reserve_bytes: int = 8 << 20  # beyond, for the heads of all such connections together; as much for their bodies
     write_bytes: int = 1 << 20  # unsent on one connection; beyond, the viewer is too slow
     pings: int = 600  # per `ping_window`
     ping_window: float = 10.0
@@ -82,6 +82,7 @@ class FrontDoor:
             settings.max_connections, settings.max_connections_per_address, settings.max_connections_per_user
         )
         self.reserve = Reserve(self.limits.reserve_bytes)
+        self.bodies = Reserve(self.limits.reserve_bytes)  # apart: anybody may send heads that do not end
         self.rooms = Rooms(max(ROOM_BYTES, 4 * self.limits.frame_bytes))
         self.throttled = Throttled()
         self._frames = Budgets(settings.max_frames_per_user, 2 * settings.max_frames_per_user)

@@ -63,7 +63,8 @@ class GuardedHttp(HttpToolsProtocol):
         self._framed = 0  # bytes that came for this body, in later slices than its head
         self._tiny = 0  # small pieces of this body
         self._keep_alive = False  # should the body come before its answer
-        self._held = Held(self.door.reserve, self.limits.stranger_bytes)
+        self._held = Held(self.door.reserve, self.limits.stranger_bytes)  # heads
+        self._body = Held(self.door.bodies, self.limits.stranger_bytes)
         self._refused = False
         self._dropped = 0
         self._behind_proxy = False
@@ -79,7 +80,7 @@ class GuardedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         self._clear_timers()
-        self._held.set(0)
+        self._let_go()
         if self._place is not None:
             self._place.leave()
 
@@ -147,6 +148,10 @@ class GuardedHttp(HttpToolsProtocol):
         if not self._held.set(total, unfinished):
             raise Refused(rules.BUSY)
 
+    def _let_go(self) -> None:
+        self._held.set(0)
+        self._body.set(0)
+
     def _drop(self, data: bytes) -> None:
         """What comes behind a refusal. Who sends without end is not read without end."""
         self._dropped += len(data)
@@ -202,7 +207,7 @@ class GuardedHttp(HttpToolsProtocol):
         async def receiving() -> "ASGIReceiveEvent":
             message = await receive()
             if message["type"] == "http.request":
-                self._held.set(max(0, self._held.total - len(message["body"])))
+                self._body.set(max(0, self._body.total - len(message["body"])))
             return message
 
         cycle.receive = receiving  # type: ignore[method-assign]
@@ -240,7 +245,8 @@ class GuardedHttp(HttpToolsProtocol):
                 raise Refused(rules.TOO_MANY_CHUNKS)
         if self.cycle.response_complete:
             return
-        self._hold(self._held.total + len(body))
+        if not self._body.set(self._body.total + len(body)):
+            raise Refused(rules.BUSY)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -257,7 +263,7 @@ class GuardedHttp(HttpToolsProtocol):
             return
         if not self.pipeline:
             # A connection that waits for its next request holds nothing of the last one.
-            self._held.set(0)
+            self._let_go()
             self.cycle.body, self.cycle.scope = bytearray(), cast(Any, {})
             if not self._begun:
                 self.url, self.headers, self.scope = b"", [], cast(Any, {})
@@ -278,7 +284,7 @@ class GuardedHttp(HttpToolsProtocol):
             return
         self._refused = True
         self._clear_timers()
-        self._held.set(0)
+        self._let_go()
         self.door.refused(refusal.code)
         if self.transport.is_closing():
             return
@@ -294,7 +300,7 @@ class GuardedHttp(HttpToolsProtocol):
     def _linger(self) -> None:
         self._refused = True
         self._clear_timers()
-        self._held.set(0)
+        self._let_go()
         self.url, self.headers = b"", []
         if self.cycle is not None:
             self.cycle.body = bytearray()
@@ -343,7 +349,7 @@ class GuardedHttp(HttpToolsProtocol):
                 return
             leave = _both(leave, release)
         self._clear_timers()
-        self._held.set(0)
+        self._let_go()
         self._unset_keepalive_if_required()
         self.connections.discard(self)
         headers = Headers([(name.decode("ascii"), value.decode("latin-1")) for name, value in self.headers])

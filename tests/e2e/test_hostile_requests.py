@@ -153,6 +153,10 @@ async def test_large_heads_of_strangers_share_a_reserve_and_small_requests_need_
                 await client.send(b"GET /health HTTP/1.1\r\nHost: x\r\na: " + b"b" * 50_000)
             await until(lambda: "busy" in door.log)
             await assert_healthy(door)
+            client = await stack.enter_async_context(raw(door))  # nor do bodies come from it
+            start = f"POST /api/sandboxes/s HTTP/1.1\r\nHost: x\r\n{AUTH}\r\nContent-Length: 90000\r\n\r\n"
+            await client.send(start.encode() + b"b" * 90_000)
+            assert (await client.head())[0] == 200
         async with raw(door) as client:
             await until(lambda: door.connections <= 1)
             await client.send(b"GET /health HTTP/1.1\r\nHost: x\r\na: " + b"b" * 50_000 + b"\r\n\r\n")
