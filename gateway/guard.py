@@ -78,7 +78,8 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         self._resting = False  # until its next turn
         self._deaf = False  # what comes in no longer matters
         self._stalled = False  # it counts among those that do not take what they are sent
-        self._turns: Turns | None = None
+        self._user: str | None = None  # whose turns it takes
+        self._turns: Turns | None = None  # once it is open
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._pulse = Pulse(self.loop.time())
@@ -114,12 +115,11 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         self._cut_later()
 
     def charge_to(self, user: str | None) -> None:
-        self._turns = self.door.turns_of(user)
+        self._user = user
 
     def _opened(self) -> None:
-        if self._turns is None:
-            self.charge_to(None)
-        assert self._turns is not None
+        # Not before: nobody would leave the turns of one who was refused, and those that all others left are over.
+        self._turns = self.door.turns_of(self._user)
         self._turns.join(self)
         if self._timer is not None:
             self._timer.cancel()

@@ -3,9 +3,14 @@
 import asyncio
 
 import pytest
+from starlette.applications import Starlette
+from uvicorn.server import ServerState
 
 from gateway.allowance import TURN, WAITING_BYTES, Allowance, Throttled
+from gateway.frontdoor import FrontDoor
+from gateway.guard import GuardedConfig, GuardedSocket
 from gateway.rate import Budget
+from gateway.settings import load_settings
 from gateway.turns import Clock, Turns
 
 pytestmark = pytest.mark.virtual_time
@@ -100,3 +105,11 @@ async def test_a_clock_that_nobody_needs_stands_still() -> None:
     before = turns.clock.turn
     await asyncio.sleep(1)
     assert turns.clock.turn == before == 1
+
+
+async def test_who_is_known_and_then_refused_leaves_no_turns_behind() -> None:
+    config = GuardedConfig(Starlette(), log_config=None)
+    config.door = FrontDoor(load_settings({}))
+    socket = GuardedSocket(config, ServerState(), {}, asyncio.get_running_loop())
+    socket.charge_to("ada")
+    assert not config.door._turns
