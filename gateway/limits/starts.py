@@ -66,7 +66,7 @@ class StartQueue:
         return self._turns.is_under_way(key)
 
     def waits(self, key: str) -> bool:
-        return key in self._user_of
+        return self._turns.waits(key)
 
     def running_of(self, user: str) -> int:
         return self._running_by[user]
