@@ -1,7 +1,5 @@
 """`python -m gateway` is `holdfast`."""
 
-import sys
+from gateway.cli import run
 
-from gateway.cli import main
-
-sys.exit(main())
+run()

@@ -1,10 +1,11 @@
 """The command line: it reads the words and the settings, and hands over. What a command needs, its branch imports."""
 
 import argparse
+import atexit
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from gateway import cli_backup, cli_snapshots, cli_terminals
 from gateway.cli_words import EXIT_FAILED, EXIT_OK, EXIT_USAGE, add_url, session_id
@@ -145,6 +146,18 @@ def _letter_number(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 16 and int(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of a dead letter")
     return int(text)
+
+
+def run() -> NoReturn:
+    """`holdfast` itself. The driver of buckets has threads that may call Python while the interpreter is taken down,
+    and then the process aborts, its work done: so where it is loaded, the process ends without that."""
+    code = main()
+    if "obstore" in sys.modules:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

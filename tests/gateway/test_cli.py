@@ -326,3 +326,30 @@ async def test_messages_prints_the_conversation_for_people_and_for_programs(tmp_
     ]
     assert missing.returncode == 1
     assert "no such session" in missing.stderr
+
+
+LAST_WORK = """
+import asyncio, atexit, sys
+from obstore import put_async
+from obstore.store import LocalStore
+from gateway import cli
+
+async def keep():
+    await put_async(LocalStore(sys.argv[1]), "key", b"content")
+
+def work():
+    asyncio.run(keep())
+    atexit.register(print, "kept")
+    return 3
+
+cli.main = work
+cli.run()
+"""
+
+
+def test_a_command_that_used_a_bucket_last_of_all_ends_with_its_own_code(tmp_path: Path) -> None:
+    """The driver's threads may call Python while the interpreter ends: one process in ten aborted, its work done."""
+    command = [sys.executable, "-c", LAST_WORK, str(tmp_path)]
+    for _ in range(4):
+        some = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(8)]
+        assert [(one.communicate()[0], one.returncode) for one in some] == [("kept\n", 3)] * 8
