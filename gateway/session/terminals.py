@@ -31,7 +31,6 @@ REASONS = {
     SessionStatus.ARCHIVED: "the session is archived: create it again first",
 }
 RETRY_BASE, RETRY_CAP = 0.05, 2.0
-PARK_SECONDS = 30.0  # who wants no output for so long holds nobody up; the bridge would close its link after 60 s
 STEADY_SECONDS = 5.0  # a link that was lost sooner is found again with more and more patience
 
 _MOUSE = re.compile(rb"(?:\x1b\[<[\d;]+[Mm]|\x1b\[M...)+", re.DOTALL)
@@ -115,24 +114,34 @@ class SessionTerminals:
         viewer.flaps = viewer.flaps + 1 if lasted < STEADY_SECONDS else 0
         self._see_to(viewer)
 
-    def paused(self, viewer: TerminalViewer) -> None:
-        viewer.paused_at = self._host.now()
-        self._park_later(viewer)
+    def paused(self, viewer: TerminalViewer, took: int) -> None:
+        now = self._host.now()
+        viewer.pauses.pause(now, took=took)
+        if viewer.linked:
+            self._park_later(viewer)
+        elif not viewer.pauses.left(now):
+            viewer.park()
+
+    def went_on(self, viewer: TerminalViewer) -> None:
+        viewer.pauses.go_on(self._host.now())
 
     def _park_later(self, viewer: TerminalViewer) -> None:
         """One timer, however often it pauses and goes on."""
         if viewer.parking is None:
-            viewer.parking = self._host.call_at(viewer.paused_at + PARK_SECONDS, lambda: self._park(viewer))
+            now = self._host.now()
+            viewer.parking = self._host.call_at(now + viewer.pauses.left(now), lambda: self._park(viewer))
 
     def _park(self, viewer: TerminalViewer) -> None:
         viewer.parking = None
         if viewer.stopped and viewer.linked:
-            if self._host.now() < viewer.paused_at + PARK_SECONDS:  # it went on meanwhile
+            if viewer.pauses.left(self._host.now()):  # it went on meanwhile
                 self._park_later(viewer)
             else:
                 viewer.park()
 
     def wanted(self, viewer: TerminalViewer) -> None:
+        if viewer.stopped:  # it typed
+            viewer.pauses.forgive(self._host.now())
         if not viewer.over:
             self._see_to(viewer)
 

@@ -6,14 +6,15 @@ that was lost is found again where it was, so that the client never knows; if th
 anew.
 
 Output is not queued: who takes nothing is not written to, and its link is not read. A client may also say itself that
-it wants no more for now (`Flow`). Who says so for long is *parked*: it gives up its link, before the bridge does, and
-gets another, where it was, when it goes on or types.
+it wants no more for now (`Flow`). Who says so for long, or again and again, is *parked*: it gives up its link, before
+the bridge does, and gets another, where it was, when it goes on or types.
 """
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from gateway.close_codes import CloseCode
+from gateway.session.pauses import Pauses
 from gateway.sockets.dialects.ports import Dialect, Flow, Heard, Renewal, Reply, Typed, Wanted
 from gateway.sockets.splice import SplicedSocket
 from sandbox.framing import BINARY, client_frame
@@ -40,8 +41,13 @@ class Room(Protocol):
         """Input came, whole masked frames of it, and there is no terminal to type to."""
         ...
 
-    def paused(self, viewer: "TerminalViewer") -> None:
-        """It wants no more output, on the link that it has now: `park` it if that lasts."""
+    def paused(self, viewer: "TerminalViewer", took: int) -> None:
+        """It wants no more output, after so many bytes since it was last paused: `park` it if that lasts. Said again
+        for each link that it gets while it is paused."""
+        ...
+
+    def went_on(self, viewer: "TerminalViewer") -> None:
+        """It wants output again."""
         ...
 
     def wanted(self, viewer: "TerminalViewer") -> None:
@@ -69,6 +75,7 @@ class TerminalViewer:
         "_socket",
         "_stopped",
         "_told",
+        "_took",
         "_trouble",
         "_typed",
         "_withheld",
@@ -79,7 +86,7 @@ class TerminalViewer:
         "over",
         "parked",
         "parking",
-        "paused_at",
+        "pauses",
         "role",
     )
 
@@ -96,6 +103,7 @@ class TerminalViewer:
         self._full = False  # the client takes no more
         self._stopped = False  # the client wants no more
         self._told = ""  # the newest status it knows
+        self._took = 0  # bytes of output since it was last paused
         self._trouble: Trouble | None = None  # why it is not linked, if the bridge says so
         self._typed = 0  # messages that were not passed but translated
         self._held = False  # what is typed waits for a link
@@ -107,8 +115,8 @@ class TerminalViewer:
         self.role = role
         self.over = False
         self.parked = False
-        self.parking: Any = None  # the room's own: a timer, and since when it is paused on this link
-        self.paused_at = 0.0
+        self.parking: Any = None  # the room's own: a timer, and for how long it may be paused
+        self.pauses = Pauses()
         self.on_renewal: Callable[[str], None] = _ignore
 
     def begin(self, socket: SplicedSocket) -> None:
@@ -244,11 +252,16 @@ class TerminalViewer:
                 self._stopped = not open
                 self._set_flow()
                 if open:
+                    self._room.went_on(self)
                     self._unpark()
-                elif self._link is not None:
-                    self._room.paused(self)
+                else:
+                    self._tell_paused()
             case Reply(frames) if self._greeted and not self._full:
                 self._write(frames)
+
+    def _tell_paused(self) -> None:
+        took, self._took = self._took, 0
+        self._room.paused(self, took)
 
     def _type(self, payload: bytes) -> None:
         if self.role != "view":
@@ -282,7 +295,7 @@ class TerminalViewer:
         self._trouble = self._withheld = None
         self._set_flow()
         if self._stopped:
-            self._room.paused(self)
+            self._tell_paused()
         asked, self._at = self._at, Position(hello.epoch, hello.offset)
         if not self._greeted:
             self._greeted = True
@@ -337,6 +350,7 @@ class TerminalViewer:
         """Output, in the bridge's own frames."""
         if self.over or self._socket is None:
             return
+        self._took += len(frames)
         if self._dialect.splices:
             self._socket.write(frames)
         else:

@@ -5,13 +5,15 @@ is *full*. A seat that is not full has been given everything there is, so what t
 those as it is. A full seat stays where it is; when its connection has drained it is given what came since, step by
 step, until it is full again or has everything.
 
-The program is read while at least one seat is not full: the fastest sets the pace. When all are full it is not read, so
-it waits in its own write. A seat that the ring has left behind gets a picture of the screen and goes on from the newest
-byte: it lost the way, and nobody waited for it. The same happens to everybody when the program is started anew.
+The program is read while at least one seat is not full: the fastest sets the pace. When all are full, and one of them
+may drive, it is not read, so it waits in its own write. Nobody waits for a seat that only views. A seat that the ring
+has left behind gets a picture of the screen and goes on from the newest byte: it lost the way, and nobody waited for
+it. The same happens to everybody when the program is started anew.
 
-With nobody there the program is read, and the ring overwrites its oldest bytes. But whoever was cut off comes back in
-a moment and wants to go on where it was. So for `hold_seconds` after the last one left, nothing is overwritten that
-it may still want: what lies after its cursor, and half a ring before it, as what was sent need not have arrived.
+With nobody there who drives the program is read, and the ring overwrites its oldest bytes. But whoever was cut off
+comes back in a moment and wants to go on where it was. So for `hold_seconds` after the last driver left, nothing is
+overwritten that it may still want, unless a viewer reads on: what lies after its cursor, and half a ring before it, as
+what was sent need not have arrived.
 
 Input comes from seats that may *drive*. The *active* one is who typed last; before anybody has typed, and when those
 who typed have left, who came first. The answers that terminals give by themselves are taken from the active seat
@@ -23,7 +25,8 @@ The size is the active seat's (`active`), the smallest of all that drive (`small
 (`fixed`). It changes when what the seats want changes, so a size that was set from outside stays until then.
 
 What never happens: a byte is left out between two that a seat is given, without a reset between them; a seat waits for
-another; the ring overwrites what is being held; somebody who only views changes anything.
+another; the ring overwrites what is being held, but for a viewer that reads on; somebody who only views changes
+anything, or holds the program.
 """
 
 from dataclasses import dataclass, field
@@ -122,15 +125,17 @@ class Room:
 
     def reads(self, now: float) -> bool:
         """Whether the program may be read."""
-        if self.seats:
-            return not all(seat.full for seat in self.seats)
-        if self._held is None or now >= self._held[1]:
+        if any(not seat.full for seat in self.seats):
+            return True
+        if self._driving():
+            return False
+        if self._held is None or now >= self._held[1] or self._held[0] < self.ring.base:
             return True
         return self.ring.end + self._read_bytes <= self._held[0] + self.ring.limit
 
     def deadline(self, now: float) -> float | None:
         """When `reads` may become true by itself, if it is false now."""
-        return None if self.seats or self._held is None or self.reads(now) else self._held[1]
+        return None if self._held is None or self._driving() or self.reads(now) else self._held[1]
 
     # Coming and going
 
@@ -138,7 +143,8 @@ class Room:
         """Somebody came. Its first step is the greeting."""
         ring, after = self.ring, wish.after
         self._joined += 1
-        self._held = None  # whoever is here sets the pace
+        if wish.role == "drive":
+            self._held = None  # whoever is here sets the pace
         seat = Seat(wish.role, self._joined, wish.size, self.epoch, ring.end, self.size, None)
         self.seats[seat] = None
         self._settle()
@@ -165,7 +171,7 @@ class Room:
         self._settle()
         if was_active and (heir := self.active) is not None:
             self._take_over(heir, now)
-        if seat.epoch == self.epoch and seat.cursor >= self.ring.base:
+        if seat.role == "drive" and seat.epoch == self.epoch and seat.cursor >= self.ring.base:
             floor = max(seat.cursor - self.ring.limit // 2, 0)
             # Several are often cut off at once: then the one who was behind counts.
             if self._held is not None and now < self._held[1] and self._held[0] >= self.ring.base:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.session.terminals import PARK_SECONDS
+from gateway.session.pauses import PATIENCE_SECONDS
 from sandbox.framing import TEXT, client_frame
 from sandbox.providers.memory_terminals import RING_BYTES
 from tests.support.sessions import World
@@ -60,7 +60,7 @@ async def test_a_pause_is_no_reason_to_be_closed_and_after_a_while_its_link_is_g
     write(awake, b"before ")
     await tab.shows(b"before")
     await pause(tab)
-    await asyncio.sleep(PARK_SECONDS - 1)
+    await asyncio.sleep(PATIENCE_SECONDS - 1)
     assert tab.viewer.linked
     await asyncio.sleep(2)
     await awake.until(lambda: not tab.viewer.linked, "the end of its link")
@@ -80,12 +80,12 @@ async def test_a_pause_is_no_reason_to_be_closed_and_after_a_while_its_link_is_g
 async def test_what_is_typed_after_its_link_was_given_up_is_typed(awake: World) -> None:
     tab, other = await linked_tab(awake), await linked_tab(awake)
     await pause(tab)
-    await asyncio.sleep(PARK_SECONDS + 1)
+    await asyncio.sleep(PATIENCE_SECONDS + 1)
     assert not tab.viewer.linked
     tab.type(b"enough")
     await other.shows(b"enough")
     assert tab.viewer.stopped
-    await asyncio.sleep(PARK_SECONDS + 1)
+    await asyncio.sleep(PATIENCE_SECONDS + 1)
     assert not tab.viewer.linked, "it is paused still"
     tab.say("resume")
     await tab.shows(b"enough")
@@ -95,7 +95,7 @@ async def test_what_is_typed_after_its_link_was_given_up_is_typed(awake: World) 
 async def test_who_was_left_a_ring_behind_is_painted_anew(awake: World) -> None:
     tab = await linked_tab(awake)
     await pause(tab)
-    await asyncio.sleep(PARK_SECONDS + 1)
+    await asyncio.sleep(PATIENCE_SECONDS + 1)
     write(awake, b"x" * (RING_BYTES + 1))
     write(awake, b" the end")
     tab.say("resume")
@@ -140,7 +140,7 @@ async def test_a_pause_outlives_a_link_that_is_lost(awake: World) -> None:
 async def test_a_parked_client_sees_its_session_sleep_and_wakes_it_by_typing(awake: World) -> None:
     tab = await linked_tab(awake)
     await pause(tab)
-    await asyncio.sleep(PARK_SECONDS + 1)
+    await asyncio.sleep(PATIENCE_SECONDS + 1)
     await (await awake.actor()).sleep()
     await tab.until("status", status="sleeping")
     tab.type(b"wake")
@@ -163,7 +163,7 @@ async def test_a_flood_of_pauses_and_resumes_costs_one_timer_and_loses_nothing(a
     await other.shows(b"49 ")
     await tab.shows(b"49 ")
     assert tab.output == other.output
-    await asyncio.sleep(2 * PARK_SECONDS)
+    await asyncio.sleep(2 * PATIENCE_SECONDS)
     assert tab.viewer.linked
     assert tab.closed_with is None
 
@@ -196,3 +196,36 @@ async def test_who_asks_for_a_sign_of_life_gets_one_also_while_it_is_paused_and_
         tab.say("ping")
     await asyncio.sleep(1)
     assert b"pong" not in tab.transport._unsent
+
+
+async def test_a_driver_that_goes_on_for_a_moment_now_and_then_is_waited_for_no_longer(awake: World) -> None:
+    tab = await linked_tab(awake)
+    await pause(tab)
+    for _ in range(10):
+        await asyncio.sleep(12)
+        tab.say("resume")
+        tab.say("pause")
+    await asyncio.sleep(1)
+    assert not tab.viewer.linked
+    for _ in range(10):
+        tab.say("resume")
+        await pause(tab)
+        assert not tab.viewer.linked, "nor does it get another link by that"
+    tab.say("resume")
+    await awake.until(lambda: tab.viewer.linked, "the link")
+    write(awake, b"and on")
+    await tab.shows(b"and on")
+
+
+async def test_a_driver_that_pauses_to_draw_what_it_takes_is_waited_for(awake: World) -> None:
+    tab = await linked_tab(awake)
+    for _ in range(100):
+        write(awake, bytes(RING_BYTES // 2))
+        await pause(tab)
+        await asyncio.sleep(0.4)
+        tab.say("resume")
+        await asyncio.sleep(0.1)
+    await pause(tab)
+    await asyncio.sleep(PATIENCE_SECONDS - 1)
+    assert tab.viewer.linked
+    assert not tab.seen("reset")

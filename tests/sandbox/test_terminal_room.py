@@ -70,6 +70,8 @@ class RoomMachine(RuleBasedStateMachine):
     def write(self, count: int) -> None:
         payload = bytes((len(self.written) + n) % 251 for n in range(count))
         before = {person: person.seat.full for person in self.people}
+        if any(not full for full in before.values()):
+            self.last_left = None  # somebody reads on, and nobody waits for who left
         live = self.room.wrote(payload)
         self.written += payload
         for person in self.people:
@@ -91,7 +93,8 @@ class RoomMachine(RuleBasedStateMachine):
         seat = self.room.join(Open(size, role, after))
         person = Person(seat)
         self.people.append(person)
-        self.last_left = None
+        if role == "drive":
+            self.last_left = None
         self.pump(person, steps=1)
         kept = after is not None and max(len(self.written) - RING, 0) <= offset <= len(self.written)
         assert person.epoch == self.epoch
@@ -114,6 +117,9 @@ class RoomMachine(RuleBasedStateMachine):
     def leave(self, index: int, received: int) -> None:
         person = self.people.pop(index % len(self.people))
         self.room.leave(person.seat, self.now)
+        if person.seat.role == "view":
+            self.pump_all()
+            return
         at = max(person.end - received, person.start)
         kept = person.epoch == self.epoch and person.end >= self.room.ring.base and at >= self.room.ring.base
         self.last_left = Departed(Position(person.epoch, at), received, self.now) if kept else None
@@ -226,13 +232,20 @@ class RoomMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_fastest_sets_the_pace(self) -> None:
-        if self.people:
-            assert self.room.reads(self.now) == any(not person.seat.full for person in self.people)
+        if any(not person.seat.full for person in self.people):
+            assert self.room.reads(self.now)
             assert self.room.deadline(self.now) is None
+        elif self.driven:
+            assert not self.room.reads(self.now)
+            assert self.room.deadline(self.now) is None
+
+    @property
+    def driven(self) -> bool:
+        return any(person.seat.role == "drive" for person in self.people)
 
     @invariant()
     def what_the_last_one_may_want_is_held_and_no_longer_than_so(self) -> None:
-        if self.people:
+        if self.driven:
             return
         deadline = self.room.deadline(self.now)
         assert (deadline is None) == self.room.reads(self.now)
@@ -450,3 +463,50 @@ def test_who_was_lost_anyway_holds_nothing() -> None:
     room.leave(slow, 0)
     assert (room.deadline(0), room.ring.end) == held
     assert room.reads(0)
+
+
+def test_nobody_waits_for_those_who_only_view() -> None:
+    room = make_room()
+    first, second = came(room, "view"), came(room, "view")
+    first.full = second.full = True
+    for _ in range(20):
+        assert room.reads(0)
+        assert room.deadline(0) is None
+        room.wrote(bytes(READ))
+    first.full = False
+    assert told(room, first) == [Reset("e0", 20 * READ, SIZE)]
+    driver = came(room)
+    first.full = driver.full = True
+    assert not room.reads(0), "who drives is waited for"
+    first.full = False
+    assert room.reads(0), "who views may set the pace"
+
+
+def test_who_only_views_holds_nothing_by_coming_and_going() -> None:
+    room = make_room()
+    for now in range(20):
+        viewer = came(room, "view")
+        viewer.full = True
+        assert room.reads(now)
+        room.leave(viewer, now)
+        assert room.reads(now)
+        room.wrote(bytes(READ))
+
+
+def test_a_viewer_that_takes_nothing_does_not_end_what_is_held_for_a_driver() -> None:
+    room = make_room()
+    driver = came(room)
+    room.leave(driver, 0)
+    viewer = came(room, "view")
+    viewer.full = True
+    while room.reads(1):
+        room.wrote(bytes(READ))
+    assert room.deadline(1) == HOLD
+    assert room.ring.since(0, 1) is not None
+    viewer.full = False
+    told(room, viewer, 1)
+    while room.ring.since(0, 1) is not None:
+        assert room.reads(1)
+        room.wrote(bytes(READ))
+    viewer.full = True
+    assert room.reads(1), "what it was held for is gone"

@@ -60,6 +60,7 @@ CORES = (
     "gateway/session/debts.py",
     "gateway/session/order.py",
     "gateway/session/patience.py",
+    "gateway/session/pauses.py",
     "gateway/session/shares.py",
     "gateway/session/stages.py",
     "gateway/session/state.py",
