@@ -106,7 +106,7 @@ class Pass:
     """A viewer's right to be here: warned of 60 s before its end, refreshed in band, closed with 4401 after it. One
     that came by a share is among the session's `guests`, and is closed when the share is taken back."""
 
-    __slots__ = ("_budget", "_busy", "_guests", "_over", "_timer", "_utcnow", "_verifier", "_viewer", "_who")
+    __slots__ = ("_budget", "_busy", "_guests", "_newest", "_over", "_timer", "_utcnow", "_verifier", "_viewer", "_who")
 
     def __init__(
         self,
@@ -124,6 +124,7 @@ class Pass:
         self._timer: asyncio.TimerHandle | None = None
         self._over = False
         self._busy = False
+        self._newest: str | None = None  # of the tokens that came while one is looked at
         self._budget: Budget | None = None
 
     def begin(self) -> None:
@@ -169,9 +170,9 @@ class Pass:
         self._viewer.close(CloseCode.TOKEN, "the token has expired")
 
     def renew(self, token: str, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> None:
-        """Have a new token looked at, in a task. One at a time: what comes while one is looked at is left out. Not too
-        often: what comes beyond is refused, in words."""
-        if self._over or self._busy:
+        """Have a new token looked at, in a task. One at a time: of those that come meanwhile, the newest is next. Not
+        too often: what comes beyond is refused, in words."""
+        if self._over:
             return
         now = asyncio.get_running_loop().time()
         if self._budget is None:
@@ -179,18 +180,27 @@ class Pass:
         if self._budget.ask(1, now):
             self._viewer.tell_trouble("too_many_tokens", "tokens come too often; wait a second")
             return
+        if self._busy:
+            self._newest = token
+            return
         self._busy = True
         spawn(self._refresh(token))
 
-    async def _refresh(self, token: str) -> None:
+    async def _refresh(self, token: str | None) -> None:
+        try:
+            while token is not None and not self._over:
+                await self._look_at(token)
+                token, self._newest = self._newest, None
+        finally:
+            self._busy = False
+
+    async def _look_at(self, token: str) -> None:
         """A new token of the same user, for no less, moves the end. Anything else changes nothing, and is said."""
         try:
             who = await self._verifier.verify(token, via=self._who.via)
         except TokenError as error:
             self._viewer.tell_trouble(error.code, error.message)
             return
-        finally:
-            self._busy = False
         if (who.user_id, who.session_id, who.role) != (self._who.user_id, self._who.session_id, self._who.role):
             self._viewer.tell_trouble("other_user", "the token is another user's, or for something else")
             return
