@@ -1,11 +1,12 @@
 """`holdfast backup` and `holdfast restore`: the words around copying a gateway's data."""
 
 import asyncio
+import contextlib
 import json
 import os
 import shlex
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -23,8 +24,18 @@ from sync.present import look
 SHOWN = 10  # of what is not whole
 
 
+@contextlib.contextmanager
+def _owners_alone() -> Iterator[None]:
+    """What is made on the way is the owner's alone."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@_owners_alone()
 def backup(settings: Settings, directory: Path, *, as_json: bool) -> int:
-    os.umask(0o077)  # what is made on the way is the owner's alone
     told, clear = _progress()
     taking = Backup(settings, directory, told)
     try:
@@ -70,8 +81,8 @@ def not_copied(settings: Settings) -> list[str]:
     return found
 
 
+@_owners_alone()
 def restore(settings: Settings, directory: Path, *, into: Path | None, as_json: bool) -> int:
-    os.umask(0o077)
     told, clear = _progress()
     try:
         found = read_note(directory)

@@ -72,7 +72,8 @@ class Listener:
     async def _serve(self, connection: Connection) -> None:
         """Until the connection is lost."""
         connection.add_termination_listener(lambda _: self._woken.set())
-        await connection.add_listener(CHANNEL, self._hear)
+        own = connection.get_server_pid()  # not asked when one is heard: the connection may have ended by then
+        await connection.add_listener(CHANNEL, lambda _, pid, __, payload: None if pid == own else self._hear(payload))
         self._tell_all()
         while not connection.is_closed():
             try:
@@ -87,9 +88,8 @@ class Listener:
                 await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, notification(news))
                 await asyncio.sleep(ANNOUNCE_SECONDS)
 
-    def _hear(self, connection: Connection, pid: int, channel: str, payload: object) -> None:
-        if pid == connection.get_server_pid():
-            return  # our own, which the store has told already
+    def _hear(self, payload: object) -> None:
+        """Of another gateway's news: the store has told its own already."""
         session_ids = named(str(payload))
         if session_ids is None:
             self._tell_all()

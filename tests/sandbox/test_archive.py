@@ -322,8 +322,8 @@ def test_what_was_there_is_kept_aside_unless_told_otherwise(place: Path) -> None
     assert tell(place / "home" / ".aside-1") == old
 
 
-def test_no_mode_stops_an_upload_of_somebody_who_is_not_root(tmp_path: Path) -> None:
-    home = make_home(tmp_path / "home", owner=somebody())
+def test_no_mode_stops_an_upload_of_somebody_who_is_not_root(open_path: Path) -> None:
+    home = make_home(open_path / "home", owner=somebody())
     rows = [Member(b"workspace", Form.DIRECTORY, 0, 0), Member(b"workspace/d", Form.DIRECTORY, 0o500, 0)]
     rows += [Member(b"workspace/d/f", Form.FILE, 0, 0)]
     rows += [Member(b"workspace/d/h", Form.HARD_LINK, 0, 0, 0, b"workspace/d/f")]

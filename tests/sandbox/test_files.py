@@ -189,8 +189,8 @@ def test_nothing_that_is_no_file_is_opened(home: Path) -> None:
             look(home, b"workspace", name)
 
 
-def test_what_may_not_be_read_is_refused(tmp_path: Path) -> None:
-    home = make_home(tmp_path / "home", owner=somebody())
+def test_what_may_not_be_read_is_refused(open_path: Path) -> None:
+    home = make_home(open_path / "home", owner=somebody())
 
     def work() -> None:
         (home / "workspace" / "file").touch(0o000)

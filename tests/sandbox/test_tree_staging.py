@@ -31,14 +31,6 @@ def memory_path() -> Iterator[Path]:
 
 
 @pytest.fixture
-def open_path() -> Iterator[Path]:
-    """Where every user may go. Each pytest that starts closes the directories of all others to other users."""
-    with tempfile.TemporaryDirectory() as path:
-        os.chmod(path, 0o755)
-        yield Path(path)
-
-
-@pytest.fixture
 def home(memory_path: Path) -> Path:
     return make_home(memory_path / "home")
 
