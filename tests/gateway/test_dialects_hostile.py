@@ -39,6 +39,7 @@ NO_JSON = {
     "a number": b"12",
     "a string": b'"' + b"x" * MIB + b'"',
     "null": b"null",
+    "wide": b"[" + b"0," * 30_000 + b"0]",
 }
 NOT_FOR_OBJECTS = {
     "an array": b'["resize",80,24]',

@@ -15,6 +15,7 @@ LENGTH = (b"content-length", b"5")
     ("headers", "version", "has_body"),
     [
         ([HOST], "1.1", False),
+        ([HOST, (b"accept", b"*/*")], "1.1", False),
         ([], "1.0", False),
         ([HOST], "1.0", False),
         ([HOST, LENGTH], "1.1", True),

@@ -309,3 +309,14 @@ def test_what_is_pending_is_counted_and_can_be_forgotten() -> None:
     assert scan.pending == len(b"some") + 50
     scan.forget()
     assert (scan.pending, scan.aside, scan.more) == (0, None, False)
+
+
+def test_a_frame_that_has_begun_is_as_long_as_its_head_says() -> None:
+    whole = client_frame(BINARY, noise(5000))
+    scan = UpScan(MAX, FRAGMENTS)
+    assert scan.unfinished == 0
+    for piece in (whole[:100], whole[100:4000]):
+        assert not scan.feed(piece)
+        assert scan.unfinished == len(whole)
+    scan.feed(whole[4000:])
+    assert scan.unfinished == 0
