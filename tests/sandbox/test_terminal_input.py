@@ -8,10 +8,11 @@ from sandbox.terminal.wire import MAX_INPUT, Resized, Size
 from tests.support.bridge import running_bridge
 from tests.support.terminal import viewing
 
+# A `print` that is interrupted by another one ends the program.
 DEAF = """
-import signal, time
-signal.signal(signal.SIGINT, lambda *_: print("INTERRUPTED", flush=True))
-signal.signal(signal.SIGQUIT, lambda *_: print("QUIT", flush=True))
+import os, signal, time
+signal.signal(signal.SIGINT, lambda *_: os.write(1, b"INTERRUPTED\\n"))
+signal.signal(signal.SIGQUIT, lambda *_: os.write(1, b"QUIT\\n"))
 print("ready", flush=True)
 while True:
     time.sleep(1000)
