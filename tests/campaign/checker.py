@@ -24,9 +24,10 @@ from typing import Any
 import asyncpg
 import httpx
 from websockets.asyncio.client import connect
-from websockets.exceptions import WebSocketException
+from websockets.exceptions import ConnectionClosed, WebSocketException
 
 KINDS = ("lost", "duplicate", "reordered", "gap", "phantom", "corrupted", "silent", "early")
+OWNER_MOVED = 4409
 ACKS = ("accepted", "stored")
 MARKERS = ("duplicate", "rejected")
 SENT_AGAIN = 8  # oldest and newest of each session
@@ -179,25 +180,51 @@ async def from_the_database(store: str) -> tuple[dict[str, list[Row]], list[tupl
 async def as_a_second_client(
     case: dict[str, Any], session_id: str, said: dict[str, Sent], last_seq: int, findings: Findings
 ) -> None:
-    """Come in, see the last number, and send again what was acknowledged: nothing may change."""
-    url = case["url"].replace("http", "ws", 1) + f"/ws/v2?sessionId={session_id}"
-    headers = {"Authorization": f"Bearer {case['token']}"}
+    """Come in, see the last number, and send again what was acknowledged: nothing may change. A gateway that has lost
+    the session to another learns it at its first write and says so: then come in again, as the protocol asks."""
     acked = [cid for cid, sent in said.items() if "stored" in sent.stages]
     again = (acked[:SENT_AGAIN] if last_seq < REMEMBERED else []) + acked[SENT_AGAIN:][-SENT_AGAIN:]
-    async with asyncio.timeout(30), connect(url, additional_headers=headers, compression=None, proxy=None) as socket:
+    async with asyncio.timeout(30):
+        while (problems := await _visit(case, session_id, {cid: said[cid] for cid in again}, last_seq)) is None:
+            findings.reached["owner moved"] += 1
+    findings.problems += problems
+    findings.reached["acked for a second client"] += len(again)
+
+
+async def _visit(
+    case: dict[str, Any], session_id: str, again: dict[str, Sent], last_seq: int
+) -> list[tuple[str, str]] | None:
+    """What is wrong; None if another gateway has the session."""
+    problems: list[tuple[str, str]] = []
+    try:
+        await _send_again(case, session_id, again, last_seq, problems)
+    except ConnectionClosed as closed:
+        if closed.rcvd is None or closed.rcvd.code != OWNER_MOVED:
+            raise
+        return None
+    return problems
+
+
+async def _send_again(
+    case: dict[str, Any], session_id: str, again: dict[str, Sent], last_seq: int, problems: list[tuple[str, str]]
+) -> None:
+    url = case["url"].replace("http", "ws", 1) + f"/ws/v2?sessionId={session_id}"
+    headers = {"Authorization": f"Bearer {case['token']}"}
+    async with connect(url, additional_headers=headers, compression=None, proxy=None) as socket:
         welcome = json.loads(await socket.recv())
         if welcome["lastSeq"] != last_seq:
-            findings.add("gap", f"{session_id}: welcome says {welcome['lastSeq']}, history ends at {last_seq}")
-        for cid in again:
+            problems.append(("gap", f"{session_id}: welcome says {welcome['lastSeq']}, history ends at {last_seq}"))
+        for cid, sent in again.items():
             await socket.send(json.dumps({"type": "message", "cid": cid, "content": cid}))
             frame: dict[str, Any] = {}
             while frame.get("type") not in ("ack", "nack") or frame.get("cid") != cid:
                 frame = json.loads(await socket.recv())
                 if frame["type"] == "record" and frame["record"]["role"] == "user":
-                    findings.add("duplicate", f"{session_id}: {cid}, sent again, became record {frame['seq']}")
-            if {frame.get("seq")} != said[cid].seqs:
-                findings.add("duplicate", f"{session_id}: {cid} was {said[cid].seqs}, sent again it is {frame}")
-            findings.reached["acked for a second client"] += 1
+                    problems.append(("duplicate", f"{session_id}: {cid}, sent again, became record {frame['seq']}"))
+            if frame.get("reason") == "owner_moved":
+                await socket.recv()  # the close comes next
+            if {frame.get("seq")} != sent.seqs:
+                problems.append(("duplicate", f"{session_id}: {cid} was {sent.seqs}, sent again it is {frame}"))
 
 
 # -- the judgement ----------------------------------------------------------------------------------------------------

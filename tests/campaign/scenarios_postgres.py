@@ -74,6 +74,8 @@ async def two_gateways(arena: Arena) -> None:
                 async with asyncio.timeout(arena.patience + 10), asyncio.TaskGroup() as posting:
                     for number, poster in enumerate(posters):
                         posting.create_task(poster.run((stage.gateway, other)[number % 2], 25))
+                async with asyncio.timeout(arena.patience):  # the judge comes to the one that has lost it
+                    await Poster("last", "shared", stage.journal).run(other, 1)
             finally:
                 if "session.crashed" in other.log:
                     arena.problems.append(f"wrong: a session crashed: {other.log[-3000:]}")
