@@ -20,7 +20,7 @@ import jwt
 from bench.figures import Figure
 from bench.load import Crowd, LoadFailed, Target, handshake, quantile, side_by_side
 from bench.persistence import alone
-from bench.processes import LOAD, UNDER_TEST, Program, raise_descriptor_limit
+from bench.processes import LOAD, UNDER_TEST, WIDE_LIMITS, Program, raise_descriptor_limit
 
 PEER = "usual relay"
 SECRET = "a-secret-that-guards-nothing-but-this-benchmark"
@@ -54,7 +54,7 @@ class Bench:
             "HOLDFAST_PORT": "0",
             "HOLDFAST_JWT_SECRET": SECRET,
             "HOLDFAST_CREATE_ON_ATTACH": "1",
-            "HOLDFAST_MAX_CONNECTIONS_PER_ADDRESS": "100000",
+            **WIDE_LIMITS,
         }
         log = self._directory / "gateway.log"
         with Program("gateway_under_test", self._standin.port, core=UNDER_TEST, log=log, env=env) as program:

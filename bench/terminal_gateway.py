@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import jwt
 
-from bench.processes import LOAD, UNDER_TEST, Program
+from bench.processes import LOAD, UNDER_TEST, WIDE_LIMITS, Program
 from bench.terminal_load import Contender, Target
 from bench.terminal_pty import NATIVE
 
@@ -27,7 +27,7 @@ def holdfast(home: Path, terminals_socket: Path, terminals: int) -> Iterator[Con
         "HOLDFAST_PORT": "0",
         "HOLDFAST_JWT_SECRET": SECRET,
         "HOLDFAST_API_TOKEN": SERVICE,
-        "HOLDFAST_MAX_CONNECTIONS_PER_ADDRESS": "100000",
+        **WIDE_LIMITS,
     }
     log = home / "gateway.log"
     tokens = [_token(user) for user in range(terminals // TERMINALS_PER_USER + 1)]
@@ -45,7 +45,7 @@ def holdfast(home: Path, terminals_socket: Path, terminals: int) -> Iterator[Con
     ):
 
         async def wake(first: int, count: int) -> None:
-            """Each session is made, which starts its sandbox: its agent's link is there, and nobody said anything."""
+            """Each session is made, which starts its sandbox; its agent's link is there, and nobody said anything."""
             async with httpx.AsyncClient(
                 base_url=f"http://127.0.0.1:{gateway.port}",
                 headers={"Authorization": f"Bearer {SERVICE}"},
@@ -64,6 +64,8 @@ async def _wake_each(client: httpx.AsyncClient, numbers: Iterator[int]) -> None:
     for number in numbers:
         user = f"u{number // TERMINALS_PER_USER}"
         (await client.post(f"/api/sandboxes/s{number}", json={"userId": user})).raise_for_status()
+        while (await client.get(f"/api/sandboxes/s{number}")).raise_for_status().json()["status"] != "running":  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 def _token(user: int) -> str:
