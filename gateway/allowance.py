@@ -17,8 +17,10 @@ from gateway.rate import Budget
 
 FRAMES_A_TURN = 32  # of one socket, by weight
 TURN = 128  # of one user, by weight
+LOW = TURN // 2  # what is left when the next turn has to come
 WEIGHED = 9  # bits: a frame weighs 1, and 1 more for each 512 bytes of it
 READ = 13  # bits: what is read weighs 1 for each 8 KiB, whole frames or not
+SIZABLE = 1 << READ  # bytes; a smaller read weighs nothing
 SMALL_BYTES = 64 << 10  # what each socket may hold uncounted
 WAITING_BYTES = 4 << 20
 UNSENT_BYTES = 8 << 20

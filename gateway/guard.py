@@ -20,7 +20,7 @@ from websockets.frames import Close, Frame, Opcode
 from websockets.http11 import Request
 
 from gateway import pulse
-from gateway.allowance import FRAMES_A_TURN, READ, SMALL_BYTES, WEIGHED
+from gateway.allowance import FRAMES_A_TURN, LOW, READ, SMALL_BYTES, WEIGHED
 from gateway.close_codes import CloseCode
 from gateway.counters import Refusal
 from gateway.frontdoor import FrontDoor, answer_bytes
@@ -212,6 +212,8 @@ class GuardedSocket(WebSocketsSansIOProtocol):
                 self._stop_hearing()
         allowance.left -= most - left
         allowance.frames += frames
+        if allowance.left < LOW:
+            turns.clock.keep_ticking()
         if self._newest_ping is not None:
             self._answer_ping()
         if self._resting:

@@ -29,7 +29,7 @@ class Member(Protocol):
 
 class Clock:
     """Counts the loop's turns, one for all users, and calls whoever waits for the next. It ticks only while somebody
-    takes turns."""
+    waits, or has little left of the newest turn: a tick is one more round of the loop."""
 
     __slots__ = ("_loop", "_ticking", "_waiting", "turn")
 
@@ -58,7 +58,7 @@ class Clock:
 
 class Turns:
     """One user's. `forget` is called when the last socket has left. Whoever reads calls `begin` if `turn` is not the
-    clock's."""
+    clock's, and keeps the clock ticking when the allowance is LOW."""
 
     __slots__ = ("_called", "_forget", "_loop", "_members", "_timer", "_waiting", "allowance", "clock", "shut", "turn")
 
@@ -79,7 +79,6 @@ class Turns:
     def begin(self, now: float) -> None:
         """A turn begins: each user has one, whoever has how many sockets."""
         self.turn = self.clock.turn
-        self.clock.keep_ticking()
         self.allowance.begin(now)
 
     def join(self, member: Member) -> None:

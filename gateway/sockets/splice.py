@@ -17,7 +17,7 @@ from websockets.exceptions import ProtocolError
 from websockets.frames import Close
 
 from gateway import pulse
-from gateway.allowance import READ, WEIGHED
+from gateway.allowance import LOW, READ, SIZABLE, WEIGHED
 from gateway.close_codes import CloseCode
 from gateway.frontdoor import FrontDoor
 from gateway.pulse import Pulse
@@ -60,6 +60,7 @@ class SplicedSocket(asyncio.Protocol):
 
     __slots__ = (
         "_claim",
+        "_claiming",
         "_close_timer",
         "_closing",
         "_deaf",
@@ -109,6 +110,7 @@ class SplicedSocket(asyncio.Protocol):
         self._close_timer: asyncio.TimerHandle | None = None
         self._leave: list[Callable[[], None]] = []
         self._claim = None if room is None else Claim(room)
+        self._claiming = False  # a long frame has begun
         self.write = transport.write
         transport.set_protocol(self)
         door.sockets.add(self)
@@ -142,9 +144,10 @@ class SplicedSocket(asyncio.Protocol):
         turns = self._turns
         if turns.turn != turns.clock.turn:
             turns.begin(now)
-        size, allowance = len(data), turns.allowance
-        allowance.bytes += size
-        allowance.left -= size >> READ
+        allowance = turns.allowance
+        allowance.bytes += len(data)
+        if len(data) >= SIZABLE:
+            allowance.left -= len(data) >> READ
         if self._resting or self._held_at is not None:
             self._scan.keep(data)
         elif allowance.left <= 0:
@@ -154,7 +157,8 @@ class SplicedSocket(asyncio.Protocol):
             self._pass(data)
 
     def _pass(self, data: bytes) -> None:
-        scan, allowance = self._scan, self._turns.allowance
+        scan, turns = self._scan, self._turns
+        allowance = turns.allowance
         asides, passed_before = 0, scan.passed_frames
         try:
             if (passed := scan.feed(data)) and not self._closing:
@@ -184,16 +188,21 @@ class SplicedSocket(asyncio.Protocol):
         passed_frames = scan.passed_frames - passed_before
         allowance.left -= 1 + (passed_frames >> 4)
         allowance.frames += passed_frames + asides
+        if allowance.left < LOW:
+            turns.clock.keep_ticking()
         if (scan.more or scan.aside is not None) and not self._deaf and self._held_at is None:
             self._rest()
-        elif self._claim is not None:
-            self._wait_for_room(self._claim, scan.unfinished)
+        elif self._claiming or scan.unfinished > LARGE:
+            self._wait_for_room(scan.unfinished)
 
-    def _wait_for_room(self, claim: Claim, unfinished: int) -> None:
+    def _wait_for_room(self, unfinished: int) -> None:
         """A long frame is read when its user's other messages leave room for it."""
-        if unfinished <= LARGE:
-            claim.drop()
-        elif not claim.reach(unfinished, lambda: self.hold(False)):
+        if self._claim is None:
+            return
+        self._claiming = unfinished > LARGE
+        if not self._claiming:
+            self._claim.drop()
+        elif not self._claim.reach(unfinished, lambda: self.hold(False)):
             self.hold(True)
 
     def _stop_hearing(self) -> None:
