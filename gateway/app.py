@@ -8,7 +8,6 @@ import asyncio
 import logging
 import os
 import random
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -77,6 +76,7 @@ from persistence.ports import MessageStore
 from persistence.queue import PersistenceQueue
 from persistence.same_files import SameFiles, database_files
 from persistence.sqlite_file import REPLACED
+from sandbox.interpreter import PYTHON
 from sandbox.ports import SandboxFailed, SandboxProvider
 from sandbox.tree.wire import ScanAsk, TreeLimits
 from sync.ports import ObjectsRefused, ObjectsUnavailable
@@ -95,7 +95,7 @@ TRUSTS_EVERYBODY = (
     "HOLDFAST_TRUSTED_PROXIES has {}: whoever connects may choose the address that is counted and logged, and the name "
     "in links; name the proxies alone"
 )
-DEMO_AGENT = (sys.executable, "-m", "sandbox.demo_agent")
+DEMO_AGENT = (PYTHON, "-m", "sandbox.demo_agent")
 
 
 @runtime_checkable

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import sandbox
+from sandbox.interpreter import PYTHON
 
 # CODE lies where nobody installs anything: below a read-only directory of ours, such as a virtual environment in /opt,
 # it could not be mounted.
@@ -172,4 +173,4 @@ def package() -> Path:
 
 
 def python_bin() -> str:
-    return os.path.dirname(sys.executable)
+    return os.path.dirname(PYTHON)

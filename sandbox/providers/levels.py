@@ -3,12 +3,12 @@
 import contextlib
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from sandbox.interpreter import PYTHON
 from sandbox.providers import bubblewrap, seccomp
 from sandbox.providers.launch import memory_file, spawn
 from sandbox.providers.layout import SandboxHome
@@ -131,7 +131,7 @@ class Contained:
         """Make one container and run our Python in it. Raises NotContained."""
         with _files() as files:
             box = self._box(scratch, scratch, "none", files)
-            command = [sys.executable, "-P", "-S", "-c", "import sandbox.ports"]
+            command = [PYTHON, "-P", "-S", "-c", "import sandbox.ports"]
             argv = bubblewrap.arguments(self._bwrap, box, command)
             bubblewrap.probe(self._bwrap, argv, env, tuple(files.values()))
 
@@ -207,7 +207,7 @@ def _files() -> Iterator[dict[int, int]]:
 
 def _bridge(rlimits: Mapping[str, int]) -> list[str]:
     # -s: what lies in the agent's home is the agent's, and must not run in the bridge (usercustomize.py).
-    python = [sys.executable, "-P", "-s", "-m", "sandbox.providers.inside"]
+    python = [PYTHON, "-P", "-s", "-m", "sandbox.providers.inside"]
     return [*python, json.dumps(rlimits), str(CONFIG), str(LISTEN), str(LOG)]
 
 
