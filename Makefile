@@ -60,10 +60,11 @@ run: setup  ## build the page if it must, start the gateway on the embedded defa
 	@$(MAKE) --silent page || echo "The page could not be built, see above; the gateway starts all the same. To try again: make page" >&2
 	@exec $(BIN)/holdfast serve
 
-lint: setup  ## ruff and mypy
+lint: setup  ## ruff, mypy, and which module may import which
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo --no-cache
 
 test: $(TEST_STAMP) page lint  ## every test, in three processes side by side; each ends in a line of counts
 	@$(BIN)/coverage erase

@@ -1,0 +1,56 @@
+"""`make lint` refuses an import that points the wrong way, also one that does so through another module."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+GATE = Path(sys.executable).with_name("lint-imports")
+PACKAGES = ("gateway", "persistence", "sandbox", "sync")
+
+
+def run_gate(tree: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(tree), "COLUMNS": "200"}
+    command = [str(GATE), "--no-logo", "--no-cache"]
+    return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    copy = tmp_path_factory.mktemp("imports")
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__", "page"))
+    return copy
+
+
+def test_the_copy_passes_the_gate(tree: Path) -> None:
+    gate = run_gate(tree)
+    assert gate.returncode == 0, gate.stdout + gate.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "broken"),
+    [
+        ("persistence/queue.py", "import gateway.settings", "persistence is not allowed to import gateway"),
+        ("sync/state.py", "import persistence.record", "sync is not allowed to import persistence"),
+        ("persistence/record.py", "import sync.keys", "persistence is not allowed to import sync"),
+        ("sync/driver.py", "import sandbox.link", "sync is not allowed to import sandbox"),
+        ("sandbox/bridge/agent.py", "import sandbox.link", "sandbox.bridge is not allowed to import sandbox.link"),
+        ("sandbox/stream.py", "import sandbox.dialling", "sandbox.bridge is not allowed to import sandbox.dialling"),
+    ],
+)
+def test_an_import_against_the_grain_is_refused(tree: Path, module: str, line: str, broken: str) -> None:
+    path = tree / module
+    before = path.read_text()
+    path.write_text(f"{before}\n{line}\n")
+    try:
+        gate = run_gate(tree)
+    finally:
+        path.write_text(before)
+    assert gate.returncode == 1
+    assert broken in gate.stdout
