@@ -408,8 +408,11 @@ class House:
 
     def _watch(self) -> None:
         """Every queue's depth, and how many are here, read when somebody looks."""
+        self.metrics.expect(self.provider.name)
+        of_provider = {"sandboxes_running": {"provider": self.provider.name}}
         for name in self._gauges():
-            self.metrics.watch(name, name.replace("_", " "), partial(self._gauge, name))
+            read = partial(self._gauge, name)
+            self.metrics.watch(name, name.replace("_", " "), read, **of_provider.get(name, {}))
 
     def _gauge(self, name: str) -> float:
         return self._gauges()[name]

@@ -172,9 +172,12 @@ class Metrics:
 
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()
-        self.sandboxes_created = Counter("holdfast_sandboxes_created", "Sandboxes started", registry=registry)
+        self.sandboxes_created = Counter(
+            "holdfast_sandboxes_created", "Sessions created", ["provider"], registry=registry
+        )
+        self.sandbox_starts = Counter("holdfast_sandbox_starts", "Sandboxes started", ["provider"], registry=registry)
         self.wake_seconds = Histogram(
-            "holdfast_wake_seconds", "From intent to a linked sandbox", buckets=_WAKES, registry=registry
+            "holdfast_wake_seconds", "From intent to a linked sandbox", ["provider"], buckets=_WAKES, registry=registry
         )
         self.message_seconds = Histogram(
             "holdfast_message_seconds", "From received to stored", buckets=_LATENCIES, registry=registry
@@ -205,6 +208,20 @@ class Metrics:
         )
         self.refusals = Counter("holdfast_refusals", "Refused, by reason", ["reason"], registry=registry)
 
+    def expect(self, provider: str) -> None:
+        """Show the series of a provider at 0 before its first sandbox, so that the first one is an increase."""
+        for metric in (self.sandboxes_created, self.sandbox_starts, self.wake_seconds):
+            metric.labels(provider)
+
+    def created(self, provider: str) -> None:
+        self.sandboxes_created.labels(provider).inc()
+
+    def started(self, provider: str) -> None:
+        self.sandbox_starts.labels(provider).inc()
+
+    def woken(self, provider: str, seconds: float) -> None:
+        self.wake_seconds.labels(provider).observe(seconds)
+
     def refused(self, reason: str) -> None:
         """Count a refusal. `reason` is one of a fixed set of codes, never something a client wrote."""
         self.refusals.labels(reason).inc()
@@ -222,9 +239,10 @@ class Metrics:
         self.sync_chunks.labels("sent").inc(pushed.chunks_sent)
         self.sync_chunks.labels("reused").inc(pushed.chunks_reused)
 
-    def watch(self, name: str, help: str, read: Callable[[], float]) -> None:
-        """Show `read()` at each scrape as the gauge `holdfast_<name>`."""
-        Gauge(f"holdfast_{name}", help, registry=self._registry).set_function(read)
+    def watch(self, name: str, help: str, read: Callable[[], float], **labels: str) -> None:
+        """Show `read()` at each scrape as the gauge `holdfast_<name>`, with `labels`."""
+        gauge = Gauge(f"holdfast_{name}", help, list(labels), registry=self._registry)
+        (gauge.labels(**labels) if labels else gauge).set_function(read)
 
     def names(self) -> set[str]:
         """Every metric, as a query would name it."""

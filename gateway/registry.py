@@ -220,6 +220,7 @@ class SessionRegistry:
             kept = await self._store.create(session)
             if kept.user_id != user_id:
                 raise ApiError(409, "taken", "this session id is taken: choose another")
+            self._count_if_new(session, kept)
             actor = await self._find_created(session_id)
         if wish.env:
             actor.give_env(wish.env)
@@ -229,6 +230,7 @@ class SessionRegistry:
         granted = wish.by_service and wish.network == kept_spec.network and not kept_spec.network_granted
         if archived:
             await actor.revive(wish)
+            self._metrics.created(self._provider.name)
         elif granted:
             actor.grant_network()
         self.turns.forget(session_id)  # unless it is wanted, it will not ask
@@ -271,6 +273,7 @@ class SessionRegistry:
         kept = await self._create(session)
         if (kept.user_id, kept.created_at) != (session.user_id, session.created_at):
             raise ApiError(409, "taken", "the new session's id is taken: try again")
+        self._count_if_new(session, kept)
         actor = await self._find_created(session_id)
         if (env := self._envs.get(origin.id)) is not None:
             actor.give_env(env)
@@ -295,11 +298,18 @@ class SessionRegistry:
         spec, state = SessionSpec(network=self._limits.network.given), SessionState(last_active=self._utcnow())
         session = Session(session_id, user_id, self._utcnow(), spec.to_json(), state.to_json())
         async with self._room_for(session_id, user_id):
-            if (await self._store.create(session)).user_id != user_id:
+            kept = await self._store.create(session)
+            if kept.user_id != user_id:
                 return None
+            self._count_if_new(session, kept)
             actor = await self._find_created(session_id)
         actor.stirred()
         return actor
+
+    def _count_if_new(self, asked: Session, kept: Session) -> None:
+        """Count a creation, unless the store had a session of that id before."""
+        if kept.created_at == asked.created_at:
+            self._metrics.created(self._provider.name)
 
     @asynccontextmanager
     async def _room_for(self, session_id: str, user_id: str, *, starts: bool = False) -> AsyncIterator[None]:

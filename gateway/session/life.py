@@ -288,8 +288,7 @@ class Life:
             except Exception:  # `starting` would be for ever
                 await self._end_failed("it could not be started")
                 raise
-            self._host.metrics.sandboxes_created.inc()
-            self._host.metrics.wake_seconds.observe(self._host.now() - began)
+            self._host.metrics.woken(self._provider.name, self._host.now() - began)
             self.become(SessionStatus.RUNNING)
 
     async def start_held(
@@ -312,6 +311,7 @@ class Life:
         if self._host.ended:
             raise NotRestored(ENDED)
         await self._provider.start(spec)
+        self._host.metrics.started(self._provider.name)
         started()
         await self.workspace.prepare(newest, empty=empty, keep=keep)
 

@@ -147,21 +147,26 @@ def test_metrics_of_two_gateways_do_not_mix() -> None:
     first, second = Metrics(), Metrics()
     depth = [3.0]
     first.watch("queue_depth", "Waiting", lambda: depth[0])
-    first.sandboxes_created.inc()
+    first.watch("sandboxes_running", "Running", lambda: 2.0, provider="local")
+    first.created("local")
+    first.started("local")
+    first.started("local")
     first.refused("too_slow")
     first.message_seconds.observe(0.002)
-    first.wake_seconds.observe(1)
+    first.woken("local", 1)
     first.frames_relayed.inc(5)
     first.committed(3, 0.002)
     first.trimmed_records.inc(7)
     text = first.render().decode()
     for line in [
-        "holdfast_sandboxes_created_total 1.0",
+        'holdfast_sandboxes_created_total{provider="local"} 1.0',
+        'holdfast_sandbox_starts_total{provider="local"} 2.0',
+        'holdfast_sandboxes_running{provider="local"} 2.0',
         'holdfast_refusals_total{reason="too_slow"} 1.0',
         "holdfast_frames_relayed_total 5.0",
         "holdfast_queue_depth 3.0",
         "holdfast_message_seconds_count 1.0",
-        "holdfast_wake_seconds_count 1.0",
+        'holdfast_wake_seconds_count{provider="local"} 1.0',
         'holdfast_queue_batch_writes_bucket{le="2.0"} 0.0',
         'holdfast_queue_batch_writes_bucket{le="4.0"} 1.0',
         "holdfast_queue_commit_seconds_sum 0.002",
@@ -172,4 +177,5 @@ def test_metrics_of_two_gateways_do_not_mix() -> None:
     assert "holdfast_queue_depth" not in second.names()
     depth[0] = 4.0
     assert "holdfast_queue_depth 4.0" in first.render().decode()
-    assert "holdfast_sandboxes_created_total 0.0" in second.render().decode()
+    second.expect("local")
+    assert 'holdfast_sandboxes_created_total{provider="local"} 0.0' in second.render().decode()

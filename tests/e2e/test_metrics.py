@@ -1,0 +1,60 @@
+"""`/metrics` of a real gateway: what is counted, for whom an operator asks."""
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.gateway import Gateway
+from tests.support.waiting import until
+
+Series = dict[tuple[str, str], float]  # (name, provider, "" without that label) -> value
+
+
+@pytest.fixture
+async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    async with Gateway(tmp_path_factory.mktemp("metrics") / "data", SYNC_DEBOUNCE=0.1) as running:
+        yield running
+
+
+async def series(gateway: Gateway) -> Series:
+    async with gateway.http(gateway.admin) as admin:
+        text = (await admin.get("/metrics")).text
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {(sample.name, sample.labels.get("provider", "")): sample.value for sample in samples}
+
+
+async def until_status(client: httpx.AsyncClient, session_id: str, wanted: str) -> None:
+    async def is_so() -> bool:
+        return bool((await client.get(f"/api/sandboxes/{session_id}")).json()["status"] == wanted)
+
+    await until(is_so, f"{session_id} {wanted}")
+
+
+async def counted(gateway: Gateway) -> tuple[float, float, float, float]:
+    """Sandboxes created, started, woken and running."""
+    seen = await series(gateway)
+    names = ("sandboxes_created_total", "sandbox_starts_total", "wake_seconds_count", "sandboxes_running")
+    created, starts, woken, running = (seen["holdfast_" + name, "local"] for name in names)
+    return created, starts, woken, running
+
+
+async def test_creations_and_starts_are_counted_apart_by_provider(gateway: Gateway) -> None:
+    assert await counted(gateway) == (0, 0, 0, 0), "a series that is there before the first is counted"
+    async with gateway.http() as ada:
+        assert (await ada.post("/api/sandboxes/first")).status_code == 201
+        await until_status(ada, "first", "running")
+        assert await counted(gateway) == (1, 1, 1, 1)
+        assert (await ada.post("/api/sandboxes/first/sleep")).status_code == 200
+        assert await counted(gateway) == (1, 1, 1, 0)
+        assert (await ada.post("/api/sandboxes/first")).status_code == 200, "there is one already: it wakes"
+        await until_status(ada, "first", "running")
+        assert await counted(gateway) == (1, 2, 2, 1)
+        branched = await ada.post("/api/sandboxes/first/snapshots/newest/branch")
+        assert branched.status_code == 201
+        assert await counted(gateway) == (2, 2, 2, 1), "a branch is created, and sleeps"
+        assert (await ada.delete("/api/sandboxes/first")).status_code == 200
+        assert (await ada.post("/api/sandboxes/first")).status_code == 200, "archived: it is created again"
+        await until_status(ada, "first", "running")
+        assert await counted(gateway) == (3, 3, 3, 1)
