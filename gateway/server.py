@@ -46,6 +46,8 @@ def bind(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:  # `::` takes IPv4, too, whatever this system's default is
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             listener.bind(address)
             # Listening from here on: whoever reads the address may connect at once and waits for the first answer.
             listener.listen(2048)

@@ -22,6 +22,7 @@ from gateway.store_url import StoreUrl as StoreUrl
 from gateway.store_url import store_url
 
 PREFIX = "HOLDFAST_"
+EVERYWHERE = "0.0.0.0"
 _TEST_PREFIX = "HOLDFAST_TEST_"  # for the test suite alone; the gateway never reads them
 _MIB = 1 << 20
 # What an agent's home has and nobody misses: it is fetched or made again.
@@ -154,20 +155,27 @@ KNOWN: dict[str, Field[Any]] = {PREFIX + known.name.upper(): known for known in 
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
-    """Read `environ`; raise SettingsError with every problem in it. An empty value counts as not set."""
+    """Read `environ`; raise SettingsError with every problem in it. An empty value of ours counts as not set.
+
+    PORT is how a platform says where it sends requests, from another machine: with it, and unless the operator says
+    otherwise, the gateway listens on all addresses.
+    """
     problems = [_unknown(name) for name in sorted(environ) if _is_unknown(name)]
     chosen: dict[str, Any] = {}
-    given = dict(environ)
-    if given.get("PORT") and not given.get("HOLDFAST_PORT"):
-        given["HOLDFAST_PORT"] = given["PORT"]
-    for name, known in KNOWN.items():
-        text = given.get(name, "")
-        if text == "":
-            continue
+
+    def read(name: str, known: Field[Any], otherwise: str = "") -> None:
         try:
-            chosen[known.name] = known.metadata["read"](text)
+            chosen[known.name] = known.metadata["read"](environ[name])
         except ValueError as exc:
-            problems.append(f"{name} {exc}")
+            problems.append(f"{name} {exc}{otherwise}")
+
+    if "PORT" in environ:
+        chosen["host"] = EVERYWHERE
+        if not environ.get("HOLDFAST_PORT"):
+            read("PORT", KNOWN["HOLDFAST_PORT"], "; unset it, or set HOLDFAST_PORT, which counts instead")
+    for name, known in KNOWN.items():
+        if environ.get(name):
+            read(name, known)
     try:
         if "objects" in chosen:
             chosen["objects"] = completed(chosen["objects"], environ)

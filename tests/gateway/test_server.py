@@ -148,6 +148,14 @@ def test_an_address_in_use_says_what_to_set() -> None:
         bind("no-such-host.invalid", 80)
 
 
+def test_all_addresses_of_ipv6_are_those_of_ipv4_too() -> None:
+    with bind("::", 0) as listener:
+        assert listener.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY) == 0
+        port = listener.getsockname()[1]
+        for host in ("127.0.0.1", "::1"):
+            socket.create_connection((host, port), timeout=10).close()
+
+
 async def test_two_pauses_of_reading_keep_the_order() -> None:
     with Door.open() as door:
         async with connect(door, "/terminal/s") as client:

@@ -102,6 +102,28 @@ def test_whether_only_this_machine_can_reach_it_is_known(host: str, alone: bool)
 def test_a_platforms_port_is_honoured_and_our_own_name_wins() -> None:
     assert load_settings({"PORT": "5000"}).port == 5000
     assert load_settings({"PORT": "5000", "HOLDFAST_PORT": "6000"}).port == 6000
+    assert load_settings({"PORT": "", "HOLDFAST_PORT": "6000"}).port == 6000
+
+
+def test_with_a_platforms_port_the_gateway_listens_on_all_addresses() -> None:
+    """A platform's router comes from another machine; on loopback it met nobody."""
+    by_platform = load_settings({"PORT": "5000"})
+    assert by_platform.host == "0.0.0.0"
+    assert not by_platform.loopback_only
+    assert by_platform.network_max == "none", "what users may ask for follows the address"
+    assert load_settings({"PORT": "5000", "HOLDFAST_PORT": "6000"}).host == "0.0.0.0"
+    for host in ("127.0.0.1", "::1", "::"):
+        assert load_settings({"PORT": "5000", "HOLDFAST_HOST": host}).host == host
+    for without in ({}, {"HOLDFAST_PORT": "5000"}, {"HOLDFAST_HOST": ""}):
+        assert load_settings(without).loopback_only
+
+
+@pytest.mark.parametrize("port", ["", " ", "eighty", "-1", "65536", "80 80", "8080/tcp", "tcp://10.0.0.1:80", "٣"])
+def test_a_platforms_port_that_is_none_is_refused_by_its_own_name(port: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings({"PORT": port})
+    (told,) = caught.value.problems
+    assert told == "PORT wants a whole number from 0 to 65535; unset it, or set HOLDFAST_PORT, which counts instead"
 
 
 def test_all_problems_are_told_at_once_and_no_secret_with_them() -> None:
