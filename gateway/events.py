@@ -8,13 +8,17 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable, MutableMapping
+import time
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
+from gateway.durations import Durations
 from gateway.settings import SecretStr
 from gateway.visible import UNSEEN
 
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 SHORTEST_SECRET = 8  # a shorter value would black out ordinary words
 _REDACTED = "[redacted]"
 _LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_ANSWERS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 _WAKES = (0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 20, 30, 60)
 _QUERY = re.compile(r"(?<=[\w/])\?[^\s\"'<>]*=[^\s\"'<>]*")
@@ -167,6 +172,20 @@ class Repeating:
             self._told_at, self._failures = None, 0
 
 
+class _Shown(Collector):
+    """Durations, for whoever scrapes."""
+
+    def __init__(self, name: str, help: str, durations: Durations) -> None:
+        self._name, self._help = name, help
+        self._created = time.time()
+        self.durations = durations
+
+    def collect(self) -> Iterable[Metric]:
+        family = HistogramMetricFamily(self._name, self._help, self.durations.buckets(), self.durations.seconds)
+        family.add_sample(f"{self._name}_created", {}, self._created)
+        return [family]
+
+
 class Metrics:
     """What `/metrics` shows. Each instance has its own registry, so that two gateways in one process do not mix."""
 
@@ -179,9 +198,8 @@ class Metrics:
         self.wake_seconds = Histogram(
             "holdfast_wake_seconds", "From intent to a linked sandbox", ["provider"], buckets=_WAKES, registry=registry
         )
-        self.message_seconds = Histogram(
-            "holdfast_message_seconds", "From received to stored", buckets=_LATENCIES, registry=registry
-        )
+        self.message_seconds = self._timed("holdfast_message_seconds", "From received to stored", _LATENCIES)
+        self.answer_seconds = self._timed("holdfast_answer_seconds", "From a message to its done", _ANSWERS)
         self.batch_writes = Histogram(
             "holdfast_queue_batch_writes", "Writes of one commit", buckets=_BATCHES, registry=registry
         )
@@ -207,6 +225,12 @@ class Metrics:
             registry=registry,
         )
         self.refusals = Counter("holdfast_refusals", "Refused, by reason", ["reason"], registry=registry)
+
+    def _timed(self, name: str, help: str, bounds: Sequence[float]) -> Durations:
+        """A histogram of what happens with every message."""
+        shown = _Shown(name, help, Durations(bounds))
+        self._registry.register(shown)
+        return shown.durations
 
     def expect(self, provider: str) -> None:
         """Show the series of a provider at 0 before its first sandbox, so that the first one is an increase."""

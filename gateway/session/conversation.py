@@ -80,7 +80,7 @@ class Conversation:
         self.ledger = Ledger(session.last_seq, loaded.cids)
         self.window = PendingWindow(host.limits.window, host.pending)
         asked = {orjson.loads(record.payload)["requestId"]: record for record in loaded.open}
-        self.debts = Debts(((record.seq, record.cid) for record in unanswered), asked)
+        self.debts = Debts(((record.seq, record.cid, self._since(record)) for record in unanswered), asked)
         self.stages = Stages(session.last_seq if host.store.behind(session.id) else 0)
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._delivered: int | None = None  # reached the agent, not yet told to the store
@@ -90,16 +90,18 @@ class Conversation:
         self._restore_window(loaded.waiting)
 
     def _restore_window(self, waiting: Sequence[Record]) -> None:
-        now, wall = self._host.now(), self._host.utcnow()
         stored = not self._host.store.behind(self.id)
         for record in waiting:
-            since = now - max(0.0, wall - record.created_at)
             line = wire.delivered_line(record)
-            entry = Entry(record.seq, record.cid, line, since, record.type, durable=True, stored=stored)
+            entry = Entry(record.seq, record.cid, line, self._since(record), record.type, durable=True, stored=stored)
             # The gateway before this one may have sent it: only the bridge knows.
             entry.sent = self.state.taker is not None
             self.window.admit(entry)
         self.watch_expiry()
+
+    def _since(self, record: Record) -> float:
+        """When the record was made, on this process's clock."""
+        return self._host.now() - max(0.0, self._host.utcnow() - record.created_at)
 
     # -- what the owner of this conversation asks ---------------------------------------------------------------------
 
@@ -205,7 +207,7 @@ class Conversation:
         crash_points.reached("deliver.taken")
         for entry in entries:
             if entry.type == "message":
-                self.debts.deliver(entry.seq, entry.cid)
+                self.debts.deliver(entry.seq, entry.cid, entry.since)
             self.stages.note(entry.seq, Status.DELIVERED)
             if not entry.stored:
                 self._reached.append(entry.seq)

@@ -19,8 +19,8 @@ REMEMBERED = 1000  # answered requests, so that a late answer hears `already_ans
 class Debts:
     __slots__ = ("_answered", "_open", "_open_bytes", "_unanswered")
 
-    def __init__(self, unanswered: Iterable[tuple[int, str]], open_requests: dict[str, Record]) -> None:
-        self._unanswered = list(unanswered)  # few, most often none
+    def __init__(self, unanswered: Iterable[tuple[int, str, float]], open_requests: dict[str, Record]) -> None:
+        self._unanswered = list(unanswered)  # (seq, cid, since when its sender waits); few, most often none
         self._open = dict(open_requests)
         self._open_bytes = sum(len(record.payload) for record in open_requests.values())
         self._answered: dict[str, None] = {}
@@ -33,14 +33,17 @@ class Debts:
     def open(self) -> list[Record]:
         return list(self._open.values())
 
-    def deliver(self, seq: int, cid: str) -> None:
-        self._unanswered.append((seq, cid))
+    def deliver(self, seq: int, cid: str, since: float) -> None:
+        self._unanswered.append((seq, cid, since))
         # An agent that never says `done` would otherwise be owed answers for ever; the oldest are let go.
         del self._unanswered[:-MOST_UNANSWERED]
 
-    def done(self) -> int | None:
-        """Return the seq of the message that this `done` answers."""
-        return self._unanswered.pop(0)[0] if self._unanswered else None
+    def done(self) -> tuple[int, float] | None:
+        """Return the seq of the message that this `done` answers, and since when its sender waits."""
+        if not self._unanswered:
+            return None
+        seq, _, since = self._unanswered.pop(0)
+        return seq, since
 
     def ask(self, request_id: str, record: Record) -> list[Record]:
         """A request is open; return those that no longer are. Asked again, its newest record is the one to answer."""
@@ -77,7 +80,7 @@ class Debts:
     def end(self, taken: int | None) -> tuple[list[tuple[int, str]], dict[str, Record]]:
         """The process is gone: return what it did not answer, and what it still wanted to know. Messages above `taken`
         were never its own (None: all were): another process has them, and owes their answers."""
-        gone = [(seq, cid) for seq, cid in self._unanswered if taken is None or seq <= taken]
+        gone = [(seq, cid) for seq, cid, _ in self._unanswered if taken is None or seq <= taken]
         del self._unanswered[: len(gone)]
         open_requests, self._open, self._open_bytes = self._open, {}, 0
         return gone, open_requests

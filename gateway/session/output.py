@@ -299,7 +299,7 @@ class AgentOutput:
             )
         asked_for = self._talk.debts.done()
         self._charge(len(answer.payload), asked_for=asked_for is not None)
-        answered = asked_for or self._talk.state.answered
+        answered = self._talk.state.answered if asked_for is None else asked_for[0]
         metadata = answer.done.get("metadata")
         aborted = self._aborting or (isinstance(metadata, dict) and metadata.get("aborted") is True)
         self._aborting = False
@@ -313,6 +313,8 @@ class AgentOutput:
             self._read_on()
             crash_points.reached("done.shown")
             self._confirm_up_to(offset)
+            if asked_for is not None:
+                self._host.metrics.answer_seconds.observe(self._host.now() - asked_for[1])
             self._host.answer_finished()
 
         self._talk.put(Write(self._talk.id, append=record, state=state, checkpoint=b""), stored)

@@ -6,6 +6,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
 from tests.support.waiting import until
 
@@ -58,3 +59,15 @@ async def test_creations_and_starts_are_counted_apart_by_provider(gateway: Gatew
         assert (await ada.post("/api/sandboxes/first")).status_code == 200, "archived: it is created again"
         await until_status(ada, "first", "running")
         assert await counted(gateway) == (3, 3, 3, 1)
+
+
+async def test_a_message_and_its_answer_are_timed(gateway: Gateway) -> None:
+    await gateway.create("talks")
+    async with gateway.chat("talks") as socket:
+        await hear(socket, "welcome")
+        for number in range(3):
+            await say(socket, "message", cid=f"m{number}", content="hello")
+            await hear(socket, "done")
+    seen = await series(gateway)
+    assert (seen["holdfast_message_seconds_count", ""], seen["holdfast_answer_seconds_count", ""]) == (3, 3)
+    assert seen["holdfast_answer_seconds_sum", ""] > seen["holdfast_message_seconds_sum", ""] > 0

@@ -19,7 +19,7 @@ class DebtsAgainstModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.seq = 2
-        self.unanswered = [(1, "c1")]
+        self.unanswered = [(1, "c1", 0.5)]
         self.open = {"r0": asked(2, TYPES[0])}
         self.answered: set[str] = set()
         self.debts = Debts(list(self.unanswered), dict(self.open))
@@ -27,13 +27,13 @@ class DebtsAgainstModel(RuleBasedStateMachine):
     @rule()
     def deliver(self) -> None:
         self.seq += 1
-        self.debts.deliver(self.seq, f"c{self.seq}")
-        self.unanswered.append((self.seq, f"c{self.seq}"))
+        self.unanswered.append((self.seq, f"c{self.seq}", self.seq / 2))
+        self.debts.deliver(*self.unanswered[-1])
 
     @rule()
     def done(self) -> None:
-        expected = self.unanswered.pop(0)[0] if self.unanswered else None
-        assert self.debts.done() == expected
+        expected = self.unanswered.pop(0) if self.unanswered else None
+        assert self.debts.done() == (None if expected is None else (expected[0], expected[2]))
 
     @rule(name=st.sampled_from(["r0", "r1", "r2"]), type=st.sampled_from(TYPES))
     def ask(self, name: str, type: str) -> None:
@@ -63,7 +63,7 @@ class DebtsAgainstModel(RuleBasedStateMachine):
     @rule(taken=st.none() | st.integers(0, 60))
     def end(self, taken: int | None) -> None:
         gone, requests = self.debts.end(taken)
-        assert gone == [(seq, cid) for seq, cid in self.unanswered if taken is None or seq <= taken]
+        assert gone == [(seq, cid) for seq, cid, _ in self.unanswered if taken is None or seq <= taken]
         assert requests == self.open
         self.unanswered = self.unanswered[len(gone) :]
         self.open = {}

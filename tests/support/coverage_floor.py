@@ -43,6 +43,7 @@ CORES = (
     "gateway/allowance.py",
     "gateway/arrears.py",
     "gateway/backup/note.py",
+    "gateway/durations.py",
     "gateway/listing.py",
     "gateway/objects_url.py",
     "gateway/pacing.py",

@@ -204,6 +204,7 @@ class World:
         self.user_limits = UserLimits()
         self.starts: StartLimits | None = None  # None: as many as one likes
         self.rng = Random(seed)
+        self.metrics = Metrics()  # of all gateways that follow each other
         self.deaths: list[BaseException] = []
         self._gateway: Gateway | None = None
 
@@ -260,7 +261,7 @@ class World:
             self.provider,
             Keeping(self.vault(), self.workspaces),
             self.limits,
-            Metrics(),
+            self.metrics,
             agent=("agent",),
             on_death=self.deaths.append,
             store_fails=lambda: spooled is not None and spooled.failing is not None,
