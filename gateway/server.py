@@ -19,7 +19,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.frontdoor import FrontDoor
 from gateway.guard import GuardedConfig, GuardedSocket
 from gateway.guard_http import GuardedHttp
+from gateway.outlet import OUTLET, Outlet
 from gateway.settings import Settings
+from gateway.sockets.splice import NO_GOODBYE, SplicedSocket
 
 Drain = Callable[[], Awaitable[None]]
 OnReady = Callable[[str], None]
@@ -203,7 +205,8 @@ async def _finish(serving: asyncio.Task[None], door: FrontDoor) -> int:
 
 
 class AccessLog:
-    """One line per request and per socket: what was asked (never its query), by whom, how it ended."""
+    """One line per request, two per socket: what was asked (never its query), by whom, how it ended. A socket's second
+    line comes when its connection ends, with the close code that was said first; 1006 if none was."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -215,6 +218,12 @@ class AccessLog:
         began = time.perf_counter()
         status: dict[str, Any] = {}
 
+        async def receiving() -> MutableMapping[str, Any]:
+            message = await receive()
+            if message["type"] == "websocket.disconnect":
+                status.setdefault("code", message.get("code", NO_GOODBYE))
+            return message
+
         async def sending(message: MutableMapping[str, Any]) -> None:
             kind = message["type"]
             if kind in ("http.response.start", "websocket.http.response.start"):
@@ -222,15 +231,27 @@ class AccessLog:
             elif kind == "websocket.accept":
                 status["status"] = 101
                 self._note("socket.opened", scope)
+            elif kind == "websocket.close":
+                status.setdefault("code", message.get("code", 1000))
             await send(message)
 
-        try:
-            await self._app(scope, receive, sending)
-        finally:
-            event = "http.request" if scope["type"] == "http" else "socket.refused"
-            if status.get("status") == 101:
-                event = "socket.closed"
+        def note(event: str) -> None:
             self._note(event, scope, **status, seconds=round(time.perf_counter() - began, 4))
+
+        def note_gone(heir: SplicedSocket) -> None:
+            status["code"] = heir.close_code
+            note("socket.closed")
+
+        try:
+            await self._app(scope, receiving, sending)
+        finally:
+            outlet: Outlet | None = scope.get("extensions", {}).get(OUTLET)
+            if status.get("status") != 101:
+                note("http.request" if scope["type"] == "http" else "socket.refused")
+            elif outlet is not None and (heir := outlet.heir) is not None:  # the app is over, the connection is not
+                heir.when_gone(lambda: note_gone(heir))
+            else:
+                note("socket.closed")
 
     def _note(self, event: str, scope: Scope, **fields: Any) -> None:
         client = scope.get("client")

@@ -27,6 +27,7 @@ from sandbox.framing import CLOSE, PING, PONG, TEXT, FrameError, frame, frame_cl
 from sandbox.terminal.scan import UpScan
 
 ASIDES_A_TURN = 100
+NO_GOODBYE = 1006  # the close code of a connection that ends without one
 
 _log = structlog.get_logger()
 
@@ -77,6 +78,7 @@ class SplicedSocket(asyncio.Protocol):
         "_scan",
         "_transport",
         "_turns",
+        "close_code",
         "write",
     )
 
@@ -107,6 +109,7 @@ class SplicedSocket(asyncio.Protocol):
         self._closing = False  # goodbye was said
         self._deaf = False  # what comes in no longer matters
         self._gone = False
+        self.close_code: int = NO_GOODBYE  # what was said first, by either end
         self._close_timer: asyncio.TimerHandle | None = None
         self._leave: list[Callable[[], None]] = []
         self._claim = None if room is None else Claim(room)
@@ -261,10 +264,10 @@ class SplicedSocket(asyncio.Protocol):
         self._deaf = True
         if not self._closing:
             try:
-                Close.parse(payload)
+                code = Close.parse(payload).code
             except (ProtocolError, UnicodeDecodeError):
                 raise FrameError(1002, "unreadable close") from None
-            self._say_goodbye(frame(CLOSE, payload[:2]))
+            self._say_goodbye(code, frame(CLOSE, payload[:2]))
         self._transport.close()
 
     # Flow
@@ -294,7 +297,7 @@ class SplicedSocket(asyncio.Protocol):
     def close(self, code: int, reason: str) -> None:
         """Say goodbye; a peer that does not answer within a few seconds is cut off."""
         if not self._closing and not self._gone:
-            self._say_goodbye(frame_close(code, reason))
+            self._say_goodbye(code, frame_close(code, reason))
             self._held_at = None
             self.set_reading()
 
@@ -303,8 +306,9 @@ class SplicedSocket(asyncio.Protocol):
         self._deaf = True
         self._transport.abort()
 
-    def _say_goodbye(self, goodbye: bytes) -> None:
+    def _say_goodbye(self, code: int, goodbye: bytes) -> None:
         self._closing = True
+        self.close_code = code
         self._owner.on_over()
         self.write(goodbye)
         self._cut_later(self._transport.get_write_buffer_size(), self._loop.time() + self._door.limits.stall_seconds)
