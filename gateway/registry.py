@@ -39,7 +39,7 @@ from persistence.backoff import delay
 from persistence.errors import StoreUnavailable
 from persistence.ports import MessageStore
 from persistence.queue import PersistenceQueue
-from persistence.record import Outcome, Record, Session, Status, Write
+from persistence.record import NO_USER, Outcome, Record, Session, Status, Write
 from sandbox.ports import SandboxFailed, SandboxProvider
 from sync.vault import short_id
 
@@ -137,18 +137,18 @@ class SessionRegistry:
     # -- finding and making -------------------------------------------------------------------------------------------
 
     async def find(self, session_id: str, *, user_id: str | None) -> SessionActor | None:
-        """The session, loaded if need be; None if there is none, or if it is not `user_id`'s (None: anybody's). Raises
-        StoreUnavailable.
+        """The session, loaded if need be; None if there is none, or if it is not `user_id`'s (None: anybody's). A
+        session without a user is nobody's. Raises StoreUnavailable.
 
         The owner is checked before the session is loaded: loading takes it from the gateway that has it now."""
-        if user_id is not None and await self.owner(session_id) != user_id:
+        if user_id is not None and (user_id == NO_USER or await self.owner(session_id) != user_id):
             return None
         actor = await self._find(session_id)
         return actor if actor is not None and user_id in (None, actor.user_id) else None
 
     async def owner(self, session_id: str) -> str | None:
-        """Whose session it is; None if there is none. Loads nothing; for a loaded session the store is not asked.
-        Raises StoreUnavailable."""
+        """Whose session it is (NO_USER: the services'); None if there is none. Loads nothing; for a loaded session the
+        store is not asked. Raises StoreUnavailable."""
         if (actor := self._actors.get(session_id)) is not None:
             return actor.user_id
         kept = await self.look(session_id)
@@ -201,7 +201,8 @@ class SessionRegistry:
             actor.post(actor.incoming.settled, seq, outcome)
 
     async def create(self, session_id: str, user_id: str, wish: Wish) -> SessionActor:
-        """The user's session of that id: a new one, the one there is, or an archived one brought back."""
+        """The user's session of that id: a new one, the one there is, or an archived one brought back. NO_USER: the
+        services'."""
         if self.draining:
             raise ApiError(503, "draining", "the gateway is shutting down: try again in a few seconds")
         if session_id in self._purging:

@@ -42,6 +42,9 @@ class Record:
         return f"{self.session_id}.{self.seq}"
 
 
+NO_USER = ""  # the `user_id` of a session that belongs to the services; no user is called so
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
     """A session as the store knows it. `spec` is what its creator asked for, `state` where its actor stands: JSON."""

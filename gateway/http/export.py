@@ -92,5 +92,5 @@ class ExportRoutes:
 
 
 def _line(session: Session, record: Record) -> bytes:
-    line = {"sessionId": session.id, "userId": session.user_id, **record_json(record)}
+    line = {"sessionId": session.id, "userId": session.user_id or None, **record_json(record)}
     return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)

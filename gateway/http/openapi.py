@@ -139,7 +139,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/openapi.json"): Operation("openapi", "This document", {200: {"type": "object"}}),
     ("GET", "/api/sandboxes"): Operation(
         "listSandboxes", "A user's own sessions; for services all, or a user's", {200: ref("Sessions")}, (USER,),
-        refusals=(403, 503),
+        refusals=(400, 403, 503),
     ),
     ("GET", ONE): _session("getSandbox", "The session", None),
     ("GET", f"{ONE}/status"): _session("getStatus", "The session", None),

@@ -47,6 +47,7 @@ OBJECT: Schema = {"type": "object"}
 TIME = text(format="date-time")
 BASE64 = text("given where the name is not UTF-8", contentEncoding="base64")
 SESSION_ID = text(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$")
+OWNER = maybe(text("null: it belongs to the services"))
 SESSION_STATUS = words(*SessionStatus)
 SYNC_STATE = words("unrestored", "idle", "pending", "syncing", "flushing", "failed")
 SANDBOX_STATUS = words("connecting", "connected", "disconnected", "sleeping")
@@ -105,7 +106,7 @@ SCHEMAS: dict[str, Schema] = {
         {"degraded": array(text())},
     ),
     "Session": made_of({
-        "id": SESSION_ID, "userId": text(), "status": SESSION_STATUS, "reason": maybe(text()),
+        "id": SESSION_ID, "userId": OWNER, "status": SESSION_STATUS, "reason": maybe(text()),
         "sandboxStatus": SANDBOX_STATUS, "provider": text(), "level": text(), "incarnation": INTEGER,
         "viewers": INTEGER, "pending": INTEGER, "lastSeq": INTEGER, "createdAt": TIME, "lastActiveAt": TIME,
         "hasWorkspace": BOOLEAN, "title": maybe(text()), "metadata": OBJECT, "network": words(*NETWORKS),
@@ -163,13 +164,13 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Sessions": made_of({"sandboxes": array(ref("Session"))}),
     "Listed": made_of({
-        "id": SESSION_ID, "userId": text(), "status": SESSION_STATUS, "sandboxStatus": SANDBOX_STATUS,
+        "id": SESSION_ID, "userId": OWNER, "status": SESSION_STATUS, "sandboxStatus": SANDBOX_STATUS,
         "title": maybe(text()), "viewers": INTEGER, "pending": INTEGER, "createdAt": TIME, "lastActiveAt": TIME,
         "messages": {**INTEGER, "description": "how many are kept"}, "firstSeq": INTEGER, "lastSeq": INTEGER,
     }),
     "List": made_of({"sessions": array(ref("Listed")), "next": maybe(SESSION_ID)}),
     "Wish": made_of({}, {
-        "userId": text("the owner; services must name one, users may only name themselves", maxLength=256),
+        "userId": maybe(text("the owner; a service may leave it out: then it is the services'", maxLength=256)),
         "envVars": {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 256},
         "agent": {"anyOf": [text("a command line"), array(text()), {"type": "null"}]},
         "network": maybe(words(*NETWORKS)), "repoUrl": maybe(text(maxLength=2048)),
@@ -190,7 +191,7 @@ SCHEMAS: dict[str, Schema] = {
          "firstSeq": {**INTEGER, "description": "what was before it has been trimmed away"}},
         {"stale": {**TRUE, "description": "some of it is durable here, and not yet in the store"}},
     ),
-    "ExportLine": made_of({"sessionId": SESSION_ID, "userId": text(), **RECORD}),
+    "ExportLine": made_of({"sessionId": SESSION_ID, "userId": OWNER, **RECORD}),
     "Post": made_of({"role": words(*ROLES), "content": ANYTHING}, {
         "type": text(pattern="^[a-z][a-z0-9_]{0,63}$", default="message"), "metadata": maybe(OBJECT),
         "cid": maybe(text("sent again, it answers what it answered first", maxLength=128)),

@@ -6,6 +6,7 @@ from starlette.requests import Request
 
 from gateway.auth.tokens import Principal
 from gateway.errors import ApiError
+from persistence.record import NO_USER
 
 if TYPE_CHECKING:
     from gateway.registry import SessionRegistry
@@ -44,4 +45,4 @@ def unknown_session() -> ApiError:
 
 def _may(request: Request, user_id: str) -> bool:
     who = principal(request)
-    return who.kind != "user" or who.user_id == user_id
+    return who.kind != "user" or (who.user_id == user_id != NO_USER)

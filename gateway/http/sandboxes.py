@@ -12,10 +12,11 @@ from starlette.routing import BaseRoute, Route
 from gateway.bulletin import moved_members
 from gateway.errors import ApiError
 from gateway.http.ownership import owned, principal
-from gateway.http.replies import UNCACHED, Stream, answer, query_flag, read_object
+from gateway.http.replies import UNCACHED, Stream, answer, query_flag, query_user, read_object
 from gateway.http.wishes import CREATE_MEMBERS, RESUME_MEMBERS, read_env, read_user, read_wish
 from gateway.registry import SessionRegistry
 from gateway.session.actor import SessionActor
+from persistence.record import NO_USER
 
 Step = Callable[[SessionActor], Awaitable[dict[str, Any]]]
 
@@ -45,17 +46,19 @@ class SandboxRoutes:
     async def list(self, request: Request) -> Response:
         """A user sees their own sessions, whatever they ask for; a service sees all, or those of `userId`."""
         who = principal(request)
-        asked = request.query_params.get("userId")
-        if who.kind == "user":
-            if asked is not None and asked != who.user_id:
-                raise ApiError(403, "not_your_user", "a user token lists its own sessions only; leave userId out")
+        if who.kind != "user":
+            asked = query_user(request)
+        elif request.query_params.get("userId", who.user_id) != who.user_id:
+            raise ApiError(403, "not_your_user", "a user token lists its own sessions only; leave userId out")
+        else:
             asked = who.user_id
         found = self._registry.described(asked)
         page: list[dict[str, Any]] = await anext(found, [])  # a store that is away is a 503 here
         return Stream(_listed(page, found), headers=UNCACHED, media_type="application/json")
 
     async def create(self, request: Request) -> Response:
-        """201 for a new session, 200 for the owner's own again (also an archived one, which comes back)."""
+        """201 for a new session, 200 for the owner's own again (also an archived one, which comes back). What a service
+        creates without a `userId` is the services'."""
         body = await read_object(request, known=CREATE_MEMBERS)
         user_id = self._owner(request, read_user(body))
         wish = replace(read_wish(body), by_service=principal(request).kind != "user")
@@ -68,9 +71,7 @@ class SandboxRoutes:
     def _owner(request: Request, named: str | None) -> str:
         who = principal(request)
         if who.kind != "user":
-            if named is None:
-                raise ApiError(400, "bad_member", "userId must be given: a service names the owner")
-            return named
+            return named or NO_USER
         if named not in (None, who.user_id):
             raise ApiError(403, "not_your_user", "a user token creates its own sessions only; leave userId out")
         return who.user_id

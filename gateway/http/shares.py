@@ -18,6 +18,7 @@ from gateway.session.actor import SessionActor
 from gateway.session.shares import LONGEST_LABEL, Share
 from gateway.settings import SecretStr
 from persistence.reading import iso
+from persistence.record import NO_USER
 
 MEMBERS = frozenset({"ttl", "label"})
 DEFAULT_SECONDS, LONGEST_SECONDS = 3600, 30 * 86400
@@ -48,6 +49,9 @@ class ShareRoutes:
             raise ApiError(400, "bad_member", f"ttl must be a whole number of seconds from 1 to {LONGEST_SECONDS}")
         if not isinstance(label, str) or len(label) > LONGEST_LABEL or not label.isprintable():
             raise ApiError(400, "bad_member", f"label must be a line of at most {LONGEST_LABEL} characters")
+        if actor.user_id == NO_USER:
+            told = "this session belongs to the services, and no token opens it: create one with a userId to share it"
+            raise ApiError(409, "no_owner", told)
         if self._secret is None:
             raise ApiError(501, "no_shares", "this gateway signs no tokens (HOLDFAST_JWT_JWKS_URL is set)")
         share, token = await self._share(actor, self._secret, principal(request), ttl, label)

@@ -5,6 +5,8 @@ is written here since then is added at once. So long the count may be wrong wher
 removes something. Of whom nothing is known yet, in the moment after the first message, nothing is refused. Sessions
 that are being created count, so that many at once do not pass where one may.
 
+Sessions of the services (NO_USER) are not counted: who may name any user could not be held to a user's limits.
+
 Bounds: USERS that are remembered; beyond, the longest known is forgotten and asked about again.
 """
 
@@ -19,20 +21,21 @@ import structlog
 
 from gateway.errors import ApiError
 from persistence.errors import StoreUnavailable
-from persistence.record import Usage
+from persistence.record import NO_USER, Usage
 
 log = structlog.get_logger()
 
 FRESH_SECONDS = 10.0
 USERS = 10_000
 RETRY_SECONDS = 60.0
+UNLIMITED = 1 << 60
 SESSIONS, STORED = "HOLDFAST_MAX_SESSIONS_PER_USER", "HOLDFAST_MAX_STORED_PER_USER"
 
 
 @dataclass(frozen=True, slots=True)
 class UserLimits:
     sessions: int = 1_000_000_000
-    stored: int = 1 << 60
+    stored: int = UNLIMITED
 
 
 @dataclass(slots=True)
@@ -58,6 +61,9 @@ class Quota:
     async def session(self, user: str, *, stores: bool = False) -> AsyncIterator[None]:
         """Room for one session more, while it is created; and for files if it `stores` some. Raises ApiError 429,
         StoreUnavailable."""
+        if user == NO_USER:
+            yield
+            return
         self._reserved[user] += 1
         try:
             most, made = self.limits.sessions, self._made[user]
@@ -105,6 +111,8 @@ class Quota:
 
     def full(self, user: str, spawn: Callable[[Coroutine[Any, Any, None], str], None]) -> str | None:
         """Why nothing more may be stored for the user; None if something may. `spawn` owns what is asked beside it."""
+        if user == NO_USER:
+            return None
         known = self._known.get(user)
         now = asyncio.get_running_loop().time()
         if known is None:
@@ -117,6 +125,8 @@ class Quota:
     async def allowance(self, user: str, own: int) -> tuple[int, str]:
         """How large a workspace may be that had `own` bytes in its last snapshot, and what to say if it is larger.
         Raises StoreUnavailable."""
+        if user == NO_USER:
+            return UNLIMITED, ""
         usage = await self.usage(user)
         others = usage.record_bytes + usage.snapshot_bytes - own
         return max(0, self.limits.stored - others), self._words()

@@ -2,7 +2,8 @@
 
 A session that wants its sandbox started, or one that runs already found again, waits until it is begun; whoever begins
 it says when that is over. A start also needs a place: no more sandboxes run, in all and of one user, than is allowed.
-What runs already is found again whatever the limits say, and counts.
+What runs already is found again whatever the limits say, and counts. The services' own (NO_USER) take their turns
+as one user's do, and are bounded by the places there are in all.
 
 Never: a start beyond the places there are; a session that waits while it could begin. Bounds: an entry for each session
 that waits, runs or begins.
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gateway.limits.fair import FairQueue
+from persistence.record import NO_USER
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class StartQueue:
             wanted = [whose for key, whose in self._turns.all_waiting() if key not in self._found]
             wanted += self._expected.values()
             ahead, own = len(wanted), wanted.count(user)
-        if self._running_by[user] + own >= limits.running_per_user:
+        if user != NO_USER and self._running_by[user] + own >= limits.running_per_user:
             return Full("HOLDFAST_MAX_RUNNING_PER_USER", limits.running_per_user, of_user=True)
         if len(self._running) + ahead >= limits.running:
             return Full("HOLDFAST_MAX_RUNNING", limits.running, of_user=False)

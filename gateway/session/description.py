@@ -38,7 +38,7 @@ def describe(
     live = live or Live("sleeping", 0, 0, state.last_active or created_at, {})
     return {
         "id": session_id,
-        "userId": user_id,
+        "userId": user_id or None,
         "status": state.status,
         "reason": state.reason or None,
         "sandboxStatus": live.connection,

@@ -9,7 +9,20 @@ import pytest
 
 from persistence.heard import NobodyListens
 from persistence.ports import MessageStore
-from persistence.record import Dead, Duplicate, Fenced, Loaded, Record, Rejected, Session, Status, Stored, Usage, Write
+from persistence.record import (
+    NO_USER,
+    Dead,
+    Duplicate,
+    Fenced,
+    Loaded,
+    Record,
+    Rejected,
+    Session,
+    Status,
+    Stored,
+    Usage,
+    Write,
+)
 from tests.support.records import said
 from tests.support.waiting import until
 
@@ -62,6 +75,18 @@ class MessageStoreContract:
         assert [session.id for session in await store.sessions()] == ["c", "b", "a"]
         assert [session.id for session in await store.sessions("ann")] == ["c", "a"]
         assert await store.sessions("eve") == []
+
+    async def test_a_session_without_a_user_is_listed_with_all_and_with_nobodys(self, store: MessageStore) -> None:
+        for session_id, user in (("a", "ann"), ("b", NO_USER), ("c", " ")):
+            assert (await store.create(Session(session_id, user, 1.0))).user_id == user
+        assert {each.id for each in await store.sessions()} == {"a", "b", "c"}
+        assert [each.id for each in await store.sessions("ann")] == ["a"]
+        assert [each.id for each in await store.sessions(" ")] == ["c"]
+        assert (await store.usage(" ")).sessions == 1
+        assert (await store.load("b")) is not None
+        found = await store.find("b")
+        assert found is not None
+        assert found.user_id == NO_USER
 
     async def test_an_appended_record_comes_back_byte_for_byte(self, store: MessageStore) -> None:
         await _open(store)

@@ -9,7 +9,7 @@ from gateway.limits import quota
 from gateway.limits.quota import Quota, UserLimits
 from gateway.session.state import SessionStatus
 from persistence.errors import StoreUnavailable
-from persistence.record import Usage
+from persistence.record import NO_USER, Usage
 from tests.support.sessions import World
 
 pytestmark = pytest.mark.virtual_time
@@ -52,6 +52,18 @@ async def test_a_user_has_so_many_sessions_and_another_is_served() -> None:
             await world.create("z")
         await (await world.actor("a1")).destroy(purge=True)
         await world.create("z")
+
+
+async def test_the_services_sessions_are_not_counted() -> None:
+    async with world_of(sessions=1, stored=1000) as world:
+        for session_id in ("s1", "s2"):
+            await world.create(session_id, user=NO_USER)
+            await until_running(world, session_id)
+        tab = await world.welcomed("s1")
+        for number in range(3):
+            tab.say("x" * 2000, f"m{number}")
+            await tab.until("ack", cid=f"m{number}", stage="stored")
+        await (await world.actor("s1")).sync(wait=True)
 
 
 async def test_a_branch_is_a_session_too() -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gateway.limits.starts import StartLimits, StartQueue
+from persistence.record import NO_USER
 
 USERS = st.sampled_from("abcd")
 FREE = StartLimits(at_once=1000, at_once_per_user=1000)
@@ -81,6 +82,18 @@ def test_who_may_not_is_passed_over_and_told_which_limit_it_is() -> None:
     for key in ("a2", "a3", "a3"):
         queue.leave(key)
     assert queue.waiting == 0
+
+
+def test_the_services_sessions_have_every_place_and_take_turns_as_one_users_do() -> None:
+    queue = StartQueue(StartLimits(at_once=8, at_once_per_user=2, running=3, running_per_user=1))
+    for number in range(4):
+        queue.ask(f"s{number}", NO_USER)
+    assert [queue.next() for _ in range(3)] == ["s0", "s1", None], "no more at once than a user"
+    queue.over("s0")
+    assert queue.next() == "s2"
+    queue.over("s1")
+    assert queue.next() is None
+    assert "(HOLDFAST_MAX_RUNNING)" in str(queue.full(NO_USER))
 
 
 def test_one_user_begins_only_so_many_at_once_and_a_sandbox_has_one_place() -> None:
