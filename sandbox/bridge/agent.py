@@ -78,6 +78,20 @@ class Agent:
     def taken(self) -> int:
         return self._notes.taken
 
+    @property
+    def health(self) -> dict[str, str | int | None]:
+        """Its `state`: waiting (it never ran), running or exited; of an exit also `code` or `signal`. A process that is
+        gone has exited, also while its last output is still to be read."""
+        if self._process is not None and not self._process.child.ended.done():
+            return {"state": "running"}
+        if self._process is not None:
+            code, signal_name, _ = describe_exit(self._process.child.ended.result())
+        elif (run := self.backlog.newest) is not None and run.exit is not None:
+            code, signal_name = run.exit.code, run.exit.signal
+        else:
+            return {"state": "waiting"}
+        return {"state": "exited", "code": code, "signal": signal_name}
+
     def attach(self) -> Hello:
         """A gateway came: forget what the one before had queued, and say where things stand."""
         self._drop_queue()

@@ -157,7 +157,7 @@ class Bridge:
         return TokenGuard(app, self._config.token)
 
     async def _health(self, request: Request) -> JSONResponse:
-        return JSONResponse({"status": "ok", "incarnation": self._config.incarnation})
+        return JSONResponse({"status": "ok", "incarnation": self._config.incarnation, "agent": self._agent.health})
 
     async def _attach(self, socket: Any) -> None:
         async with self._present():

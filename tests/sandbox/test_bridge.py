@@ -497,7 +497,8 @@ async def test_only_the_token_opens_a_bridge(tmp_path: Path) -> None:
                     answer = await http.post(path, json={"argv": ["touch", "evil"]})
                     assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
         async with bridge.client(None) as http:
-            assert (await http.get("/health")).json() == {"status": "ok", "incarnation": 1}
+            health = (await http.get("/health")).json()
+            assert health == {"status": "ok", "incarnation": 1, "agent": {"state": "waiting"}}
             assert (await http.get("/exec")).status_code == 401
             twice = [("Authorization", f"Bearer {TOKEN}"), ("Authorization", "Bearer x")]
             assert (await http.post("/exec", headers=twice, json={})).status_code == 401
