@@ -1,4 +1,7 @@
-"""`python -m sandbox.bridge <config fd> <listen fd>`: the program that runs inside a sandbox."""
+"""`python -m sandbox.bridge <config fd> <listen fd>`: the program that runs inside a sandbox.
+
+With options instead of descriptors it is started by hand: sandbox/bridge/by_hand.py.
+"""
 
 import asyncio
 import contextlib
@@ -6,26 +9,24 @@ import itertools
 import logging
 import os
 import resource
-import signal
 import socket
 import stat
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-
-import uvicorn
 
 from sandbox.bridge.agent import Agent
 from sandbox.bridge.config import Config, ConfigError, read_config
 from sandbox.bridge.handover import HandoverSocket
 from sandbox.bridge.log import JsonHandler, log
 from sandbox.bridge.notes import NotesInUse, TakenNotes
-from sandbox.bridge.process import guard_this_process, kill_descendants, reap_adopted
+from sandbox.bridge.process import guard_this_process
 from sandbox.bridge.server import Bridge
+from sandbox.bridge.serving import end_on_signals, serve_until
 
 MAX_MESSAGE = 16 << 20  # of an operation on the tree; the link has its own, smaller bound
 ROOTS = ("workspace", "agent")
 NOTES_SECONDS = 5.0
+USAGE = "usage: python -m sandbox.bridge <config fd> <listen fd>, or by hand: python -m sandbox.bridge --help"
 
 
 def make_roots(kept: Path) -> None:
@@ -64,12 +65,6 @@ async def take_notes(state: Path) -> TakenNotes:
         asked_at = loop.time()
 
 
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield  # the bridge has its own: the agent goes first
-
-
 async def run(config: Config, listener: socket.socket) -> None:
     """Serve until SIGTERM, or until no gateway has come for `orphan_seconds`; then end the agent, then everything."""
     loop = asyncio.get_running_loop()
@@ -78,24 +73,7 @@ async def run(config: Config, listener: socket.socket) -> None:
     make_roots(config.kept)
     agent = Agent(config, notes)
     bridge = Bridge(config, agent)
-    server = _Server(
-        uvicorn.Config(
-            bridge.app(),
-            loop="none",
-            http="httptools",
-            ws=HandoverSocket,
-            ws_max_size=MAX_MESSAGE,
-            ws_ping_interval=None,
-            ws_per_message_deflate=False,
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=1,
-        )
-    )
-    ending = asyncio.Event()
+    ending = end_on_signals()
     orphaned: asyncio.TimerHandle | None = None
 
     def watch_for_orphanage() -> None:
@@ -111,24 +89,20 @@ async def run(config: Config, listener: socket.socket) -> None:
 
     bridge.on_idle = watch_for_orphanage
     watch_for_orphanage()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ending.set)
-    loop.add_signal_handler(signal.SIGCHLD, reap_adopted)
-    serving = asyncio.create_task(server.serve(sockets=[listener]), name="bridge.serve")
     log("bridge.started", session=config.session_id, incarnation=config.incarnation, taken=notes.taken)
-    waiting = asyncio.create_task(ending.wait(), name="bridge.ending")
-    await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    await bridge.end_programs()
-    kill_descendants()
-    server.should_exit = True
-    await serving
+    await serve_until(
+        ending, bridge.app(), listener, bridge.end_programs, sockets=HandoverSocket, max_message=MAX_MESSAGE
+    )
     bridge.close()
     notes.close()
     log("bridge.ended")
 
 
 def main() -> int:
+    if any(word.startswith("-") for word in sys.argv[1:2]):
+        from sandbox.bridge import by_hand  # a sandbox never needs it
+
+        return by_hand.main(sys.argv[1:])
     logging.basicConfig(level=logging.WARNING, handlers=[JsonHandler()])
     guard_this_process()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -139,7 +113,7 @@ def main() -> int:
         listener.setblocking(False)
         asyncio.run(run(config, listener))
     except (IndexError, ValueError):
-        log("bridge.failed", reason="usage: python -m sandbox.bridge <config fd> <listen fd>")
+        log("bridge.failed", reason=USAGE)
         return 2
     except (ConfigError, NotesInUse, OSError) as exc:
         log("bridge.failed", reason=f"{type(exc).__name__}: {exc}")

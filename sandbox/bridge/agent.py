@@ -19,10 +19,11 @@ import secrets
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from sandbox.bridge.config import Config
 from sandbox.bridge.lines import LineSplitter
-from sandbox.bridge.log import BoundedLog, log
+from sandbox.bridge.log import BoundedLog, ErrorLog, log
 from sandbox.bridge.notes import TakenNotes
 from sandbox.bridge.process import Child, Reader, Writer, describe_exit
 from sandbox.ports import AgentExit, Hello, Position
@@ -48,9 +49,11 @@ class Agent:
     """The agent of one sandbox. `on_change` is called when there is something new to tell the gateway, `on_problem`
     with something the user should read. Only `room` and `end` wait."""
 
-    def __init__(self, config: Config, notes: TakenNotes) -> None:
+    def __init__(self, config: Config, notes: TakenNotes, open_log: Callable[[], ErrorLog] | None = None) -> None:
+        """`open_log` is for the stderr of each process; without it the configuration's `agent_log` takes it."""
         self._config = config
         self._limits = config.limits
+        self.open_log = open_log or partial(BoundedLog, config.agent_log, config.limits.agent_log_bytes)
         self._notes = notes
         self._loop = asyncio.get_running_loop()
         self.backlog = Backlog(config.limits.backlog_bytes)
@@ -218,9 +221,6 @@ class Agent:
         self._queue.clear()
         self._queued_bytes = 0
         self._room.set()
-
-    def open_log(self) -> BoundedLog:
-        return BoundedLog(self._config.agent_log, self._limits.agent_log_bytes)
 
     @property
     def drain_seconds(self) -> float:

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Protocol
 
 
 def log(event: str, **fields: object) -> None:
@@ -24,6 +25,13 @@ class JsonHandler(logging.Handler):
         if record.exc_info:
             fields["trace"] = logging.Formatter().formatException(record.exc_info)
         log("bridge.library", **fields)
+
+
+class ErrorLog(Protocol):
+    """Takes what an agent writes to its stderr."""
+
+    def write(self, chunk: bytes) -> None: ...
+    def close(self) -> None: ...
 
 
 class BoundedLog:
