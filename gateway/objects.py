@@ -36,10 +36,10 @@ def _plain(settings: Settings) -> ObjectStore:
     )
 
 
-async def check_objects(store: ObjectStore, settings: Settings, warn: Callable[[str], None]) -> None:
+async def check_objects(store: RetryingObjects, settings: Settings, warn: Callable[[str], None]) -> None:
     """Raises ObjectsRefused if the store does not keep what snapshots need, ObjectsUnavailable if it cannot be asked.
     Where the operator does not want that, nothing is asked and `warn` is told."""
     if settings.objects_unchecked:
         warn("HOLDFAST_OBJECTS_UNCHECKED is set: whether the object store honours conditional writes is not known")
     else:
-        await probe(store)
+        await probe(store, store.bare)

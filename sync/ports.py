@@ -10,6 +10,11 @@ class ObjectsUnavailable(Exception):
     """The object store did not do it, and may do it later. The text names the key and the cause."""
 
 
+class TooManyRequests(ObjectsUnavailable):
+    """The object store takes no more of this at once, and says so: Cloudflare R2 takes one write a second to one key.
+    Ask again a second later, not sooner."""
+
+
 class ObjectsRefused(Exception):
     """The object store will never do it like this: credentials, a bucket that is not there, a bad key. The text says
     what to change."""

@@ -37,7 +37,7 @@ def _bucket(settings: Settings) -> Finding:
 
     async def ask() -> None:
         async with asyncio.timeout(PROBE_SECONDS), make_objects(settings, limits=RequestLimits(attempts=3)) as store:
-            await probe(store)
+            await probe(store, store.bare)
 
     try:
         asyncio.run(ask())

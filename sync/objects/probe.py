@@ -1,8 +1,12 @@
 """Whether a store keeps the promises that snapshots rest on. Asked once, at the start.
 
 Some servers take a conditional write and ignore its condition: every racer wins, and the last one silently undoes the
-others. Nothing would show until two gateways had written one session's pointer. So the store is tried, on a key of our
-own below `probe/`, which is removed again.
+others. Nothing would show until two gateways had written one session's pointer. So the store is tried, on keys of our
+own below `probe/`, which are removed again.
+
+Some servers take one write a second to one key (Cloudflare R2) and answer 429 to the rest. So the second write comes at
+once and alone. If it is told 429, a second passes between any two later writes to one key, and only a few race. Racers
+never try again: it would be in vain, and would use up the retries that the gateway's own work needs.
 """
 
 import asyncio
@@ -10,9 +14,12 @@ import secrets
 from collections.abc import Awaitable
 from contextlib import suppress
 
-from sync.ports import Conflict, ObjectsRefused, ObjectStore, ObjectsUnavailable
+from sync.ports import Conflict, ObjectsRefused, ObjectStore, ObjectsUnavailable, TooManyRequests
 
 CREATORS, REPLACERS = 20, 5  # SeaweedFS lets the losers of a race come again every second
+FEW = 3  # racers where a key takes one write a second
+ROUNDS = 3  # of a race whose winner got no answer
+PAUSE_SECONDS = 1.1  # between two writes to one key, where that matters; between two rounds of a race
 CLEANING_SECONDS = 10.0
 
 
@@ -27,61 +34,119 @@ class PromiseBroken(ObjectsRefused):
         )
 
 
-async def probe(store: ObjectStore) -> None:
-    """Returns if the store keeps its promises. Raises PromiseBroken, ObjectsRefused, ObjectsUnavailable."""
-    base = f"probe/{secrets.token_hex(16)}"
-    plain, created, replaced = used = [f"{base}/{name}/k" for name in ("plain", "created", "replaced")]
+async def probe(store: ObjectStore, bare: ObjectStore | None = None) -> None:
+    """Returns if the store keeps its promises. `bare` is the same one without retries, for the races.
+    Raises PromiseBroken, ObjectsRefused, ObjectsUnavailable."""
+    attempt = _Probe(store, bare or store)
     try:
-        etag = await store.create(replaced, secrets.token_bytes(64))
+        await attempt.all()
+    except Conflict as error:
+        raise PromiseBroken("a write was refused whose condition held") from error
+    finally:
+        await attempt.clean()
+
+
+class _Probe:
+    def __init__(self, store: ObjectStore, bare: ObjectStore) -> None:
+        self._store = store
+        self._bare = bare
+        self._base = f"probe/{secrets.token_hex(16)}"
+        self._used: list[str] = []
+        self._pause = 0.0  # before a second write to one key
+        self._most = CREATORS
+
+    async def all(self) -> None:
+        key, content = self._key("plain"), secrets.token_bytes(64)
+        etag = await self._store.create(key, content)
+        _expect(await _content(self._store, key) == content, "what was written is not what is read")
+        _expect(await self._refuses_at_once(key), "an object was created where there was one")
         checks = (
-            _plain(store, plain),
-            _race(store, created, CREATORS, None),
-            _race(store, replaced, REPLACERS, etag),
+            self._change(key, etag),
+            self._delete(),
+            self._races("created", CREATORS),
+            self._races("replaced", REPLACERS),
         )
         for end in await asyncio.gather(*checks, return_exceptions=True):
             if isinstance(end, BaseException):
                 raise end
-    except Conflict as error:
-        raise PromiseBroken("a write was refused whose condition held") from error
-    finally:
-        # What is left of a probe that failed is a few bytes; the reason why it failed is worth more than they are.
-        with suppress(ObjectsUnavailable, ObjectsRefused, TimeoutError):
+
+    async def _refuses_at_once(self, key: str) -> bool:
+        """Whether nothing can be created at `key`, which was written just now. Notes whether that was too soon."""
+        content = secrets.token_bytes(64)
+        try:
+            return await _refuses(self._bare.create(key, content))
+        except ObjectsUnavailable as error:
+            if isinstance(error, TooManyRequests):
+                self._pause, self._most = PAUSE_SECONDS, FEW
+                await self._wait()
+            return await _refuses(self._store.create(key, content))
+
+    async def _change(self, key: str, etag: str) -> None:
+        store, content = self._store, secrets.token_bytes(64)
+        await self._wait()
+        changed = await store.replace(key, content, etag)
+        _expect(changed != etag, "a new content has the old etag")
+        await self._wait()
+        stale = store.replace(key, secrets.token_bytes(64), etag)
+        _expect(await _refuses(stale), "an object was replaced that had changed meanwhile")
+        _expect(await _content(store, key) == content, "what was replaced is still read")
+        _expect(await store.get_range(key, 8, 16) == content[8:24], "a range that is read is not that range")
+        below = f"{key[: key.rindex('/')]}/"
+        _expect([found.key async for found in store.list(below)] == [key], "a listing is not true")
+
+    async def _delete(self) -> None:
+        store, key = self._store, self._key("deleted")
+        etag = await store.create(key, secrets.token_bytes(64))
+        await self._wait()
+        await store.delete(key)
+        _expect(await store.get(key) is None, "what was deleted is still read")
+        await self._wait()
+        gone = store.replace(key, secrets.token_bytes(64), etag)
+        _expect(await _refuses(gone), "an object was replaced that was gone")
+
+    async def _races(self, what: str, racers: int) -> None:
+        """Many write at once what only one may. A race proves nothing if its winner may be one who got no answer."""
+        for number in range(1, ROUNDS + 1):
+            try:
+                return await self._race(f"{what}/{number}", min(racers, self._most), what == "replaced")
+            except ObjectsUnavailable:
+                if number == ROUNDS:
+                    raise
+            await asyncio.sleep(PAUSE_SECONDS)
+        return None
+
+    async def _race(self, name: str, racers: int, replaces: bool) -> None:
+        store, bare, key = self._store, self._bare, self._key(name)
+        contents = [secrets.token_bytes(64) for _ in range(racers)]
+        if replaces:
+            etag = await store.create(key, secrets.token_bytes(64))
+            await self._wait()
+            writes = [bare.replace(key, each, etag) for each in contents]
+        else:
+            writes = [bare.create(key, each) for each in contents]
+        ends = await asyncio.gather(*writes, return_exceptions=True)
+        won = [content for content, end in zip(contents, ends, strict=True) if isinstance(end, str)]
+        for end in ends:
+            # Who got no answer has lost if another has won.
+            lost = isinstance(end, Conflict) or (bool(won) and isinstance(end, ObjectsUnavailable))
+            if isinstance(end, BaseException) and not lost:
+                raise end
+        doing = "replace" if replaces else "create"
+        _expect(len(won) == 1, f"of {racers} who raced to {doing} one object {len(won)} were told that they did")
+        _expect(await _content(store, key) == won[0], "what is read is not what the winner of a race wrote")
+
+    async def clean(self) -> None:
+        """What is left of a probe that failed is a few bytes; the reason why it failed is worth more than they are."""
+        with suppress(TimeoutError):
             async with asyncio.timeout(CLEANING_SECONDS):
-                for key in used:
-                    await store.delete(key)
+                await asyncio.gather(*map(self._store.delete, self._used), return_exceptions=True)
 
+    async def _wait(self) -> None:
+        await asyncio.sleep(self._pause)
 
-async def _plain(store: ObjectStore, key: str) -> None:
-    """One writer, step by step."""
-    first, second = secrets.token_bytes(64), secrets.token_bytes(64)
-    etag = await store.create(key, first)
-    _expect(await _content(store, key) == first, "what was written is not what is read")
-    _expect(await _refuses(store.create(key, second)), "an object was created where there was one")
-    changed = await store.replace(key, second, etag)
-    _expect(changed != etag, "a new content has the old etag")
-    _expect(await _refuses(store.replace(key, first, etag)), "an object was replaced that had changed meanwhile")
-    _expect(await _content(store, key) == second, "what was replaced is still read")
-    _expect(await store.get_range(key, 8, 16) == second[8:24], "a range that is read is not that range")
-    _expect([found.key async for found in store.list(f"{key[: key.rindex('/')]}/")] == [key], "a listing is not true")
-    await store.delete(key)
-    _expect(await store.get(key) is None, "what was deleted is still read")
-    _expect(await _refuses(store.replace(key, first, changed)), "an object was replaced that was gone")
-
-
-async def _race(store: ObjectStore, key: str, racers: int, etag: str | None) -> None:
-    """Many write at once what only one may."""
-    contents = [secrets.token_bytes(64) for _ in range(racers)]
-    writes = [store.create(key, each) if etag is None else store.replace(key, each, etag) for each in contents]
-    ends = await asyncio.gather(*writes, return_exceptions=True)
-    won = [content for content, end in zip(contents, ends, strict=True) if isinstance(end, str)]
-    for end in ends:
-        # Who got no answer may have won, unless another did: R2 has no answer for most who write one key at once.
-        lost = isinstance(end, Conflict) or (bool(won) and isinstance(end, ObjectsUnavailable))
-        if isinstance(end, BaseException) and not lost:
-            raise end
-    doing = "create" if etag is None else "replace"
-    _expect(len(won) == 1, f"of {racers} who raced to {doing} one object {len(won)} were told that they did")
-    _expect(await _content(store, key) == won[0], "what is read is not what the winner of a race wrote")
+    def _key(self, name: str) -> str:
+        self._used.append(f"{self._base}/{name}/k")
+        return self._used[-1]
 
 
 async def _content(store: ObjectStore, key: str) -> bytes | None:

@@ -9,7 +9,7 @@ something of their own, such as a name, into what they write.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from random import Random
 from types import TracebackType
@@ -17,20 +17,23 @@ from typing import Self, TypeVar
 
 from sync.backoff import delay
 from sync.objects.budget import RetryBudget
-from sync.ports import Conflict, Found, Got, ObjectsRefused, ObjectStore, ObjectsUnavailable
+from sync.ports import Conflict, Found, Got, ObjectsRefused, ObjectStore, ObjectsUnavailable, TooManyRequests
 
 T = TypeVar("T")
+THROTTLED_SECONDS = 1.1  # R2 takes one write a second to one key; a little more, for the way there
 _PAGE = 1000  # how many a server tells of in one answer
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """`attempts` of one operation, the first included. `base_seconds` and `cap_seconds` bound the rest between them."""
+    """`attempts` of one operation, the first included. `base_seconds` and `cap_seconds` bound the rest between them;
+    after TooManyRequests it is `throttled_seconds` longer."""
 
     at_once: int = 16
     attempts: int = 8
     base_seconds: float = 0.1
     cap_seconds: float = 5.0
+    throttled_seconds: float = THROTTLED_SECONDS
 
 
 class RetryingObjects:
@@ -54,6 +57,14 @@ class RetryingObjects:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._inner.__aexit__(kind, error, trace)
+
+    @property
+    def bare(self) -> ObjectStore:
+        """The same store, and the same bound on requests at once; each is made once, whatever becomes of it. They are
+        not counted here."""
+        bare = RetryingObjects(self._inner, replace(self._limits, attempts=1), self._rng)
+        bare._slots = self._slots
+        return bare
 
     async def put(self, key: str, content: bytes) -> str:
         return await self._persist(lambda: self._inner.put(key, content), len(content))
@@ -88,10 +99,10 @@ class RetryingObjects:
                         told.add(found.key)
                         self.requests += len(told) % _PAGE == 0
                         yield found
-            except ObjectsUnavailable:
+            except ObjectsUnavailable as error:
                 if not self._may_retry(attempt):
                     raise
-                await self._rest(attempt)
+                await self._rest(attempt, error)
             else:
                 self._budget.answered()
                 return
@@ -123,10 +134,10 @@ class RetryingObjects:
                     self.requests += 1
                     self.sent_bytes += size
                     result = await operation()
-            except ObjectsUnavailable:
+            except ObjectsUnavailable as error:
                 if not self._may_retry(attempt):
                     raise
-                await self._rest(attempt)
+                await self._rest(attempt, error)
             except (Conflict, ObjectsRefused):
                 self._budget.answered()
                 raise
@@ -138,7 +149,8 @@ class RetryingObjects:
     def _may_retry(self, attempt: int) -> bool:
         return attempt + 1 < self._limits.attempts and self._budget.take()
 
-    async def _rest(self, attempt: int) -> None:
+    async def _rest(self, attempt: int, error: ObjectsUnavailable) -> None:
         self.retries += 1
         limits = self._limits
-        await asyncio.sleep(delay(attempt, base=limits.base_seconds, cap=limits.cap_seconds, rng=self._rng))
+        least = limits.throttled_seconds if isinstance(error, TooManyRequests) else 0.0
+        await asyncio.sleep(least + delay(attempt, base=limits.base_seconds, cap=limits.cap_seconds, rng=self._rng))

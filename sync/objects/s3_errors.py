@@ -1,12 +1,13 @@
 """What a failed request to an S3 server means for whoever made it. Pure: the driver tells status and code in its text.
 
 Three reactions. Conflict: the server has looked, and the condition did not hold. ObjectsRefused: it will say the same
-the next time, so that somebody has to change something. ObjectsUnavailable: all else; a write may have happened.
+the next time, so that somebody has to change something. ObjectsUnavailable: all else; a write may have happened. A 429
+among them is TooManyRequests: whoever tries again waits longer.
 """
 
 import re
 
-from sync.ports import Conflict, ObjectsRefused, ObjectsUnavailable
+from sync.ports import Conflict, ObjectsRefused, ObjectsUnavailable, TooManyRequests
 
 _STATUS = re.compile(r"status code: (\d{3})\b")
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
@@ -44,7 +45,9 @@ def reaction(error: Exception, bucket: str, doing: str) -> Exception:
     told = f"{doing}: the server of bucket {bucket} answered {status}{f' {code}' if code else ''}"
     if status in (304, 412) and code != "NoSuchBucket":
         return Conflict(told)
-    if status in (408, 409, 429) or (status >= 500 and status != 501) or code in _TRANSIENT:
+    if status == 429:
+        return TooManyRequests(told)
+    if status in (408, 409) or (status >= 500 and status != 501) or code in _TRANSIENT:
         return ObjectsUnavailable(told)
     return ObjectsRefused(f"{told}; {_WORDS.get(code, 'check HOLDFAST_OBJECTS and the server')}")
 

@@ -29,7 +29,8 @@ class Head:
 
 class FaultyS3:
     """Shares are of all requests and change at any time: `busy` is told 503 SlowDown, of what `loses` the server does
-    it and the answer is dropped with the connection; `refused` methods are always busy. Leaving it cuts everything."""
+    it and the answer is dropped with the connection; `refused` methods are always busy. `key_seconds` is how long after
+    a write one key takes no other, as Cloudflare R2 has it (429). Leaving it cuts everything."""
 
     def __init__(self, port: int, rng: Random) -> None:
         self._target = port
@@ -46,6 +47,10 @@ class FaultyS3:
         self.busy = 0.0
         self.loses = 0.0
         self.refused: set[str] = set()
+        self.key_seconds = 0.0
+        self._written: dict[str, float] = {}
+        self.writes = 0
+        self.too_soon: list[str] = []  # the keys of writes that were told 429
         self.requests = 0
         self.harmed = 0
         self.seen: list[tuple[str, str]] = []  # method and path
@@ -128,6 +133,12 @@ class FaultyS3:
         self.requests += 1
         self.seen.append((method, path))
         fate = self._fate(method)
+        key = _written_key(method, path)
+        if key is not None:
+            self.writes += 1
+            if fate is None and self._is_too_soon(key):
+                self.too_soon.append(key)
+                fate = 429, "TooManyRequests"
         if fate is not None:
             self.harmed += 1
         if isinstance(fate, tuple):
@@ -149,6 +160,8 @@ class FaultyS3:
             answer = await _read_head(far_reader)
         if answer is None:
             return False
+        if key is not None:
+            self._written[key] = asyncio.get_running_loop().time()
         bodiless = method == "HEAD" or answer.first[1] in ("204", "304")
         if fate == "lose":
             await _pass_on(answer, far_reader, None, bodiless=bodiless)
@@ -156,6 +169,14 @@ class FaultyS3:
         writer.write(answer.raw)
         await _pass_on(answer, far_reader, writer, bodiless=bodiless)
         return True
+
+    def _is_too_soon(self, key: str) -> bool:
+        """Whether this key was written just now, or is being written; if not, it is from here on."""
+        now = asyncio.get_running_loop().time()
+        if now - self._written.get(key, -self.key_seconds) < self.key_seconds:
+            return True
+        self._written[key] = now
+        return False
 
     def _fate(self, method: str) -> tuple[int, str] | str | None:
         if self._scripted:
@@ -170,6 +191,14 @@ class FaultyS3:
         if drawn < self.busy or method in self.refused:
             return 503, "SlowDown"
         return "lose" if drawn < self.busy + self.loses else None
+
+
+def _written_key(method: str, path: str) -> str | None:
+    """The path of the object that this request writes or removes; a part of an upload is no object yet."""
+    key, _, query = path.partition("?")
+    writes = method in ("PUT", "DELETE") and "uploadId=" not in query
+    completes = method == "POST" and "uploadId=" in query
+    return key if writes or completes else None
 
 
 async def _read_head(reader: asyncio.StreamReader) -> Head | None:

@@ -10,12 +10,13 @@ import pytest
 
 from sync.objects.memory import MemoryObjects
 from sync.objects.retrying import RequestLimits, RetryingObjects
-from sync.ports import Conflict, Found, Got, ObjectsRefused, ObjectsUnavailable
+from sync.ports import Conflict, Found, Got, ObjectsRefused, ObjectsUnavailable, TooManyRequests
 
 pytestmark = pytest.mark.virtual_time
 
 T = TypeVar("T")
-FAIL, LOSE, PASS = "fail", "lose", "pass"  # nothing happens; it happens and nobody hears of it; all is well
+# nothing happens; it happens and nobody hears of it; it is too much at once; all is well
+FAIL, LOSE, THROTTLE, PASS = "fail", "lose", "throttle", "pass"
 
 
 class Scripted(MemoryObjects):
@@ -40,6 +41,8 @@ class Scripted(MemoryObjects):
             await asyncio.sleep(self.seconds)
             if fate == FAIL:
                 raise ObjectsUnavailable("scripted")
+            if fate == THROTTLE:
+                raise TooManyRequests("scripted")
             result = await call()
             if fate == LOSE:
                 raise ObjectsUnavailable("scripted")
@@ -235,3 +238,13 @@ async def test_opening_and_closing_are_passed_on() -> None:
     async with retrying(inner):
         assert (inner.opened, inner.closed) == (1, 0)
     assert (inner.opened, inner.closed) == (1, 1)
+
+
+async def test_a_store_that_has_had_enough_is_asked_again_after_a_second() -> None:
+    """It was asked again four times within the second, in vain."""
+    inner = Scripted(THROTTLE)
+    store = retrying(inner)
+    await store.create("k", b"x")
+    first, second = inner.times
+    assert 1.1 <= second - first <= 1.3
+    assert store.retries == 1

@@ -3,7 +3,7 @@
 import pytest
 
 from sync.objects.s3_errors import is_past_the_end, raise_unless_absent, reaction
-from sync.ports import Conflict, ObjectsRefused, ObjectsUnavailable
+from sync.ports import Conflict, ObjectsRefused, ObjectsUnavailable, TooManyRequests
 
 
 def answered(status: int, code: str = "") -> Exception:
@@ -26,7 +26,7 @@ def broke(cause: str) -> Exception:
         (answered(412, "NoSuchBucket"), ObjectsRefused, "create it"),
         (answered(409, "ConditionalRequestConflict"), ObjectsUnavailable, "409"),
         (answered(408), ObjectsUnavailable, "408"),
-        (answered(429, "SlowDown"), ObjectsUnavailable, "429 SlowDown"),
+        (answered(429, "SlowDown"), TooManyRequests, "429 SlowDown"),
         (answered(500, "InternalError"), ObjectsUnavailable, "500"),
         (answered(503, "SlowDown"), ObjectsUnavailable, "503"),
         (answered(400, "XAmzContentSHA256Mismatch"), ObjectsUnavailable, "Mismatch"),
