@@ -70,6 +70,7 @@ from gateway.sockets.raw import RawSocket
 from gateway.sockets.terminal import TerminalSocket
 from gateway.version import version
 from gateway.watchdog import Watchdog
+from gateway.workspace_bytes import WorkspaceBytes
 from persistence.backlog import QueueLimits
 from persistence.errors import CannotOpen, NoRoom, StoreBroken
 from persistence.ports import MessageStore
@@ -87,6 +88,7 @@ log = structlog.get_logger()
 
 RETENTION_FIRST, RETENTION_EVERY = 10.0, 3600.0
 LETTERS_FIRST, LETTERS_EVERY = 1.0, 60.0
+COUNT_FIRST, COUNT_EVERY = 0.0, 600.0
 COLLECT_FIRST, COLLECT_EVERY = 600.0, 6 * 3600.0
 FILES_EVERY = 1.0
 RUNS_AS_ROOT = "the gateway runs as root, and so do its sandboxes on the host: run it as a user of its own"
@@ -220,6 +222,7 @@ class House:
             user_limits=UserLimits(sessions=settings.max_sessions_per_user, stored=settings.max_stored_per_user),
         )
         self.hearing.on_settled = self.registry.settled
+        self.workspace_bytes = WorkspaceBytes(self.store, lambda: self.metrics.stored_changes)
         self.chores = self._chores(settings)
         self._letters = 0
         self._tickets = Tickets()
@@ -309,6 +312,7 @@ class House:
         chores = [
             Chore("files", self._check_files, FILES_EVERY, FILES_EVERY),
             Chore("dead_letters", self._count_letters, LETTERS_FIRST, LETTERS_EVERY),
+            Chore("workspace_bytes", self.workspace_bytes.count, COUNT_FIRST, COUNT_EVERY),
             Chore("snapshots", self._collect, COLLECT_FIRST, COLLECT_EVERY),
         ]
         if policy := Policy(settings.retention_age, settings.retention_count):
@@ -428,6 +432,7 @@ class House:
             "tickets": float(len(self._tickets)),
             "links": float(len(self.signin.links)),
             "dead_letters": float(self._letters),
+            "stored_workspace_bytes": self.workspace_bytes.read(),
         }
         first_stage = {f"{stage}_{name}": value for name, value in follows.items()}
         return {**queue, **first_stage, **self.registry.stats(), **own}

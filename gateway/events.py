@@ -212,6 +212,7 @@ class Metrics:
         self.restore_seconds = Histogram(
             "holdfast_restore_seconds", "One successful restore", buckets=_WAKES, registry=registry
         )
+        self.stored_changes = 0  # bytes by which snapshots of workspaces grew
         self.sync_failures = Counter("holdfast_sync_failures", "Attempts that kept nothing", registry=registry)
         self.sync_generations = Counter("holdfast_sync_generations", "New generations", registry=registry)
         self.sync_read_bytes = Counter("holdfast_sync_read_bytes", "Read and hashed by scans", registry=registry)
@@ -249,6 +250,10 @@ class Metrics:
     def refused(self, reason: str) -> None:
         """Count a refusal. `reason` is one of a fixed set of codes, never something a client wrote."""
         self.refusals.labels(reason).inc()
+
+    def stored(self, change: int) -> None:
+        """A workspace's newest snapshot is so many bytes larger than the one before."""
+        self.stored_changes += change
 
     def committed(self, writes: int, seconds: float) -> None:
         self.batch_writes.observe(writes)

@@ -275,6 +275,7 @@ class SessionRegistry:
         if (kept.user_id, kept.created_at) != (session.user_id, session.created_at):
             raise ApiError(409, "taken", "the new session's id is taken: try again")
         self._count_if_new(session, kept)
+        self._metrics.stored(state.snapshot_bytes)
         actor = await self._find_created(session_id)
         if (env := self._envs.get(origin.id)) is not None:
             actor.give_env(env)

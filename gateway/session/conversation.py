@@ -124,7 +124,10 @@ class Conversation:
         return replace(self._kept, spec=self.spec.to_json(), state=self.state.to_json(), last_seq=self.last_durable)
 
     def next_state(self, **changes: Any) -> bytes:
+        before = self.state.snapshot_bytes
         self.state = replace(self.state, last_active=self.last_active, **changes)
+        if self.state.snapshot_bytes != before:
+            self._host.metrics.stored(self.state.snapshot_bytes - before)
         return self.state.to_json()
 
     def save(self, **changes: Any) -> None:

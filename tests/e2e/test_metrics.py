@@ -71,3 +71,36 @@ async def test_a_message_and_its_answer_are_timed(gateway: Gateway) -> None:
     seen = await series(gateway)
     assert (seen["holdfast_message_seconds_count", ""], seen["holdfast_answer_seconds_count", ""]) == (3, 3)
     assert seen["holdfast_answer_seconds_sum", ""] > seen["holdfast_message_seconds_sum", ""] > 0
+
+
+async def test_stored_bytes_of_workspaces_follow_syncs_branches_and_deletes(gateway: Gateway) -> None:
+    async def stored() -> float:
+        return (await series(gateway))["holdfast_stored_workspace_bytes", ""]
+
+    async def is_zero() -> bool:
+        return await stored() == 0
+
+    await until(is_zero, "the first count")
+    async with gateway.http() as ada:
+        await gateway.create("keeps")
+        async with gateway.chat("keeps") as socket:
+            await hear(socket, "welcome")
+            await say(socket, "message", cid="m", content="/write notes.txt " + 5000 * "x")
+            await hear(socket, "done")
+        assert (await ada.post("/api/sandboxes/keeps/sleep")).status_code == 200
+        size = (await ada.get("/api/sandboxes/keeps/snapshots")).json()["snapshots"][0]["bytes"]
+        assert size > 5000
+        assert await stored() == size
+        branch = (await ada.post("/api/sandboxes/keeps/snapshots/newest/branch")).json()["id"]
+        assert await stored() == 2 * size
+        await gateway.restart(kill=True)
+
+    async def is_known_again() -> bool:
+        return await stored() == float(2 * size)
+
+    await until(is_known_again, "the count after a restart")
+    async with gateway.http() as ada:
+        assert (await ada.delete(f"/api/sandboxes/{branch}", params={"purge": 1})).status_code == 200
+        assert await stored() == size
+        assert (await ada.delete("/api/sandboxes/keeps")).status_code == 200
+        assert await stored() == 0
