@@ -198,6 +198,13 @@ class Metrics:
         self.wake_seconds = Histogram(
             "holdfast_wake_seconds", "From intent to a linked sandbox", ["provider"], buckets=_WAKES, registry=registry
         )
+        self.reattach_seconds = Histogram(
+            "holdfast_reattach_seconds",
+            "From the gateway's start to a running sandbox attached again",
+            ["provider"],
+            buckets=_WAKES,
+            registry=registry,
+        )
         self.message_seconds = self._timed("holdfast_message_seconds", "From received to stored", _LATENCIES)
         self.answer_seconds = self._timed("holdfast_answer_seconds", "From a message to its done", _ANSWERS)
         self.batch_writes = Histogram(
@@ -235,7 +242,7 @@ class Metrics:
 
     def expect(self, provider: str) -> None:
         """Show the series of a provider at 0 before its first sandbox, so that the first one is an increase."""
-        for metric in (self.sandboxes_created, self.sandbox_starts, self.wake_seconds):
+        for metric in (self.sandboxes_created, self.sandbox_starts, self.wake_seconds, self.reattach_seconds):
             metric.labels(provider)
 
     def created(self, provider: str) -> None:
@@ -250,6 +257,9 @@ class Metrics:
     def refused(self, reason: str) -> None:
         """Count a refusal. `reason` is one of a fixed set of codes, never something a client wrote."""
         self.refusals.labels(reason).inc()
+
+    def reattached(self, provider: str, seconds: float) -> None:
+        self.reattach_seconds.labels(provider).observe(seconds)
 
     def stored(self, change: int) -> None:
         """A workspace's newest snapshot is so many bytes larger than the one before."""

@@ -112,9 +112,11 @@ class SessionRegistry:
         self.draining = False
         self._closed = False
         self._purging: set[str] = set()
+        self._reattaching_since: float | None = None  # while what ran before this gateway is found again
         self.bulletin = Bulletin(self)
 
     async def __aenter__(self) -> Self:
+        self._reattaching_since = asyncio.get_running_loop().time()
         await self._provider.open()
         await self._group.__aenter__()
         self._keep(self._reap, "reaper")
@@ -408,7 +410,7 @@ class SessionRegistry:
         self._actors[session_id] = actor
         self._tasks[session_id] = self._group.create_task(self._supervise(actor), name=f"session {session_id}")
         if actor.conversation.state.status in (SessionStatus.RUNNING, SessionStatus.STARTING):
-            actor.life.recover()
+            actor.life.recover(since=self._reattaching_since)
         elif len(actor.conversation.window):
             actor.life.want_agent()
         return actor
@@ -563,13 +565,14 @@ class SessionRegistry:
                 if session_id not in running:
                     return  # what it left is kept when nobody has asked for it for a while
                 if actor.conversation.state.status is SessionStatus.ERROR:
-                    actor.life.recover()
+                    actor.life.recover(since=self._reattaching_since)
                 elif actor.conversation.state.status in ASLEEP:  # its gateway died while it put it to sleep
                     await self._provider.stop(session_id)
 
         async with asyncio.TaskGroup() as loading:
             for session_id in busy:
                 loading.create_task(load(session_id))
+        self._reattaching_since = None
         log.info("registry.ready", sessions=count, running=len(running), loaded=len(busy))
 
     async def _look_through(self, running: set[str], waiting: set[str]) -> tuple[int, set[str], list[str]]:

@@ -1,8 +1,8 @@
 """How many bytes the newest snapshots of all workspaces have together, cheap to read at any time.
 
-The sessions in the store are counted page by page at the start and then every ten minutes; between two counts, what changes
-here is added at once. So long the sum may be wrong where another gateway writes to the same store. What changes during
-a count may be in it or not: it is added.
+The sessions in the store are counted page by page, at the start and then every ten minutes. Between two counts the
+changes of this gateway are added at once; those of another gateway on the same store wait for the next count. A change
+during a count may be in it or not: it is added.
 """
 
 import asyncio

@@ -345,8 +345,9 @@ class Life:
         self.talk.forget_unsure()
         self.talk.save(taker=None)
 
-    def recover(self) -> None:
-        """Loaded while its sandbox should run: find it again. If it is gone, sleep, but for what still waits."""
+    def recover(self, *, since: float | None = None) -> None:
+        """Loaded while its sandbox should run: find it again. If it is gone, sleep, but for what still waits. `since`:
+        when the gateway began to look for what ran before it."""
 
         async def reattach() -> None:
             wanted = False
@@ -354,14 +355,21 @@ class Life:
                 if over is None:  # somebody stops it
                     return
                 async with self.lock:
-                    if self.talk.link is None and not await self._reach():
-                        await self._provider.stop(self.talk.id)  # it may run and not answer: it must be dead
-                        self._gone("its sandbox ended")
-                        wanted = self._wanted  # by somebody who could not know yet
+                    if self.talk.link is None:
+                        wanted = not await self._find_again(since) and self._wanted  # by somebody who could not know
             if wanted or len(self.talk.window):
                 await self.wake()
 
         self._rise(reattach)
+
+    async def _find_again(self, since: float | None) -> bool:
+        if not await self._reach():
+            await self._provider.stop(self.talk.id)  # it may run and not answer: it must be dead
+            self._gone("its sandbox ended")
+            return False
+        if since is not None:
+            self._host.metrics.reattached(self._provider.name, self._host.now() - since)
+        return True
 
     async def _reach(self) -> bool:
         """Find what runs. What is found held is ended, and the session sleeps: it waits for a workspace that nobody

@@ -104,3 +104,23 @@ async def test_stored_bytes_of_workspaces_follow_syncs_branches_and_deletes(gate
         assert await stored() == size
         assert (await ada.delete("/api/sandboxes/keeps")).status_code == 200
         assert await stored() == 0
+
+
+async def test_the_time_to_attach_again_after_a_restart_is_measured(gateway: Gateway) -> None:
+    names = ("one", "two", "sleeps")
+    async with gateway.http() as ada:
+        for name in names:
+            await gateway.create(name)
+        for name in names:
+            await until_status(ada, name, "running")
+        assert (await ada.post("/api/sandboxes/sleeps/sleep")).status_code == 200
+        assert (await series(gateway))["holdfast_reattach_seconds_count", "local"] == 0
+        await gateway.restart(kill=True)
+
+    async def attached() -> bool:
+        return (await series(gateway))["holdfast_reattach_seconds_count", "local"] == 2
+
+    await until(attached, "the sandboxes that run attached again")
+    async with gateway.http() as ada:
+        assert (await ada.post("/api/sandboxes/sleeps/wake")).status_code == 200
+    assert await attached(), "what is started is not found again"
