@@ -24,9 +24,9 @@ KINDS = {Kind.FILE: "file", Kind.DIRECTORY: "directory", Kind.SYMLINK: "symlink"
 
 
 def read_path(raw_path: bytes, root: str) -> tuple[bytes, bool]:
-    """The path that a request for `/files/{id}/...` names, with its root in front, and whether it must be a directory
-    (it ends with a slash). Raises ApiError 400 for one that no tree can have."""
-    path = unquote_to_bytes(raw_path.split(b"/", 3)[3])
+    """The path that a request for `/files/{id}` or `/files/{id}/...` names, with its root in front, and whether it must
+    be a directory (it ends with a slash). Raises ApiError 400 for one that no tree can have."""
+    path = unquote_to_bytes(b"".join(raw_path.split(b"/", 3)[3:]))
     must_be_directory = path.endswith(b"/") or not path
     inside = path.removesuffix(b"/")
     whole = ROOTS[root] + (b"/" + inside if inside or path else b"")

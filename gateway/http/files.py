@@ -30,11 +30,13 @@ TREES_AT_ONCE = 8  # looked up at the same time: whoever asks for many files of 
 
 
 class _AnyName(Route):
-    """A route whose last part may be any name, also one with a line break in it."""
+    """A route whose last part may be any name, also one with a line break in it, or left out with the slash before
+    it."""
 
     def __init__(self, path: str, endpoint: Callable[[Request], Awaitable[Response]], *, methods: list[str]) -> None:
         super().__init__(path, endpoint, methods=methods)
-        self.path_regex = re.compile(self.path_regex.pattern, re.DOTALL)
+        pattern = self.path_regex.pattern.replace("/(?P<path>.*)$", "/?(?P<path>(?<=/).*|)$")
+        self.path_regex = re.compile(pattern, re.DOTALL)
 
 
 class FileRoutes:

@@ -1,5 +1,7 @@
 """What a session's agent and bridge wrote to their logs."""
 
+import re
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -20,7 +22,9 @@ class LogRoutes:
         self._provider = provider
 
     def routes(self) -> list[BaseRoute]:
-        return [Route("/logs/{id}", self.tail, methods=["GET"])]
+        route = Route("/logs/{id}", self.tail, methods=["GET"])
+        route.path_regex = re.compile(route.path_regex.pattern.replace("$", "/?$"))
+        return [route]
 
     async def tail(self, request: Request) -> Response:
         """The last `tail` bytes. Control characters are spelled out: whoever reads this has a terminal to lose."""

@@ -52,6 +52,7 @@ def raw(path: str) -> bytes:
 )
 def test_a_path_is_bytes_below_its_root(path: str, whole: bytes, must_be_directory: bool) -> None:
     assert read_path(raw(path), "workspace") == (whole, must_be_directory)
+    assert read_path(b"/files/s1", "workspace") == (b"workspace", True)
 
 
 @pytest.mark.parametrize(

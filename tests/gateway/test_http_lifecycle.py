@@ -116,6 +116,25 @@ async def test_a_stranger_learns_nothing_on_any_route(gateway: Gateway, method: 
         assert (await ada.get("/api/sandboxes/life-1")).json()["status"] != "archived"
 
 
+@pytest.mark.parametrize("path", ["/files/slash-1", "/logs/slash-1"])
+async def test_the_slash_behind_the_id_is_optional(gateway: Gateway, path: str) -> None:
+    """Not by a redirect: few clients send their credentials along."""
+    await gateway.create("slash-1")
+    async with gateway.http() as ada:
+        await comes_to(ada, "slash-1", "running")
+        assert (await ada.post("/api/sandboxes/slash-1/sync")).status_code == 200
+    expected = [(gateway.bearer(), 200), (gateway.admin, 200), (gateway.bearer("eve"), 404), ({}, 401)]
+    for headers, status in expected:
+        async with gateway.http(headers) as client:
+            answers = [await client.get(each, params={"tail": 100}) for each in (path, f"{path}/")]
+        assert [answer.status_code for answer in answers] == [status, status]
+        assert answers[0].content == answers[1].content
+        assert answers[0].headers["content-type"] == answers[1].headers["content-type"]
+    async with gateway.http() as ada:
+        for end in ("", "/"):
+            refused(await ada.get(path.replace("slash-1", "-") + end), 400, "bad_session_id")
+
+
 async def test_a_ticket_for_anothers_session_is_refused_like_one_for_none(gateway: Gateway) -> None:
     await gateway.create("life-1")
     async with gateway.http(gateway.bearer("eve")) as eve:
