@@ -502,7 +502,8 @@ class SessionRegistry:
         self._keepers.append(self._group.create_task(keep(), name=name))
 
     async def _reap(self) -> None:
-        """Put to sleep what is idle; let go of what sleeps and nobody watches."""
+        """Put to sleep what is idle; let go of what sleeps and nobody watches. The setting alone says how often it
+        looks, not the idle times that users choose: a short one would have it look at everybody all the time."""
         pause = min(5.0, self._limits.sleep_after / 4)
         while True:
             await asyncio.sleep(pause)
@@ -527,7 +528,7 @@ class SessionRegistry:
     def _tired(self, actor: SessionActor) -> bool:
         if actor.life.stopping or ((view := actor.workspace.view) is not None and view.failing):
             return False  # it is at it; and what cannot be kept is not stopped
-        idle = actor.idle_seconds() > self._limits.sleep_after
+        idle = actor.idle_seconds() > actor.sleep_after
         return idle and actor.conversation.state.status in (SessionStatus.RUNNING, SessionStatus.ERROR)
 
     async def _sleep(self, actor: SessionActor) -> None:

@@ -83,6 +83,7 @@ POLICY: dict[tuple[str, str], Policy] = {
     ("GET", "/api/sandboxes"): Policy(LIFECYCLE),
     ("GET", "/api/sandboxes/{id}"): Policy(LIFECYCLE, "id"),
     ("POST", "/api/sandboxes/{id}"): Policy(LIFECYCLE, "id"),
+    ("PATCH", "/api/sandboxes/{id}"): Policy(LIFECYCLE, "id"),
     ("DELETE", "/api/sandboxes/{id}"): Policy(LIFECYCLE, "id"),
     ("GET", "/api/sandboxes/{id}/status"): Policy(LIFECYCLE, "id", shared=True),
     ("POST", "/api/sandboxes/{id}/pause"): Policy(LIFECYCLE, "id"),
@@ -322,7 +323,7 @@ class PolicyMiddleware:
         if not self._origins.allows(origin, scope):
             raise ApiError(403, "bad_origin", "this origin is not allowed; see HOLDFAST_ALLOWED_ORIGINS")
         headers = [
-            (b"access-control-allow-methods", b"GET, POST, DELETE"),
+            (b"access-control-allow-methods", b"GET, POST, PATCH, DELETE"),
             (b"access-control-allow-headers", _PREFLIGHT_HEADERS),
             (b"access-control-max-age", b"600"),
         ]

@@ -147,6 +147,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "createSandbox", "Create a session, get the one there is, or revive an archived one",
         {200: ref("Session"), 201: ref("Session")}, body="Wish", refusals=(400, 403, 409, 413, 503),
     ),
+    ("PATCH", ONE): _session("changeSandbox", "Change its title, metadata or idle time", "Change", 413),
     ("DELETE", ONE): Operation(
         "deleteSandbox", "End it; the conversation stays, archived, unless it is purged", {200: ref("Session")},
         (asked("purge", FLAG, "1: the conversation goes, too"),), refusals=(400, 404, 409, 503),

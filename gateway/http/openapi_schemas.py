@@ -56,6 +56,17 @@ LISTED_SHARE = {
     "label": text(), "createdAt": TIME, "expiresAt": TIME,
 }  # fmt: skip
 
+CHANGE = {
+    "title": maybe(text(maxLength=256)),
+    "metadata": maybe({**OBJECT, "description": "at most 16 KiB; replaces all of it"}),
+    "sleepAfter": {
+        "anyOf": [
+            {"type": "number", "exclusiveMinimum": 0}, text(pattern="^[0-9.]+ *(ms|s|m|h|d)?$"), {"type": "null"},
+        ],
+        "description": "idle seconds until it sleeps, or a duration such as 15m; null: as HOLDFAST_SLEEP_AFTER says",
+    },
+}  # fmt: skip
+
 RECORD = {
     "id": text("`<session id>.<seq>`"),
     "seq": {"type": "integer", "minimum": 1, "description": "gap-free per session; never given twice"},
@@ -109,7 +120,9 @@ SCHEMAS: dict[str, Schema] = {
         "id": SESSION_ID, "userId": OWNER, "status": SESSION_STATUS, "reason": maybe(text()),
         "sandboxStatus": SANDBOX_STATUS, "provider": text(), "level": text(), "incarnation": INTEGER,
         "viewers": INTEGER, "pending": INTEGER, "lastSeq": INTEGER, "createdAt": TIME, "lastActiveAt": TIME,
-        "hasWorkspace": BOOLEAN, "title": maybe(text()), "metadata": OBJECT, "network": words(*NETWORKS),
+        "hasWorkspace": BOOLEAN, "title": maybe(text()), "metadata": OBJECT,
+        "sleepAfter": {"type": ["number", "null"], "description": "seconds; null: as HOLDFAST_SLEEP_AFTER says"},
+        "network": words(*NETWORKS),
         "agent": maybe(array(text())), "repoUrl": maybe(text()), "repoBranch": maybe(text()),
         "sync": ref("Sync"),
         "queue": maybe(made_of(
@@ -174,8 +187,9 @@ SCHEMAS: dict[str, Schema] = {
         "envVars": {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 256},
         "agent": {"anyOf": [text("a command line"), array(text()), {"type": "null"}]},
         "network": maybe(words(*NETWORKS)), "repoUrl": maybe(text(maxLength=2048)),
-        "repoBranch": maybe(text(maxLength=255)), "title": maybe(text(maxLength=256)), "metadata": maybe(OBJECT),
+        "repoBranch": maybe(text(maxLength=255)), **CHANGE,
     }),
+    "Change": made_of({}, CHANGE, "what is left out stays; null takes it away"),
     "Resume": made_of({}, {
         "envVars": {"type": "object", "additionalProperties": {"type": "string"}},
         "empty": {"type": "boolean", "default": False, "description": "begin anew where nothing can be restored"},

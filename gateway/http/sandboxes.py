@@ -1,4 +1,4 @@
-"""The lifecycle of sessions: create, look at, put to sleep, wake, hold, end."""
+"""The lifecycle of sessions: create, look at, change, put to sleep, wake, hold, end."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
@@ -13,7 +13,15 @@ from gateway.bulletin import moved_members
 from gateway.errors import ApiError
 from gateway.http.ownership import owned, principal
 from gateway.http.replies import UNCACHED, Stream, answer, query_flag, query_user, read_object
-from gateway.http.wishes import CREATE_MEMBERS, RESUME_MEMBERS, read_env, read_user, read_wish
+from gateway.http.wishes import (
+    CHANGE_MEMBERS,
+    CREATE_MEMBERS,
+    RESUME_MEMBERS,
+    read_change,
+    read_env,
+    read_user,
+    read_wish,
+)
 from gateway.registry import SessionRegistry
 from gateway.session.actor import SessionActor
 from persistence.record import NO_USER
@@ -33,6 +41,7 @@ class SandboxRoutes:
             Route("/api/sandboxes", self.list, methods=["GET"]),
             Route(one, self.create, methods=["POST"]),
             Route(one, self.status, methods=["GET"]),
+            Route(one, self.change, methods=["PATCH"]),
             Route(one, self.delete, methods=["DELETE"]),
             Route(f"{one}/status", self.status, methods=["GET"]),
             Route(f"{one}/resume", self.resume, methods=["POST"]),
@@ -75,6 +84,11 @@ class SandboxRoutes:
         if named not in (None, who.user_id):
             raise ApiError(403, "not_your_user", "a user token creates its own sessions only; leave userId out")
         return who.user_id
+
+    async def change(self, request: Request) -> Response:
+        """A second create changes nothing of a session; this does. Members that are left out stay."""
+        actor = await owned(request, self._registry)
+        return answer(await actor.change(read_change(await read_object(request, known=CHANGE_MEMBERS))))
 
     async def status(self, request: Request) -> Response:
         """With its terminals, if its sandbox runs and answers, and what its sync did of late."""

@@ -14,10 +14,12 @@ import orjson
 from gateway.errors import ApiError
 from gateway.limits.network import NETWORKS
 from gateway.session.state import Wish
+from gateway.setting_values import positive_duration
 from gateway.wire import RESERVED_CIDS, is_content
 from sandbox.terminal.wire import MAX_SIDE, Size
 
-CREATE_MEMBERS = frozenset({"userId", "envVars", "agent", "network", "repoUrl", "repoBranch", "title", "metadata"})
+CHANGE_MEMBERS = frozenset({"title", "metadata", "sleepAfter"})
+CREATE_MEMBERS = CHANGE_MEMBERS | {"userId", "envVars", "agent", "network", "repoUrl", "repoBranch"}
 RESUME_MEMBERS = frozenset({"envVars", "empty", "keep"})
 POST_MEMBERS = frozenset({"role", "type", "content", "metadata", "cid", "deliver"})
 
@@ -63,7 +65,20 @@ def read_wish(body: Mapping[str, Any]) -> Wish:
         repo_branch=repo_branch,
         title=_text(body, "title", 256),
         metadata=_metadata(body),
+        sleep_after=_sleep_after(body),
     )
+
+
+def read_change(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What is to change, as members of a session's spec. Null takes a title, the metadata, an idle time away."""
+    changes: dict[str, Any] = {}
+    if "title" in body:
+        changes["title"] = _text(body, "title", 256)
+    if "metadata" in body:
+        changes["metadata"] = _metadata(body) or {}
+    if "sleepAfter" in body:
+        changes["sleep_after"] = _sleep_after(body)
+    return changes
 
 
 def read_env(body: Mapping[str, Any]) -> dict[str, str]:
@@ -160,6 +175,18 @@ def _metadata(body: Mapping[str, Any]) -> dict[str, Any] | None:
     if not isinstance(value, dict) or len(orjson.dumps(value)) > METADATA_BYTES:
         raise _bad("metadata", f"an object of at most {METADATA_BYTES} bytes")
     return value
+
+
+def _sleep_after(body: Mapping[str, Any]) -> float | None:
+    """In seconds, written and bounded as HOLDFAST_SLEEP_AFTER is."""
+    value = body.get("sleepAfter")
+    if value is None:
+        return None
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    try:
+        return positive_duration(f"{value:f}" if number else value if isinstance(value, str) else "")
+    except ValueError:
+        raise _bad("sleepAfter", "seconds above 0, or a duration such as 90s, 15m, 2h, 30d") from None
 
 
 def _text(body: Mapping[str, Any], name: str, longest: int) -> str | None:

@@ -490,6 +490,20 @@ class SessionActor:
             return 0.0
         return self.now() - talk.active_at
 
+    @property
+    def sleep_after(self) -> float:
+        """How many idle seconds it takes to put this session to sleep."""
+        return self.conversation.spec.sleep_after or self.limits.sleep_after
+
+    async def change(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Replace members of the spec, also of an archived session. A change is no activity: a session that is idle
+        for longer than its new idle time sleeps at the next look."""
+        if self.ended:
+            raise session_failed()
+        if changes:
+            self.conversation.save_spec(**changes)
+        return await self.durable()
+
     async def wake(self) -> dict[str, Any]:
         self._refuse_archived()
         self.conversation.touch()
@@ -582,10 +596,12 @@ class SessionActor:
         return described
 
     async def revive(self, wish: Wish) -> None:
-        """An archived session is created again: the conversation goes on, the workspace is new."""
+        """An archived session is created again: the conversation goes on, the workspace is new. The idle time stays
+        unless the wish names one."""
         if self.conversation.state.leaves_something:
             await self.rest.destroy()
         shares = self.conversation.spec.shares.ended()
+        wish = replace(wish, sleep_after=wish.sleep_after or self.conversation.spec.sleep_after)
         self.conversation.save_spec(**spec_members(wish, self.limits.network.given), shares=shares)
         self.life.revive()
 

@@ -53,6 +53,7 @@ def describe(
         "hasWorkspace": state.has_workspace,
         "title": spec.title,
         "metadata": spec.metadata,
+        "sleepAfter": spec.sleep_after,
         "network": spec.network,
         "agent": list(spec.agent) if spec.agent else None,
         "repoUrl": spec.repo_url,

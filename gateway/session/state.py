@@ -37,6 +37,7 @@ class Wish:
     repo_branch: str | None = None
     title: str | None = None
     metadata: dict[str, Any] | None = None
+    sleep_after: float | None = None
     by_service: bool = False  # asked for by a service, not by a user
 
 
@@ -54,6 +55,7 @@ class SessionSpec:
     pending: list[dict[str, Any]] = field(default_factory=list)  # requests that were open when the last process ended
     network_granted: bool = False  # by a service: a user could not have asked for it
     shares: Shares = field(default_factory=Shares)  # who else may look
+    sleep_after: float | None = None  # seconds without activity; None: whatever HOLDFAST_SLEEP_AFTER says
 
     def start_line(self) -> bytes | None:
         """What a new agent process reads first."""
@@ -100,6 +102,7 @@ def spec_members(wish: Wish, network: str = "none") -> dict[str, Any]:
         "title": wish.title,
         "metadata": wish.metadata or {},
         "has_env": bool(wish.env),
+        "sleep_after": wish.sleep_after,
     }
 
 

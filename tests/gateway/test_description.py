@@ -11,8 +11,8 @@ from gateway.session.state import SessionSpec, SessionState, SessionStatus
 PLACE = Place("local", "contained")
 SHAPE = {
     "id", "userId", "status", "reason", "sandboxStatus", "provider", "level", "incarnation", "viewers", "pending",
-    "lastSeq", "createdAt", "lastActiveAt", "hasWorkspace", "title", "metadata", "network", "agent", "repoUrl",
-    "repoBranch", "sync", "queue",
+    "lastSeq", "createdAt", "lastActiveAt", "hasWorkspace", "title", "metadata", "sleepAfter", "network", "agent",
+    "repoUrl", "repoBranch", "sync", "queue",
 }  # fmt: skip
 
 
@@ -25,7 +25,7 @@ def test_a_session_that_is_not_loaded_sleeps_and_was_last_active_when_it_says() 
     assert shown["createdAt"] == "1970-01-01T00:00:10.000Z"
     assert shown["lastActiveAt"] == "1970-01-01T00:01:00.500Z"
     assert (shown["reason"], shown["agent"], shown["title"], shown["repoUrl"]) == (None, None, None, None)
-    assert (shown["network"], shown["metadata"]) == ("none", {})
+    assert (shown["network"], shown["metadata"], shown["sleepAfter"]) == ("none", {}, None)
     assert shown["sync"] == {
         "state": "idle", "generation": 0, "lastSuccess": None, "lastError": None, "dirty": False, "degraded": None,
     }  # fmt: skip

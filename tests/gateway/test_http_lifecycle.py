@@ -1,5 +1,6 @@
 """`/api/sandboxes` of a real gateway: the life of a session, who may lead it, and what a body may say."""
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -58,6 +59,60 @@ async def test_a_session_is_created_described_and_created_again(ada: httpx.Async
     assert (await ada.get("/api/sandboxes/life-1")).json()["id"] == "life-1"
 
 
+async def test_only_patch_changes_what_a_session_is_called(gateway: Gateway, ada: httpx.AsyncClient) -> None:
+    one = "/api/sandboxes/patch-1"
+    wish = {"title": "first", "metadata": {"team": "blue"}, "sleepAfter": "15m"}
+    assert (await ada.post(one, json=wish)).json()["sleepAfter"] == 900
+    again = await ada.post(one, json={"title": "second", "metadata": {"team": "red"}, "sleepAfter": 5})
+    assert again.status_code == 200
+    shown = ("title", "metadata", "sleepAfter")
+    first = {"title": "first", "metadata": {"team": "blue"}, "sleepAfter": 900}
+    assert {name: again.json()[name] for name in shown} == first
+    assert {name: (await ada.patch(one, json={})).json()[name] for name in shown} == first
+    async with gateway.socket("/ws/events") as events:
+        await events.recv()
+        changed = await ada.patch(one, json={"title": "second"})
+        assert changed.status_code == 200
+        while json.loads(await events.recv()).get("sandbox", {}).get("title") != "second":
+            pass
+    assert {name: changed.json()[name] for name in shown} == first | {"title": "second"}
+    for body, expected in [
+        ({"metadata": {"n": 1}}, {"title": "second", "metadata": {"n": 1}, "sleepAfter": 900}),
+        ({"sleepAfter": 90.5}, {"title": "second", "metadata": {"n": 1}, "sleepAfter": 90.5}),
+        ({"title": None, "metadata": None}, {"title": None, "metadata": {}, "sleepAfter": 90.5}),
+        ({"sleepAfter": None}, {"title": None, "metadata": {}, "sleepAfter": None}),
+        ({"sleepAfter": "2h", "title": "last"}, {"title": "last", "metadata": {}, "sleepAfter": 7200}),
+    ]:
+        patched = await ada.patch(one, json=body)
+        assert {name: patched.json()[name] for name in shown} == expected
+    async with gateway.http(gateway.relay) as relay:
+        assert (await relay.patch(one, json={"title": "by a service"})).status_code == 200
+    await gateway.restart(kill=True)
+    async with gateway.http() as client:
+        assert (await client.get(one)).json()["title"] == "by a service"
+        assert (await client.get(one)).json()["sleepAfter"] == 7200
+
+
+BAD_TIMES: list[Any] = [0, -1, "0s", "never", "", "1w", True, [], 1e-9, 1e300, "9" * 20]
+BAD_CHANGES: list[tuple[Any, str]] = [
+    ({"agent": "cat"}, "unknown_member"),
+    ({"userId": "eve"}, "unknown_member"),
+    ({"title": ""}, "bad_member"),
+    ({"title": "x" * 257}, "bad_member"),
+    ({"metadata": []}, "bad_member"),
+    ({"metadata": {"x": "y" * 17_000}}, "bad_member"),
+    *[({"sleepAfter": value}, "bad_member") for value in BAD_TIMES],
+]
+
+
+@pytest.mark.parametrize(("body", "code"), BAD_CHANGES, ids=lambda value: str(value)[:40])
+async def test_a_wrong_change_is_named_and_changes_nothing(ada: httpx.AsyncClient, body: Any, code: str) -> None:
+    await ada.post("/api/sandboxes/patch-2", json={"title": "stays", "sleepAfter": "10m"})
+    refused(await ada.patch("/api/sandboxes/patch-2", json={"title": "goes", **body}), 400, code)
+    described = (await ada.get("/api/sandboxes/patch-2")).json()
+    assert (described["title"], described["sleepAfter"], described["metadata"]) == ("stays", 600, {})
+
+
 async def test_it_sleeps_wakes_pauses_resumes_and_ends(ada: httpx.AsyncClient) -> None:
     await ada.post("/api/sandboxes/life-2")
     running = await comes_to(ada, "life-2", "running")
@@ -91,6 +146,7 @@ async def test_purge_leaves_nothing_to_find(ada: httpx.AsyncClient) -> None:
 OWNED_ROUTES = [
     ("GET", "/api/sandboxes/life-1"),
     ("GET", "/api/sandboxes/life-1/status"),
+    ("PATCH", "/api/sandboxes/life-1"),
     ("POST", "/api/sandboxes/life-1/pause"),
     ("POST", "/api/sandboxes/life-1/resume"),
     ("POST", "/api/sandboxes/life-1/sleep"),
@@ -202,6 +258,7 @@ BAD_BODIES: list[tuple[Any, str]] = [
     ({"metadata": []}, "bad_member"),
     ({"metadata": {"x": "y" * 17_000}}, "bad_member"),
     ({"userId": ""}, "bad_member"),
+    ({"sleepAfter": "soon"}, "bad_member"),
 ]
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.virtual_time
 
 FILE = b"workspace/a"
 ENV = {"KEY": "secret-of-ann"}
-SHOWN = ("status", "reason", "incarnation", "hasWorkspace", "title", "pending")
+SHOWN = ("status", "reason", "incarnation", "hasWorkspace", "title", "metadata", "sleepAfter", "pending")
 
 Ask = Callable[[World, SessionActor], Awaitable[dict[str, Any]]]
 
@@ -51,6 +51,10 @@ async def put_back(_: World, actor: SessionActor) -> dict[str, Any]:
     return await actor.put_back(1)
 
 
+async def changed(_: World, actor: SessionActor) -> dict[str, Any]:
+    return await actor.change({"title": "changed", "metadata": {"a": 1}, "sleep_after": 90.0})
+
+
 async def created_again(world: World, _: SessionActor) -> dict[str, Any]:
     return (await world.create(title="again")).describe()
 
@@ -72,6 +76,7 @@ VERBS: dict[str, tuple[Ask, tuple[Ask, ...]]] = {
     "resume": (resumed, (paused,)),
     "sync": (synced, ()),
     "restore in place": (put_back, (paused, resumed, synced, paused)),
+    "PATCH": (changed, ()),
     "create of an archived session": (created_again, (deleted,)),
     "create with envVars": (given_secrets, ()),
     "resume with envVars": (resumed_with_secrets, ()),

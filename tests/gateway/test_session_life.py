@@ -344,6 +344,52 @@ async def test_a_wake_takes_the_sandbox_once_for_all_who_want_it(world: World) -
     assert world.provider.starts == 1
 
 
+async def test_a_session_sleeps_after_its_own_idle_time(world: World) -> None:
+    actor = await world.create(sleep_after=60.0)
+    await world.create("other")
+    assert actor.describe()["sleepAfter"] == 60.0
+    tab, neighbour = await world.welcomed(), await world.welcomed("other")
+    await tab.until("session_status", status="sleeping", within=70)
+    assert not neighbour.seen("session_status", status="sleeping")
+    long = await world.create("long", sleep_after=7200.0)
+    await neighbour.until("session_status", status="sleeping")
+    await asyncio.sleep(3600)
+    assert long.describe()["status"] == "running"
+
+
+async def test_a_changed_idle_time_holds_at_once_and_is_kept(world: World) -> None:
+    actor = await world.create(title="one")
+    await world.until(lambda: actor.describe()["status"] == "running")
+    await actor.change({"sleep_after": 3600.0})
+    await asyncio.sleep(1800)
+    assert actor.describe()["status"] == "running"
+    await world.restart()
+    actor = await world.actor()
+    assert actor.describe()["sleepAfter"] == 3600.0
+    await actor.change({"sleep_after": 60.0})  # idle for longer than that already: a change is no activity
+    await world.until(lambda: actor.describe()["status"] == "sleeping", within=10)
+    assert (await actor.change({"sleep_after": None}))["sleepAfter"] is None
+    assert actor.describe()["title"] == "one"
+    await actor.wake()
+    await asyncio.sleep(500)
+    assert actor.describe()["status"] == "running"
+
+
+async def test_an_idle_time_survives_branch_and_archive(world: World) -> None:
+    actor = await world.create(sleep_after=60.0)
+    await world.until(lambda: actor.describe()["status"] == "running")
+    await actor.sync(wait=True)
+    origin = await world.registry.look("s")
+    assert origin is not None
+    branch = await world.registry.branch(origin, None, "branch")
+    assert branch.describe()["sleepAfter"] == 60.0
+    assert (await actor.destroy(False))["sleepAfter"] == 60.0
+    assert (await actor.change({"title": "kept"}))["title"] == "kept"
+    assert (await world.create()).describe()["sleepAfter"] == 60.0
+    await actor.destroy(False)
+    assert (await world.create(sleep_after=90.0)).describe()["sleepAfter"] == 90.0
+
+
 async def test_limits_name_what_they_limit() -> None:
     async with World(limits=SessionLimits(sleep_after=20.0)) as world:
         await world.create()

@@ -30,6 +30,7 @@ SPECS = st.builds(
     start=st.none() | OBJECTS,
     started=st.booleans(),
     pending=st.lists(OBJECTS, max_size=2),
+    sleep_after=st.none() | st.floats(0.001, 1e16),
 )
 STATES = st.builds(
     SessionState,
