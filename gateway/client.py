@@ -63,7 +63,7 @@ Event = Connected | Lost | Ended | Heard
 
 
 class Conversation:
-    """What one client owes and knows. Pure; frames go in and out as dicts."""
+    """What one client owes and knows. Pure: frames go in and out as dicts."""
 
     def __init__(self) -> None:
         self.epoch: str | None = None

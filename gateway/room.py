@@ -1,4 +1,5 @@
 """How many bytes of one user's messages may be on their way in at once, on all their sockets together.
+Pure: only whoever waits for room waits, on an event.
 
 A message counts from the moment its length is known until its session has dealt with it. A short one is counted when it
 is whole, and what it makes too much is made good by reading no further. A long one (above LARGE) is asked for before it

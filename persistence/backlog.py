@@ -1,4 +1,4 @@
-"""What waits to be stored: the core of the persistence queue, without a loop, a clock or a store.
+"""What waits to be stored: the core of the persistence queue. Pure.
 
 Writes wait in one line. The front of it is *in flight*: the batch the store has been given. A batch in flight is never
 changed, because the store may have kept it although its answer was lost; the retry must be the same batch. It leaves

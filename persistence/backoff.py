@@ -1,4 +1,4 @@
-"""How long to wait before trying again."""
+"""How long to wait before trying again. Pure."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""What a batch of writes does to a store: decided here once, performed by each adapter in its own transaction.
+"""What a batch of writes does to a store: decided here once, performed by each adapter in its own transaction. Pure.
 
 An adapter reads what it knows of the touched sessions (`Head`s, and the seq of cids it already has), asks `plan`, and
 performs the plan. The rules that make a conversation trustworthy live in this file alone:

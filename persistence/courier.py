@@ -1,4 +1,4 @@
-"""Whose record is posted next: the core of the HTTP sink, without a loop, a clock or a socket.
+"""Whose record is posted next: the core of the HTTP sink. Pure.
 
 A session that is behind has a *lane*: everything up to `done` is where it belongs, everything up to `last` is in the
 index and waits. A lane holds no records; they are read from the index when its turn comes, so an outage makes the file

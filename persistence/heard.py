@@ -1,4 +1,4 @@
-"""What a store tells of its own accord. Pure."""
+"""What a store tells of its own accord."""
 
 from typing import Protocol
 

@@ -1,5 +1,5 @@
-"""WebSocket frames as both ends write and read them: for thousands of connections with many small messages each. Pure,
-but for the keys a client's frames are masked with.
+"""WebSocket frames as both ends write and read them: for thousands of connections with many small messages each.
+Pure: only the keys a client's frames are masked with are random.
 
 The `websockets` package does the handshake. Its frames are not used: it asks the kernel for each frame's key, builds an
 object for each frame and keeps several KiB for each connection (docs/decisions/0003-our-own-frames.md).

@@ -1,5 +1,5 @@
 """How the gateway introduces itself to a bridge: the client's half of a WebSocket handshake, with the bridge's token.
-Pure; `websockets` knows the rules."""
+Pure: `websockets` knows the rules."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Numbered output of agent processes: what is kept, what may be forgotten, and what a resume gets.
+"""Numbered output of agent processes: what is kept, what may be forgotten, and what a resume gets. Pure.
 
 A frame is one line of agent output. Frames of one process (an *epoch*) are numbered 1, 2, 3, ... at the source and keep
 their number for ever; a position is "after frame `offset` of `epoch`". Both ends keep frames, for different reasons:

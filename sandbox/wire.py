@@ -1,4 +1,4 @@
-"""Messages between the gateway and a bridge, and what may follow what. Pure; imported by both ends.
+"""Messages between the gateway and a bridge, and what may follow what. Pure: both ends import it.
 
 Text messages are control, one JSON object with a `type`. Binary messages are payload: upward one or more agent lines
 joined by newlines, counted on from the last `epoch`; downward one or more deliveries, each `<seq> <line>`.

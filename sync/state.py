@@ -1,4 +1,4 @@
-"""When a workspace is synced, and who is told what: the core of the sync driver, without a loop, a clock or a store.
+"""When a workspace is synced, and who is told what: the core of the sync driver. Pure.
 
 A *round* makes the tree on the disk a stored generation. It is a few *attempts*, of which the last may succeed. An
 attempt scans and uploads what is missing, then commits. One at a time; nothing else is ever under way.

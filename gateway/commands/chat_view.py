@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.client import Connected, Ended, Event, Heard, Lost
+from gateway.client import Connected, Event, Heard, Lost
 from gateway.commands.chat_prompts import Ask, read_ask
 from gateway.visible import visible, visible_line
 
@@ -138,9 +138,8 @@ class ChatView:
             case Lost(reason, _):
                 self.status, was_lost, self._lost = "reconnecting", self._lost, True
                 return [] if was_lost else [Line(f"not connected: {visible_line(reason)}; trying again")]
-            case Ended(reason, failed):
-                self.status = "ended"
-                return [Line(f"ended: {visible_line(reason)}", "warn" if failed else "note")]
+        self.status = "ended"
+        return [Line(f"ended: {visible_line(event.reason)}", "warn" if event.failed else "note")]
 
     def recall(self, records: Sequence[dict[str, Any]], *, answers: bool) -> list[Shown]:
         """Show stored records that were not seen live, without `answers` if the agent's frames are replayed anyway."""

@@ -1,4 +1,4 @@
-"""Messages of a terminal's link, between a gateway and a bridge. Pure; imported by both ends.
+"""Messages of a terminal's link, between a gateway and a bridge. Pure: both ends import it.
 
 Every viewer has a link of its own to the bridge, `/terminals/{name}/link`. Binary frames are bytes, unfragmented: of
 the program's output up, at most `MAX_BYTES` each; of somebody's typing down. Text frames are control, one JSON object

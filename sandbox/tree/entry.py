@@ -1,4 +1,4 @@
-"""What a kept tree is made of. Pure; imported by the bridge, which reads and writes trees, and by `sync`, which keeps
+"""What a kept tree is made of. Pure: imported by the bridge, which reads and writes trees, and by `sync`, which keeps
 them.
 
 A tree is a set of entries under two roots, the first component of every path: `workspace` and `agent`. Paths and

@@ -1,4 +1,4 @@
-"""Chunks compressed together. Pure; whoever sends a frame packs it, whoever receives one unpacks it.
+"""Chunks compressed together. Pure: whoever sends a frame packs it, whoever receives one unpacks it.
 
 Small files compress badly alone and well together, so chunks share frames; a frame is small enough to be fetched for
 the sake of one chunk.

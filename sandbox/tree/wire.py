@@ -1,4 +1,4 @@
-"""Messages of one operation on a tree, between the gateway and a bridge. Pure; imported by both ends.
+"""Messages of one operation on a tree, between the gateway and a bridge. Pure: both ends import it.
 
 The gateway opens a WebSocket `/tree` for each operation, sends one of `ScanAsk`, `RestoreAsk`, `SurveyAsk`,
 `QuietAsk`, `ReleaseAsk`, and the connection ends with the operation. Every message is binary: MessagePack, one object.

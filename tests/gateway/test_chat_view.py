@@ -1,7 +1,6 @@
 """What a chat shows and what typed lines mean, without a terminal or a gateway."""
 
 import asyncio
-import unicodedata
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
@@ -13,7 +12,6 @@ from gateway.client import ChatClient, Connected, Ended, Event, Heard, Lost
 from gateway.commands.api import GatewayApi
 from gateway.commands.chat import Chat
 from gateway.commands.chat_view import Abort, Break, ChatView, Line, Quit, Send, Shown, Stream
-from gateway.visible import visible, visible_line
 
 
 def heard(kind: str, **members: Any) -> Heard:
@@ -83,14 +81,6 @@ def test_what_the_agent_sends_cannot_move_the_cursor() -> None:
     printed = show(ChatView(), heard("chunk", text="\x1b]0;owned\x07\u202ecod\x9b31m"), heard("done", seq=1))
     assert "\x1b" not in printed
     assert printed == "\\x1b]0;owned\\x07\\u202ecod\\x9b31m\n"
-
-
-@given(st.text())
-def test_nothing_invisible_survives(text: str) -> None:
-    shown = visible(text)
-    assert all(unicodedata.category(character) not in ("Cc", "Cs") or character in "\t\n" for character in shown)
-    assert not set(shown) & set("\x1b\x9b\x07\x08\r\u202e\u200b\u2028")
-    assert "\n" not in visible_line(text)
 
 
 def test_a_message_waits_until_its_own_answer_is_done() -> None:
@@ -266,6 +256,57 @@ def test_history_shows_both_sides_and_skips_what_was_seen() -> None:
     ]
     assert text_of(view.recall(records, answers=True)) == "> hi\nhello\nha\n(incomplete)\n"
     assert view.recall(records, answers=True) == []
+
+
+def test_every_frame_has_its_words() -> None:
+    view = ChatView()
+    assert show(view, heard("output", text="built")) == "built\n"
+    assert "too much" in show(view, heard("error", error="too much"))
+    assert "the gateway restarts" in show(view, heard("going_away"))
+    assert show(view, heard("something new")) == ""
+    assert "session error: no disk" in show(view, heard("session_status", status="error", reason="no disk"))
+    assert "session paused" in show(view, heard("session_status", status="paused"))
+    assert show(view, heard("session_status", status="running")) == ""
+    show(view, heard("connection_status", sandboxStatus="sleeping"))
+    assert view.status == "sleeping"
+    assert "(aborted)" in show(view, heard("done", metadata={"aborted": True}))
+
+
+def test_a_tool_that_is_used_is_named() -> None:
+    parts = [{"type": "text", "text": "see"}, {"type": "tool_use", "name": "Bash"}]
+    shown = show(ChatView(), heard("sdk_message", message={"type": "assistant", "message": {"content": parts}}))
+    assert shown == "see\nuses Bash\n"
+
+
+def test_records_of_others_are_shown_live_and_once() -> None:
+    view = ChatView()
+    said = record(3, "user", "hello")
+    assert show(view, heard("record", record=said)) == "> hello\n"
+    assert show(view, heard("record", record=said)) == ""
+    assert show(view, heard("record", record="no record")) == ""
+    assert "cut off" in show(view, heard("record", record=record(4, "assistant", "half", status="incomplete")))
+    answer = record(5, "user", "no object", kind="question_answer")
+    assert show(view, heard("record", record=answer)) == ""
+
+
+def test_an_answer_that_was_cut_is_recalled_as_such() -> None:
+    cut = record(2, "assistant", "half", status="incomplete")
+    assert text_of(ChatView().recall([cut], answers=True)) == "half\n(incomplete)\n"
+    expired = record(3, "user", "late", status="expired")
+    assert "late" in text_of(ChatView().recall([expired], answers=True))
+    assert ChatView().recall([record(4, "system", "note", kind="note")], answers=True) == []
+
+
+def test_a_message_is_asked_once_and_only_messages_are_waited_for() -> None:
+    view = ChatView()
+    view.sent("a", {"type": "abort"})
+    assert not view.turns.waiting
+    view.turns.sent("b")
+    view.turns.asked(5, "b")
+    view.turns.asked(5, "b")
+    view.turns.answered(6)
+    view.turns.answered(6)
+    assert not view.turns.waiting
 
 
 STRANGE = st.recursive(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import ApiError
-from gateway.http.file_lookup import children, content_tag, find, listed, read_path, when, written
+from gateway.http.file_lookup import briefly, children, content_tag, find, listed, read_path, some, when, written
 from sandbox.tree.entry import Chunk, Entry, Kind
 from sandbox.tree.jail import Escape, open_beneath
 from sandbox.tree.kernel import has_openat2
@@ -204,3 +204,15 @@ def test_a_tag_is_the_same_for_the_same_bytes_only() -> None:
     assert len(set(tags)) == len(contents)
     assert content_tag(file(b"agent/y", one)) == tags[1]
     assert all(tag.startswith('"') and tag.endswith('"') for tag in tags)
+
+
+def test_an_entry_is_told_briefly_and_only_so_many_are() -> None:
+    entries = [file(b"workspace/a"), file(b"workspace/\xff"), directory(b"workspace/d")]
+    assert briefly(entries[0]) == {"path": "workspace/a", "type": "file", "size": 0}
+    assert some(entries, 2) == [briefly(entries[0]), briefly(entries[1])]
+    assert some(entries, 9) == list(map(briefly, entries))
+    assert "pathBase64" in briefly(entries[1])
+
+
+def test_a_date_beyond_every_calendar_is_none() -> None:
+    assert when(10**30) is None

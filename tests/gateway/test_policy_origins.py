@@ -61,21 +61,6 @@ async def test_what_is_for_pages_alone_wants_an_origin_that_is_allowed_whatever_
     assert await listed.status(method, "/api/signin", {"origin": "https://app.example.com"}) == 200
 
 
-@pytest.mark.parametrize(
-    ("scheme", "host", "origin"),
-    [
-        ("https", "a.example", "https://a.example"),
-        ("https", "a.example:443", "https://a.example"),
-        ("http", "A.Example:80", "http://a.example"),
-        ("ws", "localhost:8080", "http://localhost:8080"),
-        ("wss", "a.example:8443", "https://a.example:8443"),
-        ("http", "[::1]:8080", "http://[::1]:8080"),
-    ],
-)
-def test_the_own_origin_is_written_as_a_browser_writes_it(scheme: str, host: str, origin: str) -> None:
-    assert own_origin({"scheme": scheme, "headers": [(b"host", host.encode())]}) == origin
-
-
 async def test_without_a_list_the_own_origin_is_allowed_and_two_headers_never() -> None:
     house = Gatehouse()
     path = "/ws/v2?sessionId=s"

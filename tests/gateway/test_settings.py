@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from gateway import setting_values as values
 from gateway.datadir import DataDirBusy, DataDirLock, holder, read_note
 from gateway.settings import KNOWN, SecretStr, Settings, SettingsError, load_settings, read_sandbox_env, resolve_secrets
-from gateway.store_url import store_url
 
 LONG = "0123456789abcdef0123456789abcdef"
 
@@ -244,38 +243,6 @@ def test_whatever_the_password_it_is_not_told(text: str) -> None:
     except SettingsError as error:
         told = str(error)
     assert "hunter22" not in told
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("postgresql://u:p@h/db", "postgres://v:q@H/db?sslmode=require", True),
-        ("postgresql://h/db", "postgresql://h/db2", False),
-        ("postgresql://h/db", "postgresql://g/db", False),
-        ("postgresql:///db?host=/a", "postgresql:///db?host=/b", False),
-        ("https://h/api", "https://h/api/", True),
-        ("https://h/api", "https://h/api2", False),
-        ("https://h/db", "postgresql://h/db", False),
-    ],
-)
-def test_the_place_tells_one_store_from_another(one: str, other: str, same: bool) -> None:
-    assert (store_url(one).place == store_url(other).place) == same
-
-
-@pytest.mark.parametrize(
-    ("address", "near"),
-    [
-        ("postgresql://u:p@127.0.0.1:5432/db", True),
-        ("postgresql://[::1]/db", True),
-        ("postgresql:///db?host=/run/postgresql", True),
-        ("postgresql://localhost,db.example/db", False),
-        ("postgresql:///db?host=db.example", False),
-        ("http://localhost:8000/", True),
-        ("https://api.example", False),
-    ],
-)
-def test_whether_a_store_is_on_this_machine_is_known(address: str, near: bool) -> None:
-    assert store_url(address).is_near == near
 
 
 def test_contradictions_are_refused() -> None:

@@ -7,7 +7,6 @@ import sqlite3
 import stat
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from persistence.first_stage import FirstStage, Row
 from persistence.following import Following
 from persistence.record import Record, Session, Status, Write
 from persistence.spool import Spool
-from persistence.spool_rows import columns_of, row_of
 from persistence.stores.memory import MemoryStore
 from tests.contract.spooling import Impatient
 from tests.support.memory_spool import MemorySpool
@@ -124,14 +122,6 @@ class TestSpool(FirstStageContract):
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "spool.db"
-
-
-def test_what_is_no_text_and_no_time_comes_back_the_same() -> None:
-    record = Record("s", 1, "\ud800", "a\0", "\udfff", b"", math.nan, "\ud801")
-    back = row_of(columns_of(Row(5, Write("s", record)), 0.0)).write.append
-    assert back is not None
-    assert math.isnan(back.created_at)
-    assert replace(back, created_at=1.0) == replace(record, created_at=1.0)
 
 
 async def test_everything_is_there_after_reopening(path: Path) -> None:

@@ -12,7 +12,9 @@ from pathlib import Path
 
 from sandbox.tree.entry import MAX_MTIME_NS, Chunk, Entry, Kind, check_entry, check_path, chunk_id
 from sandbox.tree.frames import unpack
+from sandbox.tree.kept import Section, join_names
 from sandbox.tree.scan import Scan, TreeScanner
+from sandbox.tree.stamps import Stamp
 from sandbox.tree.wire import (
     BATCH_BYTES,
     BATCH_ENTRIES,
@@ -189,3 +191,9 @@ def _check(batch: Batch) -> None:
         check_entry(entry)
     for path in batch.removed:
         check_path(path)
+
+
+def section(path: str, *, gone: str = "", **children: tuple[Stamp, bytes | None]) -> Section:
+    """A section of the remembered tree, with these children and without those that are `gone`."""
+    stamps, contents = [stamp for stamp, _ in children.values()], [content for _, content in children.values()]
+    return Section(path.encode(), 0, join_names(children), stamps, contents, gone.encode())

@@ -21,7 +21,7 @@ from sandbox.bridge.archive import RestoreUpload, backup_stream, extract_tar
 from sandbox.bridge.tar import END, Form, Member, encode, padded
 from sandbox.tree.problem import TreeProblem
 from sandbox.tree.wire import TreeLimits
-from tests.sandbox.test_archive_format import header
+from tests.sandbox.test_bridge_tar import header
 from tests.sandbox.test_tree_staging import beside, large, restore, sample
 from tests.sandbox.trees import Drawing, Told, in_a_child, make_home, open_descriptors, somebody, tell
 

@@ -5,184 +5,22 @@ import stat
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sandbox.tree import cache as caches
 from sandbox.tree.cache import FORMAT, TreeCache
-from sandbox.tree.entry import MAX_MTIME_NS, Chunk, Entry, Kind, chunk_id
-from sandbox.tree.kept import Directory, KeptTree, Section, entry_of, is_same_entry, join_names, split_names, tree_of
+from sandbox.tree.kept import KeptTree, Section
 from sandbox.tree.memory import Memory
-from sandbox.tree.problem import TreeProblem, printable, unreadable
+from sandbox.tree.problem import TreeProblem
 from sandbox.tree.scan import TreeScanner
 from sandbox.tree.stamps import (
-    GRAIN_NS,
-    UNSETTLED,
-    YOUNG,
     YOUNG_NS,
-    Stamp,
-    as_kept,
-    doubted,
-    possible,
-    read_at,
-    stamp_of,
-    written_at,
 )
 from tests.campaign.size import sized
-from tests.sandbox.scans import Keeper, hours_later, make_home, on_disk, tick
+from tests.sandbox.scans import Keeper, hours_later, make_home, on_disk, section, tick
 
 FILE, DIRECTORY, LINK = stat.S_IFREG | 0o644, stat.S_IFDIR | 0o755, stat.S_IFLNK | 0o777
 NOW = 1_700_000_000_123_456_789
 OLD = NOW - YOUNG_NS
-
-
-# -- stamps -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("mtime", "ctime", "believed"),
-    [
-        (OLD, OLD, True),
-        (OLD, OLD + 1, False),
-        (OLD + 1, OLD, False),
-        (NOW + YOUNG_NS - 1, OLD, False),
-        (NOW + YOUNG_NS, OLD, True),  # a time somebody gave it: the ctime is what tells of changes
-        (OLD, NOW + 10 * YOUNG_NS, False),
-        (0, 0, True),
-    ],
-)
-def test_what_was_young_when_it_was_read_is_not_believed(mtime: int, ctime: int, believed: bool) -> None:
-    stamp = (FILE, 5, mtime, ctime, 7)
-    kept = read_at(stamp, NOW)
-    assert (kept == stamp) == believed
-    assert as_kept(kept, stamp), "a walk alone has no reason to doubt it"
-
-
-@pytest.mark.parametrize(
-    ("ctime", "believed"),
-    [(NOW - GRAIN_NS, True), (NOW - GRAIN_NS + 1, False), (NOW // 10**9 * 10**9, False), (OLD // 10**9 * 10**9, True)],
-)
-def test_what_we_wrote_is_believed_after_a_grain_of_the_clock(ctime: int, believed: bool) -> None:
-    """A ctime without a fraction comes from a clock with coarse grains."""
-    stamp = (FILE, 5, NOW, ctime, 7)
-    assert (written_at(stamp, NOW) == stamp) == believed
-
-
-def test_an_unsettled_file_is_never_as_it_was_kept() -> None:
-    stamp = (FILE, 5, OLD, OLD, 7)
-    assert not as_kept(doubted(stamp, UNSETTLED), stamp)
-    assert not as_kept(stamp, (FILE, 5, OLD, OLD, 8))
-
-
-def test_a_time_that_cannot_be_kept_is_doubted_and_cut() -> None:
-    stamp = (FILE, 5, MAX_MTIME_NS * 1000, OLD, 7)
-    assert possible(stamp) == (FILE, 5, MAX_MTIME_NS, OLD, 7, YOUNG)
-    assert as_kept(possible(stamp), stamp)
-    assert entry_of(b"workspace/a", stamp, b"\x90").mtime_ns == MAX_MTIME_NS
-
-
-def test_a_stamp_is_what_stat_says(tmp_path: Path) -> None:
-    status = os.stat(tmp_path)
-    fields = (status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-    assert stamp_of(status) == fields
-
-
-# -- problems ---------------------------------------------------------------------------------------------------------
-
-
-@given(st.binary(max_size=6000))
-def test_any_path_can_be_shown(path: bytes) -> None:
-    shown = printable(path)
-    assert shown.isprintable()
-    assert len(shown) <= 210
-
-
-def test_a_path_is_shown_as_it_is_where_that_is_possible() -> None:
-    assert printable("workspace/häuser".encode()) == "workspace/häuser"
-    assert printable(b"a\n\x1b\xff") == "a\\n\\x1b\\xff"
-    assert "a: it cannot be opened" not in unreadable("a", PermissionError(13, "Permission denied")).error
-    assert "it cannot be opened" in unreadable("a", OSError()).error
-
-
-# -- the tree ---------------------------------------------------------------------------------------------------------
-
-
-def section(path: str, *, gone: str = "", **children: tuple[Stamp, bytes | None]) -> Section:
-    stamps, contents = [stamp for stamp, _ in children.values()], [content for _, content in children.values()]
-    return Section(path.encode(), 0, join_names(children), stamps, contents, gone.encode())
-
-
-def shape(directory: Directory) -> dict[str, object]:
-    assert directory.stamps.keys() == directory.contents.keys() | directory.dirs.keys()
-    assert not directory.contents.keys() & directory.dirs.keys()
-    return {name: shape(inner) for name, inner in directory.dirs.items()} | dict.fromkeys(directory.contents)
-
-
-def test_sections_change_a_tree() -> None:
-    tree = KeptTree()
-    file, directory = ((FILE, 0, 1, 1, 1), b"\x90"), ((DIRECTORY, 0, 1, 1, 1), None)
-    tree.apply([section("workspace", a=file, d=directory, e=directory), section("workspace/d", b=file, c=directory)])
-    assert shape(tree.roots["workspace"]) == {"a": None, "d": {"b": None, "c": {}}, "e": {}}
-    tree.apply([section("workspace", a=directory, d=file, gone="e")])
-    assert shape(tree.roots["workspace"]) == {"a": {}, "d": None}
-    tree.apply([section("workspace", a=directory), section("workspace/a", x=file)])
-    tree.apply([section("workspace", a=directory)])
-    assert shape(tree.roots["workspace"]) == {"a": {"x": None}, "d": None}
-    copy = KeptTree()
-    copy.apply(tree.sections())
-    assert shape(copy.roots["workspace"]) == shape(tree.roots["workspace"])
-
-
-def test_names_are_joined_and_split() -> None:
-    for names in ([], ["a"], ["a", "\udcff", "b\nc"]):
-        assert split_names(join_names(names)) == names
-
-
-def test_what_makes_an_entry_another_one() -> None:
-    stamp = (FILE, 5, 1, 1, 1)
-    assert is_same_entry(stamp, (FILE, 9, 1, 2, 2))
-    assert is_same_entry(stamp, (FILE | stat.S_ISUID, 5, 1, 1, 1)), "that bit is not kept"
-    for other in ((FILE ^ 0o100, 5, 1, 1, 1), (LINK, 5, 1, 1, 1), (FILE, 5, 2, 1, 1), doubted(stamp, UNSETTLED)):
-        assert not is_same_entry(stamp, other)
-        assert not is_same_entry(other, stamp)
-
-
-def test_a_tree_of_entries_believes_only_what_is_found_the_same() -> None:
-    chunk = Chunk(chunk_id(b"abc"), 3)
-    entries = [
-        Entry(b"workspace/d/f", Kind.FILE, 0o644, OLD, 3, b"", (chunk,)),
-        Entry(b"workspace/d/sparse", Kind.FILE, 0o644, OLD, 103, b"", (chunk, Chunk(b"", 100))),
-        Entry(b"workspace/d/unsettled", Kind.FILE, 0o644, OLD, 3, b"", (chunk,), unsettled=True),
-        Entry(b"workspace/d/l", Kind.SYMLINK, 0o777, OLD, target=b"f"),
-        Entry(b"workspace/d/not there", Kind.FILE, 0o644, OLD),
-        Entry(b"workspace/d", Kind.DIRECTORY, 0o755, OLD),
-    ]
-    tree = tree_of(entries)
-    directory = tree.find("workspace/d")
-    assert directory.data_bytes == 9
-    found = [
-        ("f", (FILE, 3, OLD, 9, 9)),
-        ("sparse", (FILE, 3, OLD, 9, 9)),
-        ("unsettled", (FILE, 3, OLD, 9, 9)),
-        ("l", (LINK, 1, OLD, 9, 9)),
-        ("unknown", (FILE, 3, OLD, 9, 9)),
-    ]
-    tree.believe("workspace/d", found, NOW)
-    tree.believe("workspace", [("d", (DIRECTORY, 4096, OLD, 9, 9))], NOW)
-    tree.believe("workspace/no such directory", found, NOW)
-    assert {name for name, stamp in directory.stamps.items() if len(stamp) == 5} == {"f", "l"}
-    assert tree.find("workspace").stamps["d"] == (DIRECTORY, 4096, OLD, 9, 9)
-    rebuilt = [
-        entry_of(f"{path}/{name}".encode(), stamp, inner.contents.get(name))
-        for path, inner in tree.roots["workspace"].below("workspace")
-        for name, stamp in inner.stamps.items()
-    ]
-    assert sorted(rebuilt, key=lambda entry: entry.path) == sorted(entries, key=lambda entry: entry.path)
-    with pytest.raises(KeyError):
-        tree_of(entries[:1])
-
-
-# -- the file ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,1 +1,1 @@
-"""Pure readers of agent output, one module per agent dialect: frame in, records out."""
+"""Readers of agent output, one module per agent dialect: frame in, records out."""

@@ -1,5 +1,5 @@
 """Where a program's characters and movements end: both pages, the look and character set in use, and the modes that
-change what printing does. It behaves as xterm.js behaves, in the corners too: that is what shows the pictures.
+change what printing does. It behaves as xterm.js behaves, in the corners too: that is what shows the pictures. Pure.
 
 `join` is the width of the character just printed, as long as nothing else came since: only then does a combining
 character join it, and only then can it be repeated.

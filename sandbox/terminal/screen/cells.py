@@ -1,4 +1,4 @@
-"""A row of cells, as two strings of the same length: what each cell shows, and how it looks.
+"""A row of cells, as two strings of the same length: what each cell shows, and how it looks. Pure.
 
 A cell is empty (`EMPTY`: nothing was ever printed there, which is not the same as a blank), a character, or the second
 half of a wide one (`HALF`). What joined a character is kept beside the row. Cells after the end of the strings are

@@ -1,4 +1,5 @@
 """Sets of 94 characters that a program may have its ASCII shown in: line drawing, and the national ones of the VT220.
+Pure.
 
 A set is named by the final byte that designates it; `PLAIN` is ASCII.
 """

@@ -1,4 +1,4 @@
-"""Erasing, inserting, deleting and scrolling, at the cursor or on the whole screen."""
+"""Erasing, inserting, deleting and scrolling, at the cursor or on the whole screen. Pure."""
 
 from sandbox.terminal.screen.canvas import Canvas
 from sandbox.terminal.screen.cells import EMPTY, Row

@@ -1,5 +1,5 @@
 """What a program told the terminal that has no effect on the screen: how keys, pastes and the mouse are to be reported,
-what the cursor looks like. A picture sets it again."""
+what the cursor looks like. A picture sets it again. Pure."""
 
 from dataclasses import dataclass, field
 

@@ -1,5 +1,5 @@
 """One of a terminal's two buffers: the rows on the screen, those that went off its top, and what belongs to them:
-cursor, scrolling region, tab stops, and what a program saved of the cursor.
+cursor, scrolling region, tab stops, and what a program saved of the cursor. Pure.
 
 The cursor's `x` may be one past the last column: the next character goes to the next row.
 """

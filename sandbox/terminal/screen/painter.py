@@ -1,4 +1,4 @@
-"""Rows as the text that prints them, from the top of a fresh terminal down.
+"""Rows as the text that prints them, from the top of a fresh terminal down. Pure.
 
 A terminal does more than it is told: after the last column the next character wraps, a row that scrolls in has the
 background in use, an empty cell is not a blank. All of it comes back the way it came: what was wrapped wraps again,

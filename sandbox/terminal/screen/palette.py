@@ -1,4 +1,5 @@
 """How a cell looks besides its character, as one character: rows keep their looks as a string as long as their text.
+Pure.
 
 A look is three numbers laid out as xterm.js lays them out: colour and flags of the foreground, of the background, and
 what an underline looks like. `Palette` numbers the looks in use, and knows what a sequence of SGR parameters makes of

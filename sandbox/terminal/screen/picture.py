@@ -1,4 +1,4 @@
-"""A picture: what a terminal that was reset is to be sent to become this one.
+"""A picture: what a terminal that was reset is to be sent to become this one. Pure.
 
 First both pages, oldest row first, each with what was saved of its cursor while that row is being printed. Then what
 must not be in the way of printing: tab stops, region, modes, character sets. Last the cursor, which ends where a

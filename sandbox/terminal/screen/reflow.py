@@ -1,5 +1,5 @@
 """Lines that were wrapped, at another width: they are put together and wrapped anew, as xterm.js does it. The line with
-the cursor is left alone, for its program to repair."""
+the cursor is left alone, for its program to repair. Pure."""
 
 from sandbox.terminal.screen.cells import EMPTY, Row
 from sandbox.terminal.screen.page import Page

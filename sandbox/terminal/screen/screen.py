@@ -1,4 +1,4 @@
-"""The screen of a terminal as a program's bytes leave it, without a terminal.
+"""The screen of a terminal as a program's bytes leave it, without a terminal. Pure.
 
 It runs beside every PTY, so that whoever comes late, or lost the thread, can be sent a picture: bytes that make a fresh
 terminal look and behave as if it had read everything. `feed` draws. `skip` is for a flood that nobody could read: only

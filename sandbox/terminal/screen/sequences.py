@@ -1,4 +1,4 @@
-"""Control sequences out of text that may end anywhere.
+"""Control sequences out of text that may end anywhere. Pure.
 
 What is whole and clean is found by one regular expression, `TOKEN`. The rest comes here: a sequence that is cut, one
 with control characters inside, strings of any length, the eight-bit forms. `Unfinished` follows the states of a VT500

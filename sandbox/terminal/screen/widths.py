@@ -1,4 +1,4 @@
-"""How many cells a character takes: two, one, or none because it joins the one before it.
+"""How many cells a character takes: two, one, or none because it joins the one before it. Pure.
 
 These are the widths of Unicode 6 as xterm.js counts them by default, not those of a newer Unicode: the terminal that
 shows a picture must agree with the screen it is a picture of, character by character. Emoji take one cell there.
