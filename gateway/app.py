@@ -122,9 +122,11 @@ def make_store(settings: Settings, secrets: Secrets, on_death: Callable[[BaseExc
         return SpooledStore(make_database(settings), spool, random.Random(), on_death=on_death)
     if settings.store.kind == "http":
         from persistence.stores.http import HttpStore
+        from sandbox.http_client import connect_tcp
 
         token = secrets.internal_token.get_secret_value()
-        return HttpStore(settings.store.get_secret_value(), token, settings.spool_path, rng=random.Random())
+        address = settings.store.get_secret_value()
+        return HttpStore(address, token, settings.spool_path, connect_tcp, rng=random.Random())
     return make_database(settings)
 
 

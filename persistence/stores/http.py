@@ -22,7 +22,7 @@ from persistence.answer import Again, Refused, Taken, Trouble, Verdict, body_of,
 from persistence.courier import TURNS, Courier, Lane
 from persistence.errors import CannotOpen, StoreBroken, StoreError, StoreUnavailable
 from persistence.record import Dead, Outcome, Record, Spooled, Stored, Write
-from persistence.sink_client import POST_SECONDS, SinkClient
+from persistence.sink_client import POST_SECONDS, Connect, SinkClient
 from persistence.sink_index import SinkIndex
 
 log = structlog.stdlib.get_logger()
@@ -38,12 +38,21 @@ class HttpStore(SinkIndex):
     it is in the file at `index_path`; `heard.settled` tells when the service has it, or will never have it."""
 
     def __init__(
-        self, base_url: str, token: str, index_path: Path, *, rng: Random, post_seconds: float = POST_SECONDS
+        self,
+        base_url: str,
+        token: str,
+        index_path: Path,
+        connect: Connect,
+        *,
+        rng: Random,
+        post_seconds: float = POST_SECONDS,
     ) -> None:
         super().__init__(index_path)
         self._base = base_url.rstrip("/")
         self._path = index_path
-        self._client = SinkClient(base_url, token, connections=TURNS + SPARE_CONNECTIONS, post_seconds=post_seconds)
+        self._client = SinkClient(
+            base_url, token, connect, connections=TURNS + SPARE_CONNECTIONS, post_seconds=post_seconds
+        )
         self._courier = Courier(rng)
         self._cursors: dict[str, int] = {}  # not written down yet
         self._moved = asyncio.Event()  # there are cursors to write down

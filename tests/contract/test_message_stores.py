@@ -11,6 +11,7 @@ from persistence.stores.http import HttpStore
 from persistence.stores.memory import MemoryStore
 from persistence.stores.postgres import PostgresStore
 from persistence.stores.sqlite import SqliteStore
+from sandbox.http_client import connect_tcp
 from tests.contract.message_store import MessageStoreContract
 from tests.contract.settling import Settling
 from tests.support.faults import FlakyStore
@@ -55,7 +56,7 @@ class TestHttpStore(MessageStoreContract):
     @pytest.fixture
     async def store(self, tmp_path: Path, sink: SinkProcess) -> AsyncIterator[MessageStore]:
         await sink.forget()
-        async with HttpStore(sink.url, TOKEN, tmp_path / "spool.db", rng=Random(1)) as store:
+        async with HttpStore(sink.url, TOKEN, tmp_path / "spool.db", connect_tcp, rng=Random(1)) as store:
             yield Settling(store)
 
     async def test_the_newest_10000_cids_are_loaded_oldest_first(self, store: MessageStore) -> None:

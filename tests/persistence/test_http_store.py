@@ -17,6 +17,7 @@ from persistence.courier import SUSPECTS
 from persistence.errors import CannotOpen, StoreBroken, StoreFull, StoreUnavailable
 from persistence.record import Dead, Duplicate, Outcome, Record, Rejected, Session, Spooled, Stored, Write
 from persistence.stores.http import HttpStore
+from sandbox.http_client import connect_tcp
 from tests.support.records import said
 from tests.support.sink import TOKEN, Rule, SinkProcess
 from tests.support.waiting import until
@@ -55,7 +56,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def opened(sink: SinkProcess, path: Path, *, post_seconds: float = 10.0, rng: Random | None = None) -> HttpStore:
-    store = HttpStore(sink.url, TOKEN, path, rng=rng or Random(1), post_seconds=post_seconds)
+    store = HttpStore(sink.url, TOKEN, path, connect_tcp, rng=rng or Random(1), post_seconds=post_seconds)
     store.heard = Ear()
     return store
 
@@ -483,12 +484,12 @@ async def test_records_accepted_for_one_service_do_not_go_to_another(sink: SinkP
         await sink.misbehave(Rule(status=503))
         await store.commit([said("s", 1)])
     with pytest.raises(CannotOpen, match=f"holds 1 records that were accepted for {sink.url}"):
-        async with HttpStore("http://127.0.0.1:9/other", TOKEN, path, rng=Random(1)):
+        async with HttpStore("http://127.0.0.1:9/other", TOKEN, path, connect_tcp, rng=Random(1)):
             pass
     await sink.misbehave()
     async with opened(sink, path) as store:
         await caught_up(store)
-    async with HttpStore("http://127.0.0.1:9/other", TOKEN, path, rng=Random(1)) as store:
+    async with HttpStore("http://127.0.0.1:9/other", TOKEN, path, connect_tcp, rng=Random(1)) as store:
         assert not store.behind("s")
 
 
@@ -532,7 +533,7 @@ async def test_its_age_is_that_of_the_oldest_record_that_waits(sink: SinkProcess
 @pytest.mark.parametrize("token", ["", "two\nlines", " padded", "ünicode"])
 def test_a_token_that_cannot_be_a_header_is_refused_and_not_shown(token: str, path: Path) -> None:
     with pytest.raises(ValueError, match="printable ASCII") as refused:
-        HttpStore("http://127.0.0.1:9", token, path, rng=Random(1))
+        HttpStore("http://127.0.0.1:9", token, path, connect_tcp, rng=Random(1))
     assert not token or token not in str(refused.value)
 
 

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from persistence.answer import Again, Refused, Taken, Trouble, Verdict
 from persistence.sink_client import SinkClient
+from sandbox.http_client import connect_tcp
 from tests.support.sink import TOKEN, SinkProcess
 from tests.support.waiting import until
 
@@ -54,7 +55,9 @@ class Script:
 async def talking_to(script: Script, *, seconds: float = 10.0) -> AsyncIterator[SinkClient]:
     server = await asyncio.start_server(script.serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with SinkClient(f"http://127.0.0.1:{port}/base/", TOKEN, connections=2, post_seconds=seconds) as client:
+    async with SinkClient(
+        f"http://127.0.0.1:{port}/base/", TOKEN, connect_tcp, connections=2, post_seconds=seconds
+    ) as client:
         yield client
     server.close()
     await server.wait_closed()
@@ -138,7 +141,7 @@ async def test_a_connection_closed_while_idle_is_not_used_again() -> None:
     script = Script(OK + b"EOF", OK)
     async with talking_to(script) as client:
         assert await post(client) == Taken()
-        await until(lambda: not client._idle[0].is_usable(0.0), "the close is heard")
+        await until(lambda: not client._idle[0][0].is_idle, "the close is heard")
         assert await post(client) == Taken()
     assert script.connections == 2
 
@@ -162,7 +165,7 @@ async def test_no_more_connections_than_allowed_are_open() -> None:
 )
 def test_an_address_that_is_none_is_refused_and_not_shown(base: str) -> None:
     with pytest.raises(ValueError, match="address") as refused:
-        SinkClient(base, TOKEN, connections=1)
+        SinkClient(base, TOKEN, connect_tcp, connections=1)
     assert "secret" not in str(refused.value)
 
 
@@ -199,13 +202,13 @@ async def test_a_certificate_nobody_vouches_for_is_refused_until_it_is_named(
 ) -> None:
     async with SinkProcess(certificate=certificate) as sink:
         body = b'{"seq":1}'
-        async with SinkClient(sink.url, TOKEN, connections=1) as client:
+        async with SinkClient(sink.url, TOKEN, connect_tcp, connections=1) as client:
             verdict = await client.post("/internal/sessions/s/messages", "s.1", body)
             assert isinstance(verdict, Again)
             assert "CERTIFICATE_VERIFY_FAILED" in verdict.reason
         assert await sink.kept() == []
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        async with SinkClient(sink.url, TOKEN, connections=1) as client:
+        async with SinkClient(sink.url, TOKEN, connect_tcp, connections=1) as client:
             assert await client.post("/internal/sessions/s/messages", "s.1", body) == Taken()
 
 

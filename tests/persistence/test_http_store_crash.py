@@ -9,6 +9,7 @@ from random import Random
 
 from persistence.record import Session
 from persistence.stores.http import HttpStore
+from sandbox.http_client import connect_tcp
 from tests.support.sink import TOKEN, Rule, SinkProcess
 from tests.support.waiting import until
 
@@ -24,6 +25,7 @@ from persistence.backlog import QueueLimits
 from persistence.queue import PersistenceQueue
 from persistence.record import Record, Spooled, Status, Stored, Write
 from persistence.stores.http import HttpStore
+from sandbox.http_client import connect_tcp
 
 class Ear:
     def grown(self, session_id):
@@ -33,7 +35,7 @@ class Ear:
         os.write(1, f"settled {session_id} {seq} -\\n".encode())
 
 async def main(url, token, path, life):
-    store = HttpStore(url, token, Path(path), rng=Random(int(life)))
+    store = HttpStore(url, token, Path(path), connect_tcp, rng=Random(int(life)))
     store.heard = Ear()
     async with store, PersistenceQueue(store, QueueLimits(), Random(1)) as queue:
         def send(session_id, seq):
@@ -56,7 +58,7 @@ async def test_everything_accepted_before_a_kill_is_posted_once_and_in_order(tmp
     path = tmp_path / "spool.db"
     names = [f"s{number}" for number in range(SESSIONS)]
     async with SinkProcess() as sink:
-        async with HttpStore(sink.url, TOKEN, path, rng=Random(1)) as store:
+        async with HttpStore(sink.url, TOKEN, path, connect_tcp, rng=Random(1)) as store:
             for name in names:
                 await store.create(Session(name, "ann", 1.0))
         rng = Random(4)
@@ -66,7 +68,7 @@ async def test_everything_accepted_before_a_kill_is_posted_once_and_in_order(tmp
             await sink.misbehave(*faults[life % 3 :])
             told += await asyncio.to_thread(_live_and_die, sink.url, path, life, rng.randint(20, 200))
         await sink.misbehave()
-        async with HttpStore(sink.url, TOKEN, path, rng=Random(1)) as store:
+        async with HttpStore(sink.url, TOKEN, path, connect_tcp, rng=Random(1)) as store:
             await until(lambda: not store.stats()["waiting"], "all that was accepted before", 120)
             stored = {name: await store.messages(name, limit=10**9) for name in names}
         kept = {name: [e["message"] for e in await sink.kept() if e["session"] == name] for name in names}

@@ -270,9 +270,9 @@ async def answering(path: Path, answer: bytes, *, hang: bool = False) -> AsyncIt
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (b"", "ended before an answer"),
-        (b"HTTP/1.1 200 OK\r\n", "ended before an answer"),
-        (b"\r\n\r\n", "ended before an answer"),
+        (b"", "closed before the answer was complete"),
+        (b"HTTP/1.1 200 OK\r\n", "closed before the answer was complete"),
+        (b"\r\n\r\n", "closed before the answer was complete"),
         (b"HTTP/1.1 401 No\r\n\r\n{}", "answered 401"),
         (b"HTTP/1.1 200 OK\r\n\r\nnonsense", "not JSON"),
         (b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000, "not JSON"),
