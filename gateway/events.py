@@ -151,6 +151,14 @@ def _spell(value: Any) -> str:
     return repr(value)
 
 
+def session_asked(what: str, by: str, *, session_id: str, user_id: str, provider: str, **fields: Any) -> None:
+    """Log that something is about to happen to a session's life. `by` is the kind of who asked, or `gateway`. Fields
+    are switches and numbers: nothing that users wrote, so no secret of theirs, and no length but that of ids."""
+    structlog.get_logger().info(
+        "session.asked", session_id=session_id, user_id=user_id, provider=provider, what=what, by=by, **fields
+    )
+
+
 class Repeating:
     """A failure that may repeat: told at once, then once a minute with its count, then that it is over."""
 

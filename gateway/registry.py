@@ -136,6 +136,10 @@ class SessionRegistry:
         await self._group.__aexit__(None, None, None)
         await self._provider.close()
 
+    @property
+    def provider_name(self) -> str:
+        return self._provider.name
+
     # -- finding and making -------------------------------------------------------------------------------------------
 
     async def find(self, session_id: str, *, user_id: str | None) -> SessionActor | None:
@@ -233,7 +237,7 @@ class SessionRegistry:
         granted = wish.by_service and wish.network == kept_spec.network and not kept_spec.network_granted
         if archived:
             await actor.revive(wish)
-            self._metrics.created(self._provider.name)
+            self._created(session_id, user_id)
         elif granted:
             actor.grant_network()
         self.turns.forget(session_id)  # unless it is wanted, it will not ask
@@ -276,7 +280,7 @@ class SessionRegistry:
         kept = await self._create(session)
         if (kept.user_id, kept.created_at) != (session.user_id, session.created_at):
             raise ApiError(409, "taken", "the new session's id is taken: try again")
-        self._count_if_new(session, kept)
+        self._count_if_new(session, kept, origin=origin.id)
         self._metrics.stored(state.snapshot_bytes)
         actor = await self._find_created(session_id)
         if (env := self._envs.get(origin.id)) is not None:
@@ -305,15 +309,19 @@ class SessionRegistry:
             kept = await self._store.create(session)
             if kept.user_id != user_id:
                 return None
-            self._count_if_new(session, kept)
+            self._count_if_new(session, kept, on="attach")
             actor = await self._find_created(session_id)
         actor.stirred()
         return actor
 
-    def _count_if_new(self, asked: Session, kept: Session) -> None:
-        """Count a creation, unless the store had a session of that id before."""
+    def _count_if_new(self, asked: Session, kept: Session, **fields: str) -> None:
+        """Count and log a creation, unless the store had a session of that id before."""
         if kept.created_at == asked.created_at:
-            self._metrics.created(self._provider.name)
+            self._created(kept.id, kept.user_id, **fields)
+
+    def _created(self, session_id: str, user_id: str, **fields: str) -> None:
+        self._metrics.created(self.provider_name)
+        log.info("session.created", session_id=session_id, user_id=user_id, provider=self.provider_name, **fields)
 
     @asynccontextmanager
     async def _room_for(self, session_id: str, user_id: str, *, starts: bool = False) -> AsyncIterator[None]:
@@ -533,7 +541,7 @@ class SessionRegistry:
 
     async def _sleep(self, actor: SessionActor) -> None:
         """A session that failed keeps saying why; its sandbox stops like any other's."""
-        log.info("session.sleeps", session_id=actor.id)
+        actor.asked("sleep", idle_seconds=round(actor.idle_seconds()))
         state = actor.conversation.state
         failed = state.status is SessionStatus.ERROR
         to, reason = (SessionStatus.ERROR, state.reason) if failed else (SessionStatus.SLEEPING, "idle")

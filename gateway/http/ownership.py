@@ -1,11 +1,12 @@
 """Who may touch which session: the owner and the services. Everybody else is told that there is no such session."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
 from gateway.auth.tokens import Principal
 from gateway.errors import ApiError
+from gateway.events import session_asked
 from persistence.record import NO_USER
 
 if TYPE_CHECKING:
@@ -37,6 +38,12 @@ async def looked_at(request: Request, registry: "SessionRegistry") -> "Session":
     if session is None or not _may(request, session.user_id):
         raise unknown_session()
     return session
+
+
+def note_asked(request: Request, registry: "SessionRegistry", user_id: str, what: str, **fields: Any) -> None:
+    """Log what is asked of the session named by the path, which is `user_id`'s."""
+    session_id, by = request.path_params["id"], principal(request).kind
+    session_asked(what, by, session_id=session_id, user_id=user_id, provider=registry.provider_name, **fields)
 
 
 def unknown_session() -> ApiError:

@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from gateway.bulletin import moved_members
 from gateway.errors import ApiError
-from gateway.http.ownership import owned, principal
+from gateway.http.ownership import note_asked, owned, principal
 from gateway.http.replies import UNCACHED, Stream, answer, query_flag, query_user, read_object
 from gateway.http.wishes import (
     CHANGE_MEMBERS,
@@ -45,10 +45,10 @@ class SandboxRoutes:
             Route(one, self.delete, methods=["DELETE"]),
             Route(f"{one}/status", self.status, methods=["GET"]),
             Route(f"{one}/resume", self.resume, methods=["POST"]),
-            Route(f"{one}/pause", self._step(SessionActor.pause), methods=["POST"]),
-            Route(f"{one}/sleep", self._step(SessionActor.sleep), methods=["POST"]),
-            Route(f"{one}/wake", self._step(SessionActor.wake), methods=["POST"]),
-            Route(f"{one}/abort", self._step(SessionActor.abort), methods=["POST"]),
+            Route(f"{one}/pause", self._step("pause", SessionActor.pause), methods=["POST"]),
+            Route(f"{one}/sleep", self._step("sleep", SessionActor.sleep), methods=["POST"]),
+            Route(f"{one}/wake", self._step("wake", SessionActor.wake), methods=["POST"]),
+            Route(f"{one}/abort", self._step("abort", SessionActor.abort), methods=["POST"]),
             Route(f"{one}/sync", self.sync, methods=["POST"]),
         ]
 
@@ -73,6 +73,8 @@ class SandboxRoutes:
         wish = replace(read_wish(body), by_service=principal(request).kind != "user")
         session_id = request.path_params["id"]
         known = await self._registry.owner(session_id)
+        asked_for = {"network": wish.network, "clones": wish.repo_url is not None, "env_given": bool(wish.env)}
+        note_asked(request, self._registry, user_id, "create", known=known is not None, **asked_for)
         actor = await self._registry.create(session_id, user_id, wish)
         return answer(actor.describe(), 201 if known is None else 200)
 
@@ -88,7 +90,10 @@ class SandboxRoutes:
     async def change(self, request: Request) -> Response:
         """A second create changes nothing of a session; this does. Members that are left out stay."""
         actor = await owned(request, self._registry)
-        return answer(await actor.change(read_change(await read_object(request, known=CHANGE_MEMBERS))))
+        body = await read_object(request, known=CHANGE_MEMBERS)
+        change = read_change(body)
+        self._note(request, actor, "change", members=sorted(body))
+        return answer(await actor.change(change))
 
     async def status(self, request: Request) -> Response:
         """With its terminals, if its sandbox runs and answers, and what its sync did of late."""
@@ -108,6 +113,7 @@ class SandboxRoutes:
             raise ApiError(400, "bad_member", "empty and keep must be true or false")
         if empty and keep:
             raise ApiError(400, "bad_member", "empty and keep exclude each other: say which one is meant")
+        self._note(request, actor, "resume", empty=empty, keep=keep, env_given=env is not None)
         return answer(await actor.resume(env, empty=empty, keep=keep))
 
     async def sync(self, request: Request) -> Response:
@@ -115,18 +121,24 @@ class SandboxRoutes:
         wait = query_flag(request, "wait", default=True)
         actor = await owned(request, self._registry)
         await read_object(request, known=frozenset())
+        self._note(request, actor, "sync", wait=wait)
         return answer(await actor.sync(wait=wait))
 
     async def delete(self, request: Request) -> Response:
         """Ends the session and its workspace; the conversation stays, archived, unless `purge=1`."""
         purge = query_flag(request, "purge")
         actor = await owned(request, self._registry)
+        self._note(request, actor, "delete", purge=purge)
         return answer(await actor.destroy(purge))
 
-    def _step(self, step: Step) -> Callable[[Request], Awaitable[Response]]:
+    def _note(self, request: Request, actor: SessionActor, what: str, **fields: Any) -> None:
+        note_asked(request, self._registry, actor.user_id, what, **fields)
+
+    def _step(self, what: str, step: Step) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             actor = await owned(request, self._registry)
             await read_object(request, known=frozenset())
+            self._note(request, actor, what)
             return answer(await step(actor))
 
         return endpoint

@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from gateway.auth.tokens import Principal, TokenError, mint
 from gateway.errors import ApiError
-from gateway.http.ownership import looked_at, owned, principal
+from gateway.http.ownership import looked_at, note_asked, owned, principal
 from gateway.http.replies import answer, read_object
 from gateway.registry import SessionRegistry
 from gateway.session.actor import SessionActor
@@ -54,6 +54,7 @@ class ShareRoutes:
             raise ApiError(409, "no_owner", told)
         if self._secret is None:
             raise ApiError(501, "no_shares", "this gateway signs no tokens (HOLDFAST_JWT_JWKS_URL is set)")
+        note_asked(request, self._registry, actor.user_id, "share", ttl=ttl)
         share, token = await self._share(actor, self._secret, principal(request), ttl, label)
         return answer({"token": token, "sessionId": actor.id, "role": "view", **describe(share)}, 201)
 
@@ -83,6 +84,7 @@ class ShareRoutes:
         actor = await owned(request, self._registry)
         number = request.path_params["number"]
         known = number.isascii() and number.isdecimal() and len(number) < 10
+        note_asked(request, self._registry, actor.user_id, "unshare", number=int(number) if known else None)
         share = await actor.guests.take_back(int(number)) if known else None
         if share is None:
             raise ApiError(404, "unknown_share", "there is no such share: it was taken back, or has expired")

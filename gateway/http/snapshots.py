@@ -13,7 +13,7 @@ from gateway.errors import ApiError
 from gateway.http.file_lookup import some, written
 from gateway.http.gates import Gates
 from gateway.http.narrating import Tell, Told, narrated
-from gateway.http.ownership import looked_at, owned
+from gateway.http.ownership import looked_at, note_asked, owned
 from gateway.http.replies import UNCACHED, Stream, answer, query_flag, read_object
 from gateway.registry import SessionRegistry
 from persistence.reading import iso
@@ -120,6 +120,7 @@ class SnapshotRoutes:
         session = await looked_at(request, self._registry)
         number = _wanted(request)
         await read_object(request, known=frozenset())
+        note_asked(request, self._registry, session.user_id, "branch", generation=number)
         return answer((await self._registry.branch(session, number, "branch")).describe(), 201)
 
     async def restore(self, request: Request) -> Response:
@@ -129,6 +130,7 @@ class SnapshotRoutes:
         in_place = (await read_object(request, known=RESTORE_MEMBERS)).get("inPlace", False)
         if not isinstance(in_place, bool):
             raise ApiError(400, "bad_member", "inPlace must be true or false")
+        note_asked(request, self._registry, session.user_id, "restore", generation=number, in_place=in_place)
         if not in_place:
             return answer((await self._registry.branch(session, number, "restored")).describe(), 201)
         found = await self._find(session, number)
@@ -139,6 +141,7 @@ class SnapshotRoutes:
         session = await looked_at(request, self._registry)
         number = _wanted(request)
         await read_object(request, known=frozenset())
+        note_asked(request, self._registry, session.user_id, "release", generation=number)
         found = await self._find(session, number)
         pointer = await self._vault.release(session.user_id, session.id, found.number)
         kept = any(generation.number == found.number for generation in pointer.generations)

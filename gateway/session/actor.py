@@ -24,7 +24,7 @@ from gateway import wire
 from gateway.bulletin import Bulletin
 from gateway.close_codes import CloseCode
 from gateway.errors import ApiError
-from gateway.events import REDACTOR
+from gateway.events import REDACTOR, session_asked
 from gateway.limits.quota import Quota
 from gateway.limits.turns import Turns
 from gateway.room import Room
@@ -265,6 +265,10 @@ class SessionActor:
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._spawn(self, work, name)
 
+    def asked(self, what: str, by: str = "gateway", **fields: Any) -> None:
+        name = self._provider.name
+        session_asked(what, by, session_id=self.id, user_id=self.user_id, provider=name, **fields)
+
     def agent_ready(self) -> None:
         self.life.agent_ready()
 
@@ -412,7 +416,8 @@ class SessionActor:
                 talk.save_spec(start=frame.body)
                 self.life.want_agent()
             case "abort":
-                self._abort(frame.payload("").strip() if frame.cid else b'{"type":"abort"}')
+                if self._abort(frame.payload("").strip() if frame.cid else b'{"type":"abort"}'):
+                    self.asked("abort", "user")
             case "close":
                 self.life.end_agent()
 
@@ -430,16 +435,19 @@ class SessionActor:
         self.incoming.offer(uuid4().hex, role="user", type="raw", payload=payload, reply=reply, deliver=True)
         self.life.want_agent()
 
-    def _abort(self, line: bytes = b'{"type":"abort"}') -> None:
-        """Once more for the same turn only after a moment: its line may be lost with a link, but each has a timer."""
+    def _abort(self, line: bytes = b'{"type":"abort"}') -> bool:
+        """Tell the agent, if a turn runs; whether it was told. Once more for the same turn only after a moment: its
+        line may be lost with a link, but each has a timer."""
         talk = self.conversation
         epoch, answered = talk.state.epoch, talk.state.answered
         if self._aborted[:2] == (epoch, answered) and self.now() < self._aborted[2] + ABORT_AGAIN_SECONDS:
-            return
-        if self.output.abort() and talk.link is not None:
-            self._aborted = (epoch, answered, self.now())
-            talk.link.inject(line)
-            self.call_at(self.now() + self.limits.abort_seconds, lambda: self._interrupt(epoch, answered))
+            return False
+        if not self.output.abort() or talk.link is None:
+            return False
+        self._aborted = (epoch, answered, self.now())
+        talk.link.inject(line)
+        self.call_at(self.now() + self.limits.abort_seconds, lambda: self._interrupt(epoch, answered))
+        return True
 
     def _interrupt(self, epoch: str | None, answered: int) -> None:
         talk = self.conversation

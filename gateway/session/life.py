@@ -196,19 +196,26 @@ class Life:
             self._host.spawn(bring_up(), f"rise {self.talk.id}")
 
     async def wake(
-        self, *, empty: bool = False, keep: bool = False, again: bool = False, within: float = math.inf
+        self,
+        *,
+        empty: bool = False,
+        keep: bool = False,
+        again: bool = False,
+        by_name: bool = False,
+        within: float = math.inf,
     ) -> None:
         """Start the sandbox if it is not there; returns when its bridge answers, or the session says why not. `empty`
         begins with an empty workspace, and what was kept stays kept; `keep` with what is on the disk, where the store
-        has nothing. `again`: only because it ran before, so not if it was stopped by request since. A start waits for
-        the store, at most `within` seconds: then it is given up, and ApiError raised.
+        has nothing. `again`: only because it ran before, so not if it was stopped by request since. `by_name`: somebody
+        asked for just this, and the log says so already. A start waits for the store, at most `within` seconds: then it
+        is given up, and ApiError raised.
         """
         async with self.lock:
             if (again and self.rests) or await self._needs_no_start():
                 return
         async with self._turn() as over:  # not under the lock: who waits for a turn can be stopped and deleted
             if over is not None:
-                await self._wake(over, empty=empty, keep=keep, within=within)
+                await self._wake(over, empty=empty, keep=keep, by_name=by_name, within=within)
 
     async def _needs_no_start(self) -> bool:
         talk = self.talk
@@ -251,7 +258,9 @@ class Life:
                 self._host.metrics.refused(error.code)
                 raise
 
-    async def _wake(self, started: Callable[[], None], *, empty: bool, keep: bool, within: float) -> None:
+    async def _wake(
+        self, started: Callable[[], None], *, empty: bool, keep: bool, by_name: bool, within: float
+    ) -> None:
         talk = self.talk
         async with self.lock:
             if await self._needs_no_start():
@@ -266,6 +275,8 @@ class Life:
                 )
                 return
             began = self._host.now()
+            if not by_name:
+                self._host.asked("wake", waiting=len(talk.window))
             try:
                 self.become(SessionStatus.STARTING, incarnation=talk.state.incarnation + 1)
                 newest = None if empty else await self.workspace.look(keep=keep)
@@ -592,7 +603,7 @@ class Life:
             raise ApiError(409, "paused", "the session is paused: POST .../resume")
         self.refuse_if_full()
         self._patience.renew()
-        await self.wake(within=self._host.limits.durable_seconds)
+        await self.wake(by_name=True, within=self._host.limits.durable_seconds)
 
     async def resume(self, *, empty: bool = False, keep: bool = False) -> None:
         """Out of `paused`, `needs_env`, `error` or `unrestored`; the last two also with an `empty` workspace, the last
@@ -605,7 +616,7 @@ class Life:
         self._patience.renew()
         if self.talk.state.status in (SessionStatus.PAUSED, SessionStatus.NEEDS_ENV):
             self.become(SessionStatus.SLEEPING)
-        await self.wake(empty=empty, keep=keep, within=self._host.limits.durable_seconds)
+        await self.wake(empty=empty, keep=keep, by_name=True, within=self._host.limits.durable_seconds)
 
     @contextlib.contextmanager
     def at_rest(self) -> Iterator[None]:

@@ -218,7 +218,10 @@ class Rest:
         async def keep() -> None:
             for attempt in itertools.count():
                 async with gate:
-                    if not self._talk.state.left_behind or await self._try_to_keep():
+                    if not self._talk.state.left_behind:
+                        break
+                    self._host.asked("sync", attempt=attempt)
+                    if await self._try_to_keep():
                         break
                 await asyncio.sleep(delay(attempt, base=RESCUE_BASE, cap=RESCUE_CAP, rng=self._host.rng))
             self._rescuing = False

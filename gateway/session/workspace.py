@@ -251,6 +251,7 @@ class Workspace:
     async def _restore(self, *, aside: bool) -> None:
         keeping, began = self._keeping, self._host.now()
         tree = self._provider.tree(self._talk.id)
+        self._host.asked("restore", aside=aside)
         async with keeping.restoring.of(self._user_id), asyncio.timeout(keeping.limits.restore_seconds) as patience:
             loop = asyncio.get_running_loop()
 
