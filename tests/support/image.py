@@ -19,7 +19,7 @@ def make_environment(directory: Path, place: str) -> None:
     """A virtual environment at `directory` that is to lie at `place`: the pinned packages, and Holdfast's own."""
     venv.EnvBuilder(symlinks=True, with_pip=False).create(directory)
     packages = directory / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
-    for name in _PINNED.findall((ROOT / "requirements.txt").read_text()):
+    for name in _PINNED.findall((ROOT / "requirements-run.txt").read_text()):
         try:
             files = importlib.metadata.files(name) or []
         except importlib.metadata.PackageNotFoundError:
