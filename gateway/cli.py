@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from gateway import cli_backup, cli_snapshots, cli_terminals
+from gateway import cli_backup, cli_sessions, cli_snapshots, cli_terminals
 from gateway.cli_words import EXIT_FAILED, EXIT_OK, EXIT_USAGE, add_url, session_id
 from gateway.commands.terminal import complain
 
@@ -20,6 +20,7 @@ first steps:
   holdfast url                   in a second terminal: another link, to sign in with a browser
   holdfast chat                  a new session in this terminal, and talk to its agent
   holdfast chat SESSION          come back to it
+  holdfast sessions list         which ones there are
   holdfast attach SESSION        a terminal where its agent works
 
 Settings are HOLDFAST_* environment variables; `holdfast doctor` shows whether they work on this machine.
@@ -111,6 +112,7 @@ def parser() -> argparse.ArgumentParser:
     add_url(export)
     cli_backup.add_to(commands)
     _add_dead_letters(commands)
+    cli_sessions.add_to(commands)
     cli_snapshots.add_to(commands)
     cli_terminals.add_to(commands)
     return top
@@ -230,6 +232,8 @@ def _talk(words: argparse.Namespace, settings: "Settings") -> int:
             return asyncio.run(url(settings, **whose, at=words.url, as_json=words.json))
         if words.command == "dead-letters":
             return asyncio.run(_decide(words, settings))
+        if words.command == "sessions":
+            return asyncio.run(cli_sessions.run(words, settings))
         if words.command == "snapshots":
             return asyncio.run(cli_snapshots.run(words, settings))
         if words.command in cli_terminals.COMMANDS:

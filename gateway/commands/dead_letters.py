@@ -1,14 +1,13 @@
 """`holdfast dead-letters`: what the store would not take, looked at and decided about through the running gateway."""
 
 import json
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.commands.api import CommandFailed, GatewayApi, find_gateway
 from gateway.commands.chat_view import plain_text
-from gateway.commands.terminal import complain, say
+from gateway.commands.terminal import agreed, complain, say
 from gateway.settings import Settings, resolve_secrets
 from gateway.visible import visible, visible_line
 
@@ -64,7 +63,7 @@ async def drop_letters(settings: Settings, *, url: str | None, chosen: Chosen, s
             say(NONE)
             return 0
         what = f"dead letter {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} dead letters"
-        if not sure and not _agreed(f"Drop {what} for good? What was said is lost. [y/N] "):
+        if not sure and not agreed(f"Drop {what} for good? What was said is lost. [y/N] ", "drop"):
             complain("nothing was dropped")
             return 1
         for number in numbers:
@@ -116,16 +115,6 @@ def outcome_in_words(result: dict[str, Any] | None) -> str:
         case {"outcome": "rejected", "reason": reason}:
             return visible_line(f"cannot be stored any more: {reason}; look at it with show, then drop it")
     return visible_line(f"the gateway says {result.get('outcome')}")
-
-
-def _agreed(question: str) -> bool:
-    """Only a person can agree: without a terminal there is --yes."""
-    if not sys.stdin.isatty():
-        complain("to drop without being asked, add --yes")
-        return False
-    sys.stderr.write(question)
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _api(settings: Settings, url: str | None) -> GatewayApi:

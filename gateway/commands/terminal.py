@@ -19,6 +19,16 @@ def complain(text: str) -> None:
     sys.stderr.flush()
 
 
+def agreed(question: str, verb: str) -> bool:
+    """Whether the person here says yes. Only a person can agree: without a terminal there is --yes."""
+    if not sys.stdin.isatty():
+        complain(f"to {verb} without being asked, add --yes")
+        return False
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def as_typed(*words: str) -> str:
     """`holdfast WORDS`, as it has to be typed here: a fresh clone has it in `.venv/bin`, and not on the path."""
     program = Path(sys.argv[0])

@@ -15,9 +15,9 @@ from sandbox.terminal.wire import Role, Size
 
 # What a terminal cannot be had in, and what to do about it.
 _CLOSED = {
-    "paused": "is paused: resume it first, with POST /api/sandboxes/{id}/resume",
-    "needs_env": "needs its variables again: POST /api/sandboxes/{id}/resume with envVars",
-    "archived": "is archived: POST /api/sandboxes/{id} revives it",
+    "paused": "is paused: resume it first, with `holdfast sessions resume {id}`",
+    "needs_env": "needs its variables again: `holdfast sessions resume {id} --env NAME=VALUE`",
+    "archived": "is archived: `holdfast sessions create {id}` revives it",
 }
 
 

@@ -5,6 +5,7 @@ import shlex
 from typing import Any
 
 from gateway.commands.leaving import in_words
+from gateway.commands.tables import in_short, print_table
 from gateway.commands.terminal import as_typed, complain, say
 from gateway.commands.terminal_door import Chosen, TerminalDoor
 from gateway.settings import Settings
@@ -24,7 +25,7 @@ async def terminals(settings: Settings, chosen: Chosen, *, as_json: bool) -> int
     elif not listed:
         complain(f"no terminals yet; the first is made by: {as_typed('attach', chosen.session_id)}")
     else:
-        _print_table([HEAD, *map(_row, listed)])
+        print_table([HEAD, *map(_row, listed)])
     return 0
 
 
@@ -43,18 +44,3 @@ def _row(terminal: dict[str, Any]) -> tuple[str, ...]:
 
 def _ended(exit: dict[str, Any] | None) -> str:
     return "ended" if exit is None else visible_line(f"ended, {in_words(Exit(exit.get('code'), exit.get('signal')))}")
-
-
-def in_short(seconds: float) -> str:
-    """`7s`, `5m`, `3h`, `2d`. Pure."""
-    for unit, most in (("s", 60), ("m", 60), ("h", 24)):
-        if seconds < most:
-            return f"{seconds:.0f}{unit}"
-        seconds /= most
-    return f"{seconds:.0f}d"
-
-
-def _print_table(rows: list[tuple[str, ...]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        say("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -334,7 +334,7 @@ async def test_a_session_without_terminals_says_what_to_do(
     code, _, err = await run(road, env)
     assert code == 1
     assert said in err
-    assert "/api/sandboxes/s1/resume" in err
+    assert "holdfast sessions resume s1" in err
 
 
 async def test_no_session_and_no_gateway_are_clear_errors(road: Road, env: dict[str, str]) -> None:

@@ -27,6 +27,7 @@ COMMANDS = (
     "messages",
     "export",
     "dead-letters",
+    "sessions",
     "snapshots",
     "backup",
     "restore",
