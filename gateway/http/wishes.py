@@ -185,7 +185,7 @@ def _sleep_after(body: Mapping[str, Any]) -> float | None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     try:
         return positive_duration(f"{value:f}" if number else value if isinstance(value, str) else "")
-    except ValueError:
+    except (ValueError, OverflowError):
         raise _bad("sleepAfter", "seconds above 0, or a duration such as 90s, 15m, 2h, 30d") from None
 
 

@@ -17,6 +17,7 @@ from gateway.http.wishes import (
     METADATA_BYTES,
     POST_MEMBERS,
     Post,
+    read_change,
     read_command,
     read_env,
     read_post,
@@ -43,11 +44,36 @@ def test_a_wish_is_read() -> None:
             "repoBranch": "main",
             "title": "t",
             "metadata": {"a": [1]},
+            "sleepAfter": "15m",
         }
     )
     assert (wish.env, wish.agent) == ({"A": "1"}, ("python", "-c", "a b"))
     assert (wish.network, wish.repo_url, wish.repo_branch) == ("none", "https://h/r", "main")
-    assert (wish.title, wish.metadata) == ("t", {"a": [1]})
+    assert (wish.title, wish.metadata, wish.sleep_after) == ("t", {"a": [1]}, 900.0)
+
+
+def test_a_change_names_what_it_was_given_and_nothing_else() -> None:
+    assert read_change({}) == {}
+    assert read_change({"title": "t"}) == {"title": "t"}
+    assert read_change({"metadata": {"a": 1}, "sleepAfter": "2h"}) == {"metadata": {"a": 1}, "sleep_after": 7200.0}
+    nothing = {"title": None, "metadata": None, "sleepAfter": None}
+    assert read_change(nothing) == {"title": None, "metadata": {}, "sleep_after": None}
+
+
+@given(st.floats(1e-3, 1e11) | st.integers(1, 10**11))
+def test_an_idle_time_is_the_same_as_a_number_and_as_text(seconds: float) -> None:
+    read = read_change({"sleepAfter": seconds})["sleep_after"]
+    assert read == pytest.approx(seconds, rel=1e-2)
+    assert read == read_change({"sleepAfter": f"{seconds:f} s"})["sleep_after"]
+
+
+@pytest.mark.parametrize(
+    "value", [0, -1, 0.0, 1e-9, 1e300, 10**400, True, False, [], {}, "", "0", "-1", "never", "1w", "9" * 20, "nan"]
+)
+def test_what_is_no_idle_time_is_refused(value: Any) -> None:
+    for read in (read_wish, read_change):
+        with pytest.raises(ApiError, match=r"^sleepAfter must be seconds above 0, or a duration such as"):
+            read({"sleepAfter": value})
 
 
 BAD_WISHES: list[tuple[str, dict[str, Any]]] = [
@@ -147,6 +173,6 @@ ANY = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(sorted(CREATE_MEMBERS | POST_MEMBERS)), ANY))
 def test_any_body_is_read_or_refused(body: dict[str, Any]) -> None:
-    for read in (read_wish, read_post, read_user, read_command, read_size):
+    for read in (read_wish, read_change, read_post, read_user, read_command, read_size):
         with contextlib.suppress(ApiError):
             read(body)
