@@ -217,7 +217,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         if self._newest_ping is not None:
             self._answer_ping()
         if self._resting:
-            turns.wait(self, reader.pending)
+            turns.wait(self, reader.held)
             self.set_reading()
 
     def _stop_hearing(self) -> None:
@@ -231,15 +231,23 @@ class GuardedSocket(WebSocketsSansIOProtocol):
             return
         self._claim = self._claim or Claim(self.outlet.room)
         self._roomless = not self._claim.reach(self._reader.unfinished, self._has_room)
+        if self._roomless and self._turns is not None:
+            self._turns.hold(self, self._reader.held)
         self.set_reading()
 
     def _has_room(self) -> None:
-        self._roomless = False
+        self._end_wait_for_room()
         self.loop.call_soon(self._go_on)
+
+    def _end_wait_for_room(self) -> None:
+        if self._roomless:
+            self._roomless = False
+            if self._turns is not None:
+                self._turns.let_go(self)
 
     def _let_room_go(self) -> None:
         """The message is its session's to count, or nobody's."""
-        self._roomless = False
+        self._end_wait_for_room()
         if self._claim is not None:
             self._claim.drop()
 
@@ -376,7 +384,8 @@ class GuardedSocket(WebSocketsSansIOProtocol):
             self.set_reading()
 
     def set_reading(self) -> None:
-        shut = self._turns is not None and self._turns.shut
+        granted = self._claim is not None and self._claim.size
+        shut = self._turns is not None and self._turns.shut and not granted
         pause = self._held or self._queued or self._roomless or self._resting or shut
         if pause != self.read_paused and not self.transport.is_closing():
             self.read_paused = pause

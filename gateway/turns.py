@@ -60,7 +60,19 @@ class Turns:
     """One user's. `forget` is called when the last socket has left. Whoever reads calls `begin` if `turn` is not the
     clock's, and keeps the clock ticking when the allowance is LOW."""
 
-    __slots__ = ("_called", "_forget", "_loop", "_members", "_timer", "_waiting", "allowance", "clock", "shut", "turn")
+    __slots__ = (
+        "_called",
+        "_forget",
+        "_held",
+        "_loop",
+        "_members",
+        "_timer",
+        "_waiting",
+        "allowance",
+        "clock",
+        "shut",
+        "turn",
+    )
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, clock: Clock, allowance: Allowance, forget: Callable[[], None]
@@ -71,10 +83,11 @@ class Turns:
         self._forget = forget
         self._members: set[Member] = set()
         self._waiting: dict[Member, int] = {}  # with the bytes each holds
+        self._held: dict[Member, int] = {}  # likewise; not for a turn
         self._timer: asyncio.TimerHandle | None = None
         self._called = False  # it will be, in the next turn
         self.allowance = allowance
-        self.shut = False  # nobody is read: too much waits
+        self.shut = False  # too much waits: nobody is read but for a message that was granted room
 
     def begin(self, now: float) -> None:
         """A turn begins: each user has one, whoever has how many sockets."""
@@ -90,6 +103,7 @@ class Turns:
         self._members.discard(member)
         if member in self._waiting:
             self._drop(member)
+        self.let_go(member)
         if not self._members:
             if self._timer is not None:
                 self._timer.cancel()
@@ -98,10 +112,18 @@ class Turns:
     def wait(self, member: Member, held: int) -> None:
         """It holds so many bytes, and wants a turn."""
         self._waiting[member] = held
-        self.allowance.waiting += held
-        if self.allowance.overfull and not self.shut:
-            self._shut(True)
+        self._count(held)
         self._serve_later()
+
+    def hold(self, member: Member, held: int) -> None:
+        """It holds so many bytes, and waits for something else than a turn."""
+        self.let_go(member)
+        self._held[member] = held
+        self._count(held)
+
+    def let_go(self, member: Member) -> None:
+        """What it waited for has come, or it waits no more."""
+        self._count(-self._held.pop(member, 0))
 
     def _serve_later(self) -> None:
         if self._timer is None and not self._called:
@@ -125,9 +147,15 @@ class Turns:
             self._serve_later()
 
     def _drop(self, member: Member) -> None:
-        self.allowance.waiting -= self._waiting.pop(member)
-        if self.shut and self.allowance.drained:
-            self._shut(False)
+        self._count(-self._waiting.pop(member))
+
+    def _count(self, held: int) -> None:
+        self.allowance.waiting += held
+        if self.shut:
+            if self.allowance.drained:
+                self._shut(False)
+        elif self.allowance.overfull:
+            self._shut(True)
 
     def _shut(self, shut: bool) -> None:
         self.shut = shut

@@ -22,6 +22,7 @@ CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 Inflate = Callable[[int, bytes, bool, bool, int], bytes]  # opcode, payload, fin, rsv1, room -> plain payload
 
 _POOL_BYTES = 4096
+_WORTH_A_COPY = 16 << 10  # bytes that were read, before what was not
 _WHOLE = (0x80 | TEXT, 0x80 | BINARY)  # the first byte of an unfragmented message
 
 
@@ -126,6 +127,11 @@ class FrameReader:
         """Bytes that were fed and make no whole message yet, or were not read."""
         return len(self._buffer) - self._position + len(self._parts)
 
+    @property
+    def held(self) -> int:
+        """Bytes of memory."""
+        return len(self._buffer) + len(self._parts)
+
     def rest(self) -> bytes:
         """What was fed and not read yet; it is somebody else's to read."""
         rest, self._buffer = bytes(self._buffer[self._position :]), b""
@@ -144,8 +150,7 @@ class FrameReader:
             if found is None:
                 if self._opcode:
                     self.unfinished = self._max_bytes
-                if self._position and self._position == len(self._buffer):
-                    self._buffer, self._position = b"", 0  # an idle connection holds nothing
+                self._give_back()
                 return None
             first, payload = found
             opcode = first & 0x0F
@@ -159,6 +164,13 @@ class FrameReader:
             whole = self._join(opcode, payload, fin)
             if whole is not None:
                 return whole
+
+    def _give_back(self) -> None:
+        """What was read is not kept behind what comes next, nor on an idle connection."""
+        if self._position == len(self._buffer):
+            self._buffer, self._position = b"", 0
+        elif self._position >= _WORTH_A_COPY:
+            self._buffer, self._position = self._buffer[self._position :], 0
 
     def _read_frame(self) -> tuple[int, bytes] | None:
         buffer, at = self._buffer, self._position

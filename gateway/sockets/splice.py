@@ -75,6 +75,7 @@ class SplicedSocket(asyncio.Protocol):
         "_paused",
         "_pulse",
         "_resting",
+        "_roomless",
         "_scan",
         "_transport",
         "_turns",
@@ -114,6 +115,7 @@ class SplicedSocket(asyncio.Protocol):
         self._leave: list[Callable[[], None]] = []
         self._claim = None if room is None else Claim(room)
         self._claiming = False  # a long frame has begun
+        self._roomless = False  # it waits for room
         self.write = transport.write
         transport.set_protocol(self)
         door.sockets.add(self)
@@ -151,7 +153,7 @@ class SplicedSocket(asyncio.Protocol):
         allowance.bytes += len(data)
         if len(data) >= SIZABLE:
             allowance.left -= len(data) >> READ
-        if self._resting or self._held_at is not None:
+        if self._resting or self._roomless or self._held_at is not None:
             self._scan.keep(data)
         elif allowance.left <= 0:
             self._scan.keep(data)
@@ -205,8 +207,16 @@ class SplicedSocket(asyncio.Protocol):
         self._claiming = unfinished > LARGE
         if not self._claiming:
             self._claim.drop()
-        elif not self._claim.reach(unfinished, lambda: self.hold(False)):
-            self.hold(True)
+        elif not self._claim.reach(unfinished, self._has_room):
+            self._roomless = True
+            self._turns.hold(self, self._scan.held)
+            self.set_reading()
+
+    def _has_room(self) -> None:
+        self._roomless = False
+        self._turns.let_go(self)
+        self.set_reading()
+        self._loop.call_soon(self._go_on)
 
     def _stop_hearing(self) -> None:
         self._deaf = True
@@ -215,7 +225,7 @@ class SplicedSocket(asyncio.Protocol):
     def _rest(self) -> None:
         """There is more to look at than fits a turn: let others have theirs."""
         self._resting = True
-        self._turns.wait(self, self._scan.pending)
+        self._turns.wait(self, self._scan.held)
         self.set_reading()
 
     def take_turn(self) -> None:
@@ -224,11 +234,12 @@ class SplicedSocket(asyncio.Protocol):
         self.set_reading()
 
     def _go_on(self) -> None:
-        if not self._gone and not self._deaf and not self._resting and self._held_at is None:
+        if not (self._gone or self._deaf or self._resting or self._roomless) and self._held_at is None:
             self._pass(b"")
 
     def set_reading(self) -> None:
-        pause = self._resting or self._held_at is not None or self._turns.shut
+        granted = self._claim is not None and self._claim.size
+        pause = self._resting or self._roomless or self._held_at is not None or (self._turns.shut and not granted)
         if pause != self._paused and not self._gone:
             self._paused = pause
             if pause:

@@ -228,11 +228,11 @@ class UpScan(_Scan):
         return b"".join([*before, passed]) if before else passed
 
     @property
-    def pending(self) -> int:
-        """Bytes that were fed and not let pass yet."""
+    def held(self) -> int:
+        """Bytes of memory."""
         tail = 0 if self._tail is None else len(self._tail)
         joined = 0 if self._joined is None else len(self._joined)
-        return len(self._data) - self._at + tail + joined
+        return len(self._data) + tail + joined
 
     def forget(self) -> None:
         """Drop what was fed: nothing more is looked at."""

@@ -82,6 +82,21 @@ async def test_while_too_much_waits_nobody_is_read() -> None:
     assert (one.reading, other.reading) == (True, True)
 
 
+async def test_what_waits_for_something_else_counts_likewise() -> None:
+    turns, _ = made()
+    one, other = Socket(turns, "one", []), Socket(turns, "other", [])
+    turns.hold(one, WAITING_BYTES)
+    assert (one.reading, other.reading) == (True, True)
+    turns.hold(one, WAITING_BYTES + 1)
+    assert (one.reading, other.reading) == (False, False)
+    turns.let_go(one)
+    turns.let_go(one)
+    assert (one.reading, other.reading) == (True, True)
+    turns.hold(one, WAITING_BYTES + 1)
+    turns.leave(one)
+    assert (other.reading, turns.allowance.waiting) == (True, 0)
+
+
 async def test_who_leaves_is_not_served_and_the_last_one_is_the_end() -> None:
     turns, gone = made()
     seen: list[str] = []

@@ -236,6 +236,22 @@ def test_what_is_pending_is_counted_and_can_be_forgotten(masked: bool) -> None:
 
 
 @BOTH_ENDS
+def test_a_message_that_was_read_takes_no_memory_behind_the_beginning_of_the_next(masked: bool) -> None:
+    whole, next_one = (wire(TEXT, letter * 500_000, masked=masked) for letter in (b"x", b"y"))
+    begun = next_one[:1000]
+    reader = FrameReader(1_000_000, 10, masked=masked)
+    for at in range(0, len(whole + begun), 100_000):
+        reader.feed((whole + begun)[at : at + 100_000])
+        found = reader.read()
+    assert found == (TEXT, b"x" * 500_000)
+    assert reader.held == len(whole + begun)
+    assert reader.read() is None
+    assert (reader.held, reader.pending) == (1000, 1000)
+    reader.feed(next_one[1000:])
+    assert reader.read() == (TEXT, b"y" * 500_000)
+
+
+@BOTH_ENDS
 @pytest.mark.parametrize(("first", "whole"), [(b"", False), (b"some", False), (None, True)])
 def test_how_long_a_message_may_become_is_known_from_its_beginning(
     masked: bool, first: bytes | None, whole: bool

@@ -297,18 +297,18 @@ def test_a_read_full_of_tiny_frames_is_looked_at_in_several_goes() -> None:
     assert b"".join(goes) == stream
 
 
-def test_what_is_pending_is_counted_and_can_be_forgotten() -> None:
+def test_what_is_held_is_counted_and_can_be_forgotten() -> None:
     begun, whole = Frame(Opcode.CONT, b"x" * 100).serialize(mask=True), client_frame(TEXT, b"aside")
     fragment = Frame(Opcode.TEXT, b"some", fin=False).serialize(mask=True)
     scan = UpScan(1000, 10)
-    assert scan.pending == 0
+    assert scan.held == 0
     scan.feed(whole + fragment + begun[:50])
-    assert scan.pending == len(fragment) + 50
+    assert scan.held == len(whole + fragment) + 50
     scan.take()
     scan.feed(b"")
-    assert scan.pending == len(b"some") + 50
+    assert scan.held == len(b"some") + 50
     scan.forget()
-    assert (scan.pending, scan.aside, scan.more) == (0, None, False)
+    assert (scan.held, scan.aside, scan.more) == (0, None, False)
 
 
 def test_a_frame_that_has_begun_is_as_long_as_its_head_says() -> None:
