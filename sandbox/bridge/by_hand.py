@@ -152,7 +152,6 @@ async def _run(config: Config, listener: socket.socket) -> None:
         f"{config.agent[0]} waits for a WebSocket on ws://{where}/ (any path); http://{where}/health says how it is\n"
     )
     sys.stderr.flush()
-    await serve_until(
-        ending, RawLines(agent), listener, agent.end, sockets=WebSocketsSansIOProtocol, max_message=MAX_DELIVERY
-    )
+    lines = RawLines(agent)
+    await serve_until(ending, lines, listener, lines.end, sockets=WebSocketsSansIOProtocol, max_message=MAX_DELIVERY)
     notes.close()

@@ -25,6 +25,7 @@ from sandbox.ports import Position
 from sandbox.stream import Begin, Frames
 
 PORTION_BYTES = 256 * 1024
+LEAVE_SECONDS = 2.0  # that a client has at the bridge's end to read what is left
 MAX_REASON = 123  # bytes, in a close frame
 ENDED, REPLACED, FAILED = 1000, 4409, 4500
 
@@ -39,6 +40,14 @@ class RawLines:
         self._client: _Client | None = None
         agent.on_change = self._changed.set
         agent.on_problem = lambda reason: log("bridge.problem", reason=reason)
+
+    async def end(self) -> None:
+        """End the agent, and let its client hear of it."""
+        await self._agent.end()
+        if self._client is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LEAVE_SECONDS):
+                    await self._client.told.wait()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if any(name == b"origin" for name, _ in scope["headers"]):
@@ -64,6 +73,7 @@ class RawLines:
             client.gone.set()
         with suppress(WebSocketDisconnect, RuntimeError, OSError):  # the other end may be gone
             await socket.close(code, reason.encode()[:MAX_REASON].decode(errors="ignore"))
+        client.told.set()
 
 
 class _Client:
@@ -75,6 +85,7 @@ class _Client:
         self._open = asyncio.Event()  # the agent's process takes lines
         self.replaced = asyncio.Event()
         self.gone = asyncio.Event()
+        self.told = asyncio.Event()  # why it ended
 
     async def run(self) -> tuple[int, str]:
         """Serve until the end; return the close code and its reason."""

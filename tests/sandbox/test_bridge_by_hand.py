@@ -151,7 +151,7 @@ async def test_the_newest_client_takes_the_place_of_the_one_before(tmp_path: Pat
 async def test_a_client_that_floods_and_an_agent_that_does_not_read_hold_each_other_up(tmp_path: Path) -> None:
     """Lines are held within bounds, none is lost, and they come in order."""
     waits = "while [ ! -e go ]; do sleep 0.01; done; exec cat"
-    frames = [f"{number} " + "x" * 200_000 for number in range(100)]  # 20 MB; the queue takes 8
+    frames = [f"{number} " + "x" * 200_000 for number in range(200)]  # 40 MB; the queue takes 8
     async with by_hand(tmp_path, "sh", "-c", waits) as bridge, bridge.client(max_size=None) as socket:
         sending = asyncio.gather(*[socket.send(frame) for frame in frames])
         await until(lambda: "agent.started" in bridge.says)
