@@ -124,3 +124,13 @@ async def test_the_time_to_attach_again_after_a_restart_is_measured(gateway: Gat
     async with gateway.http() as ada:
         assert (await ada.post("/api/sandboxes/sleeps/wake")).status_code == 200
     assert await attached(), "what is started is not found again"
+
+
+async def test_a_session_that_postgres_has_already_is_not_counted_again(
+    tmp_path_factory: pytest.TempPathFactory, postgres_url: str
+) -> None:
+    async with Gateway(tmp_path_factory.mktemp("metrics") / "data", STORE=postgres_url) as gateway:
+        await gateway.create("one")
+        await gateway.create("one")
+        await gateway.create("two")
+        assert (await counted(gateway))[0] == 2
