@@ -1,7 +1,10 @@
 """Sessions without a user: services create and use them, and no user's token opens one, on any route."""
 
+import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -10,8 +13,11 @@ from websockets.exceptions import InvalidStatus
 
 from gateway.auth.identity import Accept
 from gateway.auth.policy import POLICY
-from tests.support.gateway import Gateway
-from tests.support.waiting import until
+from persistence.record import NO_USER
+from persistence.stores.sqlite import SqliteStore
+from sync.keys import Keys
+from tests.support.gateway import REPOSITORY, Gateway
+from tests.support.waiting import PATIENCE, until
 
 SESSION = "services-own"
 OF_A_SESSION = [key for key, policy in POLICY.items() if policy.session_in and Accept.USER in policy.accept]
@@ -123,6 +129,19 @@ async def test_limits_of_users_are_not_the_services(gateway: Gateway) -> None:
         await gateway.create("bobs-1", "bob")
         refused = await admin.post("/api/sandboxes/bobs-2", json={"userId": "bob"})
     assert (refused.status_code, refused.json()["code"]) == (429, "too_many_running")
+
+
+async def test_a_backup_has_it_with_its_workspace(gateway: Gateway, tmp_path: Path) -> None:
+    taking = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "gateway", "backup", str(tmp_path / "backup"), env=gateway.environment(), cwd=REPOSITORY
+    )
+    async with asyncio.timeout(PATIENCE):
+        assert await taking.wait() == 0
+    assert (tmp_path / "backup" / "data" / "objects" / Keys.of_user(NO_USER).pointer(SESSION)).exists()
+    async with SqliteStore(tmp_path / "backup" / "data" / "holdfast.db") as store:
+        kept = await store.find(SESSION)
+    assert kept is not None
+    assert kept.user_id == NO_USER
 
 
 async def test_it_lives_like_any_other_and_outlives_a_restart(gateway: Gateway) -> None:
