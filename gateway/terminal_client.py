@@ -9,7 +9,8 @@ gateway come out. A connection may end at any byte. Three things make coming bac
   picture has come, and at a `ready` that does not go on from here until what follows it has come: a connection that
   ends in between would otherwise resume at a position whose screen was never painted.
 - What was typed and not yet sent is for the process it was typed for. It waits while there is no connection, and is
-  thrown away when another process is found.
+  thrown away when another process is found, or none (`absent`). What is typed after that is for the next one: the
+  gateway keeps it until that is up.
 
 Without a position the gateway sends the screen as it is.
 """
@@ -211,6 +212,8 @@ class TerminalViewer:
         self._stage = "here"
         goes_on = self.position == Position(epoch, offset)
         self._known, self._spoiled = goes_on, False
+        if fields.get("absent") is True and self._epoch:
+            self._typed.clear()
         self._moved(epoch, offset)
         if self._wanted is not None and self._role == "drive":
             self._say_size(self._wanted)

@@ -22,7 +22,7 @@ from sandbox.terminal.wire import Exit, Resized, Size, Trouble
 SILENT_SECONDS = 1.0
 HUNG_UP_SECONDS = 3.0
 READ_SECONDS = 3.0  # what is said over a screen stays so long
-INTENT = ": press a key to wake it"
+INTENT = ": type to wake it"
 ABSENT = {
     "sleeping": f"asleep{INTENT}",
     "paused": "paused: it goes on when somebody resumes it",

@@ -132,6 +132,16 @@ class Life:
         return self.talk.state.status is SessionStatus.RUNNING or self.talk.link is not None
 
     @property
+    def coming_up(self) -> bool:
+        """Whether a sandbox is about to run: it starts, or another attempt is due."""
+        return self.status is SessionStatus.STARTING or self._restart is not None
+
+    @property
+    def rising(self) -> bool:
+        """Whether a task brings the sandbox up, or back; `on_status` is called when it ends."""
+        return self._rising
+
+    @property
     def connection(self) -> str:
         """`connected`, `connecting`, `sleeping` or `disconnected`."""
         if self.output.agent_alive:
@@ -185,6 +195,7 @@ class Life:
                 self._rising = False
                 self._host.turns.forget(self.talk.id)
                 self.tell_connection()
+                self.on_status()  # also if it is what it was: who waits for a start learns that there is none
             if self._lost_again:
                 self.rise_again()
 

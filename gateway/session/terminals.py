@@ -1,13 +1,12 @@
 """A session's terminals, as far as the gateway has to do with them: who watches, and that each is linked while the
 sandbox runs. The terminals themselves are in the bridge, and their bytes never pass the session's task.
 
-Attaching wakes nobody. While the sandbox sleeps a viewer is told so; what it types first is intent, and wakes it. While
-a link is found again, or the sandbox starts, what is typed waits with the viewer.
+Attaching wakes nobody. While the sandbox sleeps a viewer is told so; typing is intent, and wakes it. What is typed
+without a link waits with the viewer (type_ahead.py): all of it, from the first key on.
 """
 
 import asyncio
 import itertools
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -16,15 +15,15 @@ import structlog
 from gateway.close_codes import CloseCode
 from gateway.session.ports import Host
 from gateway.session.state import SessionStatus
+from gateway.session.type_ahead import is_typing
 from gateway.sockets.terminal_viewer import TerminalViewer
 from persistence.backoff import delay
 from sandbox.ports import LinkRefused, SandboxProvider
-from sandbox.terminal.replies import is_answer
 from sandbox.terminal.scan import inputs
+from sandbox.terminal.wire import Trouble
 
 log = structlog.get_logger()
 
-WAKES = (SessionStatus.SLEEPING, SessionStatus.ERROR, SessionStatus.UNRESTORED)
 REASONS = {
     SessionStatus.PAUSED: "the session is paused: resume it first",
     SessionStatus.NEEDS_ENV: "the session's envVars are gone: resume it with {envVars}",
@@ -32,13 +31,6 @@ REASONS = {
 }
 RETRY_BASE, RETRY_CAP = 0.05, 2.0
 STEADY_SECONDS = 5.0  # a link that was lost sooner is found again with more and more patience
-
-_MOUSE = re.compile(rb"(?:\x1b\[<[\d;]+[Mm]|\x1b\[M...)+", re.DOTALL)
-
-
-def _is_typing(payload: bytes) -> bool:
-    """Whether somebody is there: not what a terminal says by itself, and no mouse that is moved over it."""
-    return bool(payload) and not is_answer(payload) and not _MOUSE.fullmatch(payload)
 
 
 class Running(Protocol):
@@ -49,6 +41,16 @@ class Running(Protocol):
     @property
     def up(self) -> bool:
         """Whether there is a bridge to talk to, whatever became of the agent."""
+        ...
+
+    @property
+    def coming_up(self) -> bool:
+        """Whether a sandbox is about to run."""
+        ...
+
+    @property
+    def rising(self) -> bool:
+        """Whether somebody sees to that: `status_changed` is called when it has come to something, or to nothing."""
         ...
 
     @property
@@ -146,37 +148,64 @@ class SessionTerminals:
             self._see_to(viewer)
 
     def typed_unlinked(self, viewer: TerminalViewer, frames: bytes) -> None:
-        status = self._life.status
-        if not any(_is_typing(payload) for payload in inputs(frames)):
+        known = viewer in self._viewers  # else it is about to join: what came behind the handshake waits for that
+        status, typed = self._life.status, list(inputs(frames))
+        if known and not self._life.up and status in REASONS:
+            if any(is_typing(payload) for payload in typed):
+                viewer.tell_trouble(status, REASONS[status])
             return
-        if status in WAKES:
-            if not self._wanted:  # once, however often it is typed
+        self.input_dropped(viewer, viewer.ahead.keep(typed))
+        if known and not self._life.up:
+            self._ask(viewer)
+
+    def _ask(self, viewer: TerminalViewer) -> None:
+        """Have the sandbox started for what waits; once, however often it is typed."""
+        if viewer.ahead and not viewer.ahead.asked:
+            viewer.ahead.asked = True
+            if not self._life.coming_up and not self._wanted:
                 self._wanted = True
                 self._host.post(self._tell_intent)
-        elif status in REASONS:
-            viewer.tell_trouble(status, REASONS[status])
 
     def _tell_intent(self) -> None:
         self._wanted = False
         self.on_intent()
+        if not self._life.rising:
+            self.status_changed()  # nobody starts it: what waits for that is dropped
+
+    def input_dropped(self, viewer: TerminalViewer, trouble: Trouble | None) -> None:
+        if trouble is not None:
+            viewer.tell_trouble(trouble.code, trouble.reason)
+            if not viewer.noted:  # until it has a program again: who types without end fills no log
+                viewer.noted = True
+                log.info("terminal.input_dropped", session_id=self._id, name=viewer.name, cause=trouble.reason)
 
     # Linking
 
     def _see_to(self, viewer: TerminalViewer) -> None:
-        """Have it linked if that can be; otherwise tell it why not, and hear its typing as intent."""
-        if self._life.up:
-            if not self.stopping:
-                viewer.tell_withheld()
-        else:
+        """Have it linked if that can be; otherwise tell it why not."""
+        if not self._life.up:
             viewer.forget_withheld()
             viewer.drop_link()
-        status = self._life.status
-        viewer.hold(not viewer.linked and (self._life.up or status is SessionStatus.STARTING))
-        if not self._life.up:
-            viewer.tell_status(status)
-        elif not (viewer.linked or viewer.parked or viewer in self._bringing or viewer.over):
+            viewer.tell_status(self._life.status, absent=True)
+            self._settle(viewer)
+            return
+        if not self.stopping:
+            viewer.tell_withheld()
+        if not (viewer.linked or viewer.parked or viewer in self._bringing or viewer.over):
             self._bringing |= {viewer}
             self._host.spawn(self._bring(viewer), f"terminal {self._id}/{viewer.name}")
+
+    def _settle(self, viewer: TerminalViewer) -> None:
+        """No sandbox runs: what the viewer typed waits for the next, or is dropped."""
+        status = self._life.status
+        if self._life.coming_up:
+            self.input_dropped(viewer, viewer.ahead.sandbox_lost())
+            return
+        self.input_dropped(viewer, viewer.ahead.at_rest(wanted=self._wanted))
+        if status not in REASONS:
+            self._ask(viewer)
+        elif viewer.ahead.drop():
+            self.input_dropped(viewer, Trouble(status, REASONS[status]))
 
     async def _bring(self, viewer: TerminalViewer) -> None:
         """Link it, however often that takes, while the sandbox runs and somebody is there. One that is being stopped

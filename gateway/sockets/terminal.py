@@ -55,7 +55,6 @@ def seat(actor: SessionActor, viewer: TerminalViewer, socket: SplicedSocket, ent
     """Let a viewer whose connection is there into the session, for as long as its pass is good."""
     viewer.on_renewal = lambda token: entry.renew(token, lambda refreshing: actor.spawn(refreshing, "auth"))
     viewer.begin(socket)
-    viewer.hold(True)  # until the session knows it: what came behind the handshake is typed, too
     socket.when_gone(entry.end)
     actor.post(actor.join_terminal, viewer)
     actor.post(entry.begin)

@@ -1,9 +1,8 @@
 """One viewer of a terminal: a client's connection, spliced to a link of its own, in the client's dialect.
 
-A viewer is *linked*, or it is not. While it is not, either its link is being found again: then what is typed waits, up
-to a bound; or its sandbox does not run: then typing is intent, which the session hears of, and is not typed. A link
-that was lost is found again where it was, so that the client never knows; if that cannot be, its screen is painted
-anew.
+A viewer is *linked*, or it is not: its link is being found again, or its sandbox does not run. Then what is typed
+waits, up to a bound (gateway/session/type_ahead.py), and the session hears of it. A link that was lost is found again
+where it was, so that the client never knows; if that cannot be, its screen is painted anew.
 
 Output is not queued: who takes nothing is not written to, and its link is not read. A client may also say itself that
 it wants no more for now (`Flow`). Who says so for long, or again and again, is *parked*: it gives up its link, before
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 
 from gateway.close_codes import CloseCode
 from gateway.session.pauses import Pauses
+from gateway.session.type_ahead import TypeAhead
 from gateway.sockets.dialects.ports import Dialect, Flow, Heard, Renewal, Reply, Typed, Wanted
 from gateway.sockets.splice import SplicedSocket
 from sandbox.framing import BINARY, client_frame
@@ -24,7 +24,6 @@ from sandbox.terminal.scan import payloads
 from sandbox.terminal.wire import NOWHERE, Exit, Greeting, Open, Reset, Role, Size, Trouble
 
 NO_SIZE = Size(80, 24)
-KEPT_BYTES = 64 * 1024  # typed while a link is found again, or one message; more is left out, and that is said
 
 
 class Room(Protocol):
@@ -38,7 +37,11 @@ class Room(Protocol):
     def left(self, viewer: "TerminalViewer") -> None: ...
     def link_lost(self, viewer: "TerminalViewer", reason: str) -> None: ...
     def typed_unlinked(self, viewer: "TerminalViewer", frames: bytes) -> None:
-        """Input came, whole masked frames of it, and there is no terminal to type to."""
+        """Input came, whole masked frames of it, and there is no link to type to."""
+        ...
+
+    def input_dropped(self, viewer: "TerminalViewer", trouble: Trouble | None) -> None:
+        """Some of what it typed is dropped; None: nothing is."""
         ...
 
     def paused(self, viewer: "TerminalViewer", took: int) -> None:
@@ -67,8 +70,6 @@ class TerminalViewer:
         "_dialect",
         "_full",
         "_greeted",
-        "_held",
-        "_kept",
         "_link",
         "_room",
         "_size",
@@ -79,9 +80,11 @@ class TerminalViewer:
         "_trouble",
         "_typed",
         "_withheld",
+        "ahead",
         "flaps",
         "linked_at",
         "name",
+        "noted",
         "on_renewal",
         "over",
         "parked",
@@ -106,12 +109,12 @@ class TerminalViewer:
         self._took = 0  # bytes of output since it was last paused
         self._trouble: Trouble | None = None  # why it is not linked, if the bridge says so
         self._typed = 0  # messages that were not passed but translated
-        self._held = False  # what is typed waits for a link
-        self._kept = b""  # frames that wait
         self._withheld: Exit | None = None  # of a program that ended because its sandbox is being stopped
+        self.ahead = TypeAhead(None if after in (None, NOWHERE) else after.epoch)
         self.flaps = 0  # links in a row that did not last
         self.linked_at = 0.0
         self.name = name
+        self.noted = False  # the log says that its input is dropped
         self.role = role
         self.over = False
         self.parked = False
@@ -156,19 +159,11 @@ class TerminalViewer:
         """Give up the link; what is typed waits for the next."""
         self.parked = True
         self.drop_link()
-        self.hold(True)
 
     def _unpark(self) -> None:
         if self.parked:
             self.parked = False
             self._room.wanted(self)
-
-    def hold(self, held: bool) -> None:
-        """Let what is typed wait, so that it is typed later; or no longer, also what has waited."""
-        self._held = held
-        if not held and self._kept:
-            kept, self._kept = self._kept, b""
-            self._enter(kept)
 
     def tell_withheld(self) -> None:
         """The sandbox was not stopped after all: what ended has ended."""
@@ -179,20 +174,21 @@ class TerminalViewer:
     def forget_withheld(self) -> None:
         self._withheld = None
 
-    def tell_status(self, status: str) -> None:
-        """The session's status, to a client that is not linked or was told another."""
-        self._greet_unlinked()
+    def tell_status(self, status: str, *, absent: bool = False) -> None:
+        """The session's status, to a client that is not linked or was told another. `absent`: no sandbox runs."""
+        self._greet_unlinked(absent=absent)
         if status != self._told:
             self._told = status
             self._write(self._dialect.told_status(status))
 
-    def _greet_unlinked(self) -> None:
-        """There is no terminal yet. A client that comes back keeps what it has, until that proves to be void."""
+    def _greet_unlinked(self, *, absent: bool = False) -> None:
+        """There is no terminal yet. A client that comes back keeps what it shows, until that proves to be void."""
         if not self._greeted:
             self._greeted = True
             at = Position("", 0) if self._at in (None, NOWHERE) else self._at
             assert at is not None
-            self._write(self._dialect.greet(Greeting(at.epoch, at.offset, self._size or NO_SIZE, 0, False), None))
+            hello = Greeting(at.epoch, at.offset, self._size or NO_SIZE, 0, False)
+            self._write(self._dialect.greet(hello, None, absent=absent))
 
     def tell_trouble(self, code: str, reason: str) -> None:
         """Unless it does not read: whoever provokes answers and takes none gets none."""
@@ -221,11 +217,7 @@ class TerminalViewer:
     def _enter(self, frames: bytes) -> None:
         """Input, as whole frames of a client."""
         self._unpark()
-        if self._held and (not self._kept or len(self._kept) + len(frames) <= KEPT_BYTES):
-            self._kept += frames
-        elif self._held:
-            self.tell_trouble("input_full", "nothing takes so much now; this input was left out")
-        elif self._link is not None:
+        if self._link is not None:
             self._link.write(frames)
         else:
             self._room.typed_unlinked(self, frames)
@@ -304,10 +296,15 @@ class TerminalViewer:
             self._write(self._dialect.repaint(Reset(hello.epoch, hello.offset, hello.size), picture or b""))
         if self._told:  # something else; and a terminal is there only while it runs
             self.tell_status("running")
-        self.hold(False)
+        waited, trouble = self.ahead.found(hello.epoch)
+        self.noted = False
+        self._room.input_dropped(self, trouble)
+        for payload in waited:
+            link.type(payload)
 
     def on_reset(self, reset: Reset, picture: bytes) -> None:
         self._at = Position(reset.epoch, reset.offset)
+        self.ahead.found(reset.epoch)
         self._write(self._dialect.repaint(reset, picture))
 
     def on_exit(self, exit: Exit) -> None:
@@ -315,6 +312,7 @@ class TerminalViewer:
             self._withheld = exit
             return
         self._write(self._dialect.exited(exit))
+        self._room.input_dropped(self, self.ahead.ended())
         if self._dialect.closes_at_exit:
             self.close(CloseCode.FINISHED)
 
@@ -339,7 +337,6 @@ class TerminalViewer:
         self._link = None
         self.on_input_full(False)
         if not self.over:
-            self.hold(True)
             self._room.link_lost(self, reason)
 
     def on_gone(self) -> None:

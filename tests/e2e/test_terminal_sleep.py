@@ -53,10 +53,10 @@ async def test_viewers_of_a_terminal_outlast_a_sleep_and_wake_it_by_typing(tmp_p
             assert (await client.post("/api/sandboxes/s1/sleep")).status_code == 200
             heard = controls(await hear_until(native, says(type="status", status="sleeping")))
             assert [each["type"] for each in heard] == ["status"], "no exit: it sleeps"
-            await plain.send("x")  # wakes, and is not typed
+            await plain.send("echo $((6*7))woken\r")  # wakes, and is typed
             heard = controls(await hear_until(native, says(type="status", status="running")))
             assert "reset" in [each["type"] for each in heard]
-            await hear_until(plain, prompts)
+            await hear_until(plain, shows("42woken"))
             await plain.send("echo $((6*7))again\r")
             await hear_until(native, shows("42again"))
             await hear_until(plain, shows("42again"))

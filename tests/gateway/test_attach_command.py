@@ -190,13 +190,11 @@ async def test_one_who_views_types_nothing_and_has_no_say_in_the_size(
     assert b"let me" not in gateway.main.typed
 
 
-async def test_the_first_key_wakes_and_is_not_typed(gateway: NativeGateway, road: Road, env: dict[str, str]) -> None:
+async def test_typing_wakes_and_is_typed(gateway: NativeGateway, road: Road, env: dict[str, str]) -> None:
     gateway.status = "sleeping"
     async with at_terminal(*words(road), env=env) as person:
-        await person.until(b"[asleep: press a key to wake it]")
+        await person.until(b"[asleep: type to wake it]")
         assert gateway.status == "sleeping"
-        person.type(b"x")
-        await person.until(b"$ ")
         person.type(b"exit\r")
         assert await person.finish() == 0
     assert gateway.main.typed == b"exit\r"

@@ -59,7 +59,7 @@ async def test_what_came_behind_the_handshake_is_typed(awake: World) -> None:
 # Asleep
 
 
-async def test_attaching_does_not_wake_and_the_first_typing_does_without_being_typed(awake: World) -> None:
+async def test_attaching_does_not_wake_and_typing_does_and_is_typed(awake: World) -> None:
     await (await awake.actor()).sleep()
     tab = await terminal_tab(awake)
     await tab.until("status", status="sleeping")
@@ -70,8 +70,9 @@ async def test_attaching_does_not_wake_and_the_first_typing_does_without_being_t
     await tab.until("status", status="starting")
     await tab.until("status", status="running")
     await tab.until("reset")
+    await tab.shows(b"wake up")
     await parrot(tab, b"now")
-    assert tab.output == b"now", "what woke it is not typed"
+    assert tab.output == b"wake upnow"
     assert awake.provider.starts == 2
 
 
@@ -86,7 +87,7 @@ async def test_what_is_typed_while_it_starts_is_typed_when_it_runs(awake: World)
         tab.type(words)
         await asyncio.sleep(1)
     await tab.shows(b"one two three")
-    assert tab.output == b"one two three"
+    assert tab.output == b"wakeone two three"
 
 
 async def test_a_client_that_comes_back_to_a_sleeping_session_keeps_its_place_until_it_is_void(awake: World) -> None:
@@ -113,7 +114,7 @@ async def test_sleep_is_told_and_typing_wakes(awake: World) -> None:
     await tab.until("reset")
     await parrot(tab, b"after")
     assert tab.statuses == ["sleeping", "starting", "running"]
-    assert tab.output == b"after"
+    assert tab.output == b"wakeafter"
 
 
 async def test_who_only_views_wakes_nobody(awake: World) -> None:
@@ -148,6 +149,8 @@ async def test_a_sandbox_that_cannot_start_is_told_and_typing_tries_again(awake:
     tab.type(b"again")
     await tab.until("status", status="running")
     await parrot(tab, b"here")
+    assert tab.output == b"againhere", "what was typed for the start that failed is dropped"
+    assert len(tab.seen("error", code="input_dropped")) == 1
 
 
 # Links

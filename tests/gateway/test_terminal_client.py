@@ -31,8 +31,10 @@ def text(kind: str, **members: Any) -> str:
     return json.dumps({"type": kind, **members})
 
 
-def ready(epoch: str = "e1", offset: int = 0, replayed: int = 0, cols: int = 80, rows: int = 24) -> str:
-    return text("ready", epoch=epoch, offset=offset, replayed=replayed, cols=cols, rows=rows)
+def ready(
+    epoch: str = "e1", offset: int = 0, replayed: int = 0, cols: int = 80, rows: int = 24, **members: object
+) -> str:
+    return text("ready", epoch=epoch, offset=offset, replayed=replayed, cols=cols, rows=rows, **members)
 
 
 def driver(**members: Any) -> TerminalViewer:
@@ -285,6 +287,20 @@ def test_what_was_typed_for_one_process_is_not_typed_into_another() -> None:
     assert viewer.unsent == 7
     viewer.hear(ready(epoch="e2"))
     assert frames(viewer) == []
+
+
+def test_what_was_typed_for_a_process_that_is_gone_is_typed_into_no_other() -> None:
+    viewer = TerminalViewer("main", "drive", None)
+    viewer.type(b"for whoever is there")
+    viewer.hear(ready(epoch="", absent=True))
+    assert frames(viewer) == [b"for whoever is there"]
+    viewer.hear(ready())
+    viewer.connecting()
+    viewer.type(b"rm -rf\r")
+    viewer.hear(ready(absent=True))
+    assert frames(viewer) == []
+    viewer.type(b"ls\r")
+    assert frames(viewer) == [b"ls\r"], "for the next: the gateway keeps it"
 
 
 def test_typing_is_bounded_and_cut_into_frames() -> None:

@@ -250,7 +250,7 @@ class NativeGateway:
         viewer = Viewer(query["role"])
         name = query["name"]
         if self.status == "sleeping":
-            viewer.say("ready", epoch="", offset=0, replayed=0, cols=80, rows=24)
+            viewer.say("ready", epoch="", offset=0, replayed=0, cols=80, rows=24, absent=True)
             viewer.say("status", status="sleeping")
             self.waiting.append(viewer)
         else:
@@ -285,8 +285,7 @@ class NativeGateway:
                 return
             if self.status == "sleeping":
                 await self.wake()
-            else:
-                await self.terminals[name].type(keys)
+            await self.terminals[name].type(keys)
             return
         control = orjson.loads(message["text"])
         if control["type"] == "auth":

@@ -22,7 +22,7 @@ class CloudflareDialect:
     splices = True
     closes_at_exit = False
 
-    def greet(self, hello: Greeting, picture: bytes | None) -> bytes:
+    def greet(self, hello: Greeting, picture: bytes | None, *, absent: bool = False) -> bytes:
         painted = b"" if picture is None else frame(BINARY, CLEAR + picture)
         return painted + say("ready")
 

@@ -25,7 +25,7 @@ class JupyterDialect(QuietDialect):
     def __init__(self) -> None:
         self._cutter = Utf8Cutter()
 
-    def greet(self, hello: Greeting, picture: bytes | None) -> bytes:
+    def greet(self, hello: Greeting, picture: bytes | None, *, absent: bool = False) -> bytes:
         return _say("setup", {}) + (b"" if picture is None else _painted("", picture))
 
     def output(self, payload: bytes) -> bytes:

@@ -18,7 +18,7 @@ class NativeDialect:
     splices = True
     closes_at_exit = False
 
-    def greet(self, hello: Greeting, picture: bytes | None) -> bytes:
+    def greet(self, hello: Greeting, picture: bytes | None, *, absent: bool = False) -> bytes:
         ready = say(
             "ready",
             epoch=hello.epoch,
@@ -26,6 +26,7 @@ class NativeDialect:
             cols=hello.size.cols,
             rows=hello.size.rows,
             replayed=hello.replayed,
+            **({"absent": True} if absent else {}),
         )
         if picture is None:
             return ready

@@ -56,9 +56,10 @@ class Dialect(Protocol):
     splices: bool
     closes_at_exit: bool
 
-    def greet(self, hello: Greeting, picture: bytes | None) -> bytes:
-        """The terminal is there: what the client is told, with the screen if that is not empty. Called once. If
-        the sandbox sleeps there is no terminal yet: then the epoch is "", and `repaint` comes when it wakes."""
+    def greet(self, hello: Greeting, picture: bytes | None, *, absent: bool = False) -> bytes:
+        """The terminal is there: what the client is told, with the screen if that is not empty. Called once. If there
+        is no link to one yet, the epoch is the client's own, or "", and `repaint` comes when there is. `absent`: no
+        sandbox runs, so whatever program the client shows is gone."""
         ...
 
     def output(self, payload: bytes) -> bytes:

@@ -23,7 +23,7 @@ class TtyDialect(QuietDialect):
     splices = False
     closes_at_exit = True
 
-    def greet(self, hello: Greeting, picture: bytes | None) -> bytes:
+    def greet(self, hello: Greeting, picture: bytes | None, *, absent: bool = False) -> bytes:
         title = hello.title or "terminal"  # it becomes the page's
         told = frame(BINARY, b"1" + title.encode()) + frame(BINARY, b"2{}")
         return told if picture is None else told + self.output(CLEAR + picture)

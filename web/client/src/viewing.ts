@@ -9,8 +9,9 @@
  *   has come, and from a `ready` that does not go on from here until what follows it has come: a connection that ends in
  *   between would otherwise resume at a position whose screen was never painted.
  * - What was typed and not yet sent is for the process it was typed for. It waits while there is no connection, up to
- *   `MOST_TYPED` bytes, and is thrown away when another process is found. While there is one nothing waits here: a long
- *   paste is sent in pieces, and the gateway reads them as fast as the program does.
+ *   `MOST_TYPED` bytes, and is thrown away when another process is found, or none (`absent`). What is typed after that is for
+ *   the next one: the gateway keeps it until that is up. While there is a connection nothing waits here: a long paste is
+ *   sent in pieces, and the gateway reads them as fast as the program does.
  *
  * Of sizes and of pause and resume only the newest is said, and again on every connection.
  */
@@ -132,6 +133,7 @@ export class TerminalView {
     switch (type) {
       case "ready":
         if (typeof epoch !== "string" || !isCount(offset) || !isCount(frame.replayed) || !size) return bad("a bad ready");
+        if (frame.absent === true) this.forget();
         return this.greeted(epoch, offset, frame.replayed, size);
       case "reset":
         if (typeof epoch !== "string" || !isCount(offset)) return bad("a bad reset");
@@ -172,12 +174,16 @@ export class TerminalView {
   }
 
   private moved(epoch: string, offset: number): void {
-    if (this.epoch && this.epoch !== epoch) {
-      this.typed = [];
-      this.unsent = 0;
-    }
+    if (this.epoch !== epoch) this.forget();
     this.epoch = epoch;
     this.offset = offset;
+  }
+
+  /** Throw away what was typed for a process that is gone. */
+  private forget(): void {
+    if (!this.epoch) return;
+    this.typed = [];
+    this.unsent = 0;
   }
 }
 

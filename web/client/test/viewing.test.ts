@@ -119,6 +119,27 @@ test("the screen is what the program printed, exactly, and typing reaches the pr
   );
 });
 
+test("what was typed for a process that is gone is typed into no other", () => {
+  const view = new TerminalView("main", true, undefined);
+  const sent = () => {
+    const said = [];
+    for (let frame = view.next(); frame !== undefined; frame = view.next()) said.push(typeof frame === "string" ? frame : text(frame));
+    return said;
+  };
+  const absent = (epoch: string) => JSON.stringify({ ...JSON.parse(ready(epoch, 0)), absent: true });
+  view.connecting();
+  view.type(bytes("for whoever is there"), false);
+  view.hear(absent(""));
+  assert.deepEqual(sent(), ["for whoever is there"]);
+  view.hear(ready("e", 0));
+  view.connecting();
+  view.type(bytes("rm -rf"), false);
+  view.hear(absent("e"));
+  assert.deepEqual([sent(), view.unsent], [[], 0]);
+  view.type(bytes("ls"), true);
+  assert.deepEqual(sent(), ["ls"]); // for the next: the gateway keeps it
+});
+
 test("old bytes are told apart from new ones to the byte", () => {
   const view = new TerminalView("main", true, undefined);
   view.connecting();

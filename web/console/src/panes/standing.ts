@@ -66,7 +66,7 @@ function ended({ code, reason }: Standing): Said {
 }
 
 function inWords({ code, error }: { code: string; error: string }): string {
-  if (code === "input_full") return "Its program does not read: what you typed last was left out.";
+  if (code === "input_full") return "Too much waits to be read: what you typed last was dropped.";
   if (code === "unknown_terminal") return "Nobody has opened this terminal yet; it is shown when somebody does.";
   return error.endsWith(".") ? error : `${error}.`;
 }
