@@ -162,7 +162,7 @@ async def _found(api: GatewayApi, session_id: str) -> dict[str, Any] | None:
 
 @asynccontextmanager
 async def _api(settings: Settings, chosen: Chosen) -> AsyncIterator[GatewayApi]:
-    token = chosen.token or resolve_secrets(settings).api_token.get_secret_value()
+    token = resolve_secrets(settings).api_token.get_secret_value() if chosen.token is None else chosen.token
     try:
         async with GatewayApi(find_gateway(settings, chosen.url), lambda: {"Authorization": f"Bearer {token}"}) as api:
             yield api

@@ -175,6 +175,8 @@ async def test_without_a_gateway_the_next_step_is_told(tmp_path: Path) -> None:
         (("create", "--env", "HOLDFAST_NOT_SET_HERE"), "write NAME=VALUE"),
         (("create", "--env", "=x"), "write NAME=VALUE"),
         (("delete",), "SESSION"),
+        (("list", "--token", ""), "argument --token: it is empty"),  # a shell variable that is not set
+        (("list", "--token", "a b"), "argument --token: this is no token"),
         ((), "ACTION"),
     ],
 )
