@@ -86,7 +86,7 @@ pictures: $(TEST_STAMP) page  ## take the README's pictures anew, of the real co
 
 lock: $(BIN)/uv  ## pin every dependency with its hashes, naming no registry
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements-run.txt
-	@(printf '# Made by "make lock": Holdfast, at the versions of requirements-run.txt. docs/decisions/0015-platforms.md\n.\n'; \
+	@(printf '# Made by "make lock": Holdfast, at the versions of requirements-run.txt. docs/decisions/0016-platforms.md\n.\n'; \
 	  sed -nE 's/^([a-z0-9].*[^ ]) *\\$$/\1/p' requirements-run.txt) > requirements.txt
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header pyproject.toml --group dev -o requirements-dev.txt
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --group build -c requirements-dev.txt -o requirements-build.txt
