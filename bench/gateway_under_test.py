@@ -17,9 +17,10 @@ from gateway.events import configure_logging
 from gateway.server import serve
 from gateway.settings import Settings, load_settings, resolve_secrets
 from sandbox import link
-from sandbox.ports import LinkEvents, Position, SandboxSpec
+from sandbox.ports import LinkEvents, SandboxSpec
 from sandbox.providers.memory_tree import MemoryRoots, MemoryTree
 from sandbox.terminal.client import BridgeTerminals
+from sandbox.values import Position
 
 
 class StandInProvider:

@@ -17,7 +17,7 @@ from websockets.utils import accept_key
 from bench.processes import raise_descriptor_limit
 from sandbox import wire
 from sandbox.framing import BINARY, CLOSE, PING, PONG, TEXT, FrameReader, frame
-from sandbox.ports import Hello
+from sandbox.values import Hello
 
 ANSWER = (
     b'{"type":"chunk","text":"The quick brown fox jumps "}',

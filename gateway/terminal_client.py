@@ -22,8 +22,8 @@ from urllib.parse import quote, urlencode
 import orjson
 
 from gateway.visible import visible_line
-from sandbox.ports import Position
 from sandbox.terminal.wire import MAX_SIDE, Exit, Resized, Role, Size, Trouble
+from sandbox.values import Position
 
 PROTOCOL = "holdfast.terminal.v1"
 MAX_TYPED = 1 << 20  # bytes typed and not yet sent; above, `type` takes nothing

@@ -14,7 +14,8 @@ from sandbox import dialling, wire
 from sandbox.dialling import Dial, open_link
 from sandbox.framing import BINARY, CLOSE, PING, PONG, TEXT, FrameError, FrameReader, client_frame
 from sandbox.handshake import Handshake
-from sandbox.ports import AgentExit, Hello, LinkEvents, LinkRefused, Position
+from sandbox.ports import LinkEvents, LinkRefused
+from sandbox.values import AgentExit, Hello, Position
 
 MAX_FRAGMENTS = 1024
 MAX_UNSENT = 16 * 1024 * 1024  # a bridge that leaves this much unread is lost

@@ -16,7 +16,7 @@ A `Cursor` walks the backlog for one link. Its steps are what goes over the wire
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sandbox.ports import AgentExit, Position
+from sandbox.values import AgentExit, Position
 
 FRAME_COST = 64  # what a frame costs beside its bytes, so that empty lines are bounded too
 RUNS_KEPT = 32  # processes that ended without unconfirmed output; beyond, the oldest are forgotten

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from sandbox.ports import AgentExit, Hello, Position
+from sandbox.values import AgentExit, Hello, Position
 
 MAX_LINE = 1024 * 1024  # one line of agent output
 MAX_UP = 2 * 1024 * 1024  # one message of a bridge

@@ -42,6 +42,7 @@ def test_the_copy_passes_the_gate(tree: Path) -> None:
         ("sync/driver.py", "import sandbox.link", "sync is not allowed to import sandbox"),
         ("sandbox/bridge/agent.py", "import sandbox.link", "sandbox.bridge is not allowed to import sandbox.link"),
         ("sandbox/stream.py", "import sandbox.dialling", "sandbox.bridge is not allowed to import sandbox.dialling"),
+        ("sandbox/values.py", "import sandbox.ports", "sandbox.wire is not allowed to import sandbox.ports"),
     ],
 )
 def test_an_import_against_the_grain_is_refused(tree: Path, module: str, line: str, broken: str) -> None:

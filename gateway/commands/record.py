@@ -23,8 +23,8 @@ from gateway.commands.writer import BlockingWriter
 from gateway.settings import Settings
 from gateway.terminal_client import Event, Greeted, Output, Painted, Told
 from gateway.terminal_link import TerminalLink
-from sandbox.ports import Position
 from sandbox.terminal.wire import Exit, Resized, Size, Trouble
+from sandbox.values import Position
 
 CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of a character that began before
 

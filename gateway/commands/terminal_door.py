@@ -10,8 +10,8 @@ from gateway.settings import Settings
 from gateway.terminal_client import TerminalViewer
 from gateway.terminal_link import TerminalLink
 from gateway.visible import visible_line
-from sandbox.ports import Position
 from sandbox.terminal.wire import Role, Size
+from sandbox.values import Position
 
 # What a terminal cannot be had in, and what to do about it.
 _CLOSED = {

@@ -48,7 +48,8 @@ from gateway.sockets.viewers import Viewer
 from persistence.ports import MessageStore
 from persistence.queue import PersistenceQueue
 from persistence.record import Loaded, Record
-from sandbox.ports import Position, SandboxFailed, SandboxProvider
+from sandbox.ports import SandboxFailed, SandboxProvider
+from sandbox.values import Position
 from sync.errors import SyncFailed, SyncRefused
 from sync.history import Moved
 

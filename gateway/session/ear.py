@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from gateway.session.output import AgentOutput
-from sandbox.ports import AgentExit, Hello
+from sandbox.values import AgentExit, Hello
 
 PIECE_LINES = 128  # an event's worth: one message may bring a million empty ones
 

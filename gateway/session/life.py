@@ -29,7 +29,8 @@ from gateway.session.ports import Host
 from gateway.session.state import SessionStatus, sandbox_spec
 from gateway.session.workspace import ENDED, NotRestored, NotWritten, Workspace
 from persistence.backoff import delay
-from sandbox.ports import AgentExit, Hello, LinkRefused, SandboxFailed, SandboxProvider
+from sandbox.ports import LinkRefused, SandboxFailed, SandboxProvider
+from sandbox.values import AgentExit, Hello
 from sync.recovery import Newest
 
 log = structlog.get_logger()

@@ -31,7 +31,7 @@ from gateway.session.ports import Host
 from gateway.session.transcript.chat import ANSWER_RECORDS, Answer, ChatTranscript, Request
 from persistence import crash_points
 from persistence.record import Status, Write
-from sandbox.ports import AgentExit, Hello, Position
+from sandbox.values import AgentExit, Hello, Position
 
 GATED_BYTES = 1 << 20
 COMING_LINES = 4096  # heard and not yet dealt with; beyond, the link is not read either

@@ -19,7 +19,7 @@ from gateway.session.guests import Guests
 from gateway.sockets.viewers import Viewer
 from persistence.errors import StoreUnavailable
 from persistence.reading import iso
-from sandbox.ports import Position
+from sandbox.values import Position
 
 WARN_SECONDS = 60.0
 RENEWALS_A_SECOND, RENEWALS_AT_ONCE = 1, 10

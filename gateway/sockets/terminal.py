@@ -12,8 +12,8 @@ from gateway.sockets.dialects.choose import Choice, Kind, choose
 from gateway.sockets.entry import Doorway, Pass, asked_position, outlet_of
 from gateway.sockets.splice import SplicedSocket
 from gateway.sockets.terminal_viewer import TerminalViewer
-from sandbox.ports import Position
 from sandbox.terminal.wire import MAX_SIDE, NAME, NOWHERE, Role, Size, can_be_asked_for
+from sandbox.values import Position
 
 MAIN = "main"
 

@@ -18,10 +18,10 @@ from gateway.session.type_ahead import TypeAhead
 from gateway.sockets.dialects.ports import Dialect, Flow, Heard, Renewal, Reply, Typed, Wanted
 from gateway.sockets.splice import SplicedSocket
 from sandbox.framing import BINARY, client_frame
-from sandbox.ports import Position
 from sandbox.terminal.ports import TerminalLink
 from sandbox.terminal.scan import payloads
 from sandbox.terminal.wire import NOWHERE, Exit, Greeting, Open, Reset, Role, Size, Trouble
+from sandbox.values import Position
 
 NO_SIZE = Size(80, 24)
 

@@ -26,8 +26,8 @@ from sandbox.bridge.lines import LineSplitter
 from sandbox.bridge.log import BoundedLog, ErrorLog, log
 from sandbox.bridge.notes import TakenNotes
 from sandbox.bridge.process import Child, Reader, Writer, describe_exit
-from sandbox.ports import AgentExit, Hello, Position
 from sandbox.stream import Backlog
+from sandbox.values import AgentExit, Hello, Position
 from sandbox.wire import MAX_LINE
 
 MAX_INJECTED = 64

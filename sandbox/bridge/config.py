@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args
 
-from sandbox.ports import SizePolicy
+from sandbox.values import SizePolicy
 
 MAX_CONFIG = 4 * 1024 * 1024
 

@@ -21,8 +21,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sandbox.bridge.agent import Agent, AgentFailed
 from sandbox.bridge.log import log
-from sandbox.ports import Position
 from sandbox.stream import Begin, Frames
+from sandbox.values import Position
 
 PORTION_BYTES = 256 * 1024
 LEAVE_SECONDS = 2.0  # that a client has at the bridge's end to read what is left

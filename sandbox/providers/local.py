@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.link import connect
-from sandbox.ports import Link, LinkEvents, LinkRefused, Position, SandboxFailed, SandboxSpec
+from sandbox.ports import Link, LinkEvents, LinkRefused, SandboxFailed, SandboxSpec
 from sandbox.providers import bubblewrap, clone, git, processes
 from sandbox.providers.calls import CallFailed, call
 from sandbox.providers.ending import end, kill, runs
@@ -29,6 +29,7 @@ from sandbox.providers.trash import Trash
 from sandbox.terminal.client import BridgeTerminals
 from sandbox.tree.client import BridgeTree
 from sandbox.tree.staging import begin_empty, recover_swap
+from sandbox.values import Position
 
 _SECRET_LENGTH = 8  # shorter values are too likely to be ordinary words
 _LOG_TAIL = 2000

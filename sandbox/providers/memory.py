@@ -12,12 +12,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal, ParamSpec
 
-from sandbox.ports import AgentExit, Hello, Link, LinkEvents, LinkRefused, Position, SandboxFailed, SandboxSpec
+from sandbox.ports import Link, LinkEvents, LinkRefused, SandboxFailed, SandboxSpec
 from sandbox.providers.memory_terminals import MemoryTerminal, MemoryTerminals
 from sandbox.providers.memory_tree import MemoryRoots, MemoryTree
 from sandbox.providers.scripted import Script, ScriptedProcess, echo
 from sandbox.stream import Backlog, Begin, Cursor, Frames
 from sandbox.tree.ports import TreeFailed
+from sandbox.values import AgentExit, Hello, Position
 
 Action = Callable[[], None]
 P = ParamSpec("P")

@@ -31,10 +31,10 @@ anything, or holds the program.
 
 from dataclasses import dataclass, field
 
-from sandbox.ports import SizePolicy
 from sandbox.terminal.replies import has_question, is_answer
 from sandbox.terminal.ring import ByteRing
 from sandbox.terminal.wire import Exit, Greeting, Open, Reset, Resized, Role, Size, Trouble
+from sandbox.values import SizePolicy
 
 ECHO_SECONDS = 1.0  # how long after old questions were sent their answers may come
 LATELY_BYTES = 64 * 1024  # of output, whose questions may still be on their way to somebody

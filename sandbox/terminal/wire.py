@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import orjson
 
-from sandbox.ports import Position
+from sandbox.values import Position
 from sandbox.wire import EPOCH, MAX_NUMBER, SIGNAL, WireError, clip, read_epoch, read_number, read_object, read_position
 
 MAX_BYTES = 16 * 1024  # one binary frame of output

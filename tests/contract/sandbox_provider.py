@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from sandbox.ports import Link, LinkRefused, Position, SandboxProvider, SandboxSpec
+from sandbox.ports import Link, LinkRefused, SandboxProvider, SandboxSpec
 from sandbox.providers.scripted import OnLine, ScriptedProcess
+from sandbox.values import Position
 from tests.support.bridge import Owner
 from tests.support.waiting import until
 

@@ -8,10 +8,11 @@ from time import thread_time
 import pytest
 from structlog.testing import capture_logs
 
-from sandbox.ports import LinkEvents, Position
+from sandbox.ports import LinkEvents
 from sandbox.providers.memory import MemoryLink
 from sandbox.providers.scripted import ScriptedProcess, silent
 from sandbox.stream import BACKLOG_BYTES
+from sandbox.values import Position
 from sandbox.wire import MAX_DOWN
 from tests.support.sessions import Tab, World
 

@@ -11,8 +11,9 @@ from gateway.errors import ApiError
 from gateway.registry import SessionRegistry
 from gateway.session.actor import SessionActor
 from persistence.record import Outcome, Write
-from sandbox.ports import Link, LinkEvents, Position
+from sandbox.ports import Link, LinkEvents
 from sandbox.providers.scripted import silent
+from sandbox.values import Position
 from tests.support.faults import Fault
 from tests.support.sessions import World
 

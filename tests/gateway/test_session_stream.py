@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sandbox.ports import Position
 from sandbox.providers.scripted import ScriptedProcess, silent
+from sandbox.values import Position
 from tests.support.sessions import Tab, World
 
 pytestmark = pytest.mark.virtual_time

@@ -6,10 +6,10 @@ from typing import NoReturn
 import pytest
 
 from gateway.session.ports import SessionLimits
-from sandbox.ports import Position
 from sandbox.providers.memory_terminals import MemoryTerminal
 from sandbox.terminal.ports import TerminalWish
 from sandbox.terminal.wire import Size, Trouble
+from sandbox.values import Position
 from tests.support.sessions import World
 from tests.support.terminal_tabs import TerminalTab, linked_tab, terminal_tab
 

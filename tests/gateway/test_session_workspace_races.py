@@ -10,8 +10,9 @@ from gateway.errors import ApiError
 from gateway.events import REDACTOR
 from persistence.errors import StoreUnavailable
 from persistence.record import Session
-from sandbox.ports import Link, LinkEvents, Position, SandboxSpec
+from sandbox.ports import Link, LinkEvents, SandboxSpec
 from sandbox.tree.ports import TreeFailed
+from sandbox.values import Position
 from sync.ports import ObjectsUnavailable
 from tests.gateway.test_session_workspace import FILE, AwayObjects, Town
 from tests.support.sessions import Tab

@@ -21,8 +21,8 @@ from gateway.terminal_client import (
     Told,
     Unreadable,
 )
-from sandbox.ports import Position
 from sandbox.terminal.wire import Exit, Resized, Size, Trouble
+from sandbox.values import Position
 
 SIZE = Size(80, 24)
 

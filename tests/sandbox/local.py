@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sandbox.ports import Link, LinkEvents, Position, SandboxSpec
+from sandbox.ports import Link, LinkEvents, SandboxSpec
 from sandbox.providers.calls import call
 from sandbox.providers.ending import end
 from sandbox.providers.layout import SandboxHome
 from sandbox.providers.local import LocalProvider
+from sandbox.values import Position
 
 LEVELS = ("trusted", "contained")
 

@@ -13,7 +13,8 @@ import pytest
 from sandbox.bridge.notes import TakenNotes
 from sandbox.bridge.process import die_with
 from sandbox.link import BridgeLink, Timings
-from sandbox.ports import AgentExit, LinkRefused, Position
+from sandbox.ports import LinkRefused
+from sandbox.values import AgentExit, Position
 from tests.support.bridge import TOKEN, BridgeProcess, Owner, running_bridge
 from tests.support.waiting import until
 

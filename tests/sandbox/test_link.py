@@ -17,7 +17,8 @@ from websockets.server import ServerProtocol
 from sandbox import link as link_module
 from sandbox import wire
 from sandbox.link import BridgeLink, Timings, connect
-from sandbox.ports import AgentExit, Hello, LinkRefused, Position
+from sandbox.ports import LinkRefused
+from sandbox.values import AgentExit, Hello, Position
 from tests.support.bridge import TOKEN, Owner
 from tests.support.waiting import until
 

@@ -5,8 +5,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sandbox.ports import AgentExit, Position
 from sandbox.stream import FRAME_COST, RUNS_KEPT, Backlog, Begin, Cursor, Frames, Ring, Step
+from sandbox.values import AgentExit, Position
 
 LINES = st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"-"))
 LIMIT, PINNED = 10 * FRAME_COST, 30 * FRAME_COST

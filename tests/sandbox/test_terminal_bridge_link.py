@@ -13,7 +13,7 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
 from sandbox.framing import client_frame, frame, frame_close
-from sandbox.ports import LinkRefused, Position
+from sandbox.ports import LinkRefused
 from sandbox.terminal import link as link_module
 from sandbox.terminal.client import BridgeTerminals
 from sandbox.terminal.link import MAX_ASIDES, BridgeTerminalLink, connect
@@ -32,6 +32,7 @@ from sandbox.terminal.wire import (
     Up,
     encode,
 )
+from sandbox.values import Position
 from tests.support.bridge import TOKEN
 from tests.support.terminal_watcher import Watcher
 from tests.support.waiting import until

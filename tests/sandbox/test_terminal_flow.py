@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sandbox.ports import Position
 from sandbox.terminal.wire import Reset
+from sandbox.values import Position
 from tests.support.bridge import BridgeProcess, running_bridge
 from tests.support.terminal import TerminalViewer, viewing
 from tests.support.waiting import until

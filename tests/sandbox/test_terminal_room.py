@@ -7,9 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sandbox.ports import Position, SizePolicy
 from sandbox.terminal.room import ECHO_SECONDS, TROUBLES_KEPT, Bytes, Paint, Room, Say, Seat
 from sandbox.terminal.wire import Exit, Greeting, Open, Reset, Resized, Role, Size, Trouble
+from sandbox.values import Position, SizePolicy
 
 RING, READ, HOLD = 32, 8, 10.0
 SIZE = Size(80, 24)

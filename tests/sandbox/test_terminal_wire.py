@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.ports import Position
 from sandbox.terminal import wire
 from sandbox.terminal.wire import (
     MAX_CONTROL,
@@ -31,6 +30,7 @@ from sandbox.terminal.wire import (
     decode_up,
     encode,
 )
+from sandbox.values import Position
 from sandbox.wire import MAX_NUMBER, WireError, clip
 
 sides = st.integers(1, MAX_SIDE)

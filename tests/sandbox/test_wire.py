@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox import wire
-from sandbox.ports import AgentExit, Hello, Position
+from sandbox.values import AgentExit, Hello, Position
 from sandbox.wire import Ledger, WireError
 
 EPOCHS = st.from_regex(r"[A-Za-z0-9_-]{1,64}", fullmatch=True)

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from sandbox.link import BridgeLink, Timings, connect
-from sandbox.ports import AgentExit, Hello, Position
+from sandbox.values import AgentExit, Hello, Position
 from tests.support.waiting import until
 
 TOKEN = "t" * 43

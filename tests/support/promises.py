@@ -5,8 +5,8 @@ was sent and written.
 from collections import Counter
 from typing import Any
 
-from sandbox.ports import Position
 from sandbox.providers.scripted import ScriptedProcess
+from sandbox.values import Position
 from tests.support.simulated_agents import Truth
 from tests.support.simulated_people import Person
 

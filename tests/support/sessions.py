@@ -29,9 +29,9 @@ from persistence.ports import MessageStore
 from persistence.queue import PersistenceQueue
 from persistence.stores.memory import MemoryStore
 from persistence.stores.spooled import SpooledStore
-from sandbox.ports import Position
 from sandbox.providers.memory import MemoryProvider, MemorySandbox
 from sandbox.providers.scripted import Script, echo
+from sandbox.values import Position
 from sync.objects.memory import MemoryObjects
 from sync.vault import Vault
 from tests.support.faults import Fault, FlakyStore

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from sandbox.ports import Link, LinkEvents, Position, SandboxSpec
+from sandbox.ports import Link, LinkEvents, SandboxSpec
 from sandbox.providers.memory import MemoryProvider
 from sandbox.providers.scripted import Script, ScriptedProcess
+from sandbox.values import Position
 
 
 @dataclass

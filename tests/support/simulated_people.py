@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.wire import OWN_TYPES
 from persistence.errors import StoreUnavailable
-from sandbox.ports import Position
+from sandbox.values import Position
 from tests.support.sessions import Tab, World
 from tests.support.simulated_agents import Truth
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandbox.framing import BINARY, CLOSE, PING, PONG, TEXT, FrameReader, client_frame
-from sandbox.ports import Position
 from sandbox.terminal.wire import (
     MAX_BYTES,
     MAX_PICTURE,
@@ -26,6 +25,7 @@ from sandbox.terminal.wire import (
     decode_up,
     encode,
 )
+from sandbox.values import Position
 from tests.support.bridge import TOKEN, BridgeProcess
 from tests.support.waiting import T, until
 

@@ -15,8 +15,8 @@ from gateway.sockets.splice import SplicedSocket
 from gateway.sockets.terminal import seat
 from gateway.sockets.terminal_viewer import TerminalViewer
 from sandbox.framing import BINARY, CLOSE, PING, TEXT, FrameReader, client_frame
-from sandbox.ports import Position
 from sandbox.terminal.wire import Role, Size
+from sandbox.values import Position
 from tests.support.sessions import World
 
 SECRET = SecretStr("jwt-secret-0123456789-0123456789-012345")

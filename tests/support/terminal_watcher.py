@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from sandbox.ports import Position
 from sandbox.terminal.ports import SandboxTerminals, TerminalLink
 from sandbox.terminal.scan import payloads
 from sandbox.terminal.wire import Exit, Greeting, Open, Reset, Role, Size, Trouble
+from sandbox.values import Position
 from tests.support.waiting import until
 
 
