@@ -88,6 +88,7 @@ class TerminalViewer:
         self._offset = after.offset if after else 0
         self._known = after is not None  # the position says what is on the screen
         self._spoiled = False  # but it does not, until the screen is painted
+        self._asked: Position | None = None  # where this connection was asked to go on
         self._stage: Stage = "away"
         self._replay = 0  # bytes still to come that are old
         self._size = size or Size(80, 24)
@@ -116,10 +117,12 @@ class TerminalViewer:
         """The query of the next connection."""
         self._stage, self._replay = "away", 0
         self._said.clear()
+        self._asked = position = self.position
+        self._known, self._spoiled = position is not None, False
         asked: dict[str, str | int] = {"name": self._name, "role": self._role}
         if self._wanted is not None:
             asked |= {"cols": self._wanted.cols, "rows": self._wanted.rows}
-        if (position := self.position) is not None:
+        if position is not None:
             asked |= {"epoch": position.epoch, "offset": position.offset}
         return urlencode(asked, quote_via=quote)
 
@@ -210,8 +213,8 @@ class TerminalViewer:
         epoch, offset, self._replay = _epoch(fields), _number(fields, "offset"), _number(fields, "replayed")
         self._size = _size(fields)
         self._stage = "here"
-        goes_on = self.position == Position(epoch, offset)
-        self._known, self._spoiled = goes_on, False
+        goes_on = self._asked == Position(epoch, offset)
+        self._known, self._spoiled = goes_on, goes_on and self._spoiled  # what does not go on is cleared
         if fields.get("absent") is True and self._epoch:
             self._typed.clear()
         self._moved(epoch, offset)

@@ -289,6 +289,19 @@ def test_what_was_typed_for_one_process_is_not_typed_into_another() -> None:
     assert frames(viewer) == []
 
 
+def test_a_screen_that_is_drawn_over_before_the_greeting_is_no_position() -> None:
+    """The gateway was asked to go on, and sends no picture: what came next was once taken for the whole screen."""
+    viewer = driver()
+    greeted(viewer)
+    viewer.hear(b"x")
+    assert query(viewer)["offset"] == "1"
+    viewer.start_over()
+    assert viewer.hear(ready(offset=1)) == Greeted(SIZE, goes_on=True, absent=False)
+    viewer.hear(b"y")
+    assert viewer.position is None
+    assert "offset" not in query(viewer)
+
+
 def test_what_was_typed_for_a_process_that_is_gone_is_typed_into_no_other() -> None:
     viewer = TerminalViewer("main", "drive", None)
     viewer.type(b"for whoever is there")
