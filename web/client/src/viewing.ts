@@ -133,8 +133,7 @@ export class TerminalView {
     switch (type) {
       case "ready":
         if (typeof epoch !== "string" || !isCount(offset) || !isCount(frame.replayed) || !size) return bad("a bad ready");
-        if (frame.absent === true) this.forget();
-        return this.greeted(epoch, offset, frame.replayed, size);
+        return this.greeted(epoch, offset, frame.replayed, size, frame.absent);
       case "reset":
         if (typeof epoch !== "string" || !isCount(offset)) return bad("a bad reset");
         this.moved(epoch, offset);
@@ -161,29 +160,25 @@ export class TerminalView {
     return [];
   }
 
-  private greeted(epoch: string, offset: number, replayed: number, size: Size): ViewEvent[] {
+  private greeted(epoch: string, offset: number, replayed: number, size: Size, absent: unknown): ViewEvent[] {
     const goesOn = this.known && this.epoch === epoch && this.offset === offset;
     this.stage = "here";
     this.known = goesOn;
     this.replay = replayed;
     this.size = size;
-    this.moved(epoch, offset);
+    this.moved(epoch, offset, absent);
     if (this.wanted) this.resize(this.wanted);
     if (this.paused) this.flow(true);
     return [{ type: "ready", event: { epoch, ...size, goesOn, absent: !epoch } }];
   }
 
-  private moved(epoch: string, offset: number): void {
-    if (this.epoch !== epoch) this.forget();
+  private moved(epoch: string, offset: number, gone?: unknown): void {
+    if (this.epoch && (gone || this.epoch !== epoch)) {
+      this.typed = [];
+      this.unsent = 0;
+    }
     this.epoch = epoch;
     this.offset = offset;
-  }
-
-  /** Throw away what was typed for a process that is gone. */
-  private forget(): void {
-    if (!this.epoch) return;
-    this.typed = [];
-    this.unsent = 0;
   }
 }
 
