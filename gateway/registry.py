@@ -521,7 +521,7 @@ class SessionRegistry:
                 stops = self._tired(actor) and not actor.life.lock.locked()  # else somebody is at it
                 if stops and (status is SessionStatus.RUNNING or linked):
                     self._spawn(actor, self._sleep(actor), f"sleep {actor.id}")
-                elif idle > RESCUE_SECONDS and not linked and actor.conversation.state.left_behind:
+                elif idle > RESCUE_SECONDS and not linked and actor.conversation.state.wants_rescue:
                     actor.rest.rescue(self._keeping.rescuing)
                 elif status in LET_GO and not linked and idle > UNLOAD_SECONDS and not self._needed(actor):
                     self._forget(actor)
@@ -529,13 +529,13 @@ class SessionRegistry:
     def _needed(self, actor: SessionActor) -> bool:
         """Whether somebody watches it, it waits to be started, its files are still to be kept, or it could not be
         loaded again before the store is back and has caught up."""
-        busy = actor.life.lock.locked() or actor.workspace.ready or actor.conversation.state.left_behind
+        busy = actor.life.lock.locked() or actor.workspace.ready or actor.conversation.state.wants_rescue
         busy = busy or self.turns.waits(actor.id)
         return actor.watched or busy or self._store_fails() or self._store.behind(actor.id)
 
     def _tired(self, actor: SessionActor) -> bool:
-        if actor.life.stopping or ((view := actor.workspace.view) is not None and view.failing):
-            return False  # it is at it; and what cannot be kept is not stopped
+        if actor.life.stopping or actor.workspace.must_stay:
+            return False
         idle = actor.idle_seconds() > actor.sleep_after
         return idle and actor.conversation.state.status in (SessionStatus.RUNNING, SessionStatus.ERROR)
 
@@ -596,7 +596,7 @@ class SessionRegistry:
                 if state.status is not SessionStatus.ARCHIVED:
                     orphans.discard(session.id)
                 runs = session.id in running and session.id not in orphans
-                if runs or session.id in waiting or not state.ended or state.left_behind:
+                if runs or session.id in waiting or not state.ended or state.wants_rescue:
                     busy.append(session.id)
             page = await sessions_after(self._store, page, limit=DESCRIBED_AT_ONCE)
         return count, orphans, busy

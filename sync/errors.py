@@ -10,6 +10,13 @@ class SyncFailed(Exception):
         self.reason, self.permanent = reason, permanent
 
 
+class TooLarge(SyncFailed):
+    """The tree is more than may be kept. Only its owner can change that, so nothing is gained by waiting for it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, permanent=True)
+
+
 class SyncRefused(Exception):
     """Nothing was begun: the workspace was not proven restored, or too many wait already."""
 

@@ -14,7 +14,7 @@ from sandbox.tree.frames import unpack
 from sandbox.tree.ports import TreeScan
 from sandbox.tree.wire import BATCH_ENTRIES, MAX_OFFERS, MAX_SKIPPED, MAX_UNREAD, Batch, ScanAsk, ScanDone, TreeLimits
 from sync import crash_points
-from sync.errors import SyncFailed
+from sync.errors import TooLarge
 from sync.manifest import Place
 from sync.pack import PackBuilder
 from sync.shelf import Heeded, Shelf
@@ -118,7 +118,7 @@ class Intake:
         self._room += sum(map(len, batch.removed))
         bound(limits, max(len(self.entries), len(self.removed)), self._told_bytes)
         if self._room > ROOM_A_FILE * limits.files + LEAST_ROOM:
-            raise SyncFailed(TOO_LARGE, permanent=True)
+            raise TooLarge(TOO_LARGE)
 
 
 def weight(entry: Entry) -> int:
@@ -127,10 +127,10 @@ def weight(entry: Entry) -> int:
 
 
 def bound(limits: TreeLimits, files: int, total_bytes: int) -> None:
-    """Raise SyncFailed if it is too much. The bridge has the same bounds and better words; these hold whatever it
+    """Raise TooLarge if it is too much. The bridge has the same bounds and better words; these hold whatever it
     says."""
     if files > limits.files or total_bytes > limits.total_bytes:
-        raise SyncFailed(TOO_LARGE, permanent=True)
+        raise TooLarge(TOO_LARGE)
 
 
 def _check_batch(batch: Batch) -> None:

@@ -19,7 +19,7 @@ import zstandard
 from blake3 import blake3
 
 from sandbox.tree.entry import ROOTS, BadEntry, Chunk, Entry, Kind, check_entry, check_path
-from sync.errors import Damaged, SyncFailed
+from sync.errors import Damaged, TooLarge
 from sync.pack import PackedFrame, inflate
 
 MAGIC = b"HFM1"
@@ -182,10 +182,10 @@ def compose(change: Change, places: Mapping[bytes, Place], bases: tuple[str, ...
 
 
 def encode(manifest: Manifest) -> tuple[str, bytes]:
-    """Its name and its bytes. Raises SyncFailed if nobody could read it again."""
+    """Its name and its bytes. Raises TooLarge if nobody could read it again."""
     plain = msgspec.msgpack.encode(manifest)
     if len(plain) > MAX_MANIFEST:
-        raise SyncFailed("the workspace has too many files and chunks for one manifest", permanent=True)
+        raise TooLarge("the workspace has too many files and chunks for one manifest")
     content = MAGIC + zstandard.compress(plain, 3)
     return blake3(content).hexdigest(), content
 

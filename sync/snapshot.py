@@ -25,7 +25,7 @@ from sandbox.tree.ports import Tree, TreeFailed
 from sandbox.tree.wire import MAX_SKIPPED, ScanAsk, ScanDone
 from sync import crash_points
 from sync import pointer as pointers
-from sync.errors import Damaged, SyncFailed
+from sync.errors import Damaged, SyncFailed, TooLarge
 from sync.intake import Intake, bound, weight
 from sync.manifest import Change, Place, StoredTree, check_tree, difference, wants_whole
 from sync.pointer import Generation, Pointer
@@ -35,7 +35,7 @@ from sync.shelf import Heeded, Shelf
 log = structlog.get_logger()
 
 SCANS = 3  # of a tree in which directories change all the time; then it is kept as it was found last
-PERMANENT = ("too_large", "too_many", "too_deep")
+TOO_MUCH = ("too_large", "too_many", "too_deep")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ async def push(
                     raise
                 anew = True
     except TreeFailed as error:
-        raise SyncFailed(str(error), permanent=error.code in PERMANENT) from error
+        raise (TooLarge if error.code in TOO_MUCH else SyncFailed)(str(error)) from error
     except (BadEntry, _NotEnough) as error:
         raise SyncFailed(f"the sandbox sent something that is no file: {error}") from error
     except Conflict as error:

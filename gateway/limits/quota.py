@@ -29,6 +29,7 @@ FRESH_SECONDS = 10.0
 USERS = 10_000
 RETRY_SECONDS = 60.0
 UNLIMITED = 1 << 60
+ADVICE = "remove files, or delete sessions with their conversations (DELETE with purge=1)"
 SESSIONS, STORED = "HOLDFAST_MAX_SESSIONS_PER_USER", "HOLDFAST_MAX_STORED_PER_USER"
 
 
@@ -70,7 +71,8 @@ class Quota:
             usage = await self.usage(user)
             made = self._made[user] - made  # while the store counted: in its count or not
             if stores and usage.record_bytes + usage.snapshot_bytes >= self.limits.stored:
-                raise ApiError(429, "stored_too_much", self._words(), retry_after=RETRY_SECONDS)
+                told = self._words(usage.record_bytes + usage.snapshot_bytes)
+                raise ApiError(429, "stored_too_much", told, retry_after=RETRY_SECONDS)
             if usage.sessions + made + self._reserved[user] > most:
                 told = (
                     f"this user has {most} sessions, archived ones included, which is as many as one may have "
@@ -120,7 +122,8 @@ class Quota:
         if now >= known.at + FRESH_SECONDS and not known.asking:
             known.asking = True
             spawn(self._look(user, known), f"usage of {user}")
-        return self._words() if known.bytes + known.since >= self.limits.stored else None
+        used = known.bytes + known.since
+        return self._words(used) if used >= self.limits.stored else None
 
     async def allowance(self, user: str, own: int) -> tuple[int, str]:
         """How large a workspace may be that had `own` bytes in its last snapshot, and what to say if it is larger.
@@ -128,14 +131,16 @@ class Quota:
         if user == NO_USER:
             return UNLIMITED, ""
         usage = await self.usage(user)
-        others = usage.record_bytes + usage.snapshot_bytes - own
-        return max(0, self.limits.stored - others), self._words()
-
-    def _words(self) -> str:
-        return (
-            f"this user has stored {self.limits.stored:,} bytes, which is as much as one may ({STORED}): remove files, "
-            "or delete sessions with their conversations (DELETE with purge=1)"
+        used, most = usage.record_bytes + usage.snapshot_bytes, self.limits.stored
+        room = max(0, most - (used - own))
+        told = (
+            f"this workspace needs more than the {room:,} bytes there are for it: its user may store {most:,} bytes "
+            f"({STORED}) and has stored {used:,}, of which {own:,} are the workspace as it was kept last; {ADVICE}"
         )
+        return room, told
+
+    def _words(self, used: int) -> str:
+        return f"this user has stored {used:,} bytes and may store {self.limits.stored:,} ({STORED}): {ADVICE}"
 
     async def _look(self, user: str, known: _Known) -> None:
         try:

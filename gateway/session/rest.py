@@ -1,8 +1,9 @@
 """How a session's sandbox comes to rest, and what becomes of its workspace then.
 
 It stops the other way round than it starts (life.py): first the programs, then what they left is kept, then the
-sandbox. While something cannot be kept, the sandbox stays. What a sandbox that has ended left on its disk can be kept
-afterwards: it is started once more, with its agent held, and stopped again.
+sandbox. While something cannot be kept, the sandbox stays; unless it is more than may be kept, which only its owner can
+change: then the sandbox is stopped, and its disk stays as it is. What a sandbox that has ended left on its disk can be
+kept afterwards: it is started once more, with its agent held, and stopped again.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ log = structlog.get_logger()
 HELD = (SessionStatus.PAUSED, SessionStatus.ARCHIVED)  # by request: nothing less undoes the later of them
 NOTHING_KEPT = {
     "generation": 0, "tree": "", "files": 0, "snapshot_bytes": 0, "synced_at": None, "sync_error": "", "clean": True,
-    "degraded": "", "fresh": False,
+    "degraded": "", "overfull": False, "fresh": False,
 }  # fmt: skip
 REPLACED = (
     "its sandbox ended and most of its files were gone: the newest generation is in their place, what was left is kept "
@@ -52,9 +53,10 @@ class Rest:
     async def stop(self, to: SessionStatus, reason: str = "", *, if_still: Callable[[], bool] | None = None) -> None:
         """Stop the agent, keep the workspace, stop the sandbox. What waits keeps waiting. Whoever had to wait for its
         turn finds out first whether the session is still to be stopped: what was paused or archived meanwhile stays so.
-        Raises ApiError if the workspace cannot be kept: then the sandbox stays. A sync that is under way is waited for
-        before anything is stopped, as the last one can only follow it. A hold on what the session stores is over: an
-        agent has ended once what it said is stored.
+        Raises ApiError if the workspace cannot be kept: then the sandbox stays. One whose workspace is more than may be
+        kept is stopped all the same: its files stay on its disk, and the session says so. A sync that is under way is
+        waited for before anything is stopped, as the last one can only follow it. A hold on what the session stores is
+        over: an agent has ended once what it said is stored.
         """
         life, talk = self._life, self._talk
         self._host.queue.release(talk.id)
@@ -82,7 +84,7 @@ class Rest:
                     self._workspace.lost()
                     life.output.in_order(lambda: life.forget(reason or "the sandbox was stopped"))
                     life.rests = True
-                    life.become(to, reason, **kept)
+                    life.become(to, reason if to is SessionStatus.ERROR else kept.get("sync_error") or reason, **kept)
         finally:
             if len(talk.window) and talk.state.status in (SessionStatus.SLEEPING, SessionStatus.RUNNING):
                 life.want_agent()
@@ -101,11 +103,13 @@ class Rest:
             try:
                 await self._workspace.find()
                 await self._workspace.settle()
-            except (SyncFailed, SyncRefused):
-                if await self._runs():
-                    raise
-                return {}
-        return {"clean": self._workspace.remembered, "sync_error": "", **self._workspace.kept}
+            except (SyncFailed, SyncRefused) as error:
+                if not await self._runs():
+                    return {}
+                if isinstance(error, SyncFailed) and error.permanent and self._workspace.overfull:
+                    return {"clean": False, "overfull": True, "sync_error": error.reason}
+                raise
+        return {"clean": self._workspace.remembered, "overfull": False, "sync_error": "", **self._workspace.kept}
 
     async def _runs(self) -> bool:
         """Whether the sandbox does. A link says nothing: its loss may not have been heard yet."""
@@ -195,7 +199,11 @@ class Rest:
             await self._workspace.flush()
             self._workspace.lost()
             clean = at_rest and self._workspace.remembered
-            talk.save(clean=clean, sync_error="", **self._workspace.kept)
+            talk.save(clean=clean, overfull=False, sync_error="", **self._workspace.kept)
+        except SyncFailed:
+            if at_rest and self._workspace.overfull:
+                talk.save(overfull=True)
+            raise
         finally:
             self._workspace.lost()
             if not self._host.ended:
@@ -218,7 +226,7 @@ class Rest:
         async def keep() -> None:
             for attempt in itertools.count():
                 async with gate:
-                    if not self._talk.state.left_behind:
+                    if not self._talk.state.wants_rescue:
                         break
                     self._host.asked("sync", attempt=attempt)
                     if await self._try_to_keep():

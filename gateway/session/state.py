@@ -155,6 +155,7 @@ class SessionState:
     sync_error: str = ""  # why what is on the disk is not stored; "" while syncs work
     clean: bool = False  # the sandbox was stopped after its last generation, and has not run since
     degraded: str = ""  # why an older generation than the newest was restored
+    overfull: bool = False  # the sandbox was stopped although its workspace is more than may be kept: its disk has it
     fresh: bool = False  # the disk began with less than the newest generation: that there is little on it says nothing
 
     @property
@@ -171,6 +172,11 @@ class SessionState:
     def left_behind(self) -> bool:
         """Whether a sandbox that is known to have ended may have left something on its disk that is not kept."""
         return self.unkept and self.status in _ENDED
+
+    @property
+    def wants_rescue(self) -> bool:
+        """The same, if it is to be kept unasked. What is more than may be kept waits for its owner."""
+        return self.left_behind and not self.overfull
 
     def to_json(self) -> bytes:
         return _compact(orjson.dumps(self))

@@ -27,7 +27,7 @@ from sandbox.tree.ports import SandboxTree, TreeFailed
 from sandbox.tree.problem import printable
 from sandbox.tree.wire import ScanAsk, Survey
 from sync.driver import SyncDriver, SyncView
-from sync.errors import Damaged, NoSuchSnapshot, RestoreFailed, SyncFailed, SyncRefused
+from sync.errors import Damaged, NoSuchSnapshot, RestoreFailed, SyncFailed, SyncRefused, TooLarge
 from sync.history import History, Moved
 from sync.pointer import Generation
 from sync.ports import ObjectsRefused, ObjectsUnavailable
@@ -97,6 +97,7 @@ class Workspace:
         "_unread",
         "_user_id",
         "hold",
+        "overfull",
         "remembered",
         "replaced",
     )
@@ -114,6 +115,7 @@ class Workspace:
         self._history: History | None = None
         self._begins_with_less = False
         self.remembered = True  # the disk can be recognised as the newest generation, by a walk
+        self.overfull = False  # the last attempt at a sync found more than may be kept
         self.replaced = 0  # how often a sandbox left so little that the newest generation took its place
         self._generation: Generation | None = None  # the newest one that this process has seen
         self._progress: Progress | None = None
@@ -135,6 +137,11 @@ class Workspace:
     def ready(self) -> bool:
         """Whether the workspace is proven to be what it should be."""
         return self.view is not None
+
+    @property
+    def must_stay(self) -> bool:
+        """Whether the sandbox may not be stopped for being idle: its files cannot be kept now, and may be soon."""
+        return self.view is not None and self.view.failing and not self.overfull
 
     def describe(self) -> dict[str, Any]:
         """What only a loaded session knows of the member `sync` of its description."""
@@ -206,7 +213,8 @@ class Workspace:
                 )
             state = self._talk.state
             keeps = empty or (state.fresh and not state.clean)
-            decision = Decision.KEEP_AND_SYNC if keeps else decide(survey, newest, state.clean)
+            keeps_disk = keeps or (state.overfull and survey.files > 0)
+            decision = Decision.KEEP_AND_SYNC if keeps_disk else decide(survey, newest, state.clean)
             self._begins_with_less = keeps
             if decision in (Decision.RESTORE, Decision.RESTORE_ASIDE):
                 await self._restore(aside=decision is Decision.RESTORE_ASIDE)
@@ -230,7 +238,8 @@ class Workspace:
         """Let the agent start. From here on the disk is ahead of the store, and that is known before it is so.
         Raises NotRestored, and NotWritten if the store has not answered `within` seconds."""
         saved, until = asyncio.Event(), self._host.now() + within
-        self._talk.save_and_then(saved.set, clean=False, has_workspace=True, fresh=self._begins_with_less)
+        runs = {"clean": False, "overfull": False, "has_workspace": True, "fresh": self._begins_with_less}
+        self._talk.save_and_then(saved.set, **runs)
         while not saved.is_set():
             if self._host.ended:
                 raise NotRestored(ENDED)
@@ -429,9 +438,11 @@ class Workspace:
         except TreeFailed as error:
             metrics.sync_failures.inc()
             raise SyncFailed(str(error)) from error
-        except SyncFailed:
+        except SyncFailed as error:
+            self.overfull = isinstance(error, TooLarge)
             metrics.sync_failures.inc()
             raise
+        self.overfull = False
         self._note_unread(pushed)
         # The disk has more than the generation: after a sleep it stays, and is not taken for another one.
         self._generation, self.remembered = pushed.generation, pushed.remembered and not pushed.unread_count
@@ -455,7 +466,7 @@ class Workspace:
             if full is None or "HOLDFAST_SYNC_MAX_BYTES" not in str(error):
                 raise
             self._host.metrics.refused("stored_too_much")
-            raise SyncFailed(full, permanent=True) from error
+            raise TooLarge(full) from error
         except TimeoutError as error:
             lasted = f"it took longer than {limits.attempt_seconds:g} s"
             raise SyncFailed("the connection to the sandbox was lost" if self._cut else lasted) from error

@@ -1,6 +1,7 @@
 """Each limit on a real gateway: who is at it hears 429, why and when to come back; another user is served."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from sandbox.providers.layout import SandboxHome
 from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
 from tests.support.waiting import until
@@ -118,6 +120,29 @@ async def test_bytes_stored(gateway: Gateway) -> None:
             await hear(socket, "welcome")
             await say(socket, "message", cid="again", content="there is room")
             assert (await hear(socket, lambda frame: frame["type"] in ("ack", "nack")))["type"] == "ack"
+
+
+async def test_a_workspace_that_is_too_large_stops_like_any_other_and_keeps_its_disk(gateway: Gateway) -> None:
+    """Before, it kept its sandbox running for ever, and with it one of the places that all share."""
+    large = SandboxHome(gateway.data_dir, "lou-1").workspace / "large"
+    async with gateway.http(gateway.bearer("lou")) as lou:
+        await gateway.create("lou-1", "lou", agent=["cat"])
+        await until_status(lou, "lou-1", "running")
+        large.write_bytes(os.urandom(300 * KIB))
+        for verb, stopped, back in (("sleep", "sleeping", "wake"), ("pause", "paused", "resume")):
+            answer = await lou.post(f"/api/sandboxes/lou-1/{verb}")
+            told = answer.json()
+            assert (answer.status_code, told["status"]) == (200, stopped), answer.text
+            assert told["sync"]["lastError"] == told["reason"]
+            used = (await lou.get("/api/me")).json()["limits"]["stored"]["used"]
+            assert f"may store {200 * KIB:,} bytes (HOLDFAST_MAX_STORED_PER_USER)" in told["reason"]
+            assert f"has stored {used:,}, of which 0 are" in told["reason"]
+            assert (await lou.post(f"/api/sandboxes/lou-1/{back}")).json()["status"] == "running"
+            assert large.stat().st_size == 300 * KIB
+        large.unlink()
+        slept = (await lou.post("/api/sandboxes/lou-1/sleep")).json()
+        assert (slept["status"], slept["reason"], slept["sync"]["lastError"]) == ("sleeping", None, None)
+        assert (await lou.delete("/api/sandboxes/lou-1?purge=1")).status_code == 200
 
 
 async def test_requests(tmp_path: Path) -> None:
