@@ -3,6 +3,8 @@
 Sandboxes write into the trees that are copied here, and this may run as root: no symlink is followed on either side,
 every step goes from an open directory, and what is neither file, directory nor symlink is left out. Nothing copied is
 setuid, setgid or sticky. Holes stay holes: a file of many terabytes costs what is in it. What vanishes is passed over.
+An entry that cannot be copied is left out, whatever the reason: a program can provoke almost any error on its own
+files, and must not end the backup of others by it. No path is given to the system as a whole, so none is too long.
 """
 
 import contextlib
@@ -20,10 +22,12 @@ PIECE_BYTES = 8 << 20
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# Of one entry: others are copied all the same. Anything else (no room, a broken disk) ends the copy.
-_OF_ONE = {
-    errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.ESTALE, errno.ENAMETOOLONG, errno.EFBIG,
+TRIES = 3  # for an entry that changes its kind under our hands
+# The target's or this process's trouble, not that of one entry: these end the copy.
+_OF_ALL = {
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENODEV, errno.ENOMEM, errno.EMFILE, errno.ENFILE,
 }  # fmt: skip
+_CHANGED = {errno.EINVAL, errno.ELOOP, errno.ENOTDIR, errno.ENXIO}  # it is of another kind than it was
 
 
 class Copier:
@@ -36,6 +40,7 @@ class Copier:
         self.left_out = 0
         self.left_out_names: list[str] = []
         self._told = told
+        self._changes = changes
         self._passed_over = (FileNotFoundError, FileExistsError) if changes else (FileNotFoundError,)
         self._as_root = os.geteuid() == 0
 
@@ -47,13 +52,17 @@ class Copier:
         except FileNotFoundError:
             return
         except OSError as error:
+            if error.errno in _OF_ALL:
+                raise
             return self._leave_out(source, error)
-        target.mkdir(mode=0o700, parents=True, exist_ok=True)
-        into = os.open(target, _DIRECTORY)
         try:
-            self._directory(opened, into, source, wanted, 0)
+            target.mkdir(mode=0o700, parents=True, exist_ok=True)
+            into = os.open(target, _DIRECTORY)
+            try:
+                self._directory(opened, into, source, wanted, 0)
+            finally:
+                os.close(into)
         finally:
-            os.close(into)
             os.close(opened)
 
     def file(self, source: Path, target: Path) -> bool:
@@ -63,40 +72,49 @@ class Copier:
             return self._file(here, there, source.name, target.name)
 
     def _directory(self, here: int, there: int, path: Path, wanted: Callable[[str], bool], depth: int) -> None:
-        with os.scandir(here) as entries:
-            for entry in entries:
-                if wanted(entry.name):
-                    try:
-                        self._entry(entry, here, there, path / entry.name, depth)
-                    except self._passed_over:
-                        continue
-                    except OSError as error:
-                        if error.errno not in _OF_ONE:
-                            raise
-                        self._leave_out(path / entry.name, error)
+        for name in _names(here):
+            if wanted(name):
+                try:
+                    self._entry(name, here, there, path, depth)
+                except self._passed_over:
+                    continue
+                except OSError as error:
+                    if error.errno in _OF_ALL or isinstance(error, FileExistsError):
+                        raise
+                    self._leave_out(path / name, error)
         self._finish(here, there)
 
-    def _entry(self, entry: os.DirEntry[str], here: int, there: int, path: Path, depth: int) -> None:
-        if entry.is_symlink():
-            os.symlink(os.readlink(entry.name, dir_fd=here), entry.name, dir_fd=there)
-            self._own(os.stat(entry.name, dir_fd=here, follow_symlinks=False), entry.name, there)
-        elif entry.is_dir(follow_symlinks=False):
-            if depth >= DEEPEST:
-                return self._leave_out(path, OSError(errno.ENAMETOOLONG, f"more than {DEEPEST} directories deep"))
-            opened = os.open(entry.name, _DIRECTORY, dir_fd=here)
+    def _entry(self, name: str, here: int, there: int, path: Path, depth: int) -> None:
+        for attempt in range(1, TRIES + 1):
             try:
-                os.mkdir(entry.name, 0o700, dir_fd=there)
-                into = os.open(entry.name, _DIRECTORY, dir_fd=there)
+                return self._copy(name, here, there, path, depth)
+            except OSError as error:
+                if not self._changes or error.errno not in _CHANGED or attempt == TRIES:
+                    raise
+
+    def _copy(self, name: str, here: int, there: int, path: Path, depth: int) -> None:
+        info = os.stat(name, dir_fd=here, follow_symlinks=False)
+        if stat.S_ISLNK(info.st_mode):
+            os.symlink(os.readlink(name, dir_fd=here), name, dir_fd=there)
+            self._own(info, name, there)
+        elif stat.S_ISDIR(info.st_mode):
+            if depth >= DEEPEST:
+                too_deep = OSError(errno.ENAMETOOLONG, f"more than {DEEPEST} directories deep")
+                return self._leave_out(path / name, too_deep)
+            opened = os.open(name, _DIRECTORY, dir_fd=here)
+            try:
+                os.mkdir(name, 0o700, dir_fd=there)
+                into = os.open(name, _DIRECTORY, dir_fd=there)
                 try:
-                    self._directory(opened, into, path, lambda name: True, depth + 1)
+                    self._directory(opened, into, path / name, lambda name: True, depth + 1)
                 finally:
                     os.close(into)
             finally:
                 os.close(opened)
-        elif entry.is_file(follow_symlinks=False):
-            self._file(here, there, entry.name, entry.name)
+        elif stat.S_ISREG(info.st_mode):
+            self._file(here, there, name, name)
         else:
-            self._leave_out(path, OSError(errno.EINVAL, "neither a file nor a directory"))
+            self._leave_out(path / name, OSError(errno.EINVAL, "neither a file nor a directory"))
 
     def _file(self, here: int, there: int, name: str, target_name: str) -> bool:
         try:
@@ -143,7 +161,9 @@ class Copier:
         info = os.fstat(source)
         if self._as_root:
             os.fchown(target, info.st_uid, info.st_gid)
-        os.fchmod(target, info.st_mode & 0o777)
+        # What could be read here can be read in the copy, even if its rights were taken away meanwhile.
+        readable = 0 if self._as_root else 0o500 if stat.S_ISDIR(info.st_mode) else 0o400
+        os.fchmod(target, info.st_mode & 0o777 | readable)
         os.utime(target, ns=(info.st_atime_ns, info.st_mtime_ns))
 
     def _own(self, info: os.stat_result, name: str, there: int) -> None:
@@ -155,6 +175,30 @@ class Copier:
         self.left_out += 1
         if len(self.left_out_names) < NAMED:
             self.left_out_names.append(f"{printable(os.fsencode(path))}: {error.strerror or error}")
+
+
+def measure(directory: Path) -> tuple[int, int, int]:
+    """How many regular files there are in it, their bytes, and how many symlinks. Links to directories may be missing
+    from that: which ones are depends on the machine. Raises OSError."""
+    files = size = links = 0
+    for _, _, names, here in os.fwalk(directory, onerror=_give_up):
+        for name in names:
+            info = os.stat(name, dir_fd=here, follow_symlinks=False)
+            if stat.S_ISREG(info.st_mode):
+                files, size = files + 1, size + info.st_size
+            links += stat.S_ISLNK(info.st_mode)
+    return files, size, links
+
+
+def _give_up(error: OSError) -> None:
+    raise error
+
+
+def _names(directory: int) -> Iterator[str]:
+    """Of what is in an open directory; nothing more once it was removed."""
+    with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
+        for entry in entries:
+            yield entry.name
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 NAME = "holdfast-backup.json"
 UNFINISHED = NAME + ".unfinished"
 DATA = "data"  # beside it: a data directory
-FORMAT = 1
+FORMAT = 2  # 1 counted those symlinks too that led to no directory on the machine where it was taken
 
 
 class BadBackup(Exception):
@@ -29,6 +29,12 @@ class Note:
     bytes: int
     left_out: int
     format: int = FORMAT
+
+    def is_whole(self, files: int, size: int, links: int) -> bool:
+        """Whether a copy with so many regular files, bytes in them and symlinks has all that was counted."""
+        if self.format == 1:
+            return files <= self.files <= files + links
+        return (files, size) == (self.files, self.bytes)
 
 
 def encode(note: Note) -> str:

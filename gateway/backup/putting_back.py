@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.backup import note
-from gateway.backup.copying import Copier
-from gateway.backup.taking import measure
+from gateway.backup.copying import Copier, measure
 from gateway.datadir import RESTORING, DataDirLock
 from gateway.settings import Settings
 
@@ -37,8 +36,11 @@ def read_note(directory: Path) -> note.Note:
             raise note.BadBackup(f"{directory} holds a backup that was cut off: take another one") from None
         raise note.BadBackup(f"{directory} holds no backup: {note.NAME} is not there") from None
     found = note.decode(text)
-    files, size = measure(directory / note.DATA)
-    if (files, size) != (found.files, found.bytes):
+    try:
+        files, size, links = measure(directory / note.DATA)
+    except OSError as error:
+        raise note.BadBackup(f"{directory} cannot be read: {error}; nothing was written") from error
+    if not found.is_whole(files, size, links):
         raise note.BadBackup(
             f"{directory} is not whole: it has {files:,} files of {size:,} bytes, and had {found.files:,} of "
             f"{found.bytes:,}; take it from another copy"
@@ -57,7 +59,7 @@ def places(settings: Settings, found: note.Note) -> Places:
 
 
 def put_back(directory: Path, where: Places, told: Callable[[str, int], None]) -> Copier:
-    """Raises CannotRestore, DataDirBusy, SettingsError, OSError."""
+    """Raises CannotRestore, DataDirBusy, SettingsError; OSError only before anything is written."""
     check_empty(where)
     what = ""
     copier = Copier(lambda done: told(what, done))
@@ -65,15 +67,23 @@ def put_back(directory: Path, where: Places, told: Callable[[str, int], None]) -
     with DataDirLock(where.data):
         mark = where.data / RESTORING
         mark.touch(0o600)
-        what = "conversations"
-        for name, target in (("holdfast.db", where.database), ("spool.db", where.data / "spool.db")):
-            copier.file(source / name, target)
-        what = "snapshots"
-        if where.objects is not None:
-            copier.tree(source / "objects", where.objects)
-        what = "disks"
-        for name in ("secrets", "sandboxes"):
-            copier.tree(source / name, where.data / name)
+        written = [where.data]
+        try:
+            what = "conversations"
+            for name, target in (("holdfast.db", where.database), ("spool.db", where.data / "spool.db")):
+                if copier.file(source / name, target):
+                    written.append(target)
+            what = "snapshots"
+            if where.objects is not None:
+                written.append(where.objects)
+                copier.tree(source / "objects", where.objects)
+            what = "disks"
+            for name in ("secrets", "sandboxes"):
+                copier.tree(source / name, where.data / name)
+        except OSError as error:
+            remove = " and ".join(str(each) for each in written if where.data not in each.parents)
+            failed = f"the restore was not finished: {error}. It wrote to {remove}"
+            raise CannotRestore(f"{failed}: remove that, and run it again") from error
         os.sync()
         mark.unlink()
     return copier

@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gateway.backup import databases, note
-from gateway.backup.copying import Copier
+from gateway.backup.copying import Copier, measure
 from gateway.backup.databases import Known
 from gateway.settings import Settings
 from gateway.version import version
@@ -200,7 +200,7 @@ class Backup:
 
     def _finish(self, unfinished: Path, began: str) -> note.Note:
         sessions, messages = databases.count(self._database)
-        files, size = measure(self._data)
+        files, size, _ = measure(self._data)
         settings, left_out = self._settings, self._copier.left_out
         taken = note.Note(
             version(), began, settings.store.kind, settings.objects.kind, sessions, messages, files, size, left_out
@@ -232,15 +232,8 @@ def check_place(settings: Settings, directory: Path) -> None:
         raise CannotBackUp(f"{directory} {told}: name a new or empty directory")
 
 
-def measure(directory: Path) -> tuple[int, int]:
-    """How many files there are in it, and their bytes."""
-    files = size = 0
-    for place, _, names in os.walk(directory):
-        for name in names:
-            info = os.lstat(os.path.join(place, name))
-            files, size = files + 1, size + info.st_size
-    return files, size
-
-
 def _names(directory: Path) -> list[str]:
-    return os.listdir(directory) if directory.is_dir() else []
+    try:
+        return os.listdir(directory)
+    except OSError:  # there is none, or a program of its session made it unreadable: copying it tells of that
+        return []

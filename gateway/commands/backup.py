@@ -90,7 +90,7 @@ def restore(settings: Settings, directory: Path, *, into: Path | None, as_json: 
             settings = _settings_for(settings, into, found)
         where = places(settings, found)
         copier = put_back(directory, where, told)
-        problems = asyncio.run(_lacking(where)) if where.objects is not None else []
+        problems = _lacking(where)
         if copier.left_out:
             told_of = f"{copier.left_out:,} entries of the backup could not be put back"
             problems.insert(0, f"{told_of}, such as {copier.left_out_names[0]}")
@@ -99,7 +99,7 @@ def restore(settings: Settings, directory: Path, *, into: Path | None, as_json: 
     except DataDirBusy as busy:
         return _failed(clear, f"{busy}; stop it, and restore into a directory that nobody uses")
     except OSError as error:
-        return _failed(clear, f"the restore was not finished: {error}. Empty {settings.data_dir} and run it again")
+        return _failed(clear, f"nothing was restored: {error}")
     clear()
     if as_json:
         named = {"data": str(where.data), "problems": problems, "restoredBytes": copier.bytes}
@@ -128,12 +128,20 @@ def _settings_for(settings: Settings, into: Path, found: note.Note) -> Settings:
     return chosen if found.objects == "file" else replace(chosen, objects=settings.objects)
 
 
-async def _lacking(where: Places) -> list[str]:
+def _lacking(where: Places) -> list[str]:
     """What is not whole of what was put back, in words."""
-    assert where.objects is not None
+    if where.objects is None:
+        return []
+    try:
+        return asyncio.run(_looked_for(where, where.objects))
+    except (OSError, sqlite3.Error) as error:
+        return [f"it is all there, and could not be checked: {error}"]
+
+
+async def _looked_for(where: Places, objects: Path) -> list[str]:
     database = where.database if where.database.exists() else where.data / "spool.db"
     kept = databases.kept(databases.known_sessions(database))
-    async with FileObjects(where.objects) as store:
+    async with FileObjects(objects) as store:
         return [f"session {each.session_id}: {told}" async for each, told in look(store, kept) if told is not None]
 
 

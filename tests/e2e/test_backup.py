@@ -156,6 +156,7 @@ async def test_hostile_disks_are_copied_without_following_anything(tmp_path: Pat
         for _ in range(90):
             deep = deep / "d"
         deep.mkdir(parents=True)
+        write_far_down(disk)
         code, said, complained = await holdfast(gateway, "backup", str(tmp_path / "backup"), "--json")
         assert code == 0, complained
     told = json.loads(said)
@@ -169,6 +170,23 @@ async def test_hostile_disks_are_copied_without_following_anything(tmp_path: Pat
     assert (copy / "setuid").stat().st_mode & 0o7777 == 0o755
     assert (copy / "sparse").stat().st_size == 1 << 40
     assert (copy / "sparse").stat().st_blocks == 0
+    # A longer path does not make a backup unreadable, nor do the directories of another machine.
+    moved = (tmp_path / "backup").rename(tmp_path / ("moved" * 20))
+    shutil.rmtree(gateway.data_dir)
+    code, _, complained = await holdfast(gateway, "restore", str(moved))
+    assert code == 0, complained
+    assert os.readlink(workspace(gateway, "mal") / "link") == str(tmp_path / "outside")
+
+
+def write_far_down(place: Path) -> None:
+    """A file whose path is longer than the system takes at once, which a program reaches step by step."""
+    here = os.open(place, os.O_RDONLY)
+    for _ in range(19):
+        os.mkdir("d" * 200, dir_fd=here)
+        here, above = os.open("d" * 200, os.O_RDONLY, dir_fd=here), here
+        os.close(above)
+    os.close(os.open("f" * 250, os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=here))
+    os.close(here)
 
 
 @pytest.fixture
@@ -194,7 +212,7 @@ async def test_nothing_is_overwritten_and_everything_refused_is_told_in_words(
     for copy in (torn, newer):
         shutil.copytree(backup, copy)
     (torn / "data" / "secrets" / "api_token").unlink()
-    (newer / note.NAME).write_text((newer / note.NAME).read_text().replace('"format": 1', '"format": 2'))
+    (newer / note.NAME).write_text((newer / note.NAME).read_text().replace('"format": 2', '"format": 3'))
     empty = str(tmp_path / "nobody")
     for words, settings, says in (
         (("backup", inside), {}, "is inside"),

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,6 +27,14 @@ def test_a_newer_format_says_what_to_restore_it_with() -> None:
     text = encode(NOTE).replace(f'"format": {FORMAT}', f'"format": {FORMAT + 1}')
     with pytest.raises(BadBackup, match=r"newer version: restore it with that one \(0.1\)"):
         decode(text)
+
+
+@given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
+def test_a_copy_that_lacks_files_is_not_whole(files: int, links: int, lost: int) -> None:
+    taken = replace(NOTE, files=files + lost, bytes=10 * (files + lost))
+    assert taken.is_whole(files, 10 * files, links) == (lost == 0)
+    earlier = replace(taken, format=1)  # its number may have links in it
+    assert earlier.is_whole(files, 10 * files, links) == (lost <= links)
 
 
 @given(JSON, st.sampled_from(["format", "version", "at", "store", "objects", "sessions", "files", "more"]))

@@ -1,11 +1,11 @@
 """A backup while sessions are deleted and objects collected: it is whole in itself, or it says that it is not."""
 
 import asyncio
+import errno
 import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,9 +116,8 @@ async def test_what_was_put_aside_is_copied_also_of_a_session_at_rest(settings: 
 async def test_a_restore_names_what_it_could_not_put_back(
     settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    taken, _ = await take(settings, tmp_path / "backup")
+    await take(settings, tmp_path / "backup")
     os.mkfifo(tmp_path / "backup" / "data" / "sandboxes" / "c" / "kept" / "workspace" / "fifo")
-    (tmp_path / "backup" / note.NAME).write_text(note.encode(replace(taken, files=taken.files + 1)))
     code = await asyncio.to_thread(restore, settings, tmp_path / "backup", into=tmp_path / "new", as_json=False)
     assert (code, "warning: 1 entries of the backup could not be put back" in capsys.readouterr().out) == (0, True)
 
@@ -153,3 +152,33 @@ async def test_objects_that_were_collected_while_it_ran_make_it_fail_in_words(
     with pytest.raises(CannotBackUp, match="HOLDFAST_SNAPSHOT_GRACE"):
         await take(settings, tmp_path / "backup", told)
     assert not (tmp_path / "backup" / note.NAME).exists(), "nobody takes it for a backup"
+
+
+async def test_advice_after_a_restore_that_failed_names_only_what_it_wrote_to(
+    settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await take(settings, tmp_path / "backup")
+
+    def full(target: int, origin: int, at: int, count: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "sendfile", full)
+    code = await asyncio.to_thread(restore, settings, tmp_path / "backup", into=tmp_path / "new", as_json=False)
+    said = capsys.readouterr().err
+    assert (code, "No space left" in said, f"It wrote to {tmp_path / 'new'}: remove that" in said) == (1, True, True)
+    assert str(settings.data_dir) not in said, "the live one"
+
+
+async def test_a_backup_that_cannot_be_read_is_no_reason_to_empty_anything(
+    settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await take(settings, tmp_path / "backup")
+
+    def broken(directory: Path) -> tuple[int, int, int]:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("gateway.backup.putting_back.measure", broken)
+    code = await asyncio.to_thread(restore, settings, tmp_path / "backup", into=tmp_path / "new", as_json=False)
+    said = capsys.readouterr().err
+    assert (code, "cannot be read: " in said, str(settings.data_dir) in said) == (1, True, False)
+    assert not (tmp_path / "new").exists()
