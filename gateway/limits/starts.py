@@ -75,18 +75,25 @@ class StartQueue:
 
     def full(self, user: str, *, counting_waiting: bool = False) -> Full | None:
         """Why no further sandbox of the user may run; None if one may. `counting_waiting`: as if all that wait, or will
-        in a moment, ran."""
+        in a moment, ran: of each user as many as their own limit lets run. What waits for its user's own limit takes no
+        place from others."""
         limits = self.limits
-        ahead = own = 0
-        if counting_waiting:
-            wanted = [whose for key, whose in self._turns.all_waiting() if key not in self._found]
-            wanted += self._expected.values()
-            ahead, own = len(wanted), wanted.count(user)
-        if user != NO_USER and self._running_by[user] + own >= limits.running_per_user:
+        wanted = self._wanted() if counting_waiting else Counter[str]()
+        if user != NO_USER and self._left_to(user) <= wanted[user]:
             return Full("HOLDFAST_MAX_RUNNING_PER_USER", limits.running_per_user, of_user=True)
+        ahead = sum(max(0, min(count, self._left_to(whose))) for whose, count in wanted.items())
         if len(self._running) + ahead >= limits.running:
             return Full("HOLDFAST_MAX_RUNNING", limits.running, of_user=False)
         return None
+
+    def _wanted(self) -> Counter[str]:
+        """How many places each user's sessions want that wait, or will in a moment, and have none yet."""
+        asking = {**self._expected, **dict(self._turns.all_waiting())}
+        return Counter(user for key, user in asking.items() if key not in self._found and key not in self._running)
+
+    def _left_to(self, user: str) -> int:
+        """How many more of the user's may run by the user's own limit; below 0 if more were found running."""
+        return self.limits.running if user == NO_USER else self.limits.running_per_user - self._running_by[user]
 
     def position(self, key: str) -> int | None:
         """Which one it is of those that wait, if all could begin; None if it does not wait."""

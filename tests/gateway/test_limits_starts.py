@@ -126,14 +126,40 @@ def test_what_will_ask_in_a_moment_is_counted_with_those_that_wait() -> None:
     assert queue.full("a", counting_waiting=True) is None
 
 
+def test_what_waits_for_its_users_own_limit_takes_no_place_from_others() -> None:
+    """One message to each of ten sleeping sessions: eight waited for their user's limit, and all others got 429."""
+    queue = StartQueue(StartLimits(at_once=8, at_once_per_user=8, running=4, running_per_user=2))
+    for number in range(10):
+        queue.ask(f"mal{number}", "mal")
+    assert queue.full("ann", counting_waiting=True) is None, "two places are promised to mal"
+    queue.expect("bob1", "bob")
+    assert queue.full("ann", counting_waiting=True) is None
+    queue.expect("bob2", "bob")
+    assert "(HOLDFAST_MAX_RUNNING)" in str(queue.full("ann", counting_waiting=True)), "all four are promised"
+    queue.forget("bob2")
+    assert [queue.next() for _ in range(3)] == ["mal0", "mal1", None]
+    assert queue.full("ann", counting_waiting=True) is None
+    queue.ask("mal0", "mal")
+    queue.over("mal0")
+    queue.ask("mal0", "mal")
+    assert queue.full("ann", counting_waiting=True) is None, "it has its place already"
+    for number in range(5):
+        queue.ask(f"service{number}", NO_USER)
+    for user in ("ann", NO_USER):
+        refusal = str(queue.full(user, counting_waiting=True))
+        assert "(HOLDFAST_MAX_RUNNING)" in refusal, "the services may have every place"
+
+
 class Queue(RuleBasedStateMachine):
-    """Whatever is asked, in whatever order, the bounds hold, and nobody waits who could begin."""
+    """Whatever is asked, in whatever order, the bounds hold, nobody waits who could begin, and who is below their own
+    limit is refused only if every place is taken, or promised to others who could take it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.limits = StartLimits(at_once=3, at_once_per_user=2, running=6, running_per_user=3)
         self.queue = StartQueue(self.limits)
         self.waiting: dict[str, tuple[str, bool]] = {}
+        self.expected: set[str] = set()
         self.begun: dict[str, str] = {}
         self.running: dict[str, str] = {}
 
@@ -142,8 +168,20 @@ class Queue(RuleBasedStateMachine):
     @rule(key=keys, runs=st.booleans())
     def ask(self, key: str, runs: bool) -> None:
         self.queue.ask(key, key[0], runs=runs)
+        self.expected.discard(key)
         if key not in self.begun:
             self.waiting.setdefault(key, (key[0], runs))
+
+    @rule(key=keys)
+    def expect(self, key: str) -> None:
+        self.queue.expect(key, key[0])
+        if key not in self.waiting and key not in self.running:
+            self.expected.add(key)
+
+    @rule(key=keys)
+    def forget(self, key: str) -> None:
+        self.queue.forget(key)
+        self.expected.discard(key)
 
     @rule(key=keys)
     def leave(self, key: str) -> None:
@@ -184,6 +222,22 @@ class Queue(RuleBasedStateMachine):
         assert all(self.queue.is_under_way(key) for key in self.begun)
         for key, place in self.queue.positions():
             assert self.queue.position(key) == place
+
+    @invariant()
+    def who_is_refused_has_no_place(self) -> None:
+        """The model gives a place to each that wants one and may have it, and looks whether one is left."""
+        wanted = {key for key, (_, runs) in self.waiting.items() if not runs} | self.expected
+        wanted -= self.running.keys()
+        taken = Counter(self.running.values())
+        for key in wanted:
+            if taken[key[0]] < self.limits.running_per_user:
+                taken[key[0]] += 1
+        for user in "abcd":
+            own = Counter(self.running.values())[user] + sum(key[0] == user for key in wanted)
+            served = own < self.limits.running_per_user and taken.total() < self.limits.running
+            full = self.queue.full(user, counting_waiting=True)
+            assert (full is None) == served
+            assert full is None or full.of_user == (own >= self.limits.running_per_user)
 
 
 TestQueue: Any = Queue.TestCase

@@ -53,6 +53,21 @@ async def test_a_user_at_the_limit_is_refused_and_another_is_served(small: World
     await until_running(small, "b2")
 
 
+async def test_a_user_who_waits_for_their_own_limit_locks_nobody_out(small: World) -> None:
+    """Messages to many sleeping sessions: those that could not run by their user's limit took everybody's places."""
+    for number in range(4):
+        actor = await small.create(f"m{number}", user="mal")
+        await until_running(small, f"m{number}")
+        await actor.sleep()
+    for number in range(4):
+        (await small.welcomed(f"m{number}")).say("hello")
+    await small.until(lambda: small.registry.turns.running_of("mal") == 2)
+    await small.until(lambda: small.registry.turns.stats()["starts_waiting"] == 2)
+    await refused(small, "m4", "mal", "HOLDFAST_MAX_RUNNING_PER_USER")
+    await small.create("a1", user="ann")
+    await until_running(small, "a1")
+
+
 async def test_verbs_are_refused_and_change_nothing(small: World) -> None:
     for session_id in ("a1", "a2"):
         await small.create(session_id)
