@@ -54,6 +54,7 @@ class Attachment:
         self._away = False
         self._said = ""  # in the last line of its own
         self._too_large: Size | None = None
+        self._unpainted: Size | None = None  # of a terminal that has shown nothing yet
 
     def leave(self, left: Left) -> None:
         if not self._left.done():
@@ -123,6 +124,8 @@ class Attachment:
             case Output(old, new):
                 self._present = True
                 await self._tty.write(self._questions.old(old) + self._questions.new(new))
+                if self._unpainted is not None:
+                    await self._tell_too_large(self._unpainted)
             case Painted(picture, size):
                 self._present = True
                 await self._clear(picture)
@@ -151,6 +154,7 @@ class Attachment:
             await self._tty.write(b"\x1b[%d;1H" % rows + b"\n" * rows)  # what is there goes into the scrollback
         if not event.goes_on:
             self._present = not event.absent
+            self._unpainted = event.size
             await self._clear(b"")
         elif self._spoiled:
             await self._link.repaint()
@@ -215,6 +219,7 @@ class Attachment:
         await self._link.repaint()
 
     async def _tell_too_large(self, size: Size) -> None:
+        self._unpainted = None
         own = self._tty.size
         if self._drives or size == self._too_large or (size.cols <= own.cols and size.rows <= own.rows):
             return

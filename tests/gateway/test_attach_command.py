@@ -190,6 +190,21 @@ async def test_one_who_views_types_nothing_and_has_no_say_in_the_size(
     assert b"let me" not in gateway.main.typed
 
 
+async def test_one_who_views_an_empty_screen_is_told_its_size_too(
+    gateway: NativeGateway, road: Road, env: dict[str, str]
+) -> None:
+    async with at_terminal(*words(road), env=env) as driver:
+        await driver.until(b"$ ")
+        gateway.main.base += len(gateway.main.written)
+        gateway.main.written = b""
+        async with at_terminal(*words(road, "--view"), env=env, cols=60) as viewer:
+            await until(lambda: len(gateway.viewers) == 2)
+            driver.type(b"echo see''n\r")
+            await viewer.until(b"the terminal is 90x30, this one only 60x30")
+            viewer.type(b"\x03")
+            assert await viewer.finish() == 0
+
+
 async def test_typing_wakes_and_is_typed(gateway: NativeGateway, road: Road, env: dict[str, str]) -> None:
     gateway.status = "sleeping"
     async with at_terminal(*words(road), env=env) as person:
