@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from sandbox.tree.entry import BadEntry
-from sandbox.tree.ports import Tree, TreeFailed
+from sandbox.tree.ports import ScannedTree, TreeFailed
 from sandbox.tree.wire import MAX_SKIPPED, ScanAsk, ScanDone
 from sync import crash_points
 from sync import pointer as pointers
@@ -75,7 +75,7 @@ class _NotEnough(Exception):
 async def push(
     shelf: Shelf,
     session_id: str,
-    tree: Tree,
+    tree: ScannedTree,
     rules: ScanAsk,
     on_uploaded: Callable[[], None] = lambda: None,
     standing: Standing = UNKNOWN,
@@ -131,7 +131,7 @@ class _Attempt:
         self._patient = patient
         self._watch = shelf.stopwatch()
 
-    async def run(self, tree: Tree, on_uploaded: Callable[[], None]) -> Pushed:
+    async def run(self, tree: ScannedTree, on_uploaded: Callable[[], None]) -> Pushed:
         heeded = await self._shelf.heed()
         kept = await self._shelf.pointer(self._session_id)
         base = None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
-from sandbox.tree.ports import Tree
+from sandbox.tree.ports import ScannedTree, Tree
 from sandbox.tree.wire import ScanAsk
 from sync import collect as collecting
 from sync import contents, pointer, snapshot, verify
@@ -79,7 +79,7 @@ class Vault:
         self,
         user_id: str,
         session_id: str,
-        tree: Tree,
+        tree: ScannedTree,
         rules: ScanAsk,
         on_uploaded: Callable[[], None],
         standing: Standing = UNKNOWN,

@@ -19,11 +19,12 @@ from gateway import wire
 from gateway.session.conversation import Conversation
 from gateway.session.hold import Hold
 from gateway.session.ports import Host
+from gateway.session.silence import ParkedTree
 from gateway.session.slots import Slots
 from persistence.errors import StoreUnavailable
 from persistence.reading import iso
 from sandbox.ports import SandboxProvider
-from sandbox.tree.ports import SandboxTree, TreeFailed
+from sandbox.tree.ports import ScannedTree, TreeFailed
 from sandbox.tree.problem import printable
 from sandbox.tree.wire import ScanAsk, Survey
 from sync.driver import SyncDriver, SyncView
@@ -431,9 +432,9 @@ class Workspace:
         try:
             async with self._pushing:
                 await tree.greet()  # one that does not answer takes nobody's slot
-                async with keeping.syncing.of(self._user_id):
+                async with keeping.syncing.of(self._user_id) as slot:
                     began = self._host.now()
-                    pushed = await self._attempt(tree, uploaded)
+                    pushed = await self._attempt(ParkedTree(tree, slot), uploaded)
                 metrics.synced(self._host.now() - began, pushed)
         except TreeFailed as error:
             metrics.sync_failures.inc()
@@ -455,7 +456,7 @@ class Workspace:
             log.warning("sync.unread", session_id=self._talk.id, generation=pushed.generation.number, **unread)
         self._unread = unread
 
-    async def _attempt(self, tree: SandboxTree, uploaded: Callable[[], None]) -> Pushed:
+    async def _attempt(self, tree: ScannedTree, uploaded: Callable[[], None]) -> Pushed:
         vault, limits = self._keeping.vault, self._keeping.limits
         rules, full = await self._rules()
         self._cut = False

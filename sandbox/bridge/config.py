@@ -33,7 +33,7 @@ class Limits:
     watches: int = 16_384  # directories that are watched for changes
     hint_seconds: float = 1.0  # between two hints that files changed
     blind_hint_seconds: float = 30.0  # the same where changes cannot be watched, while an agent runs
-    heartbeat_seconds: float = 10.0  # between two signs of life while an operation on the tree takes its time
+    heartbeat_seconds: float = 2.0  # between two signs of life while an operation on the tree takes its time
     tree_silence_seconds: float = 600.0  # a gateway in the middle of an operation may wait for its object store
     drain_seconds: float = 1.0  # how long the output of a dead process may be held open by one that left its group
     terminals: int = 16

@@ -38,6 +38,7 @@ class MemoryRoots:
         self.held = False
         self.boots = 0  # an operation that one sandbox began is over when it ends
         self.step_seconds = 0.0
+        self.beats = False  # it shows that it lives while a step takes its time
         self.failures: dict[str, list[TreeFailed]] = {}
         self.steps: list[str] = []
         self.turn = asyncio.Lock()
@@ -186,6 +187,11 @@ class MemoryScan:
         self._content: dict[bytes, bytes] = {}
         self._batches: Iterator[Batch] | None = None
         self._batch: Batch | None = None
+
+    @property
+    def lived_at(self) -> float:
+        """Between two steps it is silent, unless it `beats`."""
+        return asyncio.get_running_loop().time() if self._roots.beats else 0.0
 
     async def next(self) -> Batch | ScanDone:
         assert self._batch is None, "fetch first"

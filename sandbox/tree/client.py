@@ -168,6 +168,10 @@ class BridgeScan:
         self._talk = talk
         self._batch: Batch | None = None  # the one `fetch` is for
 
+    @property
+    def lived_at(self) -> float:
+        return self._talk.lived_at
+
     async def next(self) -> Batch | ScanDone:
         assert self._batch is None, "fetch first"
         message: Batch | ScanDone = await self._talk.hear(Batch, ScanDone)
@@ -243,7 +247,8 @@ class BridgeRestore:
 
 
 class _Talk:
-    """One conversation with a bridge. `progress` is what it told last of how far it is."""
+    """One conversation with a bridge. `progress` is what it told last of how far it is, `lived_at` when it last
+    told anything."""
 
     def __init__(self, socket: ClientConnection, silence_seconds: float, work_seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
@@ -251,7 +256,7 @@ class _Talk:
         self._silence_seconds = silence_seconds
         self._work_seconds = work_seconds
         self._waited_seconds = 0.0  # for the answer that is due
-        self._began_at = self._lived_at = self._loop.time()
+        self._began_at = self.lived_at = self._loop.time()
         self._heartbeats = 0
         self._heard: asyncio.Queue[Up] = asyncio.Queue(maxsize=1)  # full: nothing more is read from the socket
         self.progress = Progress(0, 0)
@@ -292,12 +297,12 @@ class _Talk:
 
     async def _patiently(self, waiting: asyncio.Future[M]) -> M:
         """Wait as long as the bridge lives, and has time left for this answer. Raises TreeFailed."""
-        began = self._lived_at = self._loop.time()
+        began = self.lived_at = self._loop.time()
         last = began + self._work_seconds - self._waited_seconds
         try:
             while True:
                 now = self._loop.time()
-                left = min(self._lived_at + self._silence_seconds, last) - now
+                left = min(self.lived_at + self._silence_seconds, last) - now
                 if now >= last:
                     raise TreeFailed("silent", f"the bridge worked {self._work_seconds:g} s without an answer")
                 if left <= 0:
@@ -317,7 +322,7 @@ class _Talk:
         try:
             while True:
                 message = decode_up(await self._socket.recv(decode=False))
-                self._lived_at = self._loop.time()
+                self.lived_at = self._loop.time()
                 if isinstance(message, Trouble):
                     code = message.code if _CODE.fullmatch(message.code) else "failed"
                     return TreeFailed(code, clip(message.error))
@@ -333,7 +338,7 @@ class _Talk:
 
     def _count_heartbeat(self) -> None:
         self._heartbeats += 1
-        seconds = self._lived_at - self._began_at
+        seconds = self.lived_at - self._began_at
         if self._heartbeats > HEARTBEATS_AT_ONCE + HEARTBEATS_A_SECOND * seconds:
             raise TreeWireError("a flood")
 

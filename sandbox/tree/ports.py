@@ -20,6 +20,11 @@ class TreeFailed(Exception):
 class TreeScan(Protocol):
     """A scan under way. Every method may raise TreeFailed; after that, or after leaving it, the scan is over."""
 
+    @property
+    def lived_at(self) -> float:
+        """When the other end last showed that it lives, on the loop's clock."""
+        ...
+
     async def next(self) -> Batch | ScanDone:
         """The next batch, once `fetch` has been called for the last one; ScanDone at the end."""
         ...
@@ -55,11 +60,15 @@ class TreeRestore(Protocol):
         ...
 
 
-class Tree(Protocol):
-    """The kept roots of one running sandbox. One operation at a time; a second one waits for the first, but for
-    `quiet`, which waits for none, and `release`, which waits for a restore only."""
+class ScannedTree(Protocol):
+    """A tree that can be read."""
 
     def scan(self, asked: ScanAsk) -> AbstractAsyncContextManager[TreeScan]: ...
+
+
+class Tree(ScannedTree, Protocol):
+    """The kept roots of one running sandbox. One operation at a time; a second one waits for the first, but for
+    `quiet`, which waits for none, and `release`, which waits for a restore only."""
 
     def restore(self, token: str, *, aside: bool) -> AbstractAsyncContextManager[TreeRestore]:
         """Leaving it before `finish` returned leaves the old tree as it was; what came so far is used next time."""

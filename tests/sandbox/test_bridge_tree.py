@@ -184,6 +184,8 @@ async def test_a_bridge_shows_that_it_lives_while_an_operation_waits_and_one_tha
             waiting = asyncio.create_task(impatient.survey(()))
             await asyncio.wait({waiting}, timeout=2.0)
             assert not waiting.done()
+            heard = first.lived_at
+            await until(lambda: first.lived_at > heard, "a sign of life")
         assert (await waiting).files == 400
         bridge.signal(signal.SIGSTOP)
         with pytest.raises(TreeFailed) as failed:

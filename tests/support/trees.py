@@ -72,6 +72,7 @@ class DirectoryScan:
         self._batches = scan.batches()
         self._batch: PendingBatch | None = None
         self.close = self._batches.close
+        self.lived_at = 0.0
 
     async def next(self) -> Batch | ScanDone:
         assert self._batch is None, "fetch first"

@@ -44,6 +44,7 @@ class HostileScan:
     def __init__(self, scan: MemoryScan, lie: Lie, frame_lie: FrameLie) -> None:
         self._scan, self._lie, self._frame_lie = scan, lie, frame_lie
         self._offers = 0
+        self.lived_at = 0.0
 
     async def next(self) -> Batch | ScanDone:
         told = await self._scan.next()
