@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from gateway.strict_json import MAX_DEPTH, BadJson, load_object, within_depth
+from gateway.strict_json import MAX_DEPTH, BadJson, check_width, load_object, within_depth
 from persistence.reading import content_of, iso, metadata_of
 from persistence.record import Record
 
@@ -123,12 +123,13 @@ def numbered(offset: int, line: bytes, *, is_frame: bool) -> bytes:
 
 
 def read_agent_frame(line: bytes) -> dict[str, Any] | None:
-    """An agent's line as a frame; None for what is no JSON object, or one too deep to be kept."""
+    """An agent's line as a frame; None for what is no JSON object, or one too deep or too wide to be read."""
     if line[:1] != b"{":
         return None
     try:
+        check_width(line)
         body: dict[str, Any] = orjson.loads(line)
-    except orjson.JSONDecodeError:
+    except (BadJson, orjson.JSONDecodeError):
         return None
     few = line.count(b"{") + line.count(b"[") <= MAX_DEPTH  # and cannot nest deeply
     return body if few or within_depth(body) else None

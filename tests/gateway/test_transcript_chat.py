@@ -248,6 +248,12 @@ def test_the_deepest_frame_there_is_can_be_kept_and_saved() -> None:
     assert orjson.loads(transcript.finish({}))["metadata"]["blocks"] == [block]
 
 
+def test_what_is_too_wide_is_no_frame_and_is_not_parsed() -> None:
+    assert read_agent_frame(b'{"type":"chunk","x":[' + b"[]," * 19_000 + b"[]]}") is not None
+    assert read_agent_frame(b'{"type":"chunk","x":[' + b"[]," * 340_000 + b"[]]}") is None
+    assert read_agent_frame(b'{"type":"chunk","text":"' + b"a," * 400_000 + b'"}') is not None
+
+
 def test_a_text_without_end_is_cut_and_says_so() -> None:
     transcript, piece = ChatTranscript(), "0123456789" * 90_000
     count = MAX_SIZE // len(piece) + 1
@@ -312,9 +318,9 @@ def test_a_text_in_the_smallest_pieces_takes_little_more_room_than_the_text() ->
 # As Python objects such a block took 20 times the room it was counted with.
 def test_a_block_of_many_small_values_takes_little_more_room_than_it_is_counted_with() -> None:
     transcript = ChatTranscript()
-    line = orjson.dumps(sdk_message("user", [{"type": "tool_result", "content": [[]] * 20_000}]))
+    line = orjson.dumps(sdk_message("user", [{"type": "tool_result", "content": [[]] * 19_900}]))
     kept = kept_by(transcript, [line])
-    assert transcript.size > 60_000
+    assert transcript.size > 59_000
     assert kept < 2 * transcript.size
     assert ChatTranscript.restore(transcript.save()) == transcript
 
