@@ -24,10 +24,12 @@ from gateway.errors import ApiError
 from gateway.outlet import OUTLET
 from gateway.rate import Budgets
 from gateway.room import Rooms
+from gateway.session.shares import ShareKey
 from persistence.errors import StoreUnavailable
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
 _HIDDEN_SEPARATOR = re.compile(rb"%2f|%5c|%00|\\", re.IGNORECASE)
+_ENDED_SHARES = 10_000  # remembered; beyond, the one found first is forgotten, and found again by its next request
 _PREFLIGHT_HEADERS = b"authorization, content-type, last-event-id"
 
 
@@ -188,6 +190,7 @@ class PolicyMiddleware:
         self._requests = requests
         self._now = now
         self._policy = policy
+        self._ended_shares: dict[tuple[str, ShareKey | None], None] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -265,17 +268,28 @@ class PolicyMiddleware:
 
     async def _check_share(self, principal: Principal) -> None:
         """On every route and socket, by token or ticket: a share that was taken back opens nothing."""
+        share = (principal.session_id, principal.share)
         try:
             await self._let_in(principal)
         except StoreUnavailable:
             raise ApiError(503, "storage_unavailable", "the store does not answer: try again later") from None
+        except ApiError:
+            self._ended_shares[share] = None
+            if len(self._ended_shares) > _ENDED_SHARES:
+                del self._ended_shares[next(iter(self._ended_shares))]
+            raise
+        self._ended_shares.pop(share, None)
 
     def _count(self, principal: Principal) -> None:
-        """Every request of a user, upgrades included, is one of so many a second. Services' are not counted."""
+        """Every request of a user, upgrades included, is one of so many a second. Services' are not counted. All shares
+        of a user that were found to have ended have one budget together, so that they take nothing from other guests.
+        """
         if self._requests is None or principal.kind != "user":
             return
-        now = self._now()
-        if wait := self._requests.of(principal.spends_as, now).ask(1.0, now):
+        now, spender = self._now(), principal.spends_as
+        if (principal.session_id, principal.share) in self._ended_shares:
+            spender = f"ended shares of {principal.user_id}"
+        if wait := self._requests.of(spender, now).ask(1.0, now):
             told = "too many requests of this user: wait as Retry-After says, or raise HOLDFAST_MAX_REQUESTS_PER_USER"
             raise ApiError(429, "too_many_requests", told, retry_after=wait)
 

@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from gateway.auth import policy as policy_module
 from gateway.auth.identity import Accept
 from gateway.auth.policy import POLICY, unprotected, valid_session_id
-from gateway.auth.tokens import mint
+from gateway.auth.tokens import Principal, mint
 from gateway.rate import Budgets
 from gateway.session.shares import ShareKey
 from tests.support.gatehouse import ADMIN, BEARER, INTERNAL, JWT_SECRET, RELAY, TOKEN, Endpoint, Gatehouse, all_routes
@@ -212,3 +212,36 @@ async def test_whom_one_user_lets_in_to_many_sessions_has_one_part_of_what_all_s
         answers.append(body["code"])
     assert answers == ["share_ended"] * 3 + ["too_many_requests"]
     assert await gatehouse.status("GET", "/api/me", BEARER) == 200, "their host is not locked out"
+
+
+def guest(share: ShareKey) -> dict[str, str]:
+    token = mint(JWT_SECRET, "ada", "ada@example.com", 86_400, share=("s", share))
+    return {"authorization": f"Bearer {token}"}
+
+
+async def test_a_share_that_was_taken_back_spends_no_requests_of_other_guests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All guests of a user had one budget: whoever lost their share locked out those who had one."""
+    good, bad, worse = ShareKey(1, "good"), ShareKey(2, "bad"), ShareKey(3, "worse")
+    live, asked = {good}, list[ShareKey | None]()
+
+    async def let_in(who: Principal) -> None:
+        asked.append(who.share)
+        if who.share not in live:
+            await policy_module.nobody_is_let_in(who)
+
+    gatehouse = Gatehouse(requests=Budgets(2.0, 4.0), let_in=let_in)
+
+    async def ask(share: ShareKey) -> int:
+        return await gatehouse.status("GET", "/api/sandboxes/s/status", guest(share))
+
+    answers = [await ask(share) for _ in range(10) for share in (bad, worse)]
+    assert answers == [401] * 6 + [429] * 14, "one each as guests, then both together as ended ones"
+    assert len(asked) == 6, "the store is not asked without bound"
+    assert [await ask(good) for _ in range(3)] == [200, 200, 429], "as many as guests have, but for the first two"
+    live.add(bad)
+    gatehouse.now = 60.0
+    assert [await ask(bad) for _ in range(6)] == [200] * 5 + [429], "what opens again counts as a guest again"
+    monkeypatch.setattr(policy_module, "_ENDED_SHARES", 1)
+    gatehouse.now = 120.0
+    live.clear()
+    assert [await ask(share) for share in (good, bad, good, bad, good)] == [401] * 4 + [429], "forgotten: guests"

@@ -1,5 +1,6 @@
 """The policy over every route of its table, driven by ASGI messages: no server, no sockets, no time."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import unquote
 
@@ -9,9 +10,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gateway.auth.identity import Identity
 from gateway.auth.origin import Origins
-from gateway.auth.policy import POLICY, PolicyMiddleware
+from gateway.auth.policy import POLICY, PolicyMiddleware, nobody_is_let_in
 from gateway.auth.tickets import Tickets
-from gateway.auth.tokens import SharedSecret, TokenVerifier, mint
+from gateway.auth.tokens import Principal, SharedSecret, TokenVerifier, mint
 from gateway.counters import Counters
 from gateway.rate import Budgets
 from gateway.settings import Secrets, SecretStr
@@ -64,6 +65,7 @@ class Gatehouse:
         query_tokens: bool = True,
         per_user: int = 100,
         requests: Budgets | None = None,
+        let_in: Callable[[Principal], Awaitable[None]] = nobody_is_let_in,
     ) -> None:
         self.tickets = Tickets()
         self.now = 0.0
@@ -80,6 +82,7 @@ class Gatehouse:
             query_tokens=query_tokens,
             refused=self.refused.append,
             requests=requests,
+            let_in=let_in,
             now=lambda: self.now,
         )
         self._router = Router(self.routes)
