@@ -1,8 +1,8 @@
 """So many answers of one kind at once for each user: what a long answer holds while it is read is bounded by user.
 
 Whoever comes when all places are taken waits, in the order they came, and is told 429 when it takes too long, or when
-too many wait already. Somebody who was let in to one session has places of their own, so that they do not lock its
-owner out. Services are not counted.
+too many wait already. All whom one user lets in, to whatever sessions, have as many places together, beside the user's
+own: guests do not lock the owner out, and a user gets no more by shares. Services are not counted.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class Gates:
     async def enter(self, request: Request) -> Callable[[], None]:
         """Wait for a place; returns the call that gives it back, once or more often. Raises ApiError (429)."""
         who = principal(request)
-        return await self.enter_as(who.counted_as) if who.kind == "user" else lambda: None
+        return await self.enter_as(who.spends_as) if who.kind == "user" else lambda: None
 
     async def enter_as(self, user: str) -> Callable[[], None]:
         gate = self._gates.setdefault(user, _Gate())

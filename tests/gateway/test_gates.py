@@ -3,7 +3,9 @@
 import asyncio
 
 import pytest
+from starlette.requests import Request
 
+from gateway.auth.tokens import Principal
 from gateway.errors import ApiError
 from gateway.http.gates import Gates
 
@@ -79,3 +81,18 @@ async def test_a_reader_that_gives_up_takes_no_place_with_it(order: str) -> None
     leave()
     assert len(gates) == 0
     (await gates.enter_as("ada"))()
+
+
+def asked_by(user: str, shared: str = "") -> Request:
+    return Request({"type": "http", "state": {"principal": Principal("user", user, session_id=shared)}})
+
+
+async def test_all_guests_of_a_user_have_as_many_places_together_as_the_user_has() -> None:
+    """Each shared session brought places of its own: a user got more of them by shares to themselves."""
+    gates = Gates(2, "readers", wait_seconds=10)
+    for number in range(2):
+        await gates.enter(asked_by("ada", f"s{number}"))
+    with pytest.raises(ApiError, match="2 readers"):
+        await gates.enter(asked_by("ada", "s2"))
+    await gates.enter(asked_by("ada"))
+    await gates.enter(asked_by("eva", "s3"))
