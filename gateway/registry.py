@@ -51,7 +51,8 @@ PENDING_BYTES_PER_USER = 16 << 20
 MAX_ID = 128
 RESCUE_SECONDS = 60.0
 CREATES = 5
-DESCRIBED_AT_ONCE = 100
+READ_AT_ONCE = 100  # sessions, from the store
+DESCRIBED_A_TURN = 10  # of the loop
 UNLOAD_SECONDS = 300.0
 UNANSWERED_LOADED = 1000
 UNANSWERED_BYTES = 1 << 20  # at a time
@@ -363,11 +364,13 @@ class SessionRegistry:
         return [described async for some in self.described(user_id) for described in some]
 
     async def described(self, user_id: str | None) -> AsyncIterator[list[dict[str, Any]]]:
-        """The same by and by: thousands are no reason for everybody else to wait."""
-        page = await self._store.sessions(user_id, limit=DESCRIBED_AT_ONCE)
+        """The same by and by, a few in each turn of the loop: thousands are no reason for everybody else to wait."""
+        page = await self._store.sessions(user_id, limit=READ_AT_ONCE)
         while page:
-            yield [self.describe(session) for session in page]
-            page = await sessions_after(self._store, page, limit=DESCRIBED_AT_ONCE, user_id=user_id)
+            for start in range(0, len(page), DESCRIBED_A_TURN):
+                yield [self.describe(session) for session in page[start : start + DESCRIBED_A_TURN]]
+                await asyncio.sleep(0)
+            page = await sessions_after(self._store, page, limit=READ_AT_ONCE, user_id=user_id)
 
     def describe(self, kept: Session) -> dict[str, Any]:
         """A session that the store has listed, with what only a loaded one knows."""
@@ -588,7 +591,7 @@ class SessionRegistry:
         """How many sessions there are, which of those `running` should not, and which have business of their own. Page
         by page: of the others nothing is remembered. Raises StoreUnavailable."""
         count, orphans, busy = 0, set(running), list[str]()
-        page = await self._store.sessions(limit=DESCRIBED_AT_ONCE)
+        page = await self._store.sessions(limit=READ_AT_ONCE)
         while page:
             count += len(page)
             for session in page:
@@ -598,7 +601,7 @@ class SessionRegistry:
                 runs = session.id in running and session.id not in orphans
                 if runs or session.id in waiting or not state.ended or state.wants_rescue:
                     busy.append(session.id)
-            page = await sessions_after(self._store, page, limit=DESCRIBED_AT_ONCE)
+            page = await sessions_after(self._store, page, limit=READ_AT_ONCE)
         return count, orphans, busy
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:

@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from gateway.bulletin import moved_members
 from gateway.errors import ApiError
+from gateway.http.gates import Gates
 from gateway.http.ownership import note_asked, owned, principal
 from gateway.http.replies import UNCACHED, Stream, answer, query_flag, query_user, read_object
 from gateway.http.wishes import (
@@ -26,6 +27,7 @@ from gateway.registry import SessionRegistry
 from gateway.session.actor import SessionActor
 from persistence.record import NO_USER
 
+LISTS = 2  # at once for each user
 Step = Callable[[SessionActor], Awaitable[dict[str, Any]]]
 
 
@@ -34,6 +36,7 @@ class SandboxRoutes:
 
     def __init__(self, registry: SessionRegistry) -> None:
         self._registry = registry
+        self._gates = Gates(LISTS, "lists of sessions")
 
     def routes(self) -> list[BaseRoute]:
         one = "/api/sandboxes/{id}"
@@ -61,9 +64,14 @@ class SandboxRoutes:
             raise ApiError(403, "not_your_user", "a user token lists its own sessions only; leave userId out")
         else:
             asked = who.user_id
-        found = self._registry.described(asked)
-        page: list[dict[str, Any]] = await anext(found, [])  # a store that is away is a 503 here
-        return Stream(_listed(page, found), headers=UNCACHED, media_type="application/json")
+        leave = await self._gates.enter(request)
+        try:
+            found = self._registry.described(asked)
+            page: list[dict[str, Any]] = await anext(found, [])  # a store that is away is a 503 here
+        except BaseException:
+            leave()
+            raise
+        return Stream(_listed(page, found), over=leave, headers=UNCACHED, media_type="application/json")
 
     async def create(self, request: Request) -> Response:
         """201 for a new session, 200 for the owner's own again (also an archived one, which comes back). What a service
