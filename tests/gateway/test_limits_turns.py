@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from random import Random
 
 import pytest
 
@@ -300,3 +301,22 @@ async def test_who_moves_while_the_others_are_told_hears_of_it() -> None:
             group.create_task(start(number))
         await asyncio.sleep(8)
         assert places == {2: 1, 4: 2}
+
+
+async def test_starts_that_waited_do_not_all_begin_in_the_same_moment() -> None:
+    queue, began = turns.Turns(StartLimits(at_once=4), Random(1)), dict[int, float]()
+    loop = asyncio.get_running_loop()
+
+    async def start(number: int) -> None:
+        async with queue.turn(f"{number}", f"{number}", runs=False, placed=lambda: False, told=lambda _: None):
+            began[number] = loop.time()
+            await asyncio.sleep(10)
+
+    first = loop.time()
+    async with asyncio.TaskGroup() as group:
+        for number in range(8):
+            group.create_task(start(number))
+    assert {began[number] for number in range(4)} == {first}, "who need not wait begins at once"
+    waited = [began[number] - first - 10 for number in range(4, 8)]
+    assert len(set(waited)) == 4, "freed in the same moment, used one after the other"
+    assert all(0 <= seconds <= turns.JITTER_SECONDS for seconds in waited)
