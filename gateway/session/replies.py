@@ -41,7 +41,7 @@ def refusal(refused: Refused) -> ApiError:
 
 
 def session_failed() -> ApiError:
-    return ApiError(503, "session_failed", "the session has ended here, or failed: try again (a message with the same cid)")
+    return ApiError(503, "session_failed", "the session ended or failed here: try again, a message with the same cid")
 
 
 def not_written() -> ApiError:
