@@ -1,7 +1,8 @@
 """One process per data directory: a lock that ends with its holder, and a note that says who that is.
 
 Two things are locked: the directory itself, which cannot be removed while something is in it, and the file `lock`,
-which can. The file carries the note, and keeps out gateways of earlier versions, which lock nothing else.
+which can. The file carries the note, and keeps out gateways of earlier versions, which lock nothing else. A SQLite
+database, which may lie elsewhere, has a lock of its own.
 """
 
 import errno
@@ -23,6 +24,10 @@ _NO_LOCKS = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.EN
 
 class DataDirBusy(Exception):
     """Another gateway uses the directory; the message says which."""
+
+
+class DatabaseBusy(DataDirBusy):
+    """Another gateway uses the database, from whatever data directory; the message says which."""
 
 
 class DataDirLock:
@@ -106,6 +111,46 @@ class DataDirLock:
         self._descriptor = self._directory = -1
 
 
+class DatabaseLock:
+    """One process per SQLite database, wherever the data directories are: a lock on a file beside it. Held from `with`
+    to its end, or until the process dies. Raises DatabaseBusy. A place where no such file can be made is not locked:
+    no database can be used there, and the store says why."""
+
+    def __init__(self, database: Path, data_dir: Path) -> None:
+        self._path = _beside(database)
+        self._database = database
+        self._note = f"pid {os.getpid()}, HOLDFAST_DATA_DIR={data_dir.absolute()}".encode()
+        self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        with suppress(OSError):
+            self._descriptor = os.open(self._path, _LOCK | os.O_CREAT, 0o600)
+        if self._descriptor < 0:
+            return self
+        if not _lock_directory(self._descriptor):
+            theirs = os.pread(self._descriptor, 4096, 0).decode(errors="replace")
+            os.close(self._descriptor)
+            raise DatabaseBusy(f"{self._database} is in use by another gateway ({theirs})")
+        with suppress(OSError):  # a full disk: the lock holds without its note
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, self._note, 0)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+
+def is_database_held(database: Path) -> bool:
+    """Whether a gateway uses the database, from whatever data directory. Makes nothing."""
+    return _is_held(_beside(database), _LOCK)
+
+
+def _beside(database: Path) -> Path:
+    database = database.resolve()
+    return database.with_name(f"{database.name}.lock")
+
+
 def holder(data_dir: Path) -> dict[str, object] | None:
     """The note of the gateway that runs on the directory, {} if it cannot be read; None if none runs. Makes nothing."""
     if not data_dir.is_dir():
@@ -156,7 +201,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def _lock_directory(descriptor: int) -> bool:
-    """True also where the file system cannot lock directories: then the file alone has to do."""
+    """True also where the file system cannot lock it: then the data directory's own file has to do."""
     try:
         return _lock(descriptor)
     except OSError as error:

@@ -103,4 +103,6 @@ def check_empty(where: Places) -> None:
 
 
 def _holds_something(place: Path) -> bool:
-    return not place.is_dir() or any(each.name not in ("lock", "lost+found") for each in place.iterdir())
+    return not place.is_dir() or any(
+        each.name not in ("lock", "holdfast.db.lock", "lost+found") for each in place.iterdir()
+    )

@@ -84,6 +84,7 @@ def not_copied(settings: Settings) -> list[str]:
 @_owners_alone()
 def restore(settings: Settings, directory: Path, *, into: Path | None, as_json: bool) -> int:
     told, clear = _progress()
+    given = settings
     try:
         found = read_note(directory)
         if into is not None:
@@ -112,11 +113,28 @@ def restore(settings: Settings, directory: Path, *, into: Path | None, as_json: 
         say(f"warning: {text}")
     if found.store == "postgresql":
         say(f"the conversations are not in it: restore the dump of {settings.store} before you start")
+        if into is not None:
+            say("while another gateway uses that database, set HOLDFAST_STORE to one with a copy of it")
     if found.objects == "s3":
         say(f"the workspaces are not in it: {settings.objects} must have them before you start")
-    at = shlex.quote(str(where.data))
-    say(f"next:  HOLDFAST_DATA_DIR={at} holdfast doctor, then holdfast serve")
+    names = elsewhere(given, settings)
+    if names:
+        say(f"{' and '.join(names)} must be unset to use what was restored: it lies in {where.data}, and not there")
+    unset = f"env {' '.join(f'-u {name}' for name in names)} " if names else ""
+    prefix = f"{unset}HOLDFAST_DATA_DIR={shlex.quote(str(where.data.absolute()))}"
+    say(f"next:  {prefix} holdfast doctor")
+    say(f"then:  {prefix} holdfast serve")
     return 0
+
+
+def elsewhere(given: Settings, used: Settings) -> list[str]:
+    """The variables by which a gateway would use other places than those that a restore wrote to."""
+    default = Settings(data_dir=given.data_dir)
+    chosen = (
+        ("HOLDFAST_STORE", given.store != used.store, given.store != default.store),
+        ("HOLDFAST_OBJECTS", given.objects != used.objects, given.objects != default.objects),
+    )
+    return [name for name, differs, is_set in chosen if differs and is_set]
 
 
 def _settings_for(settings: Settings, into: Path, found: note.Note) -> Settings:

@@ -26,6 +26,10 @@ def _directory(settings: Settings) -> Finding:
     if nearest == place and (foreign := strangers(place)):
         told = f"{place} holds what Holdfast did not put there ({', '.join(foreign[:3])})"
         return Finding("objects", "fail", told, "set HOLDFAST_OBJECTS to an empty directory")
+    own = settings.data_dir.absolute() / "objects"
+    if own.exists() and own.resolve() != place.resolve():
+        told = f"{place} is used, and not {own}, which exists as well"
+        return Finding("objects", "warn", told, "unset HOLDFAST_OBJECTS to use that, as after `restore --into`")
     return Finding("objects", "ok", f"{place}" if nearest == place else f"{place} does not exist yet")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from gateway import spool_owner
-from gateway.datadir import is_serving
+from gateway.datadir import holder, is_database_held, is_serving
 from gateway.settings import Settings
 from persistence.errors import CannotOpen
 from persistence.migrations import missing, shipped
@@ -28,6 +28,7 @@ MAY_MIGRATE = """SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'
     (SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass('schema_version')), true)"""
 WILL_NOT_START = "`holdfast serve` does not start until that is mended"
 GONE = "stop it; what it has is written to a file .rescued-<time> then: put that, or a backup, in its place"
+OTHER_STORE = "unset HOLDFAST_STORE to use the database in HOLDFAST_DATA_DIR, as after `holdfast restore --into`"
 TABLES = ("sessions", "messages", "checkpoints", "dead_letters")
 
 
@@ -53,6 +54,9 @@ def check_store(settings: Settings) -> list[Finding]:
 
 def _sqlite(settings: Settings) -> Finding:
     path = settings.store.path
+    own = settings.data_dir / "holdfast.db"
+    if is_database_held(path) and holder(settings.data_dir) is None:
+        return Finding("store", "fail", f"{path} is in use by the gateway of another data directory", OTHER_STORE)
     try:
         spool_owner.check(settings.spool_path, settings.store)
         if not path.exists():
@@ -71,6 +75,8 @@ def _sqlite(settings: Settings) -> Finding:
         return Finding("store", "fail", str(error))
     if due:
         return Finding("store", "warn", f"{path} has schema {version}", "the next start migrates it; back it up first")
+    if own.exists() and own.resolve() != path.resolve():
+        return Finding("store", "warn", f"{path} is used, and not {own}, which exists as well", OTHER_STORE)
     return Finding("store", "ok", f"{path}, schema {version}")
 
 

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 
 from gateway import spool_owner
 from gateway.app import make_database
+from gateway.commands.serve import store_lock
 from gateway.commands.terminal import complain, say
 from gateway.datadir import DataDirBusy, DataDirLock
 from gateway.events import configure_logging
@@ -19,7 +20,7 @@ def migrate(settings: Settings) -> int:
     configure_logging("error")  # to stderr: what a store logs on its way is no result
     in_database = settings.store.kind == "postgresql"
     try:
-        with nullcontext() if in_database else DataDirLock(settings.data_dir):
+        with nullcontext() if in_database else DataDirLock(settings.data_dir), store_lock(settings):
             spool_owner.check(settings.spool_path, settings.store)
             asyncio.run(_open_once(settings))
     except DataDirBusy as busy:

@@ -8,6 +8,7 @@ import os
 import resource
 import shlex
 import time
+from contextlib import AbstractContextManager
 
 import uvloop
 
@@ -15,7 +16,7 @@ from gateway.app import House, build_house
 from gateway.auth.links import Person
 from gateway.commands.login import whoever
 from gateway.commands.terminal import as_typed, complain, say
-from gateway.datadir import DataDirBusy, DataDirLock
+from gateway.datadir import DatabaseBusy, DatabaseLock, DataDirBusy, DataDirLock
 from gateway.errors import ApiError
 from gateway.events import configure_logging
 from gateway.server import CannotListen
@@ -37,13 +38,26 @@ def serve(settings: Settings) -> int:
     return_large_blocks()
     configure_logging(settings.log_level)
     try:
-        with DataDirLock(settings.data_dir) as lock, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with (
+            DataDirLock(settings.data_dir) as lock,
+            store_lock(settings),
+            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        ):
             return _serve_with_room(settings, lock, runner)
+    except DatabaseBusy as busy:
+        complain(f"{busy}; stop it, or unset HOLDFAST_STORE to use the database in {settings.data_dir}")
     except DataDirBusy as busy:
         complain(f"{busy}; stop it, or set HOLDFAST_DATA_DIR to another directory")
     except CannotListen as error:
         complain(str(error))
     return 1
+
+
+def store_lock(settings: Settings) -> AbstractContextManager[object]:
+    """Of the database, if that is a file."""
+    if settings.store.kind != "sqlite":
+        return contextlib.nullcontext()
+    return DatabaseLock(settings.store.path, settings.data_dir)
 
 
 def _serve_with_room(settings: Settings, lock: DataDirLock, runner: asyncio.Runner) -> int:

@@ -250,6 +250,42 @@ async def test_a_gateway_does_not_start_on_a_restore_that_was_cut_off(
     assert "fail  data        a restore into" in said
 
 
+async def test_what_was_restored_beside_a_live_gateway_leaves_its_database_alone(tmp_path: Path) -> None:
+    live, new = tmp_path / "live", tmp_path / "new"
+    live.mkdir()
+    places = {"STORE": f"sqlite:///{live}/live.db", "OBJECTS": f"file://{live}/objects"}
+    async with Gateway(tmp_path / "old", **places) as gateway:
+        await with_file(gateway, "first")
+        await post(gateway, "first/sync")
+        code, _, complained = await holdfast(gateway, "backup", str(tmp_path / "backup"))
+        assert code == 0, complained
+        code, said, complained = await holdfast(gateway, "restore", str(tmp_path / "backup"), "--into", str(new))
+        assert code == 0, complained
+        assert "HOLDFAST_STORE and HOLDFAST_OBJECTS must be unset" in said
+        words = f"env -u HOLDFAST_STORE -u HOLDFAST_OBJECTS HOLDFAST_DATA_DIR={new} holdfast"
+        assert said.splitlines()[-2:] == [f"next:  {words} doctor", f"then:  {words} serve"]
+
+        # With the variables as they are, the live database would be used: that is refused.
+        careless = {"HOLDFAST_DATA_DIR": str(new), "HOLDFAST_PORT": "0"}
+        for command in ("serve", "migrate"):
+            code, _, complained = await holdfast(gateway, command, **careless)
+            assert (code, f"{live}/live.db is in use by another gateway" in complained) == (1, True), complained
+            assert f"HOLDFAST_DATA_DIR={tmp_path / 'old'}" in complained
+        code, said, _ = await holdfast(gateway, "doctor", "--json", **careless)
+        checks = {each["name"]: each for each in json.loads(said)["checks"]}
+        assert (code, checks["store"]["state"], checks["objects"]["state"]) == (1, "fail", "warn")
+        assert "unset HOLDFAST_STORE" in checks["store"]["advice"]
+        code, said, _ = await holdfast(gateway, "doctor", "--json")
+        assert {each["name"]: each["state"] for each in json.loads(said)["checks"]}["store"] == "ok"
+        assert (await post(gateway, "first/wake"))["status"] == "running"
+    code, said, _ = await holdfast(gateway, "doctor", "--json", **careless)
+    checks = {each["name"]: each for each in json.loads(said)["checks"]}
+    assert (checks["store"]["state"], "which exists as well" in checks["store"]["told"]) == ("warn", True)
+    async with Gateway(new) as restored:
+        assert (await post(restored, "first/wake"))["status"] == "running"
+        assert await read(restored, "first", "d/p.txt") == "precious"
+
+
 async def test_what_lies_elsewhere_is_named_with_what_to_do(tmp_path: Path) -> None:
     async with Gateway(tmp_path / "old", STORE="http://127.0.0.1:1") as gateway:
         await gateway.create("first")

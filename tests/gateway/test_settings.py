@@ -15,7 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import setting_values as values
-from gateway.datadir import DataDirBusy, DataDirLock, holder, read_note
+from gateway.datadir import (
+    DatabaseBusy,
+    DatabaseLock,
+    DataDirBusy,
+    DataDirLock,
+    holder,
+    is_database_held,
+    read_note,
+)
 from gateway.settings import KNOWN, SecretStr, Settings, SettingsError, load_settings, read_sandbox_env, resolve_secrets
 
 LONG = "0123456789abcdef0123456789abcdef"
@@ -442,3 +450,21 @@ def test_what_of_an_agents_home_is_not_kept_is_a_list_of_patterns() -> None:
     assert ".cache/" in skip("")
     assert skip(" .cache/ , *.log,") == (".cache/", "*.log")
     assert skip("-") == ()
+
+
+def test_a_database_has_one_gateway_whatever_names_it_by_which_data_directory(tmp_path: Path) -> None:
+    database = tmp_path / "place" / "messages.db"
+    with DatabaseLock(database, tmp_path / "a"):  # nowhere yet: the store says so
+        assert not database.parent.exists()
+    database.parent.mkdir()
+    (tmp_path / "link").symlink_to("place")
+    with DatabaseLock(database, tmp_path / "a"):
+        assert is_database_held(database)
+        with (
+            pytest.raises(DatabaseBusy, match=rf"pid {os.getpid()}, HOLDFAST_DATA_DIR={tmp_path}/a\)"),
+            DatabaseLock(tmp_path / "link" / "messages.db", tmp_path / "b"),
+        ):
+            pass
+        with DatabaseLock(database.with_name("other.db"), tmp_path / "b"):
+            pass
+    assert not is_database_held(database)
