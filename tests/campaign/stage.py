@@ -37,6 +37,7 @@ class Stage:
         self.journal = journal
         self.database = str(gateway.settings.get("STORE", f"sqlite:///{gateway.data_dir}/holdfast.db"))
         self.participants: dict[str, list[Participant]] = {}
+        self._bridges_killed: set[str] = set()
 
     async def create(
         self,
@@ -124,6 +125,8 @@ class Stage:
                     raise AssertionError(f"{session_id}: never settled: {open_ones}\n{self.gateway.log[-6000:]}")
                 await asyncio.sleep(0.05)
         for session_id, watching in self.participants.items():
+            if session_id in self._bridges_killed:  # what it had not passed on died with it, if it was the last
+                await self.ask(session_id, "wake")
             await self._all_have_seen(session_id, watching)
 
     async def _all_have_seen(self, session_id: str, watching: Sequence[Participant]) -> None:
@@ -204,6 +207,7 @@ class Stage:
         if victim is None or not victim.alive:
             return False
         victim.signal(signal.SIGKILL)
+        self._bridges_killed.add(session_id)
         return True
 
     def kill_agent_now(self, session_id: str) -> bool:
