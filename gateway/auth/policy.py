@@ -306,7 +306,6 @@ class PolicyMiddleware:
                 refusal = ApiError(429, "too_many_connections", "this user has too many connections")
                 await refuse(scope, receive, send, refusal)
                 return
-        outlet = scope["extensions"].get(OUTLET) if scope.get("extensions") else None
         if outlet is not None and principal is not None and principal.kind == "user":
             outlet.room = self._rooms.of(principal.spends_as)
         try:
