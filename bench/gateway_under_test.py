@@ -12,15 +12,15 @@ import uvloop
 
 from bench.processes import raise_descriptor_limit
 from gateway.app import build_house
-from gateway.datadir import DataDirLock
-from gateway.events import configure_logging
-from gateway.server import serve
-from gateway.settings import Settings, load_settings, resolve_secrets
-from sandbox import link
-from sandbox.ports import LinkEvents, SandboxSpec
-from sandbox.providers.memory_tree import MemoryRoots, MemoryTree
-from sandbox.terminal.client import BridgeTerminals
-from sandbox.values import Position
+from gateway.config.data_dir import DataDirLock
+from gateway.config.settings import Settings, load_settings, resolve_secrets
+from gateway.server.server import serve
+from gateway.telemetry.telemetry import configure_logging
+from sandbox.client import agent_link
+from sandbox.client.terminals import BridgeTerminals
+from sandbox.ports.provider import LinkEvents, SandboxSpec
+from sandbox.protocol.values import Position
+from sandbox.providers.memory.tree import MemoryRoots, MemoryTree
 
 
 class StandInProvider:
@@ -43,9 +43,9 @@ class StandInProvider:
     async def start(self, spec: SandboxSpec) -> None:
         self._running.add(spec.session_id)
 
-    async def connect(self, session_id: str, events: LinkEvents, after: Position | None) -> link.BridgeLink:
+    async def connect(self, session_id: str, events: LinkEvents, after: Position | None) -> agent_link.BridgeLink:
         loop = asyncio.get_running_loop()
-        return await link.connect(
+        return await agent_link.connect(
             lambda factory: loop.create_connection(factory, "127.0.0.1", self._port), "standin", events, after
         )
 

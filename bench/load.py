@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, cast
 
-from sandbox.framing import PING, PONG, FrameReader, client_frame
+from sandbox.protocol.websocket_frames import PING, PONG, FrameReader, client_frame
 
 DONE = b'"type":"done"'
 REFUSED = b'"type":"nack"'

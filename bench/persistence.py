@@ -22,10 +22,10 @@ from bench.figures import Figure
 from bench.postgres import SESSIONS, Peers, holdfast, make_database
 from bench.processes import LOAD, UNDER_TEST, pin
 from bench.producers import PAYLOAD, Cost, Crowd
-from persistence.backlog import QueueLimits
-from persistence.queue import PersistenceQueue
+from persistence.queue.backlog import QueueLimits
+from persistence.queue.queue import PersistenceQueue
 from persistence.record import Session
-from persistence.stores.sqlite import INSERT, SqliteStore
+from persistence.sqlite.store import INSERT, SqliteStore
 from tests.support.postgres import PostgresServer
 
 PRODUCERS = (1, 64, 1000)

@@ -10,11 +10,11 @@ from typing import Any
 import asyncpg
 
 from bench.producers import PAYLOAD, Cost, Crowd
-from persistence.backlog import QueueLimits
-from persistence.queue import PersistenceQueue
-from persistence.spool import Spool
-from persistence.stores.postgres import PostgresStore
-from persistence.stores.spooled import SpooledStore
+from persistence.postgres.store import PostgresStore
+from persistence.queue.backlog import QueueLimits
+from persistence.queue.queue import PersistenceQueue
+from persistence.spool.spool import Spool
+from persistence.spool.store import SpooledStore
 from tests.support.postgres import PostgresServer, execute
 
 SESSIONS = 1000

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from persistence.heard import NobodyListens
+from persistence.listener import NobodyListens
 from persistence.ports import MessageStore
-from persistence.queue import PersistenceQueue
+from persistence.queue.queue import PersistenceQueue
 from persistence.record import Outcome, Record, Spooled, Stored, Write
 
 PAYLOAD = b'{"type":"message","cid":"0000000-000000000000","content":"%b"}' % (b"What does the fox do? " * 8)

@@ -1,9 +1,9 @@
 """One stand-in bridge for every session, without sandboxes or agents: what is measured is the way to it and back.
 
-On `/agent` it speaks the link protocol of sandbox/wire.py, on any other path plain WebSocket messages, one for each
-frame. Either way a message is answered with the same three frames in one write: chunk, chunk, done. What is new about
-the link is the link's own: its three lines share one binary message, as a real bridge sends what its agent wrote at
-once, and a `taken` goes before them.
+On `/agent` it speaks the link protocol of sandbox/protocol/agent.py, on any other path plain WebSocket messages, one
+for each frame. Either way a message is answered with the same three frames in one write: chunk, chunk, done. What is
+new about the link is the link's own: its three lines share one binary message, as a real bridge sends what its agent
+wrote at once, and a `taken` goes before them.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ import uvloop
 from websockets.utils import accept_key
 
 from bench.processes import raise_descriptor_limit
-from sandbox import wire
-from sandbox.framing import BINARY, CLOSE, PING, PONG, TEXT, FrameReader, frame
-from sandbox.values import Hello
+from sandbox.protocol import agent as wire
+from sandbox.protocol.values import Hello
+from sandbox.protocol.websocket_frames import BINARY, CLOSE, PING, PONG, TEXT, FrameReader, frame
 
 ANSWER = (
     b'{"type":"chunk","text":"The quick brown fox jumps "}',

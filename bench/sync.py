@@ -21,7 +21,7 @@ from bench.sync_goals import BYTE, FIRST, LARGER, NOTHING, ON_DISK, RESTORE, TEN
 from bench.sync_server import CountingS3Server
 from bench.sync_tools import TUNED, Aws, Holdfast, Rclone, Restic, Tar, Tool, find_restic
 from bench.sync_workspace import Workspace, fingerprint, walk_seconds
-from sandbox.tree.kernel import syncfs
+from sandbox.system.kernel import syncfs
 
 LAPS = 3
 WALKS = 5  # in each lap: a walk and a sync with nothing changed take so little time that more of them cost nothing

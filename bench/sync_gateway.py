@@ -15,20 +15,20 @@ from typing import Any
 
 import uvloop
 
-from gateway.objects import make_objects
-from gateway.settings import load_settings
-from sandbox.ports import SandboxSpec
-from sandbox.providers.layout import SandboxHome
-from sandbox.providers.local import LocalProvider
-from sandbox.tree.wire import ScanAsk
-from sync.vault import Vault
+from gateway.config.settings import load_settings
+from gateway.wiring.objects import make_objects
+from sandbox.ports.provider import SandboxSpec
+from sandbox.protocol.tree import ScanAsk
+from sandbox.providers.local.layout import SandboxHome
+from sandbox.providers.local.provider import LocalProvider
+from sync.snapshots.service import SnapshotService
 
 SESSION = "bench"
 AGENT = ("cat",)
 
 
 class Gateway:
-    def __init__(self, provider: LocalProvider, vault: Vault, rules: ScanAsk) -> None:
+    def __init__(self, provider: LocalProvider, vault: SnapshotService, rules: ScanAsk) -> None:
         self._provider = provider
         self._vault = vault
         self._rules = rules
@@ -71,7 +71,7 @@ async def main() -> None:
     await provider.open()
     try:
         async with make_objects(settings) as objects:
-            await Gateway(provider, Vault(objects), rules).serve()
+            await Gateway(provider, SnapshotService(objects), rules).serve()
     finally:
         for sandbox in await provider.running():
             await provider.stop(sandbox)

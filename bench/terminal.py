@@ -2,7 +2,7 @@
 beside the usual relay; and from a program's PTY to its viewer, beside terminado under jupyter_server.
 
 All relays stand between the same browsers and the same stand-in bridge (bench/terminal_load.c): Holdfast reaches it by
-a unix socket and the link of sandbox/terminal/wire.py, the others by a port; nginx once more by the unix socket.
+a unix socket and the link of sandbox/protocol/terminal.py, the others by a port; nginx once more by the unix socket.
 Holdfast's is the real gateway: guarded server, tokens, sessions in SQLite; every frame is checked and counted in both
 directions. One core for what is measured, the other for all else; CPU is that of the whole process, in user and kernel
 mode; the contenders take turns.

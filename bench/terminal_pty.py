@@ -22,7 +22,7 @@ from bench.processes import CORES, LOAD, START_SECONDS, UNDER_TEST, Process, pin
 from bench.terminal_goals import CEILING, OURS, PTY, PTY_CPU, TERMINADO, Laps
 from bench.terminal_load import Load, Target
 from bench.terminal_peers import free_port
-from sandbox.providers.layout import SandboxHome
+from sandbox.providers.local.layout import SandboxHome
 from tests.support.gateway import Gateway
 
 SESSION = "flooded"

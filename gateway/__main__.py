@@ -1,5 +1,5 @@
 """`python -m gateway` is `holdfast`."""
 
-from gateway.cli import run
+from gateway.cli.main import run
 
 run()

@@ -19,70 +19,70 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, WebSocketRoute
 
-from gateway import spool_owner
 from gateway.auth.identity import Identity
 from gateway.auth.origin import Origins
 from gateway.auth.policy import PolicyMiddleware
 from gateway.auth.signin import SignIn
 from gateway.auth.tickets import Tickets
 from gateway.auth.tokens import KeySource, SharedSecret, TokenVerifier
-from gateway.datadir import DataDirBusy
-from gateway.events import REDACTOR, Metrics
-from gateway.frontdoor import FrontDoor
-from gateway.hearing import Hearing
-from gateway.housekeeping import Chore, Housekeeping
-from gateway.http.dead_letters import DeadLetterRoutes, letters_kept
-from gateway.http.demo import DemoRoutes
-from gateway.http.export import ExportRoutes
-from gateway.http.files import FileRoutes
-from gateway.http.health import HealthRoutes
-from gateway.http.home import HomePage
-from gateway.http.logs import LogRoutes
-from gateway.http.messages import MessageRoutes
-from gateway.http.openapi import OpenApiRoutes
-from gateway.http.page import BUILT, BadPage, PageRoutes, read_page
-from gateway.http.replies import EXCEPTION_HANDLERS
-from gateway.http.sandboxes import SandboxRoutes
-from gateway.http.sessions import SessionRoutes
-from gateway.http.shares import ShareRoutes
-from gateway.http.signin import SigninRoutes
-from gateway.http.snapshots import SnapshotRoutes
+from gateway.config.data_dir import DataDirBusy
+from gateway.config.settings import Secrets, Settings, read_sandbox_env
+from gateway.config.values import widest
+from gateway.config.version import version
+from gateway.http.messages.dead_letters import DeadLetterRoutes, letters_kept
+from gateway.http.messages.export import ExportRoutes
+from gateway.http.messages.messages import MessageRoutes
+from gateway.http.ops.health import HealthRoutes
+from gateway.http.ops.openapi import OpenApiRoutes
+from gateway.http.responses import EXCEPTION_HANDLERS
+from gateway.http.sessions.faults import FaultRoutes
+from gateway.http.sessions.lifecycle import SandboxRoutes
+from gateway.http.sessions.listing import SessionRoutes
+from gateway.http.sessions.logs import LogRoutes
+from gateway.http.sessions.shares import ShareRoutes
+from gateway.http.sessions.tickets import TicketRoutes
+from gateway.http.site.fallback_page import FallbackPage
+from gateway.http.site.signin import SigninRoutes
+from gateway.http.site.static_page import BUILT, BadPage, PageRoutes, read_page
 from gateway.http.terminals import TerminalRoutes
-from gateway.http.tickets import TicketRoutes
+from gateway.http.workspace.files import FileRoutes
+from gateway.http.workspace.snapshots import SnapshotRoutes
 from gateway.limits.network import NetworkRule
 from gateway.limits.quota import UserLimits
-from gateway.limits.shown import Rates, shown_limits
-from gateway.limits.starts import StartLimits
-from gateway.limits.turns import Turns
-from gateway.objects import check_objects, make_objects
-from gateway.rate import Budgets
-from gateway.registry import SessionRegistry
-from gateway.retention import Policy, Retention
-from gateway.session.pending import WindowLimits
-from gateway.session.ports import SessionLimits
-from gateway.session.workspace import Keeping, WorkspaceLimits
-from gateway.setting_values import widest
-from gateway.settings import Secrets, Settings, read_sandbox_env
+from gateway.limits.rate import Budgets
+from gateway.limits.start_queue import StartLimits
+from gateway.limits.start_turns import StartTurns
+from gateway.limits.usage import Rates, shown_limits
+from gateway.maintenance.retention import Retention, RetentionPolicy
+from gateway.maintenance.scheduler import Chore, MaintenanceScheduler
+from gateway.maintenance.workspace_bytes import WorkspaceBytes
+from gateway.server.front_door import FrontDoor
+from gateway.session.model.delivery_window import WindowLimits
+from gateway.session.model.ports import SessionLimits
+from gateway.session.registry import SessionRegistry
+from gateway.session.store_events import StoreEvents
+from gateway.session.workspace.workspace import Keeping, WorkspaceLimits
+from gateway.sockets.attach import SocketAttacher
 from gateway.sockets.chat import ChatSocket
-from gateway.sockets.entry import Doorway
 from gateway.sockets.events import EventsSocket
 from gateway.sockets.raw import RawSocket
 from gateway.sockets.terminal import TerminalSocket
-from gateway.version import version
-from gateway.watchdog import Watchdog
-from gateway.workspace_bytes import WorkspaceBytes
-from persistence.backlog import QueueLimits
+from gateway.telemetry.telemetry import REDACTOR, Metrics
+from gateway.telemetry.watchdog import Watchdog
+from gateway.wiring import spool_owner
+from gateway.wiring.objects import check_objects, make_objects
 from persistence.errors import CannotOpen, NoRoom, StoreBroken
 from persistence.ports import MessageStore
-from persistence.queue import PersistenceQueue
-from persistence.same_files import SameFiles, database_files
-from persistence.sqlite_file import REPLACED
-from sandbox.interpreter import PYTHON
-from sandbox.ports import SandboxFailed, SandboxProvider
-from sandbox.tree.wire import ScanAsk, TreeLimits
+from persistence.queue.backlog import QueueLimits
+from persistence.queue.queue import PersistenceQueue
+from persistence.sqlite.file import REPLACED
+from persistence.sqlite.file_identity import FileIdentity, database_files
+from sandbox.ports.provider import SandboxFailed, SandboxProvider
+from sandbox.protocol.tree import ScanAsk, TreeLimits
+from sandbox.system.interpreter import PYTHON
+from sync.machine.state import SyncLimits
 from sync.ports import ObjectsRefused, ObjectsUnavailable
-from sync.state import SyncLimits
-from sync.vault import Vault, VaultLimits
+from sync.snapshots.service import SnapshotLimits, SnapshotService
 
 log = structlog.get_logger()
 
@@ -115,14 +115,14 @@ class Follows(Protocol):
 def make_store(settings: Settings, secrets: Secrets, on_death: Callable[[BaseException], None]) -> MessageStore:
     """The store the settings ask for, with a first stage in the data directory where it is elsewhere."""
     if settings.store.kind == "postgresql":
-        from persistence.spool import Spool
-        from persistence.stores.spooled import SpooledStore
+        from persistence.spool.spool import Spool
+        from persistence.spool.store import SpooledStore
 
         spool = Spool(settings.spool_path, max_bytes=settings.spool_bytes)
         return SpooledStore(make_database(settings), spool, random.Random(), on_death=on_death)
     if settings.store.kind == "http":
-        from persistence.stores.http import HttpStore
-        from sandbox.http_client import connect_tcp
+        from persistence.http_sink.store import HttpStore
+        from sandbox.client.http_client import connect_tcp
 
         token = secrets.internal_token.get_secret_value()
         address = settings.store.get_secret_value()
@@ -133,10 +133,10 @@ def make_store(settings: Settings, secrets: Secrets, on_death: Callable[[BaseExc
 def make_database(settings: Settings) -> MessageStore:
     """What has a schema to migrate: the database itself; for an HTTP sink, its index."""
     if settings.store.kind == "postgresql":
-        from persistence.stores.postgres import PostgresStore
+        from persistence.postgres.store import PostgresStore
 
         return PostgresStore(settings.store.get_secret_value(), pool_size=settings.store_pool)
-    from persistence.stores.sqlite import SqliteStore
+    from persistence.sqlite.store import SqliteStore
 
     return SqliteStore(settings.store.path if settings.store.kind == "sqlite" else settings.spool_path)
 
@@ -145,7 +145,7 @@ def make_provider(
     settings: Settings, *, data_dir: Path | None = None, warn: Callable[[str], None] | None = None
 ) -> SandboxProvider:
     """The provider the settings ask for. Raises SettingsError if the sandboxes' env file cannot be used."""
-    from sandbox.providers.local import LocalProvider, TerminalSettings
+    from sandbox.providers.local.provider import LocalProvider, TerminalSettings
 
     env_file = settings.sandbox_env_file
     base_env = read_sandbox_env(env_file) if env_file is not None else {}
@@ -193,15 +193,15 @@ class House:
         self.problem: str | None = None
         self.no_room = False  # the problem is a full disk: it may be tried again
         self.mend_lock: Callable[[], bool] = lambda: False  # the launcher's, who has the lock
-        self._files = SameFiles(())
+        self._files = FileIdentity(())
         self.metrics = Metrics()
         self.door = FrontDoor(settings, refused=self.metrics.refused)
         self.store = make_store(settings, secrets, self.door.fatal)
-        self.hearing = Hearing()
+        self.hearing = StoreEvents()
         self.store.heard = self.hearing
         self.provider = provider or make_provider(settings)
         self.objects = make_objects(settings)
-        self.vault = Vault(self.objects, VaultLimits(settings.snapshot_keep, settings.snapshot_grace))
+        self.vault = SnapshotService(self.objects, SnapshotLimits(settings.snapshot_keep, settings.snapshot_grace))
         self.queue = PersistenceQueue(
             self.store,
             QueueLimits(flush_seconds=2.0),
@@ -219,7 +219,7 @@ class House:
             agent=settings.agent or DEMO_AGENT,
             on_death=self.door.fatal,
             store_fails=self._store_fails,
-            turns=Turns(_start_limits(settings)),
+            turns=StartTurns(_start_limits(settings)),
             rooms=self.door.rooms,
             user_limits=UserLimits(sessions=settings.max_sessions_per_user, stored=settings.max_stored_per_user),
         )
@@ -229,7 +229,7 @@ class House:
         self._letters = 0
         self._tickets = Tickets()
         self.signin = SignIn(secrets.jwt_secret, issuer=settings.jwt_issuer, audience=settings.jwt_audience)
-        self._page = PageRoutes(HomePage(version(), lambda: self.address))
+        self._page = PageRoutes(FallbackPage(version(), lambda: self.address))
         self._verifier = TokenVerifier(
             make_keys(settings, secrets), issuer=settings.jwt_issuer, audience=settings.jwt_audience
         )
@@ -252,7 +252,7 @@ class House:
         )
 
     def _routes(self, settings: Settings, secrets: Secrets) -> list[BaseRoute]:
-        doorway = Doorway(self.registry, self._verifier, create_on_attach=settings.create_on_attach)
+        doorway = SocketAttacher(self.registry, self._verifier, create_on_attach=settings.create_on_attach)
         chat, raw = ChatSocket(doorway), RawSocket(doorway)
         return [
             *self._page.routes(),
@@ -274,7 +274,7 @@ class House:
             *ShareRoutes(
                 self.registry, secrets.jwt_secret, issuer=settings.jwt_issuer, audience=settings.jwt_audience
             ).routes(),
-            *DemoRoutes(self.registry, self.provider, self.queue, enabled=settings.demo).routes(),
+            *FaultRoutes(self.registry, self.provider, self.queue, enabled=settings.demo).routes(),
             WebSocketRoute("/ws/v2", chat.serve),
             WebSocketRoute("/ws/events", EventsSocket(self.registry, self._verifier).serve),
             WebSocketRoute("/ws/sandboxes/{id}", raw.serve),
@@ -317,7 +317,7 @@ class House:
             Chore("workspace_bytes", self.workspace_bytes.count, COUNT_FIRST, COUNT_EVERY),
             Chore("snapshots", self._collect, COLLECT_FIRST, COLLECT_EVERY),
         ]
-        if policy := Policy(settings.retention_age, settings.retention_count):
+        if policy := RetentionPolicy(settings.retention_age, settings.retention_count):
             retention = Retention(self.store, policy, told=self.metrics.trimmed_records.inc)
             chores.append(Chore("retention", retention.run, RETENTION_FIRST, RETENTION_EVERY))
         return chores
@@ -371,7 +371,7 @@ class House:
                 self.problem, self.no_room = str(error), isinstance(error, NoRoom)
                 logging.getLogger("uvicorn.error").disabled = True  # the operator gets words, not a traceback
                 raise
-            await open_parts.enter_async_context(Housekeeping(self.chores, on_death=self.door.fatal))
+            await open_parts.enter_async_context(MaintenanceScheduler(self.chores, on_death=self.door.fatal))
             await open_parts.enter_async_context(Watchdog())
             if os.geteuid() == 0:
                 log.warning("house.root", text=RUNS_AS_ROOT)
@@ -410,7 +410,7 @@ class House:
         if store.kind != "sqlite":
             await asyncio.to_thread(spool_owner.note, spool, store)
         database = store.path if store.kind == "sqlite" else spool
-        self._files = SameFiles((self._settings.data_dir, *database_files(database)))
+        self._files = FileIdentity((self._settings.data_dir, *database_files(database)))
 
     def _watch(self) -> None:
         """Every queue's depth, and how many are here, read when somebody looks."""

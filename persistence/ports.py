@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from persistence.heard import Heard
+from persistence.listener import StoreListener
 from persistence.record import DeadLetter, Loaded, Outcome, Record, Session, Usage, Write
 
 
@@ -13,7 +13,7 @@ class MessageStore(Protocol):
     StoreBroken (from `commit`) and, from opening, CannotOpen. Constructors do no I/O. `heard` may be set before
     opening."""
 
-    heard: Heard
+    heard: StoreListener
 
     async def __aenter__(self) -> Self:
         """Open and migrate."""

@@ -36,7 +36,7 @@ class Aborted(Exception):
     """The turn was told to stop."""
 
 
-class Ended(Exception):
+class InputEnded(Exception):
     """There is nothing left to do here: `close`, or the end of input."""
 
 
@@ -106,7 +106,7 @@ class DemoAgent:
                     self._take(frame)
                 elif self._lines.ended:
                     return
-        except Ended:
+        except InputEnded:
             return
 
     def interrupt(self) -> None:
@@ -142,7 +142,7 @@ class DemoAgent:
                 else:
                     self._turn(frame, lambda: self._tell(_outcome(request, frame)))
             case "close":
-                raise Ended
+                raise InputEnded
             case "abort":
                 pass  # nothing runs
             case _:
@@ -163,7 +163,7 @@ class DemoAgent:
         if kind == "abort" or self._interrupted:
             raise Aborted
         if kind == "close" or (seconds and frame is None and self._lines.ended):
-            raise Ended  # at the end of input only what takes time is cut short
+            raise InputEnded  # at the end of input only what takes time is cut short
         if frame is not None:
             self._waiting.append(frame)
 

@@ -1,4 +1,4 @@
-"""What `sync` needs of the world: a place for objects. Who reads and writes a tree is in sandbox/tree/ports.py."""
+"""What `sync` needs of the world: a place for objects. Who reads and writes a tree is in sandbox/ports/tree.py."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass

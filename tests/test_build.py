@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.http.page import read_page
+from gateway.http.site.static_page import read_page
 from tests.support.node import NODE
 from tests.support.page import FILES, make_page
 
@@ -242,7 +242,7 @@ def test_a_wheel_has_every_module_and_the_page(wheel: Path, tmp_path: Path) -> N
 def test_an_installed_wheel_finds_its_page(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
-    script = "from gateway.http.page import BUILT, read_page; print(BUILT, read_page(BUILT) is not None)"
+    script = "from gateway.http.site.static_page import BUILT, read_page; print(BUILT, read_page(BUILT) is not None)"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-P", "-c", script], cwd=tmp_path, env=environment, capture_output=True)
     assert done.stdout.decode() == f"{tmp_path}/gateway/page True\n", done.stderr.decode()

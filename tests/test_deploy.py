@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.cli import parser
-from gateway.http.page import BUILT
-from gateway.settings import KNOWN, load_settings
+from gateway.cli.main import parser
+from gateway.config.settings import KNOWN, load_settings
+from gateway.http.site.static_page import BUILT
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"

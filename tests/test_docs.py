@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from starlette.routing import Route, WebSocketRoute
 
-from gateway import wire
 from gateway.app import build_house
-from gateway.cli import parser
-from gateway.close_codes import CloseCode
-from gateway.settings import KNOWN, Secrets, SecretStr, Settings, load_settings, resolve_secrets
+from gateway.cli.main import parser
+from gateway.config.settings import KNOWN, Secrets, SecretStr, Settings, load_settings, resolve_secrets
+from gateway.protocol import chat_frames
+from gateway.protocol.close_codes import CloseCode
 
 ROOT = Path(__file__).parent.parent
 PROTOCOL = (ROOT / "docs/protocol.md").read_text()
@@ -66,18 +66,18 @@ async def test_every_route_is_documented(tmp_path: Path) -> None:
 
 def test_every_frame_the_gateway_says_is_documented() -> None:
     documented = first_cells(section(PROTOCOL, "Frames from the gateway:"))
-    assert documented == set(wire.OWN_TYPES) | {"done", "error"}
+    assert documented == set(chat_frames.OWN_TYPES) | {"done", "error"}
 
 
 @pytest.mark.parametrize("kind", sorted(first_cells(section(PROTOCOL, "Frames from the browser:"))))
 def test_every_documented_frame_of_a_browser_is_understood(kind: str) -> None:
     members = b'"content":"x","requestId":"r","token":"t"'
-    assert wire.read_frame(b'{"type":"%s",%s}' % (kind.encode(), members)).type == kind
+    assert chat_frames.read_frame(b'{"type":"%s",%s}' % (kind.encode(), members)).type == kind
 
 
 def test_every_frame_a_browser_may_send_is_documented() -> None:
     documented = first_cells(section(PROTOCOL, "Frames from the browser:"))
-    source = (ROOT / "gateway/wire.py").read_text()
+    source = (ROOT / "gateway/protocol/chat_frames.py").read_text()
     understood = {
         name
         for case in re.findall(r"^        case (\".*\"):", source, re.MULTILINE)

@@ -13,7 +13,7 @@ import httpx
 import jwt
 import pytest
 
-from tests.gateway.test_http_lifecycle import comes_to
+from tests.gateway.http.sessions.test_lifecycle import comes_to
 from tests.support.image import in_image, make_environment
 from tests.test_deploy import CONTAINED, DOCKERFILE, image_settings, instructions, service_of
 

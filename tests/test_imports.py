@@ -36,13 +36,47 @@ def test_the_copy_passes_the_gate(tree: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "line", "broken"),
     [
-        ("persistence/queue.py", "import gateway.settings", "persistence is not allowed to import gateway"),
-        ("sync/state.py", "import persistence.record", "sync is not allowed to import persistence"),
-        ("persistence/record.py", "import sync.keys", "persistence is not allowed to import sync"),
-        ("sync/driver.py", "import sandbox.link", "sync is not allowed to import sandbox"),
-        ("sandbox/bridge/agent.py", "import sandbox.link", "sandbox.bridge is not allowed to import sandbox.link"),
-        ("sandbox/stream.py", "import sandbox.dialling", "sandbox.bridge is not allowed to import sandbox.dialling"),
-        ("sandbox/values.py", "import sandbox.ports", "sandbox.wire is not allowed to import sandbox.ports"),
+        (
+            "persistence/queue/queue.py",
+            "import gateway.config.settings",
+            "persistence is not allowed to import gateway",
+        ),
+        ("sync/machine/state.py", "import persistence.record", "sync is not allowed to import persistence"),
+        ("persistence/record.py", "import sync.format.keys", "persistence is not allowed to import sync"),
+        ("persistence/record.py", "import sandbox.protocol.values", "persistence is not allowed to import sandbox"),
+        ("sync/machine/driver.py", "import sandbox.client.agent_link", "sync is not allowed to import sandbox.client"),
+        ("sync/machine/state.py", "import sync.snapshots.push", "sync.machine is not allowed to import sync.snapshots"),
+        (
+            "sandbox/bridge/agent/agent.py",
+            "import sandbox.client.agent_link",
+            "sandbox.bridge is not allowed to import sandbox.client",
+        ),
+        (
+            "sandbox/protocol/agent_stream.py",
+            "import sandbox.client.endpoint",
+            "sandbox.bridge is not allowed to import sandbox.client",
+        ),
+        (
+            "sandbox/protocol/values.py",
+            "import sandbox.ports.provider",
+            "sandbox.protocol is not allowed to import sandbox.ports",
+        ),
+        (
+            "gateway/session/actor.py",
+            "import gateway.http.responses",
+            "gateway.session is not allowed to import gateway.http",
+        ),
+        (
+            "gateway/protocol/close_codes.py",
+            "import gateway.session.registry",
+            "gateway.protocol is not allowed to import gateway.session",
+        ),
+        ("gateway/auth/tokens.py", "import gateway.http.access", "gateway.auth is not allowed to import gateway.http"),
+        (
+            "gateway/session/model/state.py",
+            "import gateway.session.sandbox.supervisor",
+            "no cycles between siblings BROKEN",
+        ),
     ],
 )
 def test_an_import_against_the_grain_is_refused(tree: Path, module: str, line: str, broken: str) -> None:

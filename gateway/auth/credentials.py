@@ -12,7 +12,7 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl
 
 from gateway.auth.cookie import COOKIE
-from gateway.errors import ApiError
+from gateway.protocol.errors import ApiError
 
 TOKEN_PROTOCOL = "token."
 Via = Literal["header", "protocol", "ticket", "query", "cookie", "relay", "service"]

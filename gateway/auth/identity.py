@@ -9,8 +9,8 @@ from enum import Flag, auto
 from gateway.auth.credentials import Credential
 from gateway.auth.tickets import Tickets
 from gateway.auth.tokens import Principal, TokenError, TokenVerifier
-from gateway.errors import ApiError
-from gateway.settings import Secrets, SecretStr
+from gateway.config.settings import Secrets, SecretStr
+from gateway.protocol.errors import ApiError
 
 _STATUS = {"token_too_long": 400}
 

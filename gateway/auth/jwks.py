@@ -11,7 +11,7 @@ import jwt
 import orjson
 
 from gateway.auth.tokens import VerifyKey
-from gateway.events import Repeating
+from gateway.telemetry.telemetry import Repeating
 
 LARGEST_SET = 256 * 1024
 MOST_KEYS = 100

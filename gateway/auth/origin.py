@@ -3,7 +3,7 @@
 from collections.abc import MutableMapping
 from typing import Any
 
-from gateway.errors import ApiError
+from gateway.protocol.errors import ApiError
 
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _SECURE = {"http": "http", "ws": "http", "https": "https", "wss": "https"}

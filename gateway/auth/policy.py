@@ -18,13 +18,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.auth.credentials import find_credential, offered_protocols, read_query
 from gateway.auth.identity import Accept, Identity
 from gateway.auth.origin import Origins, check_origin, origin_of
+from gateway.auth.shares import ShareKey
 from gateway.auth.tokens import SHARE_ENDED, Principal
-from gateway.counters import Counters, void
-from gateway.errors import ApiError
-from gateway.outlet import OUTLET
-from gateway.rate import Budgets
-from gateway.room import Rooms
-from gateway.session.shares import ShareKey
+from gateway.limits.inbound_bytes import UsersInboundBytes
+from gateway.limits.rate import Budgets
+from gateway.protocol.errors import ApiError
+from gateway.server.admission import Admission, void
+from gateway.server.outlet import OUTLET
 from persistence.errors import StoreUnavailable
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
@@ -34,7 +34,7 @@ _PREFLIGHT_HEADERS = b"authorization, content-type, last-event-id"
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class RoutePolicy:
     """What a route asks for. `session_in` names the path or query parameter that holds a session id. `shared`: who was
     let in to that session to look may come, too. `from_page`: nothing but a page comes, and one whose Origin is
     allowed; for routes that change a browser's cookie without asking for it."""
@@ -45,8 +45,8 @@ class Policy:
     from_page: bool = False
 
 
-PUBLIC = Policy(Accept.NOBODY)
-OWN_PAGE = Policy(Accept.NOBODY, from_page=True)
+PUBLIC = RoutePolicy(Accept.NOBODY)
+OWN_PAGE = RoutePolicy(Accept.NOBODY, from_page=True)
 USER = Accept.USER
 LIFECYCLE = Accept.RELAY | Accept.ADMIN | Accept.USER
 RELAY_OR_USER = Accept.RELAY | Accept.USER
@@ -54,7 +54,7 @@ INTERNAL = Accept.INTERNAL
 ADMIN = Accept.ADMIN
 ADMIN_OR_USER = Accept.ADMIN | Accept.USER
 
-POLICY: dict[tuple[str, str], Policy] = {
+POLICY: dict[tuple[str, str], RoutePolicy] = {
     ("GET", "/"): PUBLIC,
     ("GET", "/assets/{path:path}"): PUBLIC,
     ("GET", "/favicon.svg"): PUBLIC,
@@ -63,67 +63,67 @@ POLICY: dict[tuple[str, str], Policy] = {
     ("GET", "/signin"): PUBLIC,
     ("POST", "/api/signin"): OWN_PAGE,
     ("DELETE", "/api/signin"): OWN_PAGE,
-    ("GET", "/api/me"): Policy(USER),
-    ("POST", "/api/token"): Policy(USER),
-    ("POST", "/api/links"): Policy(ADMIN),
+    ("GET", "/api/me"): RoutePolicy(USER),
+    ("POST", "/api/token"): RoutePolicy(USER),
+    ("POST", "/api/links"): RoutePolicy(ADMIN),
     ("GET", "/health"): PUBLIC,
     ("GET", "/ready"): PUBLIC,
     ("GET", "/openapi.json"): PUBLIC,
-    ("GET", "/metrics"): Policy(ADMIN),
-    ("WS", "/ws/v2"): Policy(USER, "sessionId", shared=True),
-    ("WS", "/ws/events"): Policy(USER),
-    ("WS", "/terminal/{sessionId}"): Policy(USER, "sessionId", shared=True),
-    ("WS", "/v1/sandbox/{id}/pty"): Policy(USER, "id", shared=True),
-    ("WS", "/jupyter/{id}/terminals/websocket/{name}"): Policy(USER, "id", shared=True),
-    ("WS", "/tty/{id}/ws"): Policy(USER, "id", shared=True),
-    ("GET", "/tty/{id}/token"): Policy(USER, "id", shared=True),
-    ("GET", "/jupyter/{id}/api/terminals"): Policy(USER, "id", shared=True),
-    ("POST", "/jupyter/{id}/api/terminals"): Policy(USER, "id"),
-    ("GET", "/jupyter/{id}/api/terminals/{name}"): Policy(USER, "id", shared=True),
-    ("DELETE", "/jupyter/{id}/api/terminals/{name}"): Policy(USER, "id"),
-    ("WS", "/ws/sandboxes/{id}"): Policy(RELAY_OR_USER, "id"),
-    ("GET", "/api/sandboxes"): Policy(LIFECYCLE),
-    ("GET", "/api/sandboxes/{id}"): Policy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}"): Policy(LIFECYCLE, "id"),
-    ("PATCH", "/api/sandboxes/{id}"): Policy(LIFECYCLE, "id"),
-    ("DELETE", "/api/sandboxes/{id}"): Policy(LIFECYCLE, "id"),
-    ("GET", "/api/sandboxes/{id}/status"): Policy(LIFECYCLE, "id", shared=True),
-    ("POST", "/api/sandboxes/{id}/pause"): Policy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/resume"): Policy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/sleep"): Policy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/wake"): Policy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/sync"): Policy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/abort"): Policy(LIFECYCLE, "id"),
-    ("GET", "/api/sandboxes/{id}/terminals"): Policy(LIFECYCLE, "id", shared=True),
-    ("POST", "/api/sandboxes/{id}/terminals/{name}"): Policy(LIFECYCLE, "id"),
-    ("DELETE", "/api/sandboxes/{id}/terminals/{name}"): Policy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/terminals/{name}/size"): Policy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/shares"): Policy(LIFECYCLE, "id"),
-    ("GET", "/api/sandboxes/{id}/shares"): Policy(LIFECYCLE, "id"),
-    ("DELETE", "/api/sandboxes/{id}/shares/{number}"): Policy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/demo/{what}"): Policy(USER, "id"),
-    ("GET", "/api/sandboxes/{id}/snapshots"): Policy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/snapshots/verify"): Policy(LIFECYCLE, "id"),
-    ("GET", "/api/sandboxes/{id}/snapshots/{generation}"): Policy(LIFECYCLE, "id"),
-    ("GET", "/api/sandboxes/{id}/snapshots/{generation}/diff"): Policy(LIFECYCLE, "id"),
-    ("GET", "/api/sandboxes/{id}/snapshots/{generation}/export"): Policy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/snapshots/{generation}/branch"): Policy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/snapshots/{generation}/restore"): Policy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/snapshots/{generation}/release"): Policy(LIFECYCLE, "id"),
-    ("POST", "/internal/snapshots/gc"): Policy(ADMIN),
-    ("GET", "/api/sessions/{id}/messages"): Policy(USER, "id", shared=True),
-    ("GET", "/internal/sessions/{id}/messages"): Policy(INTERNAL, "id"),
-    ("POST", "/internal/sessions/{id}/messages"): Policy(INTERNAL, "id"),
-    ("GET", "/internal/sessions"): Policy(INTERNAL),
-    ("GET", "/internal/sessions/{id}/export"): Policy(INTERNAL, "id"),
-    ("GET", "/internal/export"): Policy(INTERNAL),
-    ("GET", "/internal/dead-letters"): Policy(INTERNAL),
-    ("GET", "/internal/dead-letters/{number}"): Policy(INTERNAL),
-    ("DELETE", "/internal/dead-letters/{number}"): Policy(INTERNAL),
-    ("POST", "/internal/dead-letters/{number}/retry"): Policy(INTERNAL),
-    ("GET", "/files/{id}/{path:path}"): Policy(ADMIN_OR_USER, "id"),
-    ("GET", "/logs/{id}"): Policy(ADMIN_OR_USER, "id"),
-    ("POST", "/api/tickets"): Policy(USER, shared=True),
+    ("GET", "/metrics"): RoutePolicy(ADMIN),
+    ("WS", "/ws/v2"): RoutePolicy(USER, "sessionId", shared=True),
+    ("WS", "/ws/events"): RoutePolicy(USER),
+    ("WS", "/terminal/{sessionId}"): RoutePolicy(USER, "sessionId", shared=True),
+    ("WS", "/v1/sandbox/{id}/pty"): RoutePolicy(USER, "id", shared=True),
+    ("WS", "/jupyter/{id}/terminals/websocket/{name}"): RoutePolicy(USER, "id", shared=True),
+    ("WS", "/tty/{id}/ws"): RoutePolicy(USER, "id", shared=True),
+    ("GET", "/tty/{id}/token"): RoutePolicy(USER, "id", shared=True),
+    ("GET", "/jupyter/{id}/api/terminals"): RoutePolicy(USER, "id", shared=True),
+    ("POST", "/jupyter/{id}/api/terminals"): RoutePolicy(USER, "id"),
+    ("GET", "/jupyter/{id}/api/terminals/{name}"): RoutePolicy(USER, "id", shared=True),
+    ("DELETE", "/jupyter/{id}/api/terminals/{name}"): RoutePolicy(USER, "id"),
+    ("WS", "/ws/sandboxes/{id}"): RoutePolicy(RELAY_OR_USER, "id"),
+    ("GET", "/api/sandboxes"): RoutePolicy(LIFECYCLE),
+    ("GET", "/api/sandboxes/{id}"): RoutePolicy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}"): RoutePolicy(LIFECYCLE, "id"),
+    ("PATCH", "/api/sandboxes/{id}"): RoutePolicy(LIFECYCLE, "id"),
+    ("DELETE", "/api/sandboxes/{id}"): RoutePolicy(LIFECYCLE, "id"),
+    ("GET", "/api/sandboxes/{id}/status"): RoutePolicy(LIFECYCLE, "id", shared=True),
+    ("POST", "/api/sandboxes/{id}/pause"): RoutePolicy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}/resume"): RoutePolicy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}/sleep"): RoutePolicy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}/wake"): RoutePolicy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}/sync"): RoutePolicy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}/abort"): RoutePolicy(LIFECYCLE, "id"),
+    ("GET", "/api/sandboxes/{id}/terminals"): RoutePolicy(LIFECYCLE, "id", shared=True),
+    ("POST", "/api/sandboxes/{id}/terminals/{name}"): RoutePolicy(LIFECYCLE, "id"),
+    ("DELETE", "/api/sandboxes/{id}/terminals/{name}"): RoutePolicy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}/terminals/{name}/size"): RoutePolicy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}/shares"): RoutePolicy(LIFECYCLE, "id"),
+    ("GET", "/api/sandboxes/{id}/shares"): RoutePolicy(LIFECYCLE, "id"),
+    ("DELETE", "/api/sandboxes/{id}/shares/{number}"): RoutePolicy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}/demo/{what}"): RoutePolicy(USER, "id"),
+    ("GET", "/api/sandboxes/{id}/snapshots"): RoutePolicy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}/snapshots/verify"): RoutePolicy(LIFECYCLE, "id"),
+    ("GET", "/api/sandboxes/{id}/snapshots/{generation}"): RoutePolicy(LIFECYCLE, "id"),
+    ("GET", "/api/sandboxes/{id}/snapshots/{generation}/diff"): RoutePolicy(LIFECYCLE, "id"),
+    ("GET", "/api/sandboxes/{id}/snapshots/{generation}/export"): RoutePolicy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}/snapshots/{generation}/branch"): RoutePolicy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}/snapshots/{generation}/restore"): RoutePolicy(LIFECYCLE, "id"),
+    ("POST", "/api/sandboxes/{id}/snapshots/{generation}/release"): RoutePolicy(LIFECYCLE, "id"),
+    ("POST", "/internal/snapshots/gc"): RoutePolicy(ADMIN),
+    ("GET", "/api/sessions/{id}/messages"): RoutePolicy(USER, "id", shared=True),
+    ("GET", "/internal/sessions/{id}/messages"): RoutePolicy(INTERNAL, "id"),
+    ("POST", "/internal/sessions/{id}/messages"): RoutePolicy(INTERNAL, "id"),
+    ("GET", "/internal/sessions"): RoutePolicy(INTERNAL),
+    ("GET", "/internal/sessions/{id}/export"): RoutePolicy(INTERNAL, "id"),
+    ("GET", "/internal/export"): RoutePolicy(INTERNAL),
+    ("GET", "/internal/dead-letters"): RoutePolicy(INTERNAL),
+    ("GET", "/internal/dead-letters/{number}"): RoutePolicy(INTERNAL),
+    ("DELETE", "/internal/dead-letters/{number}"): RoutePolicy(INTERNAL),
+    ("POST", "/internal/dead-letters/{number}/retry"): RoutePolicy(INTERNAL),
+    ("GET", "/files/{id}/{path:path}"): RoutePolicy(ADMIN_OR_USER, "id"),
+    ("GET", "/logs/{id}"): RoutePolicy(ADMIN_OR_USER, "id"),
+    ("POST", "/api/tickets"): RoutePolicy(USER, shared=True),
 }
 
 
@@ -131,7 +131,7 @@ def valid_session_id(text: str) -> bool:
     return _SESSION_ID.fullmatch(text) is not None
 
 
-def unprotected(routes: Sequence[BaseRoute], policy: Mapping[tuple[str, str], Policy] = POLICY) -> list[str]:
+def unprotected(routes: Sequence[BaseRoute], policy: Mapping[tuple[str, str], RoutePolicy] = POLICY) -> list[str]:
     """Every route, by method, for which the table has no entry. Anything but a plain route counts as unprotected."""
     missing = []
     for route in routes:
@@ -169,21 +169,21 @@ class PolicyMiddleware:
         routes: Sequence[BaseRoute],
         identity: Identity,
         origins: Origins,
-        counters: Counters,
-        rooms: Rooms | None = None,
+        counters: Admission,
+        rooms: UsersInboundBytes | None = None,
         query_tokens: bool = True,
         refused: Callable[[str], None] = void,
         let_in: Callable[[Principal], Awaitable[None]] = nobody_is_let_in,
         requests: Budgets | None = None,
         now: Callable[[], float] = time.monotonic,
-        policy: Mapping[tuple[str, str], Policy] = POLICY,
+        policy: Mapping[tuple[str, str], RoutePolicy] = POLICY,
     ) -> None:
         self._app = app
         self._routes = routes
         self._identity = identity
         self._origins = origins
         self._counters = counters
-        self._rooms = rooms or Rooms()
+        self._rooms = rooms or UsersInboundBytes()
         self._let_in = let_in
         self._query_tokens = query_tokens
         self._refused = refused
@@ -214,7 +214,7 @@ class PolicyMiddleware:
         else:
             await self._app(scope, receive, send)
 
-    def _find(self, scope: Scope) -> tuple[Policy, dict[str, str]]:
+    def _find(self, scope: Scope) -> tuple[RoutePolicy, dict[str, str]]:
         """The policy of the route that will serve this. Raises ApiError 404, 405 or 426."""
         path: str = scope["path"]
         if _HIDDEN_SEPARATOR.search(scope["raw_path"]) or any(part in (".", "..") for part in path.split("/")):
@@ -239,14 +239,14 @@ class PolicyMiddleware:
             raise ApiError(405, "method_not_allowed", "this route does not take that method")
         raise ApiError(404, "not_found", "there is nothing here")
 
-    def _entry(self, method: str, path: str) -> Policy:
+    def _entry(self, method: str, path: str) -> RoutePolicy:
         try:
             return self._policy[method, path]
         except KeyError:
             raise ApiError(404, "not_found", "there is nothing here") from None
 
     async def _admit(
-        self, scope: Scope, policy: Policy, params: dict[str, str], origin: str | None
+        self, scope: Scope, policy: RoutePolicy, params: dict[str, str], origin: str | None
     ) -> Principal | None:
         state = scope.setdefault("state", {})
         state["principal"], state["session_id"], state["origin"] = None, None, origin
@@ -344,7 +344,7 @@ class PolicyMiddleware:
         await send({"type": "http.response.body", "body": b""})
 
 
-def _check_scope(principal: Principal, policy: Policy, session_id: str | None) -> None:
+def _check_scope(principal: Principal, policy: RoutePolicy, session_id: str | None) -> None:
     """Who was let in to one session knows of no other, and does nothing there but look."""
     if principal.session_id and not policy.shared:
         raise ApiError(403, "read_only", "this token is for looking at one session")
@@ -352,7 +352,7 @@ def _check_scope(principal: Principal, policy: Policy, session_id: str | None) -
         raise ApiError(404, "unknown_session", "there is no such session")
 
 
-def _session_id(policy: Policy, params: dict[str, str], query: list[tuple[str, str]]) -> str | None:
+def _session_id(policy: RoutePolicy, params: dict[str, str], query: list[tuple[str, str]]) -> str | None:
     if policy.session_in is None:
         return None
     given = [value for name, value in query if name == policy.session_in]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from gateway.auth.cookie import LONGEST
 from gateway.auth.links import LINK_SECONDS, Links, Person
 from gateway.auth.tokens import TokenError, mint
-from gateway.errors import ApiError
-from gateway.settings import SecretStr
+from gateway.config.settings import SecretStr
+from gateway.protocol.errors import ApiError
 
 SIGNED_IN_SECONDS = 7 * 86_400
 TOKEN_SECONDS = 600

@@ -12,8 +12,8 @@ from typing import Any, Literal, Protocol
 import jwt
 import orjson
 
-from gateway.session.shares import ShareKey
-from gateway.settings import SecretStr
+from gateway.auth.shares import ShareKey
+from gateway.config.settings import SecretStr
 
 LEEWAY_SECONDS = 30.0
 LONGEST_TOKEN = 8 * 1024

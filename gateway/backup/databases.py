@@ -9,8 +9,8 @@ from pathlib import Path
 
 import orjson
 
-from sync.keys import Keys
-from sync.present import Kept
+from sync.format.keys import Keys
+from sync.snapshots.presence import Kept
 
 BUSY_SECONDS = 30.0
 PAGES = 1024  # at once

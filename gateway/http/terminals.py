@@ -7,16 +7,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from gateway.errors import ApiError
-from gateway.http.ownership import owned
-from gateway.http.replies import answer, read_object
-from gateway.http.wishes import read_command, read_env, read_size
-from gateway.registry import SessionRegistry
+from gateway.http.access import owned
+from gateway.http.request_bodies import read_command, read_env, read_size
+from gateway.http.responses import answer, read_object
+from gateway.protocol.errors import ApiError
 from gateway.session.actor import SessionActor
-from gateway.session.state import SessionStatus
-from sandbox.ports import LinkRefused, SandboxProvider
-from sandbox.terminal.ports import SandboxTerminals, TerminalRefused, TerminalWish
-from sandbox.terminal.wire import NAME
+from gateway.session.model.state import SessionStatus
+from gateway.session.registry import SessionRegistry
+from sandbox.ports.provider import LinkRefused, SandboxProvider
+from sandbox.ports.terminals import SandboxTerminals, TerminalRefused, TerminalWish
+from sandbox.protocol.terminal import NAME
 
 CREATE_MEMBERS = frozenset({"command", "envVars", "cwd", "cols", "rows"})
 SIZE_MEMBERS = frozenset({"cols", "rows"})

@@ -19,7 +19,7 @@ from typing import Any
 
 import structlog
 
-from gateway.errors import ApiError
+from gateway.protocol.errors import ApiError
 from persistence.errors import StoreUnavailable
 from persistence.record import NO_USER, Usage
 

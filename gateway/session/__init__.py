@@ -1,1 +1,1 @@
-"""One session: its actor, its pending window, its transcript."""
+"""A session: one task that owns its conversation, sandbox, viewers and workspace."""

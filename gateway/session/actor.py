@@ -2,7 +2,8 @@
 
 Handlers never wait. Whatever waits (starting a sandbox, asking the store) runs beside the actor and posts what came
 of it. The inbox is bounded by its posters: a socket whose frames fill it is not read until there is room; the link is
-slowed by the gate in conversation.py; stores and timers post at most one event for each thing they were given.
+slowed by the gate in gateway/session/conversation/log.py; stores and timers post at most one event for each thing they
+were given.
 
 If a handler fails, the session fails: its viewers are closed with 1011 and may come back, its neighbours never
 notice, and the next to ask for it loads it from what is stored. If another gateway has loaded the session, the store
@@ -20,38 +21,38 @@ from uuid import uuid4
 import orjson
 import structlog
 
-from gateway import wire
-from gateway.bulletin import Bulletin
-from gateway.close_codes import CloseCode
-from gateway.errors import ApiError
-from gateway.events import REDACTOR, session_asked
+from gateway.auth.shares import Share
+from gateway.feed.feed import SessionFeed
+from gateway.limits.inbound_bytes import InboundBytes
 from gateway.limits.quota import Quota
-from gateway.limits.turns import Turns
-from gateway.room import Room
-from gateway.session.audience import Audience
-from gateway.session.conversation import Conversation, OwnerMoved
-from gateway.session.description import Live, Place, describe
+from gateway.limits.start_turns import StartTurns
+from gateway.protocol import chat_frames
+from gateway.protocol.close_codes import CloseCode
+from gateway.protocol.errors import ApiError
+from gateway.server.viewer import Viewer
+from gateway.session.conversation.inbound import Inbound
+from gateway.session.conversation.log import Conversation, OwnerMoved
+from gateway.session.conversation.outbound import AgentOutput
+from gateway.session.conversation.receipts import Accepted, MessageRefused, Stage
+from gateway.session.conversation.replies import acknowledge, not_written, refusal, session_failed
 from gateway.session.guests import Guests
-from gateway.session.incoming import Incoming
-from gateway.session.life import Life, queued_frame
-from gateway.session.output import AgentOutput
-from gateway.session.ports import SessionLimits, SessionMetrics
-from gateway.session.replies import acknowledge, not_written, refusal, session_failed
-from gateway.session.rest import Rest
-from gateway.session.shares import Share
-from gateway.session.stages import Accepted, Refused, Stage
-from gateway.session.state import SessionStatus, Wish, spec_members
-from gateway.session.terminals import SessionTerminals
-from gateway.session.workspace import Keeping, NotRestored, Workspace
-from gateway.sockets.terminal_viewer import TerminalViewer
-from gateway.sockets.viewers import Viewer
+from gateway.session.model.description import Live, SandboxPlace, describe
+from gateway.session.model.ports import SessionLimits, SessionMetrics
+from gateway.session.model.state import SessionStatus, Wish, spec_members
+from gateway.session.sandbox.shutdown import SandboxShutdown
+from gateway.session.sandbox.supervisor import SandboxSupervisor, queued_frame
+from gateway.session.terminals.attachments import SessionTerminals
+from gateway.session.viewers.broadcast import Broadcast
+from gateway.session.workspace.workspace import Keeping, NotRestored, Workspace
+from gateway.telemetry.telemetry import REDACTOR, session_asked
+from gateway.terminal.viewer import TerminalViewer
 from persistence.ports import MessageStore
-from persistence.queue import PersistenceQueue
+from persistence.queue.queue import PersistenceQueue
 from persistence.record import Loaded, Record
-from sandbox.ports import SandboxFailed, SandboxProvider
-from sandbox.values import Position
+from sandbox.ports.provider import SandboxFailed, SandboxProvider
+from sandbox.protocol.values import Position
 from sync.errors import SyncFailed, SyncRefused
-from sync.history import Moved
+from sync.machine.history import Moved
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -117,14 +118,14 @@ class SessionActor:
         envs: dict[str, Mapping[str, str]],
         keeping: Keeping,
         limits: SessionLimits,
-        turns: Turns,
+        turns: StartTurns,
         quota: Quota,
         metrics: SessionMetrics,
         spawn: Callable[["SessionActor", Coroutine[Any, Any, None], str], None],
         purge: Callable[["SessionActor"], Awaitable[None]],
-        bulletin: Bulletin,
-        room: Room,
-        pending: Room,
+        bulletin: SessionFeed,
+        room: InboundBytes,
+        pending: InboundBytes,
         rng: Random,
         utcnow: Callable[[], float] = time.time,
     ) -> None:
@@ -152,15 +153,15 @@ class SessionActor:
         self._farewell: bytes | None = None
         self.ended = False
         self.ended_with = CloseCode.FAILED
-        self.audience = Audience()
+        self.audience = Broadcast()
         self.conversation = Conversation(self, loaded, unanswered, self.audience)
         self.guests = Guests(self, self.conversation)
-        self.incoming = Incoming(self, self.conversation)
+        self.incoming = Inbound(self, self.conversation)
         self.output = AgentOutput(self, self.conversation, loaded.checkpoint)
         self._envs = envs
         self.workspace = Workspace(self, self.conversation, self.user_id, provider, keeping)
-        self.life = Life(self, self.conversation, self.output, self.workspace, provider, agent, envs)
-        self.rest = Rest(self, self.life, self.workspace, provider)
+        self.life = SandboxSupervisor(self, self.conversation, self.output, self.workspace, provider, agent, envs)
+        self.rest = SandboxShutdown(self, self.life, self.workspace, provider)
         self.terminals = SessionTerminals(self, self.id, provider, self.life)
         self.terminals.on_intent = self._wanted_by_typing
         self.terminals.on_left = self._somebody_left
@@ -390,11 +391,11 @@ class SessionActor:
             after = talk.state.answer_from
         viewer.send(talk.welcome(after, recovered=None if asked is None else meets))
         self.audience.join(viewer, min(after, ring.end))
-        viewer.send(wire.dump("connection_status", sandboxStatus=self.life.connection))
+        viewer.send(chat_frames.dump("connection_status", sandboxStatus=self.life.connection))
         if (waiting := self.turns.waiting(self.id)) is not None:
             viewer.send(queued_frame(waiting))
 
-    def receive(self, viewer: Viewer, frame: wire.Frame) -> None:
+    def receive(self, viewer: Viewer, frame: chat_frames.ChatFrame) -> None:
         """One readable frame of a viewer, but `auth` and `ping`, which end at the socket."""
         talk = self.conversation
         talk.touch()
@@ -427,8 +428,8 @@ class SessionActor:
         silently.
         """
 
-        def reply(outcome: Accepted | Refused) -> None:
-            if isinstance(outcome, Refused):
+        def reply(outcome: Accepted | MessageRefused) -> None:
+            if isinstance(outcome, MessageRefused):
                 viewer.close(CloseCode.TOO_MANY, outcome.reason)
 
         self.conversation.touch()
@@ -459,7 +460,7 @@ class SessionActor:
 
     def say_goodbye(self, retry_after: float) -> None:
         """The gateway leaves: read no further, and say when to come back. What was read before is still dealt with."""
-        self._farewell = wire.dump("going_away", retryAfter=retry_after)
+        self._farewell = chat_frames.dump("going_away", retryAfter=retry_after)
         for viewer in [*self._joining, *self.audience]:
             self._see_off(viewer, self._farewell)
 
@@ -486,7 +487,7 @@ class SessionActor:
         waiting = self.turns.waiting(self.id)
         queue = None if waiting is None else waiting.members()
         live = Live(self.life.connection, viewers, len(talk.window), talk.last_active, sync, queue)
-        place = Place(self._provider.name, self._provider.level)
+        place = SandboxPlace(self._provider.name, self._provider.level)
         state = replace(talk.state, status=self.life.status)
         return describe(self.id, self.user_id, self.created_at, talk.last_durable, talk.spec, state, place, live)
 
@@ -560,6 +561,7 @@ class SessionActor:
         self.conversation.touch()
         if self.conversation.state.status is SessionStatus.UNRESTORED:
             raise ApiError(409, "unrestored", "the workspace is not restored: nothing of it may be synced; wake it")
+        await self.rest.refuse_if_full()
         if not wait:
             self.rest.keep_soon()
             return self.describe()
@@ -634,9 +636,9 @@ class SessionActor:
         body: dict[str, Any] = {"type": type, "cid": cid, "content": content}
         if metadata is not None:
             body["metadata"] = metadata
-        done: asyncio.Future[Accepted | Refused] = self._loop.create_future()
+        done: asyncio.Future[Accepted | MessageRefused] = self._loop.create_future()
 
-        def reply(outcome: Accepted | Refused) -> None:
+        def reply(outcome: Accepted | MessageRefused) -> None:
             if not done.done():
                 done.set_result(outcome)
 
@@ -653,6 +655,6 @@ class SessionActor:
             raise session_failed()
         self.hear(len(payload), offer)
         outcome = await self._told(done)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, MessageRefused):
             raise refusal(outcome)
         return f"{self.id}.{outcome.seq}", outcome.seq, outcome.stage

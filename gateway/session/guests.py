@@ -7,10 +7,10 @@ look at any other. What is changed holds at once for whoever asks, and is answer
 import secrets
 from typing import Protocol
 
-from gateway.errors import ApiError
-from gateway.session.conversation import Conversation
-from gateway.session.ports import Host
-from gateway.session.shares import MOST, Share, ShareKey, Shares
+from gateway.auth.shares import MOST, Share, ShareKey, Shares
+from gateway.protocol.errors import ApiError
+from gateway.session.conversation.log import Conversation
+from gateway.session.model.ports import Host
 
 
 class Guest(Protocol):

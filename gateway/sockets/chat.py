@@ -2,11 +2,11 @@
 
 from starlette.websockets import WebSocket
 
-from gateway import wire
-from gateway.close_codes import CloseCode
+from gateway.protocol import chat_frames
+from gateway.protocol.close_codes import CloseCode
+from gateway.server.viewer import Viewer
 from gateway.session.actor import SessionActor
-from gateway.sockets.entry import Doorway, Pass, asked_position, outlet_of, slow_down, until_disconnect
-from gateway.sockets.viewers import Viewer
+from gateway.sockets.attach import AccessWatch, SocketAttacher, asked_position, outlet_of, slow_down, until_disconnect
 from persistence import crash_points
 
 PROTOCOL = "holdfast.chat.v2"
@@ -14,7 +14,7 @@ REASON_BYTES = 120
 
 
 class ChatSocket:
-    def __init__(self, doorway: Doorway) -> None:
+    def __init__(self, doorway: SocketAttacher) -> None:
         self._doorway = doorway
 
     async def serve(self, websocket: WebSocket) -> None:
@@ -25,7 +25,7 @@ class ChatSocket:
         await websocket.accept(subprotocol=PROTOCOL if PROTOCOL in offered else None)
         outlet, who = outlet_of(websocket), websocket.state.principal
         viewer = Viewer(outlet)
-        entry = Pass(viewer, who, self._doorway.verifier, actor.guests)
+        entry = AccessWatch(viewer, who, self._doorway.verifier, actor.guests)
         reader = _Reader(actor, viewer, entry, looks_only=who.role == "view")
         outlet.on_text = reader.on_text
         actor.post(actor.attach, viewer, asked_position(websocket))
@@ -42,7 +42,7 @@ class _Reader:
 
     __slots__ = ("_actor", "_entry", "_looks_only", "_viewer")
 
-    def __init__(self, actor: SessionActor, viewer: Viewer, entry: Pass, *, looks_only: bool) -> None:
+    def __init__(self, actor: SessionActor, viewer: Viewer, entry: AccessWatch, *, looks_only: bool) -> None:
         self._actor = actor
         self._looks_only = looks_only
         self._viewer = viewer
@@ -54,22 +54,22 @@ class _Reader:
             viewer.close(actor.ended_with)
             return
         try:
-            frame = wire.read_frame(raw)
-        except wire.Unreadable as error:
+            frame = chat_frames.read_frame(raw)
+        except chat_frames.UnreadableFrame as error:
             viewer.close(CloseCode.BAD_FRAME, str(error).encode()[:REASON_BYTES].decode(errors="ignore"))
             return
-        except wire.Invalid as error:
-            viewer.send(wire.nack(error.cid, "invalid", error.text))
+        except chat_frames.Invalid as error:
+            viewer.send(chat_frames.nack(error.cid, "invalid", error.text))
             return
         match frame.type:
             case "ping":
-                viewer.send(wire.dump("pong", id=frame.body.get("id")))
+                viewer.send(chat_frames.dump("pong", id=frame.body.get("id")))
             case "auth":
                 self._entry.renew(frame.body["token"], lambda refreshing: actor.spawn(refreshing, "auth"))
             case _ if self._looks_only:
                 self._refuse(frame.cid, "read_only", "this token is for looking")
-            case "start" if len(raw) > wire.START_BYTES:
-                self._refuse(frame.cid, "start_too_large", wire.START_TOO_LARGE)
+            case "start" if len(raw) > chat_frames.START_BYTES:
+                self._refuse(frame.cid, "start_too_large", chat_frames.START_TOO_LARGE)
             case _:
                 crash_points.reached("frame.parsed")
                 actor.hear(len(raw), actor.receive, viewer, frame)
@@ -77,6 +77,6 @@ class _Reader:
 
     def _refuse(self, cid: str | None, code: str, text: str) -> None:
         if cid is not None:
-            self._viewer.send(wire.nack(cid, code, text))
+            self._viewer.send(chat_frames.nack(cid, code, text))
         else:
             self._viewer.tell_trouble(code, text)

@@ -6,17 +6,17 @@ from typing import Any
 
 from starlette.websockets import WebSocket
 
-from gateway import wire
 from gateway.auth.policy import refuse
 from gateway.auth.tokens import Principal, TokenVerifier
-from gateway.close_codes import CloseCode
-from gateway.errors import ApiError
-from gateway.registry import SessionRegistry
-from gateway.sockets.dialects.control import read_control
-from gateway.sockets.entry import Pass, outlet_of, until_disconnect
-from gateway.sockets.event_viewer import EventViewer
+from gateway.feed.viewer import EventViewer
+from gateway.protocol import chat_frames
+from gateway.protocol.close_codes import CloseCode
+from gateway.protocol.errors import ApiError
+from gateway.session.registry import SessionRegistry
+from gateway.sockets.attach import AccessWatch, outlet_of, until_disconnect
+from gateway.terminal.dialects.control import read_control
 from persistence.errors import StoreUnavailable
-from sandbox.framing import FrameError, frame_text
+from sandbox.protocol.websocket_frames import FrameError, frame_text
 
 PROTOCOL = "holdfast.events.v1"
 
@@ -51,7 +51,7 @@ class EventsSocket:
             raise ApiError(503, "storage_unavailable", "the store does not answer: try again later") from None
 
     async def _stay(self, websocket: WebSocket, viewer: EventViewer, who: Principal) -> None:
-        entry = Pass(viewer, who, self._verifier)
+        entry = AccessWatch(viewer, who, self._verifier)
         async with asyncio.TaskGroup() as beside:
             reader = _Reader(viewer, entry, beside)
             viewer.outlet.on_text = reader.on_text
@@ -68,7 +68,7 @@ class _Reader:
 
     __slots__ = ("_beside", "_entry", "_refreshing", "_viewer")
 
-    def __init__(self, viewer: EventViewer, entry: Pass, beside: asyncio.TaskGroup) -> None:
+    def __init__(self, viewer: EventViewer, entry: AccessWatch, beside: asyncio.TaskGroup) -> None:
         self._viewer = viewer
         self._entry = entry
         self._beside = beside
@@ -82,7 +82,7 @@ class _Reader:
             self._viewer.close(CloseCode.BAD_FRAME, error.reason)
             return
         if type == "ping":
-            self._viewer.say(frame_text(wire.dump("pong", id=body.get("id"))))
+            self._viewer.say(frame_text(chat_frames.dump("pong", id=body.get("id"))))
         elif type == "auth":
             if isinstance(token := body.get("token"), str):
                 self._entry.renew(token, self._spawn)

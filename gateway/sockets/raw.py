@@ -2,14 +2,14 @@
 
 from starlette.websockets import WebSocket
 
-from gateway.close_codes import CloseCode
+from gateway.protocol.close_codes import CloseCode
+from gateway.server.viewer import Viewer
 from gateway.session.actor import SessionActor
-from gateway.sockets.entry import Doorway, Pass, outlet_of, slow_down, until_disconnect
-from gateway.sockets.viewers import Viewer
+from gateway.sockets.attach import AccessWatch, SocketAttacher, outlet_of, slow_down, until_disconnect
 
 
 class RawSocket:
-    def __init__(self, doorway: Doorway) -> None:
+    def __init__(self, doorway: SocketAttacher) -> None:
         self._doorway = doorway
 
     async def serve(self, websocket: WebSocket) -> None:
@@ -19,7 +19,7 @@ class RawSocket:
         await websocket.accept()
         outlet, who = outlet_of(websocket), websocket.state.principal
         viewer = Viewer(outlet, raw=True)
-        entry = Pass(viewer, who, self._doorway.verifier, actor.guests)
+        entry = AccessWatch(viewer, who, self._doorway.verifier, actor.guests)
         outlet.on_text = _Lines(actor, viewer).on_text
         actor.post(actor.attach, viewer, None)
         actor.post(entry.begin)

@@ -6,14 +6,14 @@ from starlette.websockets import WebSocket
 
 from gateway.auth.credentials import read_query
 from gateway.auth.policy import refuse
-from gateway.errors import ApiError
+from gateway.protocol.errors import ApiError
+from gateway.server.spliced_socket import SplicedSocket
 from gateway.session.actor import SessionActor
-from gateway.sockets.dialects.choose import Choice, Kind, choose
-from gateway.sockets.entry import Doorway, Pass, asked_position, outlet_of
-from gateway.sockets.splice import SplicedSocket
-from gateway.sockets.terminal_viewer import TerminalViewer
-from sandbox.terminal.wire import MAX_SIDE, NAME, NOWHERE, Role, Size, can_be_asked_for
-from sandbox.values import Position
+from gateway.sockets.attach import AccessWatch, SocketAttacher, asked_position, outlet_of
+from gateway.terminal.dialects.negotiate import Choice, Kind, choose
+from gateway.terminal.viewer import TerminalViewer
+from sandbox.protocol.terminal import MAX_SIDE, NAME, NOWHERE, Role, Size, can_be_asked_for
+from sandbox.protocol.values import Position
 
 MAIN = "main"
 
@@ -21,7 +21,7 @@ MAIN = "main"
 class TerminalSocket:
     """One route: what speaks there is of one `kind`."""
 
-    def __init__(self, doorway: Doorway, kind: Kind) -> None:
+    def __init__(self, doorway: SocketAttacher, kind: Kind) -> None:
         self._doorway = doorway
         self._kind = kind
 
@@ -35,7 +35,7 @@ class TerminalSocket:
         except ApiError as error:
             return await refuse(websocket.scope, websocket.receive, websocket.send, error)
         await websocket.accept(subprotocol=choice.protocol)
-        entry = Pass(viewer, websocket.state.principal, self._doorway.verifier, actor.guests)
+        entry = AccessWatch(viewer, websocket.state.principal, self._doorway.verifier, actor.guests)
         seat(actor, viewer, outlet_of(websocket).hand_over(viewer, passes=choice.dialect.splices), entry)
 
     async def _viewer(self, websocket: WebSocket, actor: SessionActor, choice: Choice) -> TerminalViewer:
@@ -51,7 +51,7 @@ class TerminalSocket:
         )
 
 
-def seat(actor: SessionActor, viewer: TerminalViewer, socket: SplicedSocket, entry: Pass) -> None:
+def seat(actor: SessionActor, viewer: TerminalViewer, socket: SplicedSocket, entry: AccessWatch) -> None:
     """Let a viewer whose connection is there into the session, for as long as its pass is good."""
     viewer.on_renewal = lambda token: entry.renew(token, lambda refreshing: actor.spawn(refreshing, "auth"))
     viewer.begin(socket)

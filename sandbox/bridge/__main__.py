@@ -1,6 +1,6 @@
 """`python -m sandbox.bridge <config fd> <listen fd>`: the program that runs inside a sandbox.
 
-With options instead of descriptors it is started by hand: sandbox/bridge/by_hand.py.
+With options instead of descriptors it is started by hand: sandbox/bridge/standalone.py.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ import stat
 import sys
 from pathlib import Path
 
-from sandbox.bridge.agent import Agent
-from sandbox.bridge.config import Config, ConfigError, read_config
-from sandbox.bridge.handover import HandoverSocket
-from sandbox.bridge.log import JsonHandler, log
-from sandbox.bridge.notes import NotesInUse, TakenNotes
-from sandbox.bridge.process import guard_this_process
+from sandbox.bridge.agent.agent import Agent
+from sandbox.bridge.agent.taken import NotesInUse, TakenNotes
+from sandbox.bridge.base.config import Config, ConfigError, read_config
+from sandbox.bridge.base.handover import HandoverSocket
 from sandbox.bridge.server import Bridge
 from sandbox.bridge.serving import end_on_signals, serve_until
+from sandbox.system.child import guard_this_process
+from sandbox.system.log import JsonHandler, log
 
 MAX_MESSAGE = 16 << 20  # of an operation on the tree; the link has its own, smaller bound
 ROOTS = ("workspace", "agent")
@@ -100,9 +100,9 @@ async def run(config: Config, listener: socket.socket) -> None:
 
 def main() -> int:
     if any(word.startswith("-") for word in sys.argv[1:2]):
-        from sandbox.bridge import by_hand  # a sandbox never needs it
+        from sandbox.bridge import standalone  # a sandbox never needs it
 
-        return by_hand.main(sys.argv[1:])
+        return standalone.main(sys.argv[1:])
     logging.basicConfig(level=logging.WARNING, handlers=[JsonHandler()])
     guard_this_process()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sandbox.bridge.config import Config, env_pair_is_usable
-from sandbox.bridge.process import Child, Reader, kill_marked
+from sandbox.bridge.base.config import Config, env_pair_is_usable
+from sandbox.system.child import Child, Reader, kill_marked
 
 MAX_OUTPUT = 8 * 1024 * 1024
 MAX_ARGUMENTS = 4096

@@ -19,10 +19,10 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from sandbox.bridge.agent import Agent, AgentFailed
-from sandbox.bridge.log import log
-from sandbox.stream import Begin, Frames
-from sandbox.values import Position
+from sandbox.bridge.agent.agent import Agent, AgentFailed
+from sandbox.protocol.agent_stream import BeginEpoch, Frames
+from sandbox.protocol.values import Position
+from sandbox.system.log import log
 
 PORTION_BYTES = 256 * 1024
 LEAVE_SECONDS = 2.0  # that a client has at the bridge's end to read what is left
@@ -120,7 +120,7 @@ class _Client:
                 self._changed.clear()
                 while (step := agent.backlog.step(cursor, PORTION_BYTES)) is not None:
                     match step:
-                        case Begin(epoch):
+                        case BeginEpoch(epoch):
                             agent.open_gate(epoch)
                             if epoch == agent.epoch:
                                 self._open.set()

@@ -6,7 +6,6 @@ What trees and terminals need is loaded when somebody asks for one: a bridge sta
 import asyncio
 import contextlib
 import hmac
-import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,24 +19,17 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from sandbox.bridge.agent import Agent, AgentFailed, AgentHeld
-from sandbox.bridge.attachment import Door
-from sandbox.bridge.config import Config
+from sandbox.bridge.agent.agent import Agent, AgentFailed, AgentHeld
+from sandbox.bridge.agent.link import AgentLinkServer
+from sandbox.bridge.base.config import Config
+from sandbox.bridge.base.requests import Refused, gone, read_json
 from sandbox.bridge.exec import BadCommand, parse_command, run_command
 from sandbox.bridge.watch import Watch
-from sandbox.wire import MAX_DELIVERY
+from sandbox.protocol.agent import MAX_DELIVERY
 
 if TYPE_CHECKING:
-    from sandbox.bridge.terminals import Terminals
-    from sandbox.bridge.transfers import Transfers
-
-MAX_BODY = 2 * 1024 * 1024
-
-
-class Refused(Exception):
-    def __init__(self, status: int, code: str, error: str) -> None:
-        super().__init__(error)
-        self.status, self.code, self.error = status, code, error
+    from sandbox.bridge.terminal.routes import Terminals
+    from sandbox.bridge.tree.routes import Transfers
 
 
 class TokenGuard:
@@ -58,7 +50,7 @@ class TokenGuard:
         return scheme.lower() == b"bearer" and hmac.compare_digest(sha256(token).digest(), self._digest)
 
 
-class Answer:
+class StreamedRoute:
     """A route that sends its answer itself, in pieces."""
 
     def __init__(self, serve: Callable[[Request, Send], Awaitable[None]]) -> None:
@@ -71,7 +63,7 @@ class Answer:
 class AnyName(Route):
     """A route whose last part may be any name, also one with a line break in it."""
 
-    def __init__(self, path: str, answer: Answer, *, methods: list[str]) -> None:
+    def __init__(self, path: str, answer: StreamedRoute, *, methods: list[str]) -> None:
         super().__init__(path, answer, methods=methods)
         self.path_regex = re.compile(self.path_regex.pattern, re.DOTALL)
 
@@ -82,7 +74,7 @@ class Bridge:
     def __init__(self, config: Config, agent: Agent) -> None:
         self._config = config
         self._agent = agent
-        self._door = Door(agent, config.limits)
+        self._door = AgentLinkServer(agent, config.limits)
         self._worker = ThreadPoolExecutor(1, "tree")
         self._watch = Watch(config.kept, config.limits, self._worker, lambda: agent.alive, self._door.tell_changed)
         self._door.on_attach = self._watch.begin
@@ -108,7 +100,7 @@ class Bridge:
 
     def _load_terminals(self) -> "Terminals":
         if self._terminals is None:
-            from sandbox.bridge.terminals import Terminals
+            from sandbox.bridge.terminal.routes import Terminals
 
             self._terminals = Terminals(self._config, self._agent)
         return self._terminals
@@ -142,9 +134,9 @@ class Bridge:
             Route("/exec", self._exec, methods=["POST"]),
             Route("/start", self._start, methods=["POST"]),
             Route("/start-pi", self._start, methods=["POST"]),
-            Route("/backup", Answer(self._backup), methods=["POST"]),
-            Route("/restore", Answer(self._restore), methods=["POST"]),
-            AnyName("/files/{path:path}", Answer(self._files), methods=["GET"]),
+            Route("/backup", StreamedRoute(self._backup), methods=["POST"]),
+            Route("/restore", StreamedRoute(self._restore), methods=["POST"]),
+            AnyName("/files/{path:path}", StreamedRoute(self._files), methods=["GET"]),
             WebSocketRoute("/agent", self._attach),
             WebSocketRoute("/tree", self._tree),
             Route("/terminals", self._list_terminals),
@@ -230,29 +222,9 @@ class Bridge:
 
 
 def _transfers() -> "type[Transfers]":
-    from sandbox.bridge.transfers import Transfers
+    from sandbox.bridge.tree.routes import Transfers
 
     return Transfers
-
-
-async def read_json(request: Request, default: Any) -> Any:
-    """The body, or `default` (unless None) if there is none. Raises Refused."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY:
-            raise Refused(413, "too_large", f"at most {MAX_BODY} bytes")
-    if not body and default is not None:
-        return default
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        raise Refused(400, "bad_request", "the body must be JSON") from None
-
-
-async def gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _error(status: int, code: str, error: str) -> JSONResponse:

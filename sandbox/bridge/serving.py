@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
-from sandbox.bridge.process import kill_descendants, reap_adopted
+from sandbox.system.child import kill_descendants, reap_adopted
 
 
 class _Server(uvicorn.Server):

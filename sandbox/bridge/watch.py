@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from pathlib import Path
 
-from sandbox.bridge.config import Limits
-from sandbox.bridge.log import log
+from sandbox.bridge.base.config import Limits
+from sandbox.system.log import log
 
 ROOTS = ("workspace", "agent")
 STORM = 10  # times as long as usual, nobody looks after events were lost

@@ -31,10 +31,10 @@ anything, or holds the program.
 
 from dataclasses import dataclass, field
 
-from sandbox.terminal.replies import has_question, is_answer
+from sandbox.protocol.terminal import Exit, Greeting, Open, Reset, Resized, Role, Size, TerminalTrouble
+from sandbox.protocol.values import SizePolicy
+from sandbox.terminal.queries import has_question, is_answer
 from sandbox.terminal.ring import ByteRing
-from sandbox.terminal.wire import Exit, Greeting, Open, Reset, Resized, Role, Size, Trouble
-from sandbox.values import SizePolicy
 
 ECHO_SECONDS = 1.0  # how long after old questions were sent their answers may come
 LATELY_BYTES = 64 * 1024  # of output, whose questions may still be on their way to somebody
@@ -43,7 +43,7 @@ TROUBLES_KEPT = 4  # of different kinds, for a seat that is full; more are not t
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    message: Greeting | Exit | Resized | Trouble
+    message: Greeting | Exit | Resized | TerminalTrouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Seat:
     turn: int = 0  # when it typed last, in the order of all typing; 0: never
     asked_until: int = 0  # bytes before this may have old questions in them
     deaf_until: float = float("-inf")  # answers before this are to old questions
-    troubles: dict[str, Trouble] = field(default_factory=dict)
+    troubles: dict[str, TerminalTrouble] = field(default_factory=dict)
 
 
 class Room:
@@ -206,7 +206,7 @@ class Room:
             return Say(self.exit)
         return None
 
-    def tell(self, seat: Seat, trouble: Trouble) -> None:
+    def tell(self, seat: Seat, trouble: TerminalTrouble) -> None:
         """Something this one should know. One of each kind is kept while it cannot be told."""
         if len(seat.troubles) < TROUBLES_KEPT:
             seat.troubles.setdefault(trouble.code, trouble)

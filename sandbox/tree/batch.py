@@ -6,9 +6,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 from typing import Final
 
-from sandbox.tree.entry import BadEntry, Chunk, Entry, Frame
-from sandbox.tree.frames import groups, pack
-from sandbox.tree.wire import BATCH_BYTES, BATCH_ENTRIES, MAX_OFFERS, Batch, Offer
+from sandbox.protocol.chunk_frames import groups, pack
+from sandbox.protocol.entry import BadEntry, Chunk, Entry, Frame
+from sandbox.protocol.tree import BATCH_BYTES, BATCH_ENTRIES, MAX_OFFERS, Batch, Offer
 
 MESSAGE_BYTES: Final = 2 << 20  # about; one entry may be larger
 _CHUNK_BYTES: Final = 42  # of a message, for a chunk or an offer

@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from sandbox.tree.jail import open_beneath
-from sandbox.tree.kernel import syncfs
+from sandbox.system.jail import open_beneath
+from sandbox.system.kernel import syncfs
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

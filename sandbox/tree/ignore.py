@@ -23,7 +23,7 @@ from typing import Final
 from blake3 import blake3
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
-from sandbox.tree.problem import TreeProblem, Unreadable, is_forbidden, printable
+from sandbox.system.problem import TreeProblem, UnreadableFile, is_forbidden, printable
 
 IGNORE_FILE: Final = ".holdfastignore"
 MAX_IGNORE_BYTES: Final = 64 << 10
@@ -83,7 +83,7 @@ def workspace_rules(root: int, before: Rules | None) -> Rules:
         text = b""
     except OSError as error:
         reason = "it is a symlink" if error.errno == errno.ELOOP else error.strerror
-        kind = Unreadable if is_forbidden(error) else TreeProblem
+        kind = UnreadableFile if is_forbidden(error) else TreeProblem
         raise kind("failed", f"{IGNORE_FILE} cannot be read: {reason}") from error
     return before if before is not None and before.text == text else Rules(text, IGNORE_FILE, IGNORE_FILE)
 

@@ -6,11 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from sandbox.tree.entry import ROOTS
+from sandbox.protocol.entry import ROOTS
+from sandbox.system.mapped_files import MappedFile, find_mapped
+from sandbox.system.problem import TreeProblem, UnreadableFile, is_forbidden
 from sandbox.tree.ignore import IGNORE_FILE, Rules, agent_rules, workspace_rules
-from sandbox.tree.kept import KeptTree
-from sandbox.tree.mapped import Mapped, find_mapped
-from sandbox.tree.problem import TreeProblem, Unreadable, is_forbidden
+from sandbox.tree.index import TreeIndex
 from sandbox.tree.walk import NO_DIRECTORY, OPEN_DIRECTORY, UNREAD, VANISHED, Visit, Walk
 
 WORKSPACE, AGENT = (os.fsdecode(root) for root in ROOTS)
@@ -33,7 +33,7 @@ class Roots:
             except TreeProblem as problem:
                 if lenient:
                     self._rules[root] = NO_RULES[root]
-                elif isinstance(problem, Unreadable):
+                elif isinstance(problem, UnreadableFile):
                     self._rules.setdefault(root, NO_RULES[root])
                 else:
                     raise
@@ -47,7 +47,7 @@ class Roots:
             os.close(top)
 
     def visits(
-        self, walk: Walk, known: KeptTree, rules: Mapping[str, Rules], *, may_be_missing: bool = False
+        self, walk: Walk, known: TreeIndex, rules: Mapping[str, Rules], *, may_be_missing: bool = False
     ) -> Iterator[Visit]:
         """Where the roots are not as they are known. Raises TreeProblem, also for a root that is not there, unless it
         `may_be_missing`: a tree of which half is missing is not one in which half was removed."""
@@ -68,7 +68,7 @@ class Roots:
             recheck = known.rules.get(root) != rules[root].fingerprint
             yield from walk.below(top, root, directory, rules[root], recheck=recheck)
 
-    def mapped(self) -> Mapped:
+    def mapped(self) -> MappedFile:
         return find_mapped(self._home)
 
     def have_moved(self, walk: Walk, since_ns: int) -> bool:
@@ -79,5 +79,5 @@ class Roots:
         try:
             return os.open(self._home / root, OPEN_DIRECTORY)
         except OSError as error:
-            kind = Unreadable if is_forbidden(error) else TreeProblem
+            kind = UnreadableFile if is_forbidden(error) else TreeProblem
             raise kind("failed", f"the directory {root} cannot be read: {error.strerror}") from error

@@ -1,7 +1,7 @@
 """Reading the tree of a sandbox: scans and surveys of its two roots.
 
     the walk finds      which entries have another stamp than the remembered tree has for them
-    they are read       and told in batches, see telling.py; each difference is noted
+    they are read       and told in batches, see scan_report.py; each difference is noted
     `remember`          makes the differences part of the remembered tree
 
 Nothing is remembered before the other end says so: it may have failed to keep what it was told, and then has to be told
@@ -18,18 +18,18 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 
+from sandbox.protocol.entry import Entry
+from sandbox.protocol.tree import ScanAsk, ScanDone, SurveyAsk
+from sandbox.system.mapped_files import MappedFile
+from sandbox.system.problem import TreeProblem
 from sandbox.tree.batch import PendingBatch
-from sandbox.tree.chunks import Cutter
-from sandbox.tree.entry import Entry
-from sandbox.tree.kept import Directory, KeptTree, tree_of
-from sandbox.tree.mapped import Mapped
-from sandbox.tree.memory import Memory
-from sandbox.tree.problem import TreeProblem
+from sandbox.tree.chunker import Chunker
+from sandbox.tree.index import Directory, TreeIndex, tree_of
+from sandbox.tree.index_store import TreeIndexStore
 from sandbox.tree.roots import NO_RULES, Roots
-from sandbox.tree.stamps import INODE, MODE, as_kept
-from sandbox.tree.telling import Telling
+from sandbox.tree.scan_report import ScanReport
+from sandbox.tree.stat_stamp import INODE, MODE, as_kept
 from sandbox.tree.walk import Visit, Walk
-from sandbox.tree.wire import ScanAsk, ScanDone, SurveyAsk
 
 
 class TreeScanner:
@@ -38,8 +38,8 @@ class TreeScanner:
 
     def __init__(self, home: Path, cache_path: Path, clock_ns: Callable[[], int] = time.time_ns) -> None:
         self._roots = Roots(home)
-        self._memory = Memory(cache_path)
-        self._cutter = Cutter()
+        self._memory = TreeIndexStore(cache_path)
+        self._cutter = Chunker()
         self._clock_ns = clock_ns
 
     def scan(self, ask: ScanAsk) -> "Scan":
@@ -70,7 +70,7 @@ class TreeScanner:
             tree = tree_of(entries)
         except KeyError:
             raise TreeProblem("failed", "a tree with an entry that is in no directory") from None
-        for visit in self._roots.visits(Walk(sys.maxsize), KeptTree(), NO_RULES, may_be_missing=True):
+        for visit in self._roots.visits(Walk(sys.maxsize), TreeIndex(), NO_RULES, may_be_missing=True):
             tree.believe(visit.path, visit.found, now_ns)
         tree.token = token
         self._memory.replace(tree)
@@ -79,17 +79,17 @@ class TreeScanner:
 class Scan:
     """One scan. Read `batches` to its end; then there is `done`, and it may be remembered."""
 
-    def __init__(self, roots: Roots, memory: Memory, cutter: Cutter, ask: ScanAsk, now_ns: int) -> None:
+    def __init__(self, roots: Roots, memory: TreeIndexStore, cutter: Chunker, ask: ScanAsk, now_ns: int) -> None:
         self._roots = roots
         self._memory = memory
         self._ask = ask
         self._edition = memory.edition
-        self._known = memory.tree if ask.base is not None else KeptTree()
+        self._known = memory.tree if ask.base is not None else TreeIndex()
         is_whole = ask.base is None or ask.base != self._known.token
         self._base = None if is_whole else ask.base
         self._walk = Walk(ask.limits.files, every=is_whole, mapped=roots.mapped())
         most = ask.limits.total_bytes
-        self._telling = Telling(self._walk, cutter, whole=is_whole, most_bytes=most, began_ns=now_ns)
+        self._telling = ScanReport(self._walk, cutter, whole=is_whole, most_bytes=most, began_ns=now_ns)
         self._began_ns = now_ns
         self._rules: dict[str, bytes] = {}
         self._done: ScanDone | None = None
@@ -140,7 +140,7 @@ class Scan:
         self._edition = self._memory.edition
 
 
-def _changed(visit: Visit, mapped: Mapped) -> int:
+def _changed(visit: Visit, mapped: MappedFile) -> int:
     """How many entries are not as they were kept, or may be not."""
     known, changed = visit.known, len(visit.gone)
     for name, stamp in visit.found:

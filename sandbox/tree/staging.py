@@ -3,7 +3,7 @@
     plan     the whole tree is checked, its directories are made, and what is lacking is told
     put      content comes in any order; it goes to every place that wants it once its hash is right
     finish   symlinks, then the modes and times of directories, inner ones first; then all of it is on the disk
-    swap     it takes the place of the roots in one step (sandbox/tree/swap.py)
+    swap     it takes the place of the roots in one step (sandbox/tree/root_swap.py)
 
 An interrupted run is gone on with by the next one of the same token: no note says what was done, what is there is
 hashed and compared. A file that is not as the tree has it is written again, a staging that does not fit is thrown away.
@@ -17,12 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from sandbox.protocol.chunk_frames import unpack
+from sandbox.protocol.entry import ROOTS, BadEntry, Chunk, Entry, Frame, Kind, check_entry
+from sandbox.system.jail import Escape, open_beneath
 from sandbox.tree.builder import DIRECTORY, Builder, write_all
-from sandbox.tree.entry import ROOTS, BadEntry, Chunk, Entry, Frame, Kind, check_entry
-from sandbox.tree.frames import unpack
-from sandbox.tree.jail import Escape, open_beneath
-from sandbox.tree.remains import Remains, find_remains, lacking_pieces, pieces
-from sandbox.tree.swap import (
+from sandbox.tree.resume import RestoreRemainder, find_remains, lacking_pieces, pieces
+from sandbox.tree.root_swap import (
     NEW,
     begin_empty,
     clear_stagings,
@@ -126,7 +126,7 @@ class Staging:
 
     # -- files --------------------------------------------------------------------------------------------------------
 
-    def _open(self, kinds: Mapping[bytes, int]) -> Remains:
+    def _open(self, kinds: Mapping[bytes, int]) -> RestoreRemainder:
         """Go on in the staging of an interrupted run of this tree, or in a new one."""
         place = os.fsencode(self._name) + b"/" + NEW
         with open_home(self._home) as home:
@@ -140,7 +140,7 @@ class Staging:
             os.mkdir(self._name, 0o700, dir_fd=home)
             os.mkdir(place, 0o700, dir_fd=home)
             self._builder = Builder(open_beneath(home, place, DIRECTORY))
-            return Remains()
+            return RestoreRemainder()
 
     def _plan_file(self, entry: Entry, *, is_there: bool) -> None:
         lacking = self._take_up(entry) if is_there else None

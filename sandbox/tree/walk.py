@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from sandbox.tree.entry import MAX_DEPTH, MAX_PATH
+from sandbox.protocol.entry import MAX_DEPTH, MAX_PATH
+from sandbox.protocol.tree import MAX_SKIPPED, MAX_UNREAD
+from sandbox.system.mapped_files import NOTHING, MappedFile
+from sandbox.system.problem import TreeProblem, UnreadableFile, printable, unreadable
 from sandbox.tree.ignore import Rules
-from sandbox.tree.kept import KINDS, Directory
-from sandbox.tree.mapped import NOTHING, Mapped
-from sandbox.tree.problem import TreeProblem, Unreadable, printable, unreadable
-from sandbox.tree.stamps import INODE, MODE, Stamp, stamp_of
-from sandbox.tree.wire import MAX_SKIPPED, MAX_UNREAD
+from sandbox.tree.index import KINDS, Directory
+from sandbox.tree.stat_stamp import INODE, MODE, Stamp, stamp_of
 
 OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NO_DIRECTORY: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -70,7 +70,7 @@ class Walk:
     an inode in `mapped.inodes` is never as it is known. With `lenient`, what cannot be read, or lies too deep, is
     counted and passed over: as all the files that are known to be in it, and one at least."""
 
-    def __init__(self, most: int, *, every: bool = False, mapped: Mapped = NOTHING, lenient: bool = False) -> None:
+    def __init__(self, most: int, *, every: bool = False, mapped: MappedFile = NOTHING, lenient: bool = False) -> None:
         self._most = most
         self._every = every
         self.mapped = mapped
@@ -150,7 +150,7 @@ class Walk:
 
     def leave_out(self, problem: TreeProblem, path: str) -> bool:
         """Whether the walk may go on without what is at `path`; then it is noted."""
-        if self._lenient or not isinstance(problem, Unreadable):
+        if self._lenient or not isinstance(problem, UnreadableFile):
             return False
         self.unread_count += 1
         if len(self.unread) < MAX_UNREAD:

@@ -27,8 +27,8 @@ from typing import Self, TypeVar
 
 from blake3 import blake3
 
-from sync.keys import ROOT
-from sync.objects.names import check_key, check_prefix, is_key
+from sync.format.keys import ROOT
+from sync.objects.object_keys import check_key, check_prefix, is_key
 from sync.ports import Conflict, Found, Got, ObjectsRefused, ObjectsUnavailable
 
 DRAFTS = "@tmp"

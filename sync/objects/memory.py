@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
 
-from sync.objects.names import check_key, check_prefix
+from sync.objects.object_keys import check_key, check_prefix
 from sync.ports import Conflict, Found, Got
 
 

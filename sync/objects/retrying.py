@@ -1,5 +1,5 @@
 """Any object store, asked with patience and with moderation: a bounded number of requests at once, a few attempts at
-each, and never so many retries that they become the load they try to get past (budget.py).
+each, and never so many retries that they become the load they try to get past (retry_budget.py).
 
 Reads, deletes and plain writes are simply done again. A conditional write whose answer was lost is done again, too: if
 the first one did not happen, this one decides. If it is told of a conflict, that may be with our own first write, so
@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from sync.backoff import delay
-from sync.objects.budget import RetryBudget
+from sync.objects.retry_budget import RetryBudget
 from sync.ports import Conflict, Found, Got, ObjectsRefused, ObjectStore, ObjectsUnavailable, TooManyRequests
 
 T = TypeVar("T")

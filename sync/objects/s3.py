@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from sync.objects.names import check_key, check_prefix, is_key
+from sync.objects.object_keys import check_key, check_prefix, is_key
 from sync.objects.s3_errors import is_past_the_end, raise_unless_absent, reaction
 from sync.ports import Found, Got, ObjectsRefused
 

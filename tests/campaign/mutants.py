@@ -9,18 +9,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gateway.frontdoor import GuardLimits
-from gateway.session import actor, ledger, life, pending
-from gateway.session.patience import Patience
-from gateway.settings import Settings
-from gateway.sockets import viewers
-from persistence import backlog, drainer, spool, sqlite_file
-from persistence.batch import Plan, plan
+from gateway.config.settings import Settings
+from gateway.server import viewer
+from gateway.server.front_door import GuardLimits
+from gateway.session import actor
+from gateway.session.conversation import sequence
+from gateway.session.model import delivery_window
+from gateway.session.sandbox import supervisor
+from gateway.session.sandbox.restart_policy import RestartPolicy
+from persistence.commit_plan import Plan, plan
 from persistence.errors import StoreUnavailable
-from persistence.first_stage import Row
 from persistence.migrations import Migration, shipped
+from persistence.postgres import batch as postgres_batch
+from persistence.postgres import store as postgres
+from persistence.queue import backlog
 from persistence.record import Fenced, Outcome, Record, Stored, Write
-from persistence.stores import postgres, postgres_batch, sqlite
+from persistence.spool import drainer, spool
+from persistence.spool.ports import SpoolRow
+from persistence.sqlite import file
+from persistence.sqlite import store as sqlite
 
 LATER_SECONDS = 0.05
 FEW_WRITES = 6
@@ -47,12 +54,12 @@ def _as_if_stored(writes: Sequence[Write]) -> list[Outcome]:
 
 def impatient() -> None:
     """A locked database is noticed at once."""
-    put(sqlite_file, "BUSY_SECONDS", 0.02)
+    put(file, "BUSY_SECONDS", 0.02)
 
 
 def forgiving() -> None:
     """A session that is killed again and again does not count as one that crashes in a loop."""
-    put(life, "Patience", lambda _, window: Patience(1000, window))
+    put(supervisor, "RestartPolicy", lambda _, window: RestartPolicy(1000, window))
 
 
 def impatient_with_slow_viewers() -> None:
@@ -104,9 +111,9 @@ def no_unique_cid() -> None:
             replace(each, sql=each.sql.replace(",\n    UNIQUE (session_no, cid)", "")) for each in shipped(database)
         ]
 
-    put(sqlite_file, "shipped", without_index)
+    put(file, "shipped", without_index)
     put(sqlite, "questions", lambda *_, **__: set())
-    put(ledger.Ledger, "seq_of", lambda *_: None)
+    put(sequence.MessageSequence, "seq_of", lambda *_: None)
 
 
 def drop_after_three_retries() -> None:
@@ -131,7 +138,7 @@ def drop_after_three_retries() -> None:
 
 def drop_oldest() -> None:
     """A full queue makes room by forgetting what waits longest."""
-    offer = backlog.Backlog.offer
+    offer = backlog.WriteBacklog.offer
 
     def make_room(self: Any, write: Write, then: backlog.Then | None, *, now: float, refusable: bool) -> bool:
         appends = [entry for entry in self._waiting if entry.write.append is not None]
@@ -144,19 +151,19 @@ def drop_oldest() -> None:
                 appends[0].then(Stored(appends[0].write.append.seq))
         return offer(self, write, then, now=now, refusable=refusable)
 
-    put(backlog.Backlog, "offer", make_room)
+    put(backlog.WriteBacklog, "offer", make_room)
 
 
 def synchronous_off() -> None:
     """COMMIT returns before the bytes are on the disk."""
-    open_writer = sqlite_file.SqliteFile._open_writer
+    open_writer = file.SqliteFile._open_writer
 
-    def open_carelessly(self: sqlite_file.SqliteFile) -> sqlite3.Connection:
+    def open_carelessly(self: file.SqliteFile) -> sqlite3.Connection:
         db = open_writer(self)
         db.execute("PRAGMA synchronous = OFF")
         return db
 
-    put(sqlite_file.SqliteFile, "_open_writer", open_carelessly)
+    put(file.SqliteFile, "_open_writer", open_carelessly)
 
 
 # -- mistakes in a session --------------------------------------------------------------------------------------------
@@ -164,13 +171,13 @@ def synchronous_off() -> None:
 
 def deliver_before_durable() -> None:
     """What is on its way to the store is given to the agent already."""
-    admit = pending.PendingWindow.admit
+    admit = delivery_window.DeliveryWindow.admit
 
-    def admit_as_durable(self: pending.PendingWindow, entry: pending.Entry) -> None:
+    def admit_as_durable(self: delivery_window.DeliveryWindow, entry: delivery_window.WindowEntry) -> None:
         entry.durable = True
         admit(self, entry)
 
-    put(pending.PendingWindow, "admit", admit_as_durable)
+    put(delivery_window.DeliveryWindow, "admit", admit_as_durable)
 
 
 def newest_first() -> None:
@@ -193,31 +200,31 @@ def newest_first() -> None:
 
 def expire_silently() -> None:
     """What outlived its time in the window is forgotten without a word."""
-    expire = pending.PendingWindow.expire
+    expire = delivery_window.DeliveryWindow.expire
 
-    def expire_and_forget(self: pending.PendingWindow, now: float) -> list[pending.Entry]:
+    def expire_and_forget(self: delivery_window.DeliveryWindow, now: float) -> list[delivery_window.WindowEntry]:
         expire(self, now)
         return []
 
-    put(pending.PendingWindow, "expire", expire_and_forget)
+    put(delivery_window.DeliveryWindow, "expire", expire_and_forget)
 
 
 def swallow_nacks() -> None:
     """What is refused is refused in silence."""
-    send = viewers.Viewer.send
+    send = viewer.Viewer.send
 
-    def send_good_news(self: viewers.Viewer, payload: bytes) -> None:
+    def send_good_news(self: viewer.Viewer, payload: bytes) -> None:
         if not payload.startswith(b'{"type":"nack"'):
             send(self, payload)
 
-    put(viewers.Viewer, "send", send_good_news)
+    put(viewer.Viewer, "send", send_good_news)
 
 
 def one_cid_for_all_sessions() -> None:
     """A cid that any session has seen is taken for a resend."""
-    enter, everywhere = ledger.Ledger.enter, dict[str, int]()
+    enter, everywhere = sequence.MessageSequence.enter, dict[str, int]()
 
-    def enter_everywhere(self: ledger.Ledger, cid: str) -> int:
+    def enter_everywhere(self: sequence.MessageSequence, cid: str) -> int:
         everywhere[cid] = enter(self, cid)
         return everywhere[cid]
 
@@ -228,8 +235,8 @@ def one_cid_for_all_sessions() -> None:
         found = [await by_cid(self, each, cid) for each in (session_id, *others)]
         return next(filter(None, found), None)
 
-    put(ledger.Ledger, "enter", enter_everywhere)
-    put(ledger.Ledger, "seq_of", lambda self, cid: self._cids.get(cid) or everywhere.get(cid))
+    put(sequence.MessageSequence, "enter", enter_everywhere)
+    put(sequence.MessageSequence, "seq_of", lambda self, cid: self._cids.get(cid) or everywhere.get(cid))
     put(sqlite.SqliteStore, "by_cid", by_cid_alone)
 
 
@@ -240,7 +247,7 @@ def spool_rows_removed_first() -> None:
     """A row leaves the spool when it is given to the store, not when the store has it."""
     first = spool.Spool.first
 
-    async def take(self: spool.Spool, *arguments: Any, **named: Any) -> list[Row]:
+    async def take(self: spool.Spool, *arguments: Any, **named: Any) -> list[SpoolRow]:
         rows = await first(self, *arguments, **named)
         await self.remove([row.no for row in rows])
         return rows
@@ -264,7 +271,7 @@ def settled_too_early() -> None:
     """What is in the spool is told to be stored."""
     accept = drainer.Drainer.accept
 
-    def accept_and_tell(self: drainer.Drainer, rows: Sequence[Row]) -> None:
+    def accept_and_tell(self: drainer.Drainer, rows: Sequence[SpoolRow]) -> None:
         accept(self, rows)
         for record in (row.write.append for row in rows):
             if record is not None:

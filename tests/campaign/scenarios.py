@@ -85,7 +85,7 @@ async def power_cut(arena: Arena) -> None:
 def _synchronous(directory: Path, patches: Sequence[str]) -> int:
     """What a writer's connection says of itself."""
     ask = (
-        "import asyncio, sys; from pathlib import Path; from persistence.sqlite_file import SqliteFile\n"
+        "import asyncio, sys; from pathlib import Path; from persistence.sqlite.file import SqliteFile\n"
         "from tests.campaign.mutants import PATCHES\n"
         "for name in sys.argv[2:]: PATCHES[name]()\n"
         "async def main():\n"

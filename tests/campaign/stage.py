@@ -14,8 +14,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from sandbox.providers.layout import SandboxHome
-from sandbox.providers.processes import Process, children
+from sandbox.providers.local.layout import SandboxHome
+from sandbox.providers.local.processes import Process, children
 from tests.campaign.journal import NOWHERE, Journal
 from tests.campaign.participant import Participant
 from tests.campaign.size import report

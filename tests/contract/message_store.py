@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from persistence.heard import NobodyListens
+from persistence.listener import NobodyListens
 from persistence.ports import MessageStore
 from persistence.record import (
     NO_USER,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from sandbox.ports import Link, LinkRefused, SandboxProvider, SandboxSpec
-from sandbox.providers.scripted import OnLine, ScriptedProcess
-from sandbox.values import Position
+from sandbox.ports.provider import Link, LinkRefused, SandboxProvider, SandboxSpec
+from sandbox.protocol.values import Position
+from sandbox.providers.memory.scripted import OnLine, ScriptedProcess
 from tests.support.bridge import Owner
 from tests.support.waiting import until
 

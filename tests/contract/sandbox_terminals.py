@@ -11,10 +11,10 @@ from random import Random
 
 import pytest
 
-from sandbox.ports import LinkRefused
-from sandbox.terminal.ports import SandboxTerminals, TerminalRefused, TerminalWish
-from sandbox.terminal.wire import Exit, Open, Size
-from sandbox.values import Position
+from sandbox.ports.provider import LinkRefused
+from sandbox.ports.terminals import SandboxTerminals, TerminalRefused, TerminalWish
+from sandbox.protocol.terminal import Exit, Open, Size
+from sandbox.protocol.values import Position
 from tests.support.terminal_watcher import Watcher, watch
 from tests.support.waiting import until
 

@@ -9,11 +9,11 @@ from typing import Protocol
 
 import pytest
 
-from sandbox.ports import SandboxProvider
-from sandbox.tree.entry import Chunk, Entry, Frame, Kind
-from sandbox.tree.frames import groups, pack, unpack
-from sandbox.tree.ports import LiveFile, LiveListing, SandboxTree, TreeFailed
-from sandbox.tree.wire import Batch, ScanAsk, ScanDone, TreeLimits
+from sandbox.ports.provider import SandboxProvider
+from sandbox.ports.tree import LiveFile, LiveListing, SandboxTree, TreeFailed
+from sandbox.protocol.chunk_frames import groups, pack, unpack
+from sandbox.protocol.entry import Chunk, Entry, Frame, Kind
+from sandbox.protocol.tree import Batch, ScanAsk, ScanDone, TreeLimits
 from tests.contract.sandbox_provider import attach, run_agent, spec
 from tests.support.bridge import Owner
 from tests.support.waiting import until

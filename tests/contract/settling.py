@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from persistence.heard import Heard, NobodyListens
+from persistence.listener import NobodyListens, StoreListener
 from persistence.ports import MessageStore
 from persistence.record import Outcome, Spooled, Write
 from tests.support.faults import FlakyStore
@@ -13,7 +13,7 @@ class _Ear:
     """Remembers how each record ended, and passes everything on."""
 
     def __init__(self) -> None:
-        self.then: Heard = NobodyListens()
+        self.then: StoreListener = NobodyListens()
         self.ends: dict[tuple[str, int], Outcome] = {}
         self._told = asyncio.Event()
 
@@ -41,11 +41,11 @@ class Settling(FlakyStore):
         inner.heard = self._ear
 
     @property
-    def heard(self) -> Heard:
+    def heard(self) -> StoreListener:
         return self._ear.then
 
     @heard.setter
-    def heard(self, heard: Heard) -> None:
+    def heard(self, heard: StoreListener) -> None:
         self._ear.then = heard
 
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]:

@@ -5,19 +5,19 @@ from collections.abc import Sequence
 from random import Random
 
 from persistence.errors import StoreUnavailable
-from persistence.first_stage import FirstStage, Row
-from persistence.heard import Heard, NobodyListens
+from persistence.listener import NobodyListens, StoreListener
+from persistence.memory import MemoryStore
 from persistence.record import Fenced, Outcome, Rejected, Spooled, Stored, Write
-from persistence.spool_rows import columns_of
-from persistence.stores.memory import MemoryStore
-from persistence.stores.spooled import SpooledStore
+from persistence.spool.ports import SpoolPort, SpoolRow
+from persistence.spool.rows import columns_of
+from persistence.spool.store import SpooledStore
 from tests.support.faults import FlakyStore
 from tests.support.waiting import until
 
 
 def _key(write: Write) -> str:
     """The same for a write that has been in a file."""
-    return repr(columns_of(Row(0, write), 0.0))
+    return repr(columns_of(SpoolRow(0, write), 0.0))
 
 
 class Impatient(Random):
@@ -49,7 +49,7 @@ class DecidingStore(FlakyStore):
 
 
 class _Ear(NobodyListens):
-    def __init__(self, then: Heard) -> None:
+    def __init__(self, then: StoreListener) -> None:
         self.then = then
         self.told: list[tuple[str, int, Outcome]] = []
 
@@ -65,7 +65,7 @@ class FinalOutcomes(FlakyStore):
     """A SpooledStore whose `commit` returns what the remote store decided in the end. Each record that was spooled is
     told of exactly once, in order, with that outcome."""
 
-    def __init__(self, remote: DecidingStore, spool: FirstStage, rng: Random) -> None:
+    def __init__(self, remote: DecidingStore, spool: SpoolPort, rng: Random) -> None:
         self.spooled_store = SpooledStore(remote, spool, rng)
         super().__init__(self.spooled_store)
         self._remote = remote
@@ -74,11 +74,11 @@ class FinalOutcomes(FlakyStore):
         self.spooled_outcomes = 0
 
     @property
-    def heard(self) -> Heard:
+    def heard(self) -> StoreListener:
         return self._ear.then
 
     @heard.setter
-    def heard(self, heard: Heard) -> None:
+    def heard(self, heard: StoreListener) -> None:
         self._ear.then = heard
 
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]:

@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
+from persistence.http_sink.store import HttpStore
+from persistence.memory import MemoryStore
 from persistence.ports import MessageStore
-from persistence.stores.http import HttpStore
-from persistence.stores.memory import MemoryStore
-from persistence.stores.postgres import PostgresStore
-from persistence.stores.sqlite import SqliteStore
-from sandbox.http_client import connect_tcp
+from persistence.postgres.store import PostgresStore
+from persistence.sqlite.store import SqliteStore
+from sandbox.client.http_client import connect_tcp
 from tests.contract.message_store import MessageStoreContract
 from tests.contract.settling import Settling
 from tests.support.faults import FlakyStore

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.ports import SandboxProvider
-from sandbox.providers.layout import SandboxHome
-from sandbox.providers.memory import MemoryProvider, MemorySandbox
+from sandbox.ports.provider import SandboxProvider
+from sandbox.providers.local.layout import SandboxHome
+from sandbox.providers.memory.provider import MemoryProvider, MemorySandbox
 from tests.contract.sandbox_provider import SandboxProviderContract, parrot
 from tests.contract.sandbox_tree import Hands, SandboxTreeContract
 from tests.sandbox.local import opened

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sandbox.ports import SandboxProvider
-from sandbox.providers.memory import MemoryProvider
-from sandbox.terminal.ports import SandboxTerminals
+from sandbox.ports.provider import SandboxProvider
+from sandbox.ports.terminals import SandboxTerminals
+from sandbox.providers.memory.provider import MemoryProvider
 from tests.contract.sandbox_provider import parrot, spec
 from tests.contract.sandbox_terminals import SandboxTerminalsContract
 from tests.sandbox.local import opened

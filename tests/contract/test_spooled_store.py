@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
+from persistence.memory import MemoryStore
 from persistence.ports import MessageStore
 from persistence.record import Session
-from persistence.spool import Spool
-from persistence.stores.memory import MemoryStore
-from persistence.stores.spooled import SpooledStore
+from persistence.spool.spool import Spool
+from persistence.spool.store import SpooledStore
 from tests.contract.message_store import Ear, MessageStoreContract
 from tests.contract.spooling import DecidingStore, FinalOutcomes, Impatient
 from tests.support.records import said

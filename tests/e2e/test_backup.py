@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.backup import note
+from gateway.backup import manifest
 from tests.support.gateway import REPOSITORY, Gateway
 from tests.support.waiting import until
 
@@ -137,7 +137,7 @@ async def test_a_backup_keeps_who_may_read_what_and_holds_nothing_of_running_pro
     assert (tmp_path / "backup").stat().st_mode & 0o777 == 0o700
     names = {path.name for path in modes}
     assert not names & {"lock", "bridge.json", "bridge.log", "run", "holdfast.db-wal", "holdfast.db-shm"}
-    assert {"jwt_secret", "holdfast.db", note.NAME} <= names
+    assert {"jwt_secret", "holdfast.db", manifest.NAME} <= names
 
 
 async def test_hostile_disks_are_copied_without_following_anything(tmp_path: Path) -> None:
@@ -208,11 +208,11 @@ async def test_nothing_is_overwritten_and_everything_refused_is_told_in_words(
     full.mkdir()
     (full / "theirs").write_text("")
     cut.mkdir()
-    (cut / note.UNFINISHED).write_text("")
+    (cut / manifest.UNFINISHED).write_text("")
     for copy in (torn, newer):
         shutil.copytree(backup, copy)
     (torn / "data" / "secrets" / "api_token").unlink()
-    (newer / note.NAME).write_text((newer / note.NAME).read_text().replace('"format": 2', '"format": 3'))
+    (newer / manifest.NAME).write_text((newer / manifest.NAME).read_text().replace('"format": 2', '"format": 3'))
     empty = str(tmp_path / "nobody")
     for words, settings, says in (
         (("backup", inside), {}, "is inside"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sandbox.providers.layout import SandboxHome
+from sandbox.providers.local.layout import SandboxHome
 from tests.support.gateway import Gateway
 from tests.support.waiting import until
 

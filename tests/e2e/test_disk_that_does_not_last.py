@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.gateway.test_http_lifecycle import comes_to
+from tests.gateway.http.sessions.test_lifecycle import comes_to
 from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
 from tests.support.s3 import S3Place

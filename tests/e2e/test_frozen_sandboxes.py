@@ -5,7 +5,7 @@ import os
 import signal
 from pathlib import Path
 
-from sandbox.providers.layout import SandboxHome
+from sandbox.providers.local.layout import SandboxHome
 from tests.support.gateway import Gateway
 
 FROZEN = [(user, f"{user}-{number}") for user in ("mal", "moe") for number in range(4)]  # as many as there are slots

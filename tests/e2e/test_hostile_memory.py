@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from persistence.record import Session
-from persistence.stores.sqlite import SqliteStore
+from persistence.sqlite.store import SqliteStore
 from tests.support.chat import hear
 from tests.support.gateway import Gateway
 from tests.support.hostile import MIB, TEXT, memory

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.values import Position
+from sandbox.protocol.values import Position
 from tests.contract.sandbox_terminals import PARROT
 from tests.support.chat import hear, say
 from tests.support.gateway import Gateway

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sandbox.providers.layout import SandboxHome
+from sandbox.providers.local.layout import SandboxHome
 from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
 from tests.support.waiting import until

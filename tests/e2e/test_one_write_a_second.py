@@ -12,7 +12,7 @@ import pytest
 from sync.objects.probe import PromiseBroken, probe
 from sync.objects.retrying import RequestLimits, RetryingObjects
 from tests.contract.object_store import found_in
-from tests.gateway.test_http_lifecycle import comes_to
+from tests.gateway.http.sessions.test_lifecycle import comes_to
 from tests.support.faulty_s3 import FaultyS3
 from tests.support.gateway import REPOSITORY, Gateway
 from tests.support.s3 import CarelessS3Server, S3Place, S3Server

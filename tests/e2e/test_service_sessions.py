@@ -14,8 +14,8 @@ from websockets.exceptions import InvalidStatus
 from gateway.auth.identity import Accept
 from gateway.auth.policy import POLICY
 from persistence.record import NO_USER
-from persistence.stores.sqlite import SqliteStore
-from sync.keys import Keys
+from persistence.sqlite.store import SqliteStore
+from sync.format.keys import Keys
 from tests.support.gateway import REPOSITORY, Gateway
 from tests.support.waiting import PATIENCE, until
 

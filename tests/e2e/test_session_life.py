@@ -5,10 +5,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from sandbox.providers.layout import SandboxHome
-from sandbox.providers.processes import Process
+from sandbox.providers.local.layout import SandboxHome
+from sandbox.providers.local.processes import Process
 from tests.campaign.stage import Stage
-from tests.gateway.test_http_lifecycle import comes_to
+from tests.gateway.http.sessions.test_lifecycle import comes_to
 from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
 from tests.support.waiting import until

@@ -18,7 +18,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from tests.gateway.test_http_lifecycle import comes_to
+from tests.gateway.http.sessions.test_lifecycle import comes_to
 from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
 

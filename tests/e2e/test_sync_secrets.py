@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.providers.processes import children
+from sandbox.providers.local.processes import children
 from tests.campaign.size import seeded
 from tests.campaign.sync.arena import Kept, SyncArena, arena_on
 from tests.campaign.sync.cupboards import Bucket

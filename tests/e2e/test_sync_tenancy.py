@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from sync.keys import Keys
-from sync.vault import Vault, VaultLimits
+from sync.format.keys import Keys
+from sync.snapshots.service import SnapshotLimits, SnapshotService
 from tests.campaign.size import seeded
 from tests.campaign.sync.arena import Kept, SyncArena, arena_on
 from tests.campaign.sync.cupboards import Directory, everything_in
@@ -96,7 +96,7 @@ async def test_deleting_a_session_leaves_its_branch_and_those_with_longer_names(
         assert answer.status_code == 200, answer.text
         async with arena.cupboard.objects() as store:  # what nobody names any more goes, in two looks
             now = [time.time()]
-            vault = Vault(store, VaultLimits(grace=60), utcnow=lambda: now[0])
+            vault = SnapshotService(store, SnapshotLimits(grace=60), utcnow=lambda: now[0])
             await vault.collect()
             now[0] += 61
             removed = (await vault.collect()).removed

@@ -11,7 +11,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from gateway.auth.identity import Accept
-from gateway.auth.policy import POLICY, Policy
+from gateway.auth.policy import POLICY, RoutePolicy
 from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
 from tests.support.postgres import PostgresServer
@@ -95,7 +95,7 @@ class Reply:
     text: str
 
 
-async def ask(gateway: Gateway, method: str, path: str, policy: Policy, headers: dict[str, str]) -> Reply:
+async def ask(gateway: Gateway, method: str, path: str, policy: RoutePolicy, headers: dict[str, str]) -> Reply:
     """Use the route on ada's session; an upgrade that succeeds is 101."""
     target = path.replace("{id}", SESSION).replace("{sessionId}", SESSION).replace("{number}", "1")
     target = target.replace("{name}", "main").replace("{what}", "kill-bridge")
@@ -130,7 +130,7 @@ every_route = pytest.mark.parametrize(("method", "path", "policy"), ROUTES, ids=
 
 @every_route
 async def test_without_or_with_an_expired_credential_only_public_routes_answer(
-    gateway: Gateway, method: str, path: str, policy: Policy
+    gateway: Gateway, method: str, path: str, policy: RoutePolicy
 ) -> None:
     expired = {"Authorization": f"Bearer {gateway.token('ada', ttl=-120)}"}
     for headers in ({}, expired, {"Authorization": "Bearer x.y.z"}):
@@ -144,7 +144,7 @@ async def test_without_or_with_an_expired_credential_only_public_routes_answer(
 
 @every_route
 async def test_a_stranger_is_told_that_there_is_nothing(
-    gateway: Gateway, method: str, path: str, policy: Policy
+    gateway: Gateway, method: str, path: str, policy: RoutePolicy
 ) -> None:
     reply = await ask(gateway, method, path, policy, gateway.bearer("eva"))
     if policy.accept is Accept.NOBODY:
@@ -166,7 +166,7 @@ async def test_a_stranger_is_told_that_there_is_nothing(
 
 @every_route
 async def test_a_services_token_opens_nothing_beyond_its_scope(
-    gateway: Gateway, method: str, path: str, policy: Policy
+    gateway: Gateway, method: str, path: str, policy: RoutePolicy
 ) -> None:
     shown = {"admin": gateway.admin, "relay": gateway.relay, "internal": gateway.internal}
     for name, scope in SERVICES.items():
@@ -175,7 +175,7 @@ async def test_a_services_token_opens_nothing_beyond_its_scope(
 
 
 @every_route
-async def test_whoever_a_route_is_for_gets_in(gateway: Gateway, method: str, path: str, policy: Policy) -> None:
+async def test_whoever_a_route_is_for_gets_in(gateway: Gateway, method: str, path: str, policy: RoutePolicy) -> None:
     """The matrix can fail: the same requests succeed for those who may."""
     shown = {"admin": gateway.admin, "relay": gateway.relay, "internal": gateway.internal}
     allowed = [shown[name] for name, scope in SERVICES.items() if scope in policy.accept]
@@ -246,7 +246,7 @@ async def test_what_cannot_be_kept_is_told_without_a_path_of_the_host(gateway: G
 # it is: a stranger's 404 at another gateway ended its owner's answer.
 @every_route
 async def test_a_stranger_at_another_gateway_takes_no_session_from_its_own(
-    neighbours: tuple[Gateway, Gateway, str], method: str, path: str, policy: Policy
+    neighbours: tuple[Gateway, Gateway, str], method: str, path: str, policy: RoutePolicy
 ) -> None:
     _, second, url = neighbours
     before = await fence(url)

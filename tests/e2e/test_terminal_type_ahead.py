@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
-from sandbox.providers.layout import SandboxHome
-from sandbox.providers.processes import Process
+from sandbox.providers.local.layout import SandboxHome
+from sandbox.providers.local.processes import Process
 from tests.support.gateway import Gateway
 from tests.support.waiting import PATIENCE
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sandbox.providers.layout import SandboxHome
+from sandbox.providers.local.layout import SandboxHome
 from tests.support.gateway import Gateway
 
 UNREAD = {"count": 1, "paths": ["workspace/x"]}

@@ -16,11 +16,11 @@ import asyncpg
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from gateway import spool_owner
-from gateway.settings import load_settings
-from gateway.store_url import store_url
+from gateway.config.settings import load_settings
+from gateway.config.store_url import store_url
+from gateway.wiring import spool_owner
 from persistence.errors import CannotOpen
-from persistence.spool import Spool
+from persistence.spool.spool import Spool
 from tests.support.chat import hear, say
 from tests.support.gateway import PASSED_ON, REPOSITORY, Gateway
 from tests.support.postgres import PASSWORD, PostgresServer, _program

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from persistence.record import Session
-from persistence.stores.sqlite import SqliteStore
+from persistence.sqlite.store import SqliteStore
 
 KILLS = 20
 SESSIONS = 8
@@ -18,10 +18,10 @@ WRITER = """
 import asyncio, os, sys
 from pathlib import Path
 from random import Random
-from persistence.backlog import QueueLimits
-from persistence.queue import PersistenceQueue
+from persistence.queue.backlog import QueueLimits
+from persistence.queue.queue import PersistenceQueue
 from persistence.record import Record, Status, Stored, Write
-from persistence.stores.sqlite import SqliteStore
+from persistence.sqlite.store import SqliteStore
 
 async def main(path, life):
     async with SqliteStore(path) as store, PersistenceQueue(store, QueueLimits(), Random(1)) as queue:

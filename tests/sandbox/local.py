@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sandbox.ports import Link, LinkEvents, SandboxSpec
-from sandbox.providers.calls import call
-from sandbox.providers.ending import end
-from sandbox.providers.layout import SandboxHome
-from sandbox.providers.local import LocalProvider
-from sandbox.values import Position
+from sandbox.client.bridge_requests import call
+from sandbox.ports.provider import Link, LinkEvents, SandboxSpec
+from sandbox.protocol.values import Position
+from sandbox.providers.local.layout import SandboxHome
+from sandbox.providers.local.provider import LocalProvider
+from sandbox.providers.local.teardown import end
 
 LEVELS = ("trusted", "contained")
 

@@ -10,12 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sandbox.tree.entry import MAX_MTIME_NS, Chunk, Entry, Kind, check_entry, check_path, chunk_id
-from sandbox.tree.frames import unpack
-from sandbox.tree.kept import Section, join_names
-from sandbox.tree.scan import Scan, TreeScanner
-from sandbox.tree.stamps import Stamp
-from sandbox.tree.wire import (
+from sandbox.protocol.chunk_frames import unpack
+from sandbox.protocol.entry import MAX_MTIME_NS, Chunk, Entry, Kind, check_entry, check_path, chunk_id
+from sandbox.protocol.tree import (
     BATCH_BYTES,
     BATCH_ENTRIES,
     Batch,
@@ -26,6 +23,9 @@ from sandbox.tree.wire import (
     decode_up,
     encode,
 )
+from sandbox.tree.index import Section, join_names
+from sandbox.tree.scan import Scan, TreeScanner
+from sandbox.tree.stat_stamp import Stamp
 
 Seen = tuple[int, int, int, bytes]  # kind, mode, mtime, and the content of a file or the target of a symlink
 NOBODY = 65534

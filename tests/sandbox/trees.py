@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sandbox.tree.entry import Chunk, Entry, Frame, Kind, chunk_id
-from sandbox.tree.frames import pack
+from sandbox.protocol.chunk_frames import pack
+from sandbox.protocol.entry import Chunk, Entry, Frame, Kind, chunk_id
 
 NOBODY = 65534
 CRASHED = 77

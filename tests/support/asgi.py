@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute
 from starlette.types import Message
 
 from gateway.auth.tokens import Principal
-from gateway.http.replies import EXCEPTION_HANDLERS
+from gateway.http.responses import EXCEPTION_HANDLERS
 
 
 @dataclass(slots=True)

@@ -15,8 +15,8 @@ from typing import Any
 
 import httpx
 
-from sandbox.link import BridgeLink, Timings, connect
-from sandbox.values import AgentExit, Hello, Position
+from sandbox.client.agent_link import BridgeLink, Timings, connect
+from sandbox.protocol.values import AgentExit, Hello, Position
 from tests.support.waiting import until
 
 TOKEN = "t" * 43

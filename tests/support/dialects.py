@@ -4,12 +4,12 @@ from typing import Any
 
 import orjson
 
-from sandbox.framing import BINARY, TEXT, FrameReader
-from sandbox.terminal.wire import Exit, Greeting, Reset, Size, Trouble
+from sandbox.protocol.terminal import Exit, Greeting, Reset, Size, TerminalTrouble
+from sandbox.protocol.websocket_frames import BINARY, TEXT, FrameReader
 
 HELLO = Greeting("e1", 700, Size(80, 24), 0, False, "vim")
 RESET = Reset("e2", 900, Size(100, 30))
-TROUBLE = Trouble("start_failed", "no such program")
+TROUBLE = TerminalTrouble("start_failed", "no such program")
 ENDED = Exit(3, None)
 
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from persistence.errors import StoreBroken, StoreFull, StoreUnavailable
-from persistence.heard import Heard
+from persistence.listener import StoreListener
 from persistence.ports import MessageStore
 from persistence.record import DeadLetter, Loaded, Outcome, Record, Session, Usage, Write
 
@@ -40,11 +40,11 @@ class FlakyStore:
         self.calls = 0
 
     @property
-    def heard(self) -> Heard:
+    def heard(self) -> StoreListener:
         return self.inner.heard
 
     @heard.setter
-    def heard(self, heard: Heard) -> None:
+    def heard(self, heard: StoreListener) -> None:
         self.inner.heard = heard
 
     async def _call(self, do: Callable[[], Awaitable[T]]) -> T:

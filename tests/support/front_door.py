@@ -202,10 +202,10 @@ def main() -> int:
     from gateway.auth.policy import PolicyMiddleware
     from gateway.auth.tickets import Tickets
     from gateway.auth.tokens import SharedSecret, TokenVerifier
-    from gateway.events import configure_logging
-    from gateway.frontdoor import FrontDoor, GuardLimits
-    from gateway.server import serve
-    from gateway.settings import load_settings, resolve_secrets
+    from gateway.config.settings import load_settings, resolve_secrets
+    from gateway.server.front_door import FrontDoor, GuardLimits
+    from gateway.server.server import serve
+    from gateway.telemetry.telemetry import configure_logging
 
     settings = load_settings(os.environ)
     secrets = resolve_secrets(settings)

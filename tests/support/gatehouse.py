@@ -13,9 +13,9 @@ from gateway.auth.origin import Origins
 from gateway.auth.policy import POLICY, PolicyMiddleware, nobody_is_let_in
 from gateway.auth.tickets import Tickets
 from gateway.auth.tokens import Principal, SharedSecret, TokenVerifier, mint
-from gateway.counters import Counters
-from gateway.rate import Budgets
-from gateway.settings import Secrets, SecretStr
+from gateway.config.settings import Secrets, SecretStr
+from gateway.limits.rate import Budgets
+from gateway.server.admission import Admission
 
 JWT_SECRET = SecretStr("jwt-secret-0123456789-0123456789-012345")
 ADMIN, INTERNAL, RELAY = "api-token-0123456789", "internal-token-0123456789", "relay-secret-0123456789"
@@ -78,7 +78,7 @@ class Gatehouse:
             routes=self.routes,
             identity=Identity(verifier, SECRETS, self.tickets, monotonic=lambda: self.now),
             origins=Origins(allowed),
-            counters=Counters(100, 100, per_user),
+            counters=Admission(100, 100, per_user),
             query_tokens=query_tokens,
             refused=self.refused.append,
             requests=requests,

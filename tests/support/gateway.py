@@ -194,7 +194,7 @@ class Gateway:
         return time.monotonic() - began
 
     async def _end_sandboxes(self) -> None:
-        from sandbox.providers.local import LocalProvider
+        from sandbox.providers.local.provider import LocalProvider
 
         if not (self.data_dir / "sandboxes").exists():
             return

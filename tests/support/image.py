@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 USER = "10001"
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==", re.MULTILINE)
-_SCRIPT = "#!{python}\nfrom gateway.cli import run\nrun()\n"
+_SCRIPT = "#!{python}\nfrom gateway.cli.main import run\nrun()\n"
 
 
 def make_environment(directory: Path, place: str) -> None:

@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from sandbox.providers.memory_tree import MemoryRoots, MemoryTree
-from sandbox.tree.entry import Entry
-from sandbox.tree.ports import Tree
-from sandbox.tree.wire import ScanAsk
+from sandbox.ports.tree import Tree
+from sandbox.protocol.entry import Entry
+from sandbox.protocol.tree import ScanAsk
+from sandbox.providers.memory.tree import MemoryRoots, MemoryTree
 from sync.objects.memory import MemoryObjects
 from sync.ports import ObjectStore
-from sync.restore import Restored
-from sync.snapshot import Pushed
-from sync.vault import Vault, VaultLimits
+from sync.snapshots.push import Pushed
+from sync.snapshots.restore import RestoreResult
+from sync.snapshots.service import SnapshotLimits, SnapshotService
 from tests.support.trees import DirectoryTree, differences, fingerprint
 
 USER = "user"
@@ -39,25 +39,25 @@ class MemorySession:
         return self.roots.entries()
 
 
-def vault_on(store: ObjectStore | None = None, clock: Clock | None = None, *, keep: int = 10) -> Vault:
+def vault_on(store: ObjectStore | None = None, clock: Clock | None = None, *, keep: int = 10) -> SnapshotService:
     """A gateway's vault; one more on the same store is a gateway that was started again, or another one."""
     clock = clock or Clock()
-    return Vault(store or MemoryObjects(), VaultLimits(keep, DAY), now=clock, utcnow=clock)
+    return SnapshotService(store or MemoryObjects(), SnapshotLimits(keep, DAY), now=clock, utcnow=clock)
 
 
-async def push(vault: Vault, session: MemorySession) -> Pushed:
+async def push(vault: SnapshotService, session: MemorySession) -> Pushed:
     return await push_tree(vault, session.tree, session.id, session.user_id)
 
 
-async def push_tree(vault: Vault, tree: Tree, session_id: str = "s", user_id: str = USER) -> Pushed:
+async def push_tree(vault: SnapshotService, tree: Tree, session_id: str = "s", user_id: str = USER) -> Pushed:
     return await vault.push(user_id, session_id, tree, ScanAsk(), lambda: None)
 
 
-async def restore_into(vault: Vault, tree: Tree, session_id: str = "s", user_id: str = USER) -> Restored:
+async def restore_into(vault: SnapshotService, tree: Tree, session_id: str = "s", user_id: str = USER) -> RestoreResult:
     return await vault.restore(user_id, session_id, tree, aside=False, told=lambda _: None)
 
 
-async def restored_entries(vault: Vault, session: MemorySession) -> dict[bytes, Entry]:
+async def restored_entries(vault: SnapshotService, session: MemorySession) -> dict[bytes, Entry]:
     """What another sandbox has after a restore of the session, which must be of its newest generation."""
     other = MemorySession()
     restored = await restore_into(vault, other.tree, session.id, session.user_id)
@@ -65,13 +65,13 @@ async def restored_entries(vault: Vault, session: MemorySession) -> dict[bytes, 
     return other.entries()
 
 
-async def problems(vault: Vault, session_id: str = "s", user_id: str = USER) -> list[str]:
+async def problems(vault: SnapshotService, session_id: str = "s", user_id: str = USER) -> list[str]:
     """What is wrong with the session's generations."""
     verdicts = await vault.verify(user_id, session_id, lambda done, of: None)
     return [f"{verdict.generation.number}: {problem}" for verdict in verdicts for problem in verdict.problems]
 
 
-async def restores_to(vault: Vault, tree: DirectoryTree, elsewhere: Path, session_id: str = "s") -> list[str]:
+async def restores_to(vault: SnapshotService, tree: DirectoryTree, elsewhere: Path, session_id: str = "s") -> list[str]:
     """How the tree that a restore makes `elsewhere` differs from what is on the disk of `tree`."""
     restored = await restore_into(vault, DirectoryTree(elsewhere / "home", elsewhere / "state"), session_id)
     assert restored.degraded is None

@@ -186,9 +186,15 @@ def main(control: socket.socket) -> None:
 
 def _warm_up() -> None:
     """Import what a gateway imports, also what it imports only when it needs it."""
-    for name in ("gateway.commands.serve", "tests.campaign.sync.mutants", "sandbox.providers.local"):
+    for name in ("gateway.cli.commands.serve", "tests.campaign.sync.mutants", "sandbox.providers.local.provider"):
         importlib.import_module(name)
-    for package in ("persistence.stores", "sync.objects"):
+    for package in (
+        "persistence.http_sink",
+        "persistence.postgres",
+        "persistence.spool",
+        "persistence.sqlite",
+        "sync.objects",
+    ):
         for adapter in REPOSITORY.joinpath(*package.split(".")).glob("*.py"):
             importlib.import_module(f"{package}.{adapter.stem}")
     gc.collect()
@@ -213,8 +219,8 @@ def _fork(control: socket.socket, request: dict[str, Any], descriptors: Sequence
 
 
 def _serve(request: dict[str, Any], descriptors: Sequence[int]) -> int:
-    from gateway.commands.serve import serve
-    from gateway.settings import load_settings
+    from gateway.cli.commands.serve import serve
+    from gateway.config.settings import load_settings
 
     os.setsid()
     for target, descriptor in enumerate(descriptors, 1):

@@ -8,11 +8,11 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
-from persistence.batch import buried
+from persistence.commit_plan import buried
 from persistence.errors import StoreFull
-from persistence.first_stage import Row
 from persistence.record import DeadLetter, Record, Write
-from persistence.tails import Tails
+from persistence.spool.overlay import SpoolOverlay
+from persistence.spool.ports import SpoolRow
 
 
 @dataclass
@@ -33,7 +33,7 @@ class MemorySpool:
     def __init__(self, disk: Disk | None = None, rng: Random | None = None) -> None:
         self._rng = rng
         self.disk = disk or Disk()
-        self.tails = Tails()
+        self.tails = SpoolOverlay()
         self.oldest_at: float | None = None
         self.last_no = 0
 
@@ -52,11 +52,11 @@ class MemorySpool:
     async def _turn(self) -> None:
         await asyncio.sleep(self._rng.choice((0, 0, 0.0001, 0.01)) if self._rng else 0)
 
-    async def append(self, writes: Sequence[Write]) -> list[Row]:
+    async def append(self, writes: Sequence[Write]) -> list[SpoolRow]:
         await self._turn()
         if self.disk.full:
             raise StoreFull("injected")
-        rows = [Row(no, write) for no, write in enumerate(writes, self.disk.last_no + 1)]
+        rows = [SpoolRow(no, write) for no, write in enumerate(writes, self.disk.last_no + 1)]
         self.disk.rows |= {row.no: row.write for row in rows}
         self.last_no = self.disk.last_no = self.disk.last_no + len(rows)
         for write in writes:
@@ -65,9 +65,9 @@ class MemorySpool:
         await self._turn()
         return rows
 
-    async def first(self, writes: int, size: int, *, up_to: int, without: Collection[str]) -> list[Row]:
+    async def first(self, writes: int, size: int, *, up_to: int, without: Collection[str]) -> list[SpoolRow]:
         await self._turn()
-        found: list[Row] = []
+        found: list[SpoolRow] = []
         for no, write in sorted(self.disk.rows.items()):
             if no > up_to or len(found) == writes:
                 break
@@ -75,7 +75,7 @@ class MemorySpool:
                 size -= write.size
                 if found and size < 0:
                     break
-                found.append(Row(no, write))
+                found.append(SpoolRow(no, write))
         await self._turn()
         return found
 

@@ -5,8 +5,8 @@ was sent and written.
 from collections import Counter
 from typing import Any
 
-from sandbox.providers.scripted import ScriptedProcess
-from sandbox.values import Position
+from sandbox.protocol.values import Position
+from sandbox.providers.memory.scripted import ScriptedProcess
 from tests.support.simulated_agents import Truth
 from tests.support.simulated_people import Person
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from persistence.memory import MemoryStore
 from persistence.record import Record, Session, Write
-from persistence.stores.memory import MemoryStore
 
 
 class ReplacedStore(MemoryStore):

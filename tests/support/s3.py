@@ -26,7 +26,7 @@ from typing import Self
 from urllib.parse import urlencode
 from uuid import uuid4
 
-from gateway.objects_url import completed, objects_url
+from gateway.config.objects_url import completed, objects_url
 from sync.objects.s3 import S3Objects
 
 ACCESS_KEY_ID, SECRET_ACCESS_KEY = "holdfast-test", "correct-horse-battery-staple"

@@ -12,28 +12,28 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self
 
-from gateway import wire
-from gateway.events import Metrics
-from gateway.hearing import Hearing
 from gateway.limits.quota import UserLimits
-from gateway.limits.starts import StartLimits
-from gateway.limits.turns import Turns
-from gateway.registry import SessionRegistry
+from gateway.limits.start_queue import StartLimits
+from gateway.limits.start_turns import StartTurns
+from gateway.protocol import chat_frames
+from gateway.server.viewer import Viewer
 from gateway.session.actor import SessionActor
-from gateway.session.ports import SessionLimits
-from gateway.session.state import Wish
-from gateway.session.workspace import Keeping, WorkspaceLimits
-from gateway.sockets.viewers import Viewer
-from persistence.backlog import QueueLimits
+from gateway.session.model.ports import SessionLimits
+from gateway.session.model.state import Wish
+from gateway.session.registry import SessionRegistry
+from gateway.session.store_events import StoreEvents
+from gateway.session.workspace.workspace import Keeping, WorkspaceLimits
+from gateway.telemetry.telemetry import Metrics
+from persistence.memory import MemoryStore
 from persistence.ports import MessageStore
-from persistence.queue import PersistenceQueue
-from persistence.stores.memory import MemoryStore
-from persistence.stores.spooled import SpooledStore
-from sandbox.providers.memory import MemoryProvider, MemorySandbox
-from sandbox.providers.scripted import Script, echo
-from sandbox.values import Position
+from persistence.queue.backlog import QueueLimits
+from persistence.queue.queue import PersistenceQueue
+from persistence.spool.store import SpooledStore
+from sandbox.protocol.values import Position
+from sandbox.providers.memory.provider import MemoryProvider, MemorySandbox
+from sandbox.providers.memory.scripted import Script, echo
 from sync.objects.memory import MemoryObjects
-from sync.vault import Vault
+from sync.snapshots.service import SnapshotService
 from tests.support.faults import Fault, FlakyStore
 from tests.support.memory_spool import Disk, MemorySpool
 from tests.support.waiting import until
@@ -139,7 +139,7 @@ class Tab:
     def send(self, type: str, **members: Any) -> None:
         if self.outlet.reading and not self.outlet.closed:
             self.actor.post(
-                self.actor.receive, self.viewer, wire.read_frame(json.dumps({"type": type} | members).encode())
+                self.actor.receive, self.viewer, chat_frames.read_frame(json.dumps({"type": type} | members).encode())
             )
 
     def say(self, text: str, cid: str | None = None) -> None:
@@ -252,7 +252,7 @@ class World:
         spooled: SpooledStore | None = None
         if self.spooled:
             store = spooled = SpooledStore(remote, MemorySpool(self.disk), self.rng, on_death=self.deaths.append)
-        store.heard = hearing = Hearing()
+        store.heard = hearing = StoreEvents()
         # A queue that does not wait when it is left: `leave` has flushed it, `kill` must not.
         queue = PersistenceQueue(store, QueueLimits(flush_seconds=0.0), self.rng, on_death=self.deaths.append)
         registry = SessionRegistry(
@@ -265,7 +265,7 @@ class World:
             agent=("agent",),
             on_death=self.deaths.append,
             store_fails=lambda: spooled is not None and spooled.failing is not None,
-            turns=Turns(self.starts, self.rng),
+            turns=StartTurns(self.starts, self.rng),
             user_limits=self.user_limits,
             rng=self.rng,
             utcnow=self.utcnow,
@@ -276,10 +276,10 @@ class World:
         await registry.__aenter__()
         self._gateway = Gateway(remote, store, queue, registry)
 
-    def vault(self) -> Vault:
+    def vault(self) -> SnapshotService:
         """The snapshots, as a gateway that has just started sees them."""
         now = asyncio.get_running_loop().time
-        return Vault(self.objects, now=now, utcnow=self.utcnow)
+        return SnapshotService(self.objects, now=now, utcnow=self.utcnow)
 
     async def kill(self) -> None:
         """kill -9: nothing more reaches the store."""
@@ -331,7 +331,7 @@ class World:
         """The stored conversation as every reader sees it, whatever the gateway's store is up to. A store that is
         behind is waited for."""
         await self.until(lambda: not self.disk.rows, "an empty spool")
-        return [wire.record_json(record) for record in await self.kept.messages(session_id, limit=1_000_000)]
+        return [chat_frames.record_json(record) for record in await self.kept.messages(session_id, limit=1_000_000)]
 
     async def until(self, holds: Callable[[], bool], what: str = "it", within: float = 900.0) -> None:
         """Wait for a state that no frame tells of. Virtual time costs nothing."""

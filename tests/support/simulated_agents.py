@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from sandbox.ports import Link, LinkEvents, SandboxSpec
-from sandbox.providers.memory import MemoryProvider
-from sandbox.providers.scripted import Script, ScriptedProcess
-from sandbox.values import Position
+from sandbox.ports.provider import Link, LinkEvents, SandboxSpec
+from sandbox.protocol.values import Position
+from sandbox.providers.memory.provider import MemoryProvider
+from sandbox.providers.memory.scripted import Script, ScriptedProcess
 
 
 @dataclass

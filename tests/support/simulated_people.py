@@ -5,9 +5,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.wire import OWN_TYPES
+from gateway.protocol.chat_frames import OWN_TYPES
 from persistence.errors import StoreUnavailable
-from sandbox.values import Position
+from sandbox.protocol.values import Position
 from tests.support.sessions import Tab, World
 from tests.support.simulated_agents import Truth
 

@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Literal
 
-from gateway.errors import ApiError
-from gateway.session.pending import WindowLimits
-from gateway.session.ports import SessionLimits
+from gateway.protocol.errors import ApiError
+from gateway.session.model.delivery_window import WindowLimits
+from gateway.session.model.ports import SessionLimits
 from persistence.errors import StoreUnavailable
-from sandbox.providers.scripted import OnLine, ScriptedProcess
+from sandbox.providers.memory.scripted import OnLine, ScriptedProcess
 from tests.support.faults import Fault
 from tests.support.promises import check_session
 from tests.support.sessions import World

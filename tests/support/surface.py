@@ -19,15 +19,15 @@ from gateway.auth.origin import Origins
 from gateway.auth.policy import PolicyMiddleware
 from gateway.auth.tickets import Tickets
 from gateway.auth.tokens import SharedSecret, TokenVerifier, mint
-from gateway.counters import Counters
-from gateway.http.files import FileRoutes
-from gateway.http.replies import EXCEPTION_HANDLERS
-from gateway.http.snapshots import SnapshotRoutes
+from gateway.http.responses import EXCEPTION_HANDLERS
+from gateway.http.workspace.files import FileRoutes
+from gateway.http.workspace.snapshots import SnapshotRoutes
+from gateway.server.admission import Admission
 from persistence.record import Session
-from sandbox.providers.memory_tree import MemoryRoots, MemoryTree
-from sandbox.tree.wire import ScanAsk
+from sandbox.protocol.tree import ScanAsk
+from sandbox.providers.memory.tree import MemoryRoots, MemoryTree
+from sync.format.pointer import Generation
 from sync.objects.memory import MemoryObjects
-from sync.pointer import Generation
 from sync.ports import Found, Got
 from tests.support.gatehouse import ADMIN, JWT_SECRET, RELAY, SECRETS
 from tests.support.sessions import World
@@ -108,7 +108,7 @@ class Surface:
             routes=routes,
             identity=Identity(TokenVerifier(SharedSecret(JWT_SECRET)), SECRETS, Tickets()),
             origins=Origins(()),
-            counters=Counters(100, 100, 100),
+            counters=Admission(100, 100, 100),
         )
         self._app = Starlette(routes=routes, middleware=[guard], exception_handlers=EXCEPTION_HANDLERS)
 

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandbox.framing import BINARY, CLOSE, PING, PONG, TEXT, FrameReader, client_frame
-from sandbox.terminal.wire import (
+from sandbox.protocol.terminal import (
     MAX_BYTES,
     MAX_PICTURE,
     Exit,
@@ -20,12 +19,13 @@ from sandbox.terminal.wire import (
     Resized,
     Role,
     Size,
-    Trouble,
+    TerminalTrouble,
     Up,
     decode_up,
     encode,
 )
-from sandbox.values import Position
+from sandbox.protocol.values import Position
+from sandbox.protocol.websocket_frames import BINARY, CLOSE, PING, PONG, TEXT, FrameReader, client_frame
 from tests.support.bridge import TOKEN, BridgeProcess
 from tests.support.waiting import T, until
 
@@ -88,7 +88,7 @@ class TerminalViewer:
 
     @property
     def troubles(self) -> list[str]:
-        return [message.code for message in self.heard(Trouble)]
+        return [message.code for message in self.heard(TerminalTrouble)]
 
     @property
     def sizes(self) -> list[Size]:

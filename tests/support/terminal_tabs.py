@@ -6,17 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.auth.tokens import Principal, SharedSecret, TokenVerifier, mint
-from gateway.frontdoor import FrontDoor
+from gateway.config.settings import SecretStr, load_settings
+from gateway.server.front_door import FrontDoor
+from gateway.server.spliced_socket import SplicedSocket
 from gateway.session.actor import SessionActor
-from gateway.settings import SecretStr, load_settings
-from gateway.sockets.dialects.choose import choose
-from gateway.sockets.entry import Pass
-from gateway.sockets.splice import SplicedSocket
+from gateway.sockets.attach import AccessWatch
 from gateway.sockets.terminal import seat
-from gateway.sockets.terminal_viewer import TerminalViewer
-from sandbox.framing import BINARY, CLOSE, PING, TEXT, FrameReader, client_frame
-from sandbox.terminal.wire import Role, Size
-from sandbox.values import Position
+from gateway.terminal.dialects.negotiate import choose
+from gateway.terminal.viewer import TerminalViewer
+from sandbox.protocol.terminal import Role, Size
+from sandbox.protocol.values import Position
+from sandbox.protocol.websocket_frames import BINARY, CLOSE, PING, TEXT, FrameReader, client_frame
 from tests.support.sessions import World
 
 SECRET = SecretStr("jwt-secret-0123456789-0123456789-012345")
@@ -127,7 +127,7 @@ class TerminalTab:
         self._changed = asyncio.Event()
         who = Principal("user", "ann", "ann@example.com", world.utcnow() + token_seconds, "header", "", "drive")
         verifier = TokenVerifier(SharedSecret(SECRET), utcnow=world.utcnow)
-        seat(actor, self.viewer, self.socket, Pass(self.viewer, who, verifier, utcnow=world.utcnow))
+        seat(actor, self.viewer, self.socket, AccessWatch(self.viewer, who, verifier, utcnow=world.utcnow))
 
     def _hear(self, data: bytes) -> None:
         self._reader.feed(data)

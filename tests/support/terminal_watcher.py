@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from sandbox.terminal.ports import SandboxTerminals, TerminalLink
-from sandbox.terminal.scan import payloads
-from sandbox.terminal.wire import Exit, Greeting, Open, Reset, Role, Size, Trouble
-from sandbox.values import Position
+from sandbox.ports.terminals import SandboxTerminals, TerminalLink
+from sandbox.protocol.terminal import Exit, Greeting, Open, Reset, Role, Size, TerminalTrouble
+from sandbox.protocol.terminal_frames import payloads
+from sandbox.protocol.values import Position
 from tests.support.waiting import until
 
 
@@ -19,7 +19,7 @@ class Watcher:
     pictures: list[bytes | None] = field(default_factory=list)
     exits: list[Exit] = field(default_factory=list)
     sizes: list[Size] = field(default_factory=list)
-    troubles: list[Trouble] = field(default_factory=list)
+    troubles: list[TerminalTrouble] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     gone: int = 0
     full: list[bool] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Watcher:
         self._note("resized")
         self.sizes.append(size)
 
-    def on_trouble(self, trouble: Trouble) -> None:
+    def on_trouble(self, trouble: TerminalTrouble) -> None:
         self._note("trouble")
         self.troubles.append(trouble)
 

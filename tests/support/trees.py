@@ -10,13 +10,13 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple, TypeVar
 
+from sandbox.ports.tree import TreeFailed
+from sandbox.protocol.entry import ROOTS, BadEntry, Entry, Frame
+from sandbox.protocol.tree import Batch, ScanAsk, ScanDone, Survey, SurveyAsk
+from sandbox.system.problem import TreeProblem
 from sandbox.tree.batch import PendingBatch
-from sandbox.tree.entry import ROOTS, BadEntry, Entry, Frame
-from sandbox.tree.ports import TreeFailed
-from sandbox.tree.problem import TreeProblem
 from sandbox.tree.scan import Scan, TreeScanner
 from sandbox.tree.staging import Staging, StagingIncomplete
-from sandbox.tree.wire import Batch, ScanAsk, ScanDone, Survey, SurveyAsk
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class DirectoryTree:
-    """Implements sandbox.tree.ports.Tree for the roots below `home`, as a bridge does and without one: blocking work is
+    """Implements sandbox.ports.tree.Tree for the roots below `home`, as a bridge does and without one: blocking work is
     done in threads, one operation at a time. `state` is a directory for what the scanner remembers; a new object with
     the same two is a bridge that was started again."""
 

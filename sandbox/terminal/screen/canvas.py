@@ -7,10 +7,10 @@ character join it, and only then can it be repeated.
 
 from collections.abc import Iterator
 
-from sandbox.terminal.screen.cells import EMPTY, HALF, Row
+from sandbox.terminal.screen.attributes import DEFAULT, Look, Palette
+from sandbox.terminal.screen.buffer import Saved, ScreenBuffer
+from sandbox.terminal.screen.cells import EMPTY, HALF, CellRow
 from sandbox.terminal.screen.charsets import PLAIN, TABLES
-from sandbox.terminal.screen.page import Page, Saved
-from sandbox.terminal.screen.palette import DEFAULT, Look, Palette
 from sandbox.terminal.screen.reflow import reflow
 from sandbox.terminal.screen.widths import is_wide, is_zero
 
@@ -22,8 +22,8 @@ class Canvas:
         self.cols = cols
         self.rows = rows
         self.palette = Palette(self._looks_in_use)
-        self.normal = Page(cols, rows, scrollback)
-        self.alternate = Page(cols, rows, 0)
+        self.normal = ScreenBuffer(cols, rows, scrollback)
+        self.alternate = ScreenBuffer(cols, rows, 0)
         self.page = self.normal
         self.newline = False
         self._restart()
@@ -99,7 +99,7 @@ class Canvas:
             at += len(part)
         self._free_half_after(row)
 
-    def _wrap(self) -> Row:
+    def _wrap(self) -> CellRow:
         page = self.page
         page.x = 0
         page.y += 1
@@ -156,16 +156,16 @@ class Canvas:
             page.x += 1
         self._free_half_after(row)
 
-    def _width(self, row: Row, x: int) -> int:
+    def _width(self, row: CellRow, x: int) -> int:
         shown = row.at(x)
         return 0 if shown == HALF or is_zero(shown) else 2 if is_wide(shown) else 1
 
-    def _free_half_before(self, row: Row, x: int) -> None:
+    def _free_half_before(self, row: CellRow, x: int) -> None:
         """What begins to be printed on the second half of a wide character takes the first half away."""
         if not self.join and row.is_wide(x - 1):
             row.put(x - 1, EMPTY, self.pen)
 
-    def _free_half_after(self, row: Row) -> None:
+    def _free_half_after(self, row: CellRow) -> None:
         x = self.page.x
         if x < self.cols and row.text[x : x + 1] == HALF:
             row.put(x, EMPTY, self.pen)
@@ -310,7 +310,7 @@ class Canvas:
             self._turn_to(self.normal)
             self.alternate.clear()
 
-    def _turn_to(self, page: Page) -> None:
+    def _turn_to(self, page: ScreenBuffer) -> None:
         page.x, page.y = self.page.x, self.page.y
         self.page = page
 

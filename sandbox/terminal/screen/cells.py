@@ -6,7 +6,7 @@ empty and look like nothing. Whatever is changed here is changed as a terminal c
 stays behind where something else was written, erased or deleted.
 """
 
-from sandbox.terminal.screen.palette import DEFAULT
+from sandbox.terminal.screen.attributes import DEFAULT
 from sandbox.terminal.screen.widths import is_wide
 
 EMPTY = "\0"
@@ -14,7 +14,7 @@ HALF = "\x01"
 _MAX_JOINED = 32  # characters in one cell; what joins after that is lost
 
 
-class Row:
+class CellRow:
     __slots__ = ("joined", "looks", "text", "wrapped")
 
     def __init__(self, look: str = DEFAULT, cols: int = 0, wrapped: bool = False) -> None:
@@ -128,8 +128,8 @@ class Row:
             if self.is_wide(cols - 1):
                 self._cut(cols - 1)
 
-    def copy(self) -> "Row":
-        made = Row(wrapped=self.wrapped)
+    def copy(self) -> "CellRow":
+        made = CellRow(wrapped=self.wrapped)
         made.text, made.looks, made.joined = self.text, self.looks, self.joined and dict(self.joined)
         return made
 

@@ -4,11 +4,11 @@ questions: the terminals of the viewers answer those. Pure."""
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+from sandbox.terminal.screen.attributes import parse
 from sandbox.terminal.screen.canvas import Canvas
 from sandbox.terminal.screen.charsets import PLAIN, TABLES
 from sandbox.terminal.screen.edits import Edits
 from sandbox.terminal.screen.modes import Modes
-from sandbox.terminal.screen.palette import parse
 
 _MAX_PARAMS = 4000  # characters; a sequence with more does nothing
 _LEVELS = {"(": 0, ")": 1, "*": 2, "+": 3, "-": 1, ".": 2}

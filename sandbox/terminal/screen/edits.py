@@ -1,8 +1,8 @@
 """Erasing, inserting, deleting and scrolling, at the cursor or on the whole screen. Pure."""
 
+from sandbox.terminal.screen.attributes import DEFAULT
 from sandbox.terminal.screen.canvas import Canvas
-from sandbox.terminal.screen.cells import EMPTY, Row
-from sandbox.terminal.screen.palette import DEFAULT
+from sandbox.terminal.screen.cells import EMPTY, CellRow
 
 
 class Edits:
@@ -60,7 +60,7 @@ class Edits:
         elif which == 3:
             page.history.clear()
 
-    def _clear(self, rows: list[Row]) -> None:
+    def _clear(self, rows: list[CellRow]) -> None:
         for row in rows:
             row.fill(self._blank, self._canvas.cols)
             row.wrapped = False
@@ -107,7 +107,7 @@ class Edits:
             self._fill_unprotected(other, 0, canvas.cols)
             other.wrapped = False
 
-    def _erase_unprotected(self, row: Row, start: int, end: int) -> None:
+    def _erase_unprotected(self, row: CellRow, start: int, end: int) -> None:
         cols, protected = self._canvas.cols, self._canvas.palette.is_protected
         if row.is_wide(start - 1) and not protected(row.look_at(start - 1)):
             row.put(start - 1, EMPTY, self._blank)
@@ -115,7 +115,7 @@ class Edits:
             row.put(end, EMPTY, self._blank)
         self._fill_unprotected(row, start, min(end, cols))
 
-    def _fill_unprotected(self, row: Row, start: int, end: int) -> None:
+    def _fill_unprotected(self, row: CellRow, start: int, end: int) -> None:
         protected, blank = self._canvas.palette.is_protected, self._blank
         row.reach(end if blank != DEFAULT else min(end, len(row.text)))
         for x in range(start, min(end, len(row.text))):

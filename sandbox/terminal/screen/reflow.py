@@ -1,11 +1,11 @@
 """Lines that were wrapped, at another width: they are put together and wrapped anew, as xterm.js does it. The line with
 the cursor is left alone, for its program to repair. Pure."""
 
-from sandbox.terminal.screen.cells import EMPTY, Row
-from sandbox.terminal.screen.page import Page
+from sandbox.terminal.screen.buffer import ScreenBuffer
+from sandbox.terminal.screen.cells import EMPTY, CellRow
 
 
-def reflow(page: Page, old: int, new: int) -> None:
+def reflow(page: ScreenBuffer, old: int, new: int) -> None:
     """The page had `old` columns and gets `new`."""
     if new > old:
         _widen(page, old, new)
@@ -13,10 +13,10 @@ def reflow(page: Page, old: int, new: int) -> None:
         _narrow(page, old, new)
 
 
-def _widen(page: Page, old: int, new: int) -> None:
+def _widen(page: ScreenBuffer, old: int, new: int) -> None:
     lines = [*page.history, *page.rows]
     base, cursor, height = len(page.history), len(page.history) + page.y, len(page.rows)
-    made: list[Row] = []
+    made: list[CellRow] = []
     start = 0
     while start < len(lines):
         end = start + 1
@@ -36,11 +36,11 @@ def _widen(page: Page, old: int, new: int) -> None:
     _lay_out(page, made, base - pulled, height)
 
 
-def _narrow(page: Page, old: int, new: int) -> None:
+def _narrow(page: ScreenBuffer, old: int, new: int) -> None:
     lines = [*page.history, *page.rows]
     base, height = len(page.history), len(page.rows)
     most = height + (page.history.maxlen or 0)
-    wrapped: list[tuple[int, int, list[Row]]] = []
+    wrapped: list[tuple[int, int, list[CellRow]]] = []
     added = 0
     end = len(lines)
     while end > 0:
@@ -71,16 +71,16 @@ def _narrow(page: Page, old: int, new: int) -> None:
     _lay_out(page, lines[-most:], base, height)
 
 
-def _lay_out(page: Page, lines: list[Row], base: int, height: int) -> None:
-    lines += [Row() for _ in range(base + height - len(lines))]
+def _lay_out(page: ScreenBuffer, lines: list[CellRow], base: int, height: int) -> None:
+    lines += [CellRow() for _ in range(base + height - len(lines))]
     page.history.clear()
     page.history.extend(lines[:base])
     page.rows = lines[base : base + height]
 
 
-def _wrapped(group: list[Row], old: int, new: int) -> list[Row]:
+def _wrapped(group: list[CellRow], old: int, new: int) -> list[CellRow]:
     """The rows of one line at the new width."""
-    whole = Row()
+    whole = CellRow()
     for number, row in enumerate(group):
         below = group[number + 1] if number + 1 < len(group) else None
         size = old if below else row.length()
@@ -93,13 +93,13 @@ def _wrapped(group: list[Row], old: int, new: int) -> list[Row]:
         if row.joined:
             kept = {at + place: shown for place, shown in row.joined.items() if place < size}
             whole.joined = {**(whole.joined or {}), **kept}
-    made: list[Row] = []
+    made: list[CellRow] = []
     start = 0
     while start < len(whole.text) or not made:
         end = start + new
         if whole.is_wide(end - 1):
             end -= 1
-        part = Row(wrapped=True)
+        part = CellRow(wrapped=True)
         part.text, part.looks = whole.text[start:end], whole.looks[start:end]
         if whole.joined:
             part.joined = {place - start: shown for place, shown in whole.joined.items() if start <= place < end}

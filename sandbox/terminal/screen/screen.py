@@ -8,10 +8,9 @@ where they are cut: memory is bounded by the size of the screen and its scrollba
 
 from codecs import utf_8_decode
 
+from sandbox.terminal.screen.attributes import latest
 from sandbox.terminal.screen.canvas import Canvas
 from sandbox.terminal.screen.commands import Commands
-from sandbox.terminal.screen.palette import latest
-from sandbox.terminal.screen.picture import draw
 from sandbox.terminal.screen.sequences import (
     COLOURS,
     CONTROL,
@@ -29,6 +28,7 @@ from sandbox.terminal.screen.sequences import (
     ZERO_WIDTH,
     Unfinished,
 )
+from sandbox.terminal.screen.snapshot import draw
 
 MIN_COLS = 2  # as xterm.js: a wide character must fit
 _MAX_LINE = 4096  # characters of a skipped line that count

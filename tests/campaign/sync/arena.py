@@ -16,10 +16,10 @@ from typing import Any
 
 import httpx
 
-from sandbox.providers.layout import SandboxHome
-from sandbox.providers.processes import Process
+from sandbox.providers.local.layout import SandboxHome
+from sandbox.providers.local.processes import Process
 from sync.objects.retrying import RequestLimits, RetryingObjects
-from sync.vault import Vault
+from sync.snapshots.service import SnapshotService
 from tests.campaign.size import report
 from tests.campaign.sync.checker import Ledger, Tree, stored_tree
 from tests.campaign.sync.cupboards import Cupboard
@@ -254,10 +254,10 @@ class SyncArena:
         return session
 
     @asynccontextmanager
-    async def vault(self) -> AsyncIterator[Vault]:
+    async def vault(self) -> AsyncIterator[SnapshotService]:
         """The snapshots, as somebody sees them who knows nothing yet."""
         async with RetryingObjects(self.cupboard.objects(), RequestLimits(), Random(0)) as store:
-            yield Vault(store)
+            yield SnapshotService(store)
 
     async def start(self, tampering: Tampering = UNTOUCHED) -> None:
         self.gateway.tampering = replace(tampering, patches=(*self.patches, *tampering.patches))

@@ -8,8 +8,8 @@ is known from the store alone; a restore must make exactly that.
 from collections import Counter
 from hashlib import sha256
 
-from sandbox.tree.entry import Kind
-from sync.vault import Vault
+from sandbox.protocol.entry import Kind
+from sync.snapshots.service import SnapshotService
 from tests.support.trees import Print, differences
 
 Tree = dict[bytes, Print]
@@ -77,7 +77,9 @@ def files_in(tree: Tree) -> int:
     return sum(entry.kind != "directory" for entry in tree.values())
 
 
-async def stored_tree(vault: Vault, user_id: str, session_id: str, number: int | None = None) -> tuple[int, Tree]:
+async def stored_tree(
+    vault: SnapshotService, user_id: str, session_id: str, number: int | None = None
+) -> tuple[int, Tree]:
     """A generation's number, and its tree as the store has it."""
     generation, stored = await vault.tree(user_id, session_id, number)
     contents = vault.contents(user_id, stored)

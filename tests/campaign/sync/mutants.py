@@ -5,14 +5,17 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gateway import app, registry
-from gateway.session import workspace
-from sandbox.tree.entry import Frame
-from sync import fetch, keys, recovery, restore, shelf, state
+from gateway import app
+from gateway.session import registry
+from gateway.session.workspace import workspace
+from sandbox.protocol.entry import Frame
 from sync.errors import Damaged, RestoreFailed
-from sync.pack import PackBuilder, PackedFrame
-from sync.pointer import Pointer
-from sync.vault import Vault
+from sync.format import keys
+from sync.format.pack import PackBuilder, PackedFrame
+from sync.format.pointer import Pointer
+from sync.machine import reconcile, state
+from sync.snapshots import pack_reader, repository, restore
+from sync.snapshots.service import SnapshotService
 from tests.campaign.mutants import put
 
 LATER_SECONDS = 0.2
@@ -34,14 +37,14 @@ def short_patience() -> None:
 
 def short_grace() -> None:
     """What nobody names goes after seconds, not a day."""
-    make = Vault._new_shelf
+    make = SnapshotService._new_shelf
 
-    def new_shelf(self: Vault, of: keys.Keys) -> shelf.Shelf:
+    def new_shelf(self: SnapshotService, of: keys.Keys) -> repository.Repository:
         made = make(self, of)
         made.grace = GRACE_SECONDS
         return made
 
-    put(Vault, "_new_shelf", new_shelf)
+    put(SnapshotService, "_new_shelf", new_shelf)
 
 
 # -- mistakes in keeping ----------------------------------------------------------------------------------------------
@@ -51,7 +54,7 @@ def pointer_before_packs() -> None:
     """A pack counts as stored when it is sent; it is there a moment later, and nobody looks whether it is."""
     under_way: set[asyncio.Task[None]] = set()
 
-    async def keep_later(self: shelf.Shelf, pack: PackBuilder) -> tuple[str, int]:
+    async def keep_later(self: repository.Repository, pack: PackBuilder) -> tuple[str, int]:
         name, content = pack.seal()
 
         async def later() -> None:
@@ -65,7 +68,7 @@ def pointer_before_packs() -> None:
         self._seen[name] = self.now()
         return name, len(content)
 
-    put(shelf.Shelf, "put_pack", keep_later)
+    put(repository.Repository, "put_pack", keep_later)
 
 
 def answered_by_an_earlier_sync() -> None:
@@ -103,12 +106,12 @@ def leaves_without_sync() -> None:
 
 def always_clean() -> None:
     """Whatever ended a sandbox, its disk is taken for the newest generation, and what is newer for somebody else's."""
-    put(workspace, "decide", lambda survey, newest, clean: recovery.decide(survey, newest, True))
+    put(workspace, "decide", lambda survey, newest, clean: reconcile.decide(survey, newest, True))
 
 
 def disk_is_always_right() -> None:
     """What is on the disk is kept, however little it is."""
-    put(workspace, "decide", lambda survey, newest, clean: recovery.Decision.KEEP_AND_SYNC)
+    put(workspace, "decide", lambda survey, newest, clean: reconcile.Decision.KEEP_AND_SYNC)
 
 
 def starts_anyway() -> None:
@@ -126,29 +129,29 @@ def starts_anyway() -> None:
 
 def forgets_what_it_cannot_restore() -> None:
     """Snapshots that are of no use are removed."""
-    bring_back = Vault.restore
+    bring_back = SnapshotService.restore
 
-    async def restore_or_forget(self: Vault, user_id: str, session_id: str, *given: Any, **more: Any) -> Any:
+    async def restore_or_forget(self: SnapshotService, user_id: str, session_id: str, *given: Any, **more: Any) -> Any:
         try:
             return await bring_back(self, user_id, session_id, *given, **more)
         except (Damaged, RestoreFailed):
             await self.forget(user_id, session_id)
             raise
 
-    put(Vault, "restore", restore_or_forget)
+    put(SnapshotService, "restore", restore_or_forget)
 
 
 def hashes_unchecked() -> None:
     """What comes from the store is taken for what its name says."""
 
     async def fetch_anything(
-        on: shelf.Shelf, pack: str, frames: Sequence[PackedFrame]
+        on: repository.Repository, pack: str, frames: Sequence[PackedFrame]
     ) -> AsyncIterator[tuple[Frame, list[memoryview]]]:
         for frame in frames:
             content = await on.store.get_range(on.keys.pack(pack), frame.offset, frame.length)
             yield Frame(frame.chunks, content or b""), []
 
-    for module in (fetch, restore):
+    for module in (pack_reader, restore):
         put(module, "fetch", fetch_anything)
 
 
@@ -156,8 +159,10 @@ def falls_back_silently() -> None:
     """An older generation than the newest is restored, and nobody is told."""
     bring_back = restore.restore
 
-    async def restore_silently(on: shelf.Shelf, pointer: Pointer, *given: Any, **more: Any) -> restore.Restored:
-        return restore.Restored((await bring_back(on, pointer, *given, **more)).generation, None)
+    async def restore_silently(
+        on: repository.Repository, pointer: Pointer, *given: Any, **more: Any
+    ) -> restore.RestoreResult:
+        return restore.RestoreResult((await bring_back(on, pointer, *given, **more)).generation, None)
 
     put(restore, "restore", restore_silently)
 
@@ -168,12 +173,12 @@ def falls_back_silently() -> None:
 def prefix_without_slash() -> None:
     """Who deletes `a` deletes `ab`."""
 
-    async def forget(self: shelf.Shelf, session_id: str) -> None:
+    async def forget(self: repository.Repository, session_id: str) -> None:
         async for found in self.store.list(self.keys.sessions):
             if found.key.startswith(f"{self.keys.sessions}{session_id}"):
                 await self.store.delete(found.key)
 
-    put(shelf.Shelf, "forget", forget)
+    put(repository.Repository, "forget", forget)
 
 
 def one_shelf_for_all() -> None:

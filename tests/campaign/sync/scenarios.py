@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from sync.errors import Damaged
-from sync.keys import Keys
+from sync.format.keys import Keys
 from tests.campaign.sync.arena import PATIENCE, Kept, SyncArena
 from tests.campaign.sync.cupboards import everything_in
 from tests.support.chat import hear

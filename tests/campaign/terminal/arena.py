@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 from urllib.parse import urlencode
 
-from sandbox.providers.layout import SandboxHome
+from sandbox.providers.local.layout import SandboxHome
 from tests.campaign.size import report
 from tests.campaign.stage import cutting
 from tests.support.gateway import Gateway

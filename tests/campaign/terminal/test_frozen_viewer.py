@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.providers.layout import SandboxHome
+from sandbox.providers.local.layout import SandboxHome
 from tests.campaign.size import seeded, sized
 from tests.campaign.terminal.arena import PATIENCE, SESSION, Fifo, TerminalArena, terminal_arena
 from tests.campaign.terminal.flood import RECORD_BYTES

@@ -7,7 +7,7 @@ from playwright.async_api import expect
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from gateway.version import version
+from gateway.config.version import version
 from tests.support.console import Console
 from tests.support.gateway import Gateway
 

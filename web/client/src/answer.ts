@@ -1,6 +1,6 @@
 /**
  * The unfinished answer, from the agent's frames. Pure, and the same rules by which the gateway makes the record of it
- * (gateway/session/transcript/chat.py): streamed `chunk`s are the words earlier than the `sdk_message` that says them, so they
+ * (gateway/agents/transcript.py): streamed `chunk`s are the words earlier than the `sdk_message` that says them, so they
  * count only from the last one on; tool calls and their results are blocks beside the text.
  *
  * A frame is fed once, by its offset. When a record says that the answer up to some offset is durable, what was fed up to

@@ -1,0 +1,1 @@
+"""Readers of agent output: chat frames in, records out."""

@@ -1,0 +1,239 @@
+"""Taking a backup of a gateway that may be running.
+
+The order makes it consistent although nothing stands still:
+
+    databases    as of one moment: every message that was acknowledged before is in them
+    pointers     after the databases: a session that has a generation there has at least that one here
+    the rest     manifests and packs, after the pointers that name them. They are never changed, and nothing that was
+                 named goes before a grace (HOLDFAST_SNAPSHOT_GRACE) has passed
+    disks        what lies in sandboxes now, which is not in any snapshot yet
+
+A session that is deleted between the databases and the pointers is in the one and not in the other, or has an older
+generation there if it was made anew: then both are copied again. A session with a snapshot gets that back when it
+wakes; its disk, which programs change while it is read, is put beside as an `.aside-<n>` tree, and left out where it
+holds nothing else. A session without one keeps its disk.
+"""
+
+import asyncio
+import os
+import re
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gateway.backup import databases, manifest
+from gateway.backup.copy import Copier, measure
+from gateway.backup.databases import Known
+from gateway.config.settings import Settings
+from gateway.config.version import version
+from sync.errors import Damaged
+from sync.format import pointer as pointers
+from sync.format.keys import ROOT, Keys
+from sync.objects.files import FileObjects
+from sync.snapshots.presence import Kept, look
+
+ROUNDS = 5
+ROOTS = ("workspace", "agent")
+_SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+_ASIDE = re.compile(r"\.aside-([0-9]{1,9})")
+
+
+class CannotBackUp(Exception):
+    """The text says why and what to do."""
+
+
+class Backup:
+    """One run. `told` hears what is being done and how many bytes are. Raises CannotBackUp, DamagedDatabase,
+    sqlite3.Error and OSError: then the directory has no note, and is no backup."""
+
+    def __init__(self, settings: Settings, directory: Path, told: Callable[[str, int], None]) -> None:
+        self._settings = settings
+        self._directory = directory
+        self._data = directory / manifest.DATA
+        self._told = told
+        self._what = ""
+        self._copier = Copier(lambda done: told(self._what, done), changes=True)
+        self._known: dict[str, Known] = {}
+        self._pointed: dict[str, Keys] = {}  # sessions whose pointer is in the copy
+        self.warnings: list[str] = []
+
+    @property
+    def left_out(self) -> list[str]:
+        return self._copier.left_out_names
+
+    def take(self) -> manifest.BackupManifest:
+        check_place(self._settings, self._directory)
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        unfinished = self._directory / manifest.UNFINISHED
+        os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+        began = datetime.now(UTC).isoformat(timespec="seconds")
+        self._data.mkdir(mode=0o700)
+        self._what = "secrets"
+        self._copier.tree(self._settings.data_dir / "secrets", self._data / "secrets")
+        self._take_databases_and_pointers()
+        self._take_content()
+        self._take_disks()
+        self._what = "checking"
+        asyncio.run(self._check())
+        return self._finish(unfinished, began)
+
+    # -- databases and pointers ---------------------------------------------------------------------------------------
+
+    def _take_databases_and_pointers(self) -> None:
+        missing: set[str] = set()
+        for _ in range(ROUNDS):
+            self._take_databases()
+            self._take_pointers()
+            before, missing = missing, {each.session_id for each in self._known.values() if self._lacks_pointer(each)}
+            if missing <= before:  # missing for good: the check tells of them
+                return
+            for path in (self._data / "holdfast.db", self._data / "spool.db", self._objects):
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        raise CannotBackUp("sessions are deleted faster than they can be copied: try again")
+
+    def _take_databases(self) -> None:
+        self._what = "conversations"
+        settings = self._settings
+        if settings.store.kind == "sqlite":
+            databases.copy_database(settings.store.path, self._database, lambda done, of: self._told(self._what, done))
+        if settings.spool_path.exists():
+            databases.copy_database(
+                settings.spool_path, self._data / "spool.db", lambda done, of: self._told(self._what, done)
+            )
+        self._known = {each.session_id: each for each in databases.known_sessions(self._database)}
+
+    @property
+    def _database(self) -> Path:
+        """Where the copy says what sessions there are; not there at all if Postgres does."""
+        return self._data / ("spool.db" if self._settings.store.kind == "http" else "holdfast.db")
+
+    @property
+    def _objects(self) -> Path:
+        return self._data / "objects"
+
+    def _take_pointers(self) -> None:
+        self._what = "pointers"
+        self._pointed = {}
+        for user in self._users():
+            target = self._objects / ROOT / user.name / "sessions"
+            self._copier.tree(user / "sessions", target)
+            if target.is_dir():
+                keys = Keys(f"{ROOT}{user.name}/")
+                self._pointed |= {each.name: keys for each in target.iterdir() if (each / "pointer").exists()}
+
+    def _users(self) -> list[Path]:
+        if self._settings.objects.kind != "file":
+            return []
+        root = self._settings.objects.path / ROOT
+        return sorted(each for each in root.iterdir() if each.is_dir()) if root.is_dir() else []
+
+    def _lacks_pointer(self, session: Known) -> bool:
+        """Also if it has one that is older than the database: then it was deleted, and made anew."""
+        if not session.generation or self._settings.objects.kind != "file":
+            return False
+        try:
+            content = (self._objects / Keys.of_user(session.user_id).pointer(session.session_id)).read_bytes()
+            return pointers.decode(session.session_id, content).newest.number < session.generation
+        except FileNotFoundError:
+            return True
+        except Damaged:  # the check tells of it
+            return False
+
+    # -- content and disks --------------------------------------------------------------------------------------------
+
+    def _take_content(self) -> None:
+        self._what = "snapshots"
+        for kind in ("manifests", "packs"):
+            for user in self._users():
+                self._copier.tree(user / kind, self._objects / ROOT / user.name / kind)
+
+    def _take_disks(self) -> None:
+        self._what = "disks"
+        sandboxes = self._settings.data_dir / "sandboxes"
+        if not sandboxes.is_dir():
+            return
+        for home in sorted(sandboxes.iterdir()):
+            if _SESSION.fullmatch(home.name) and not home.is_symlink() and home.is_dir():
+                self._take_disk(home)
+
+    def _take_disk(self, home: Path) -> None:
+        known = self._known.get(home.name)
+        in_bucket = self._settings.objects.kind != "file" and known is not None and known.generation > 0
+        stored = home.name in self._pointed or in_bucket
+        clean = stored and known is not None and known.clean
+        kept, target = home / "kept", self._data / "sandboxes" / home.name / "kept"
+        if clean and not any(_ASIDE.fullmatch(each) for each in _names(kept)):
+            return  # what is on it is in its newest generation
+        self._copier.tree(kept, target, lambda name: _ASIDE.fullmatch(name) is not None)
+        if target.is_dir():
+            target.chmod(0o700)  # whatever the sandbox made of its own
+        if clean:
+            return
+        numbers = [int(found[1]) for each in _names(target) if (found := _ASIDE.fullmatch(each))]
+        place = target / f".aside-{max(numbers, default=0) + 1}" if stored else target
+        for root in ROOTS:
+            lies = kept / root if os.path.lexists(kept / root) else home / root  # where an earlier version had it
+            self._copier.tree(lies, place / root)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    async def _check(self) -> None:
+        """All that the copy names must be in it. What the gateway itself lacks is told, and no reason to fail."""
+        if self._settings.objects.kind != "file":
+            return
+        if self._settings.store.kind == "postgresql":  # which says what sessions there are; here are their pointers
+            named = [Kept(session_id, keys, 0) for session_id, keys in self._pointed.items()]
+        else:
+            named = list(databases.kept(iter(sorted(self._known.values(), key=lambda each: each.user_id))))
+        if not named:
+            return
+        async with FileObjects(self._objects) as copy, FileObjects(self._settings.objects.path) as live:
+            lacking = [(kept, told) async for kept, told in look(copy, named) if told is not None]
+            async for kept, told in look(live, [kept for kept, _ in lacking]):
+                if told is None:
+                    raise CannotBackUp(
+                        f"what session {kept.session_id} names was collected while the backup ran: take it again, "
+                        "into a faster place, or raise HOLDFAST_SNAPSHOT_GRACE"
+                    )
+                self.warnings.append(f"session {kept.session_id} is not whole in the gateway either: {told}")
+
+    def _finish(self, unfinished: Path, began: str) -> manifest.BackupManifest:
+        sessions, messages = databases.count(self._database)
+        files, size, _ = measure(self._data)
+        settings, left_out = self._settings, self._copier.left_out
+        taken = manifest.BackupManifest(
+            version(), began, settings.store.kind, settings.objects.kind, sessions, messages, files, size, left_out
+        )
+        os.sync()  # before the note says that it is all there
+        with unfinished.open("w") as file:
+            file.write(manifest.encode(taken))
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.rename(self._directory / manifest.NAME)
+        os.sync()
+        return taken
+
+
+def check_place(settings: Settings, directory: Path) -> None:
+    """Raises CannotBackUp if there is nothing to take, or no place to put it."""
+    if settings.store.kind == "sqlite" and not settings.store.path.is_file():
+        raise CannotBackUp(f"there is no database {settings.store.path}: check HOLDFAST_DATA_DIR and HOLDFAST_STORE")
+    if not settings.data_dir.is_dir():
+        raise CannotBackUp(f"there is no data directory {settings.data_dir}: check HOLDFAST_DATA_DIR")
+    wanted = directory.resolve()
+    taken = [settings.data_dir, *([settings.objects.path] if settings.objects.kind == "file" else [])]
+    for place in (each.resolve() for each in taken):
+        if wanted == place or place in wanted.parents:
+            raise CannotBackUp(f"{directory} is inside {place}, which is to be copied: name a directory elsewhere")
+    if os.path.lexists(directory) and (not directory.is_dir() or any(directory.iterdir())):
+        unfinished = (directory / manifest.UNFINISHED).exists()
+        told = "holds a backup that was cut off, or is under way" if unfinished else "is not empty"
+        raise CannotBackUp(f"{directory} {told}: name a new or empty directory")
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:  # there is none, or a program of its session made it unreadable: copying it tells of that
+        return []

@@ -1,0 +1,1 @@
+"""Clients of a running gateway: chat, terminals, HTTP."""

@@ -1,0 +1,265 @@
+"""What one viewer of a terminal knows and owes, in the native dialect of `/terminal/{id}`. Pure.
+
+Frames of the gateway go in, in order, and events for a screen come out; what a person types goes in, and frames for the
+gateway come out. A connection may end at any byte. Three things make coming back exact:
+
+- The position is counted here: `ready` says where it begins, and every byte of output is one further. A picture of the
+  screen is not output and is not counted.
+- The position is only worth something together with what is on the screen. It is given up at a `reset` until the
+  picture has come, and at a `ready` that does not go on from here until what follows it has come: a connection that
+  ends in between would otherwise resume at a position whose screen was never painted.
+- What was typed and not yet sent is for the process it was typed for. It waits while there is no connection, and is
+  thrown away when another process is found, or none (`absent`). What is typed after that is for the next one: the
+  gateway keeps it until that is up.
+
+Without a position the gateway sends the screen as it is.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import quote, urlencode
+
+import orjson
+
+from gateway.protocol.text import visible_line
+from sandbox.protocol.terminal import MAX_SIDE, Exit, Resized, Role, Size, TerminalTrouble
+from sandbox.protocol.values import Position
+
+PROTOCOL = "holdfast.terminal.v1"
+MAX_TYPED = 1 << 20  # bytes typed and not yet sent; above, `type` takes nothing
+FRAME_BYTES = 16 << 10  # of typing, in one frame
+
+
+class UnreadableGateway(Exception):
+    """The gateway said what this client cannot understand; the text repeats nothing of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Greeted:
+    """A connection is there. `goes_on`: what was shown is right, and goes on; otherwise it is void: clear. `absent`:
+    there is no terminal, `Told` says why; when there is one, it comes as Painted."""
+
+    size: Size
+    goes_on: bool
+    absent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Bytes of the program, each once: `old` ones, whose questions are answered already, then new ones."""
+
+    old: bytes
+    new: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Painted:
+    """What was shown is void: clear, write this, go on."""
+
+    picture: bytes
+    size: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The session's status is this now."""
+
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expiring:
+    """The token ends soon: renew it."""
+
+
+Event = Greeted | Output | Painted | Exit | Resized | Told | TerminalTrouble | Expiring
+Stage = Literal["away", "here", "painting"]  # no greeting yet; counting; the next binary frame is a picture
+
+
+class TerminalView:
+    """`size` is what this viewer can show, None to take whatever there is. `lively`: the program has said something new
+    since this viewer first came. `after` is where to begin, if not with the screen."""
+
+    def __init__(self, name: str, role: Role, size: Size | None, after: Position | None = None) -> None:
+        self._name = name
+        self._role: Role = role
+        self._wanted = size
+        self._epoch = after.epoch if after else ""
+        self._offset = after.offset if after else 0
+        self._known = after is not None  # the position says what is on the screen
+        self._spoiled = False  # but it does not, until the screen is painted
+        self._asked: Position | None = None  # where this connection was asked to go on
+        self._stage: Stage = "away"
+        self._replay = 0  # bytes still to come that are old
+        self._size = size or Size(80, 24)
+        self._typed = bytearray()
+        self._said: dict[str, bytes] = {}  # control frames to send, the newest of each kind
+        self.lively = False
+
+    # the connection
+
+    @property
+    def position(self) -> Position | None:
+        """Where the program's output goes on after what is on the screen; None: only the whole screen would help."""
+        return Position(self._epoch, self._offset) if self._known and not self._spoiled else None
+
+    @property
+    def epoch(self) -> str:
+        """Which process the terminal has; "" if there is none, or nobody has said yet."""
+        return self._epoch
+
+    @property
+    def unsent(self) -> int:
+        """Bytes typed that are still here."""
+        return len(self._typed)
+
+    def connecting(self) -> str:
+        """The query of the next connection."""
+        self._stage, self._replay = "away", 0
+        self._said.clear()
+        self._asked = position = self.position
+        self._known, self._spoiled = position is not None, False
+        asked: dict[str, str | int] = {"name": self._name, "role": self._role}
+        if self._wanted is not None:
+            asked |= {"cols": self._wanted.cols, "rows": self._wanted.rows}
+        if position is not None:
+            asked |= {"epoch": position.epoch, "offset": position.offset}
+        return urlencode(asked, quote_via=quote)
+
+    def start_over(self) -> None:
+        """Something else was drawn on the screen: have the next connection send it whole."""
+        self._spoiled = True
+
+    # what the person does
+
+    def type(self, keys: bytes) -> bool:
+        """Take what was typed; False if too much is waiting, and nothing of it was taken."""
+        if len(self._typed) + len(keys) > MAX_TYPED:
+            return False
+        self._typed += keys
+        return True
+
+    def resize(self, size: Size) -> None:
+        self._wanted = size
+        if self._stage != "away":
+            self._say_size(size)
+
+    def renew(self, token: str) -> None:
+        self._said["auth"] = orjson.dumps({"type": "auth", "token": token})
+
+    def next_frame(self) -> str | bytes | None:
+        """What to send now: text for control, bytes for typing. None: nothing, or nobody to send it to."""
+        if self._stage == "away":
+            return None
+        if self._said:
+            return self._said.pop(next(iter(self._said))).decode()
+        if self._typed:
+            piece = bytes(self._typed[:FRAME_BYTES])
+            del self._typed[:FRAME_BYTES]
+            return piece
+        return None
+
+    def _say_size(self, size: Size) -> None:
+        self._said["resize"] = orjson.dumps({"type": "resize", "cols": size.cols, "rows": size.rows})
+
+    # what the gateway says
+
+    def hear(self, frame: str | bytes) -> Event | None:
+        """What a frame means; None for one of a kind that is not known here. Raises Unreadable."""
+        return self._hear_bytes(frame) if isinstance(frame, bytes) else self._hear_text(frame)
+
+    def _hear_bytes(self, payload: bytes) -> Event:
+        match self._stage:
+            case "away":
+                raise UnreadableGateway("output before the greeting")
+            case "painting":
+                self._stage, self._known, self._spoiled = "here", True, False
+                return Painted(payload, self._size)
+        self._known = True
+        self._offset += len(payload)
+        old = min(self._replay, len(payload))
+        self._replay -= old
+        self.lively = self.lively or old < len(payload)
+        return Output(payload[:old], payload[old:])
+
+    def _hear_text(self, text: str) -> Event | None:
+        fields = _object(text)
+        kind = fields.get("type")
+        if self._stage == "away" and kind in ("reset", "exit", "resize"):
+            raise UnreadableGateway(f"{kind} before the greeting")
+        match kind:
+            case "ready":
+                return self._greeted(fields)
+            case "reset":
+                self._moved(_epoch(fields), _number(fields, "offset"))
+                self._stage, self._known, self._replay = "painting", False, 0
+                if fields.get("cols") is not None:
+                    self._size = _size(fields)
+            case "exit":
+                code, signal = fields.get("code"), fields.get("signal")
+                return Exit(code if isinstance(code, int) else None, signal if isinstance(signal, str) else None)
+            case "resize":
+                self._size = _size(fields)
+                return Resized(self._size)
+            case "status":
+                return Told(_words(fields, "status"))
+            case "error":
+                return TerminalTrouble(_words(fields, "code"), _words(fields, "error"))
+            case "auth_expiring":
+                return Expiring()
+        return None
+
+    def _greeted(self, fields: dict[str, Any]) -> Greeted:
+        epoch, offset, self._replay = _epoch(fields), _number(fields, "offset"), _number(fields, "replayed")
+        self._size = _size(fields)
+        self._stage = "here"
+        goes_on = self._asked == Position(epoch, offset)
+        self._known, self._spoiled = goes_on, goes_on and self._spoiled  # what does not go on is cleared
+        if fields.get("absent") is True and self._epoch:
+            self._typed.clear()
+        self._moved(epoch, offset)
+        if self._wanted is not None and self._role == "drive":
+            self._say_size(self._wanted)
+        return Greeted(self._size, goes_on, absent=not epoch)
+
+    def _moved(self, epoch: str, offset: int) -> None:
+        if self._epoch not in ("", epoch):
+            self._typed.clear()
+        self._epoch, self._offset = epoch, offset
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        fields = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        raise UnreadableGateway("a text frame is not JSON") from None
+    if not isinstance(fields, dict):
+        raise UnreadableGateway("a text frame is no object")
+    return fields
+
+
+def _number(fields: dict[str, Any], name: str) -> int:
+    value = fields.get(name)
+    if type(value) is not int or value < 0:
+        raise UnreadableGateway(f"bad {name}")
+    return value
+
+
+def _size(fields: dict[str, Any]) -> Size:
+    cols, rows = _number(fields, "cols"), _number(fields, "rows")
+    if not 0 < cols <= MAX_SIDE or not 0 < rows <= MAX_SIDE:
+        raise UnreadableGateway("bad size")
+    return Size(cols, rows)
+
+
+def _epoch(fields: dict[str, Any]) -> str:
+    value = fields.get("epoch")
+    if not isinstance(value, str):
+        raise UnreadableGateway("bad epoch")
+    return value
+
+
+def _words(fields: dict[str, Any], name: str) -> str:
+    """Text for people, or for comparing; a terminal obeys none of it."""
+    value = fields.get(name)
+    return visible_line(value, longest=300) if isinstance(value, str) else ""

@@ -1,0 +1,313 @@
+"""What a chat in a terminal shows and what a typed line means. Pure: events and lines go in, text and actions come out.
+
+Everything from the network is made visible before it is shown (`gateway.protocol.text`). A `Line` is complete;
+`StreamedText` is a piece of an answer that may end in the middle of a line, `Break` is where the answer ends it. A
+`Line` of style `note` or `warn` is not part of what is said, and may come in the middle of an answer's line.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.cli.client.chat import Connected, Event, FrameHeard, Lost
+from gateway.cli.commands.chat_prompts import Ask, read_ask
+from gateway.protocol.text import visible, visible_line
+
+HELP = """\
+  Type a message and press Enter; the agent's answer streams in.
+  /abort   stop the running answer
+  /quit    leave; the session goes on, come back with its id
+  /help    this text
+  //...    send a line that begins with a slash: //help asks the agent
+  Any other /word goes to the agent. The demo agent knows /permission, /ask,
+  /write, /read, /long, /lines, /crash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    text: str
+    style: str = "note"  # note, warn, ask, said (by somebody)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedText:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """The answer, or this part of it, ends here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A frame for the gateway; `cid` of what is sent goes to `sent`."""
+
+    frame: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Quit:
+    pass
+
+
+Shown = Line | StreamedText | Break
+Action = Send | Abort | Quit
+
+
+class ChatTurns:
+    """Which messages have no answer yet. Each `done` answers the oldest of the session, whoever sent it."""
+
+    def __init__(self) -> None:
+        self._mine: set[str] = set()  # sent from here, not settled
+        self._asked: dict[int, str] = {}  # seq -> cid, stored and unanswered
+        self._newest = 0  # seq of the newest message in the books: an ack and a record tell of the same one
+        self._newest_answer = 0  # likewise of answers: a `done` and the history may both tell of one
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anything that was sent from here may still be answered."""
+        return bool(self._mine)
+
+    def sent(self, cid: str) -> None:
+        self._mine.add(cid)
+
+    def expects(self, cid: str) -> bool:
+        return cid in self._mine
+
+    def asked(self, seq: int, cid: str) -> None:
+        if seq > self._newest:
+            self._newest = seq
+            self._asked[seq] = cid
+
+    def answered(self, seq: int) -> None:
+        """The answer stored as `seq` is complete."""
+        if seq > self._newest_answer:
+            self._newest_answer = seq
+            if self._asked:
+                self._mine.discard(self._asked.pop(min(self._asked)))
+
+    def dropped(self, cid: str) -> None:
+        """It will not be answered: refused, expired, interrupted. Told once or twice, it is one."""
+        self._mine.discard(cid)
+        self._asked = {seq: other for seq, other in self._asked.items() if other != cid}
+
+
+class ChatView:
+    """One conversation as one person sees it."""
+
+    def __init__(self) -> None:
+        self.turns = ChatTurns()
+        self.last_seq = 0
+        self.status = "connecting"
+        self.receipt = ""
+        self.refused = 0  # messages from here that came to nothing
+        self._asks: dict[str, Ask] = {}  # by requestId, oldest first
+        self._streamed = False
+        self._lost = False
+        self._own: set[str] = set()  # every cid sent from here
+
+    @property
+    def ask(self) -> Ask | None:
+        """The permission or question that the next typed line answers."""
+        return next(iter(self._asks.values()), None)
+
+    def sent(self, cid: str, frame: dict[str, Any]) -> None:
+        self._own.add(cid)
+        if frame.get("type") == "message":
+            self.turns.sent(cid)
+
+    # what comes
+
+    def show(self, event: Event) -> list[Shown]:
+        match event:
+            case FrameHeard(kind, body):
+                return self._heard(kind, body)
+            case Connected(again, recovered, _):
+                self.status, was_lost, self._lost = "connected", self._lost, False
+                if recovered is False:
+                    # The unfinished answer is sent from its beginning: it must not go on in the middle of a line.
+                    self._streamed = False
+                    return [Break(), Line("connected again; what was missed comes from the history")]
+                return [Line("connected again")] if again and was_lost else []
+            case Lost(reason, _):
+                self.status, was_lost, self._lost = "reconnecting", self._lost, True
+                return [] if was_lost else [Line(f"not connected: {visible_line(reason)}; trying again")]
+        self.status = "ended"
+        return [Line(f"ended: {visible_line(event.reason)}", "warn" if event.failed else "note")]
+
+    def recall(self, records: Sequence[dict[str, Any]], *, answers: bool) -> list[Shown]:
+        """Show stored records that were not seen live, without `answers` if the agent's frames are replayed anyway."""
+        shown: list[Shown] = []
+        for record in records:
+            if record["seq"] > self.last_seq:
+                self._note(record)
+                shown += self._recalled(record, answers=answers)
+        return shown
+
+    def _recalled(self, record: dict[str, Any], *, answers: bool) -> list[Shown]:
+        text = visible(plain_text(record.get("content")))
+        match record.get("role"), record.get("type"):
+            case "assistant", "message" if answers:
+                self._streamed = False
+                self.turns.answered(record["seq"])
+                cut: list[Shown] = [] if record.get("status") == "complete" else [Line(f"({record.get('status')})")]
+                return [StreamedText(text), Break(), *cut] if text else cut
+            case _, "permission_request" | "question" if answers and record.get("status") == "open":
+                return self._asked(read_ask(record["type"], record.get("content")))
+            case "user", "message" | "raw" if record["cid"] not in self._own:
+                return [Line(f"> {text}", "said")]
+        return []
+
+    def _note(self, record: dict[str, Any]) -> None:
+        """Keep the books for a stored record, seen live or read from the history."""
+        seq, cid = int(record["seq"]), str(record.get("cid"))
+        self.last_seq = max(self.last_seq, seq)
+        if record.get("type") == "message":
+            if record.get("status") in ("expired", "interrupted"):
+                self.turns.dropped(cid)
+            elif record.get("status") in ("stored", "delivered"):  # not a service's note, nor an answer
+                self.turns.asked(seq, cid)
+
+    def _heard(self, kind: str, body: dict[str, Any]) -> list[Shown]:
+        match kind:
+            case "chunk":
+                self._streamed = True
+                return [StreamedText(visible(plain_text(body.get("text", body.get("content")))))]
+            case "sdk_message":
+                return self._settled(body.get("message"))
+            case "output":
+                return [Line(visible(plain_text(body.get("text"))), "said")]
+            case "tool_permission_request":
+                return self._asked(read_ask("permission_request", body))
+            case "ask_user_question":
+                return self._asked(read_ask("question", body))
+            case "done":
+                return self._done(body)
+            case "error":
+                told = body.get("error") or body.get("message") or "the agent reports an error"
+                return [Line(visible_line(plain_text(told)), "warn")]
+            case "record":
+                return self._record(body)
+            case "ack" | "nack" | "receipt" | "expired" | "interrupted":
+                return self._receipt(kind, body)
+            case "connection_status":
+                self.status = visible_line(str(body.get("sandboxStatus", "connected")))
+            case "session_status":
+                return self._session_status(body)
+            case "going_away":
+                return [Line("the gateway restarts; this chat comes back by itself")]
+        return []
+
+    def _settled(self, message: Any) -> list[Shown]:
+        """The whole text of what was streamed, or the only form of it."""
+        inner = message.get("message") if isinstance(message, dict) else None
+        content = inner.get("content") if isinstance(inner, dict) else None
+        parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        shown: list[Shown] = []
+        text = plain_text(parts)
+        if text and not self._streamed and message.get("type") == "assistant":
+            shown.append(StreamedText(visible(text)))
+        shown.append(Break())
+        for part in parts:
+            if isinstance(part, dict) and part.get("type") == "tool_use":
+                shown.append(Line(f"uses {visible_line(str(part.get('name')), longest=80)}"))
+        self._streamed = False
+        return shown
+
+    def _asked(self, ask: Ask | None) -> list[Shown]:
+        if ask is None:
+            return []
+        self._asks[ask.request_id] = ask
+        return [Break(), *(Line(text, "ask") for text in ask.prompt())]
+
+    def _done(self, body: dict[str, Any]) -> list[Shown]:
+        self._streamed = False
+        if isinstance(body.get("seq"), int):
+            self.turns.answered(body["seq"])
+        metadata = body.get("metadata")
+        aborted = isinstance(metadata, dict) and metadata.get("aborted")
+        return [Break(), *([Line("(aborted)")] if aborted else [])]
+
+    def _record(self, body: dict[str, Any]) -> list[Shown]:
+        record = body.get("record")
+        if not isinstance(record, dict) or not isinstance(record.get("seq"), int):
+            return []
+        known = record["seq"] <= self.last_seq
+        self._note(record)
+        match record.get("role"), record.get("type"):
+            case _, "permission_response" | "question_answer":
+                content = record.get("content")
+                request_id = content.get("requestId") if isinstance(content, dict) else None
+                if self._asks.pop(str(request_id), None) is not None and record.get("cid") not in self._own:
+                    return [Line("answered elsewhere")]
+            case "user", "message" if not known and record.get("cid") not in self._own:
+                return [Line(f"> {visible(plain_text(record.get('content')))}", "said")]
+            case "assistant", "message" if record.get("status") == "incomplete":
+                self._streamed = False
+                return [Line("the answer was cut off", "warn")]
+        return []
+
+    def _receipt(self, kind: str, body: dict[str, Any]) -> list[Shown]:
+        cid, seq = str(body.get("cid")), body.get("seq")
+        outcome = str(body.get("status")) if body.get("status") in ("expired", "interrupted") else kind
+        if outcome in ("ack", "receipt"):
+            stage = visible_line(str(body.get("stage", "stored")), longest=20)
+            self.receipt = f"#{seq} {stage}" if isinstance(seq, int) else stage
+            if outcome == "ack" and isinstance(seq, int) and self.turns.expects(cid):
+                self.turns.asked(seq, cid)
+            return []
+        expected = self.turns.expects(cid)
+        self.turns.dropped(cid)
+        self.refused += expected
+        reason = visible_line(str(body.get("error") or body.get("reason") or ""))
+        if outcome == "nack" and cid in self._own:
+            told = Line("already answered") if reason == "already_answered" else Line(f"not sent: {reason}", "warn")
+            return [told]
+        if not expected:
+            return []
+        if outcome == "expired":
+            return [Line(f"message #{seq} expired before the agent could take it; send it again", "warn")]
+        return [Line(f"message #{seq} was interrupted; the agent may have seen it", "warn")]
+
+    def _session_status(self, body: dict[str, Any]) -> list[Shown]:
+        status, reason = visible_line(str(body.get("status"))), visible_line(str(body.get("reason") or ""))
+        if status in ("error", "needs_env", "unrestored", "restore_failed", "paused", "archived"):
+            return [Line(f"session {status}" + (f": {reason}" if reason else ""), "warn")]
+        return []
+
+    # what is typed
+
+    def read(self, typed: str) -> tuple[list[Shown], Action | None]:
+        """What to show for a typed line, and what to do about it."""
+        line = typed.strip()
+        match line:
+            case "":
+                return [], None
+            case "/help":
+                return [Line(HELP)], None
+            case "/quit" | "/exit":
+                return [], Quit()
+            case "/abort":
+                return [], Abort()
+        if (ask := self.ask) is not None:
+            answered, hint = ask.answer(line)
+            if answered is None:
+                return [Line(hint, "ask")], None
+            self._asks.pop(ask.request_id)
+            return [], Send(answered)
+        return [], Send({"type": "message", "content": typed[1:] if line.startswith("//") else typed})
+
+
+def plain_text(content: Any) -> str:
+    """The text of a message's content: a string, or the text parts of an array."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "".join(plain_text(part.get("text")) for part in content if isinstance(part, dict))
+    return ""

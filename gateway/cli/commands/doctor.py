@@ -1,0 +1,180 @@
+"""`holdfast doctor`: will it work here, and if not, what to do. It changes nothing that a start would not."""
+
+import asyncio
+import json
+import os
+import resource
+import shutil
+import socket
+import sqlite3
+import stat
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from gateway.app import TRUSTS_EVERYBODY, make_provider
+from gateway.cli.commands.doctor_objects import check_objects
+from gateway.cli.commands.doctor_snapshots import check_snapshots
+from gateway.cli.commands.doctor_store import Finding, check_store
+from gateway.cli.console.output import say
+from gateway.config.data_dir import RESTORING, holder
+from gateway.config.settings import Settings, SettingsError, read_sandbox_env
+from gateway.config.values import widest
+from gateway.protocol.text import visible_line
+from sandbox.ports.provider import SandboxFailed, SandboxProvider
+
+FIRST_PLAUSIBLE = 1_735_689_600  # 2025-01-01: a clock before it was never set
+FREE_BYTES = 1 << 30
+FILES_WANTED = 10_000
+FILES_NEEDED = 256  # for the gateway itself and some sessions with viewers
+
+
+def doctor(settings: Settings, *, as_json: bool) -> int:
+    findings = examine(settings)
+    failed = any(finding.state == "fail" for finding in findings)
+    if as_json:
+        say(json.dumps({"ok": not failed, "checks": [asdict(finding) for finding in findings]}, indent=2))
+        return int(failed)
+    for finding in findings:
+        say(f"{finding.state:4}  {finding.name:<10}  {visible_line(finding.told)}")
+        if finding.advice:
+            say(f"                  -> {visible_line(finding.advice)}")
+    return int(failed)
+
+
+def examine(settings: Settings) -> list[Finding]:
+    """Every finding, in the order a start would meet them. A check that breaks is a finding, not the end."""
+    checks: list[tuple[str, Callable[[Settings], Finding | list[Finding]]]] = [
+        ("data", _data),
+        ("gateway", _gateway),
+        ("store", check_store),
+        ("objects", check_objects),
+        ("snapshots", check_snapshots),
+        ("sandbox", _sandbox),
+        ("port", _port),
+        ("proxies", _proxies),
+        ("clock", _clock),
+        ("files", _files),
+    ]
+    found: list[Finding] = []
+    for name, check in checks:
+        try:
+            told = check(settings)
+            found += [told] if isinstance(told, Finding) else told
+        except (OSError, sqlite3.Error) as error:
+            found.append(Finding(name, "fail", str(error), "see the reason; check HOLDFAST_DATA_DIR and its owner"))
+    return found
+
+
+def _data(settings: Settings) -> Finding:
+    place = settings.data_dir.absolute()
+    if not place.exists():
+        return Finding("data", "ok", f"{place} does not exist yet; the first start makes it")
+    if not place.is_dir():
+        return Finding("data", "fail", f"{place} is no directory", "set HOLDFAST_DATA_DIR to one")
+    if (place / RESTORING).exists():
+        return Finding("data", "fail", f"a restore into {place} was cut off", "empty it, and restore again")
+    info = place.stat()
+    if info.st_uid != os.geteuid():
+        return Finding("data", "fail", f"{place} belongs to another user", "run as that user, or chown -R it")
+    open_to_others = [each for each in _private(place) if each.stat().st_mode & 0o077]
+    if open_to_others:
+        names = " ".join(str(each) for each in open_to_others)
+        return Finding("data", "fail", f"others may read {names}", f"chmod go-rwx {names}")
+    free = shutil.disk_usage(place).free
+    if free < FREE_BYTES:
+        return Finding("data", "warn", f"{place} has {free >> 20} MiB left", "make room: a full disk refuses messages")
+    return Finding("data", "ok", f"{place}, {free >> 30} GiB free")
+
+
+def _private(place: Path) -> list[Path]:
+    """What holds secrets or conversations, of what is there."""
+    secrets = place / "secrets"
+    named = [place, secrets, *(secrets.glob("*") if secrets.is_dir() else ()), *place.glob("*.db*")]
+    return [each for each in named if each.exists() and not stat.S_ISLNK(each.lstat().st_mode)]
+
+
+def _gateway(settings: Settings) -> Finding:
+    note = holder(settings.data_dir)
+    if note is None:
+        return Finding("gateway", "ok", "none runs on this data directory")
+    return Finding("gateway", "ok", f"one runs here: pid {note.get('pid')}, {note.get('address', 'starting')}")
+
+
+def _sandbox(settings: Settings) -> Finding:
+    """The provider's own check, on a directory that is thrown away."""
+    warnings: list[str] = []
+    try:
+        if settings.sandbox_env_file is not None:
+            read_sandbox_env(settings.sandbox_env_file)
+        with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as place:
+            level = asyncio.run(_open_once(make_provider(settings, data_dir=Path(place), warn=warnings.append)))
+    except SettingsError as error:
+        return Finding("sandbox", "fail", "; ".join(error.problems), "mend HOLDFAST_SANDBOX_ENV_FILE")
+    except SandboxFailed as error:
+        return Finding("sandbox", "fail", str(error), "sh deploy/system-packages.sh installs what is missing on Debian")
+    if level == "contained":
+        missing_git = "" if shutil.which("git") else "; git is missing: repoUrl will not work"
+        return Finding("sandbox", "warn" if missing_git else "ok", f"{settings.sandbox}, {level}{missing_git}")
+    told = "; ".join(warnings) or "level trusted: no isolation between sessions"
+    return Finding("sandbox", "warn", told, "your own code only; install bubblewrap for level contained")
+
+
+async def _open_once(provider: SandboxProvider) -> str:
+    await provider.open()
+    try:
+        return provider.level
+    finally:
+        await provider.close()
+
+
+def _port(settings: Settings) -> Finding:
+    if (note := holder(settings.data_dir)) is not None:
+        return Finding("port", "ok", f"the gateway that runs has {note.get('address', 'its own')}")
+    where = f"{settings.host}:{settings.port}"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[
+            0
+        ]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        return Finding("port", "fail", f"{where}: {error.strerror or error}", "set HOLDFAST_HOST and HOLDFAST_PORT")
+    if not settings.loopback_only:
+        return Finding("port", "warn", f"{where} is free, and open to the network", "put a proxy with TLS in front")
+    return Finding("port", "ok", f"{where} is free")
+
+
+def _proxies(settings: Settings) -> Finding | list[Finding]:
+    if wide := widest(settings.trusted_proxies):
+        return Finding("proxies", "warn", TRUSTS_EVERYBODY.format(", ".join(wide)))
+    return []
+
+
+def _clock(settings: Settings) -> Finding:
+    """Tokens expire by the wall clock. A record from the future means that it was turned back."""
+    now = time.time()
+    if now < FIRST_PLAUSIBLE:
+        return Finding("clock", "fail", "the clock was never set", "set it: tokens expire by it")
+    kept = settings.store.path if settings.store.kind == "sqlite" else settings.spool_path
+    newest = kept.stat().st_mtime if kept.exists() else now
+    if newest > now + 60:
+        return Finding("clock", "warn", f"{kept} was written {newest - now:.0f} s in the future", "check the clock")
+    return Finding("clock", "ok", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)))
+
+
+def _files(settings: Settings) -> Finding:
+    """Each connection needs a descriptor, each running session one more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(FILES_WANTED, 2 * settings.max_connections)
+    if soft != resource.RLIM_INFINITY and soft < FILES_NEEDED:
+        told = f"ulimit -n is {soft}: a few sessions and viewers use that up, and the next ones are refused"
+        return Finding("files", "fail", told, f"ulimit -n {wanted} before holdfast serve")
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        return Finding("files", "warn", f"ulimit -n is {soft}, at most {hard}", f"raise it to {wanted} or more")
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        return Finding("files", "warn", f"ulimit -n is {soft}", f"ulimit -n {wanted} before holdfast serve")
+    return Finding("files", "ok", f"ulimit -n is {soft}")

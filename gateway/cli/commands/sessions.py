@@ -1,0 +1,179 @@
+"""`holdfast sessions`: sessions listed, made and steered through the running gateway."""
+
+import json
+import secrets
+import shlex
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from gateway.cli.client.api import CommandFailed, GatewayApi, find_gateway
+from gateway.cli.client.login import whoever
+from gateway.cli.console.output import agreed, as_typed, complain, say
+from gateway.cli.console.tables import in_short, print_table
+from gateway.config.settings import Settings, resolve_secrets
+from gateway.protocol.text import visible_line
+
+HEAD = ("SESSION", "USER", "STATUS", "IDLE", "VIEWERS", "TITLE")
+ALL = "/api/sandboxes"
+STEER_SECONDS = 600.0  # a workspace may have to be kept or restored first
+
+
+@dataclass(frozen=True, slots=True)
+class SessionChoice:
+    """Which gateway, as whom, and how to say what is found."""
+
+    url: str | None = None
+    token: str | None = None
+    as_json: bool = False
+
+
+async def list_sessions(settings: Settings, chosen: SessionChoice, *, user: str | None) -> int:
+    async with _api(settings, chosen) as api:
+        found = (await api.ask("GET", ALL, params={} if user is None else {"userId": user}))["sandboxes"]
+    if chosen.as_json:
+        for session in found:
+            say(json.dumps(session))
+    elif found:
+        print_table([HEAD, *(row(session, time.time()) for session in found)])
+    else:
+        whose = "no sessions yet" if user is None else visible_line(f"no sessions of {user}")
+        complain(f"{whose}; make one with: {as_typed('sessions', 'create')}")
+    return 0
+
+
+async def show_session(settings: Settings, chosen: SessionChoice, session_id: str) -> int:
+    async with _api(settings, chosen) as api:
+        session = await api.ask("GET", f"{ALL}/{session_id}")
+    say(json.dumps(session) if chosen.as_json else full(session))
+    return 0
+
+
+async def create_session(
+    settings: Settings,
+    chosen: SessionChoice,
+    session_id: str | None,
+    wish: dict[str, Any],
+    *,
+    user: str | None,
+    service: bool,
+) -> int:
+    """For `user`; unless one is named, for whoever sits here, or whoever a given token speaks for."""
+    if not service and (user is not None or chosen.token is None):
+        wish = {"userId": whoever(user)[0], **wish}
+    async with _api(settings, chosen) as api:
+        there = None if session_id is None else await _found(api, session_id)
+        session = await api.create(session_id or secrets.token_hex(16), wish)
+    say(json.dumps(session) if chosen.as_json else visible_line(str(session["id"])))
+    if there is not None and there["status"] != "archived":
+        complain("it was there already: its title, agent and other settings stay as they were")
+    return 0
+
+
+async def delete_session(settings: Settings, chosen: SessionChoice, session_id: str, *, purge: bool, sure: bool) -> int:
+    async with _api(settings, chosen) as api:
+        session = await api.ask("GET", f"{ALL}/{session_id}")
+        if not sure and not agreed(question(session, purge=purge), "delete"):
+            complain("nothing was deleted")
+            return 1
+        query = {"purge": "1"} if purge else {}
+        ended = await api.ask("DELETE", f"{ALL}/{session_id}", params=query, timeout=STEER_SECONDS)
+    _tell(chosen, ended, "gone, with its conversation" if purge else "archived")
+    return 0
+
+
+async def steer(
+    settings: Settings, chosen: SessionChoice, session_id: str, verb: str, how: Mapping[str, Any] | None = None
+) -> int:
+    """`wake`, `sleep`, `pause` or `resume` it."""
+    body = {name: value for name, value in (how or {}).items() if value is not None}
+    async with _api(settings, chosen) as api:
+        session = await api.ask("POST", f"{ALL}/{session_id}/{verb}", json=body, timeout=STEER_SECONDS)
+    _tell(chosen, session, _status(session))
+    return 0
+
+
+def row(session: Mapping[str, Any], now: float) -> tuple[str, ...]:
+    """One session on one line of a table. Pure."""
+    return (
+        visible_line(str(session["id"])),
+        visible_line(str(session["userId"] or "-"), longest=40),
+        visible_line(str(session["status"])),
+        in_short(max(0.0, now - datetime.fromisoformat(session["lastActiveAt"]).timestamp())),
+        str(session["viewers"]),
+        visible_line(str(session["title"] or ""), longest=60),
+    )
+
+
+def full(session: Mapping[str, Any]) -> str:
+    """All about one, line by line. Pure."""
+    sync, queue = session["sync"], session["queue"]
+    sandbox = f"{session['sandboxStatus']}; {session['provider']}, {session['level']}, start {session['incarnation']}"
+    own = session["sleepAfter"]
+    kept = f"generation {sync['generation']}, {sync['lastSuccess']}" if sync["generation"] else "nothing kept yet"
+    repository = " ".join(str(part) for part in (session["repoUrl"], session["repoBranch"]) if part)
+    rows: dict[str, Any] = {
+        "session": session["id"],
+        "title": session["title"],
+        "user": session["userId"] or "none: it belongs to the services",
+        "status": _status(session),
+        "waits": f"as number {queue['position']} to be started; {queue['reason'] or 'its turn comes'}"
+        if queue
+        else None,
+        "sandbox": sandbox,
+        "agent": shlex.join(session["agent"]) if session["agent"] else "as HOLDFAST_AGENT says",
+        "network": session["network"],
+        "repository": repository,
+        "created": session["createdAt"],
+        "last active": session["lastActiveAt"],
+        "sleeps after": "as HOLDFAST_SLEEP_AFTER says" if own is None else f"{own:g} s",
+        "messages": f"{session['lastSeq']} so far, {session['pending']} wait for the agent",
+        "viewers": session["viewers"],
+        "workspace": f"{kept}; sync {sync['state']}",
+        "sync problem": sync["lastError"] or sync["degraded"],
+        "terminals": len(session.get("terminals") or ()),
+        "metadata": json.dumps(session["metadata"], ensure_ascii=False) if session["metadata"] else None,
+    }
+    told = {name: value for name, value in rows.items() if value not in (None, "")}
+    return "\n".join(f"{name + ':':<14}{visible_line(str(value))}" for name, value in told.items())
+
+
+def question(session: Mapping[str, Any], *, purge: bool) -> str:
+    """What is asked before a session is ended. Pure."""
+    named = f"{session['id']} ({session['title']})" if session["title"] else str(session["id"])
+    lost = "Its sandbox, its files and its conversation" if purge else "Its sandbox and its files"
+    rest = "" if purge else "; its conversation stays, archived"
+    return f"Delete session {visible_line(named)}? {lost} are lost{rest}. [y/N] "
+
+
+def _status(session: Mapping[str, Any]) -> str:
+    return f"{session['status']} ({session['reason']})" if session["reason"] else str(session["status"])
+
+
+def _tell(chosen: SessionChoice, session: Mapping[str, Any], became: str) -> None:
+    say(json.dumps(session) if chosen.as_json else visible_line(f"{session['id']}: {became}"))
+
+
+async def _found(api: GatewayApi, session_id: str) -> dict[str, Any] | None:
+    try:
+        return await api.ask("GET", f"{ALL}/{session_id}")
+    except CommandFailed as failure:
+        if failure.code == "unknown_session":
+            return None
+        raise
+
+
+@asynccontextmanager
+async def _api(settings: Settings, chosen: SessionChoice) -> AsyncIterator[GatewayApi]:
+    token = resolve_secrets(settings).api_token.get_secret_value() if chosen.token is None else chosen.token
+    try:
+        async with GatewayApi(find_gateway(settings, chosen.url), lambda: {"Authorization": f"Bearer {token}"}) as api:
+            yield api
+    except CommandFailed as failure:
+        if failure.code == "bad_credentials" or (chosen.token is None and failure.code.startswith("token_")):
+            hint = "set HOLDFAST_API_TOKEN, or HOLDFAST_DATA_DIR, to that gateway's own, or give a --token"
+            raise CommandFailed(f"{failure}; {hint}", failure.code) from failure
+        raise

@@ -1,0 +1,1 @@
+"""The terminal that a person sits at."""

@@ -1,0 +1,142 @@
+"""The words of `holdfast sessions`: what there is to say, and who does it."""
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from gateway.cli.arguments import add_url, session_id
+
+if TYPE_CHECKING:
+    from gateway.config.settings import Settings
+
+_ABOUT = """\
+List, make and steer sessions, through the running gateway. Without --token the API token of the data directory (or
+HOLDFAST_API_TOKEN) is used, which sees everybody's sessions.
+"""
+_EPILOG = """\
+examples:
+  holdfast sessions list                              everybody's, the newest first
+  holdfast sessions create first --title "a try"      a session of yours; then: holdfast chat first
+  holdfast sessions create --sleep-after 4h           under a new id, which is printed; sleeps after 4 idle hours
+  holdfast sessions show first
+  holdfast sessions sleep first                       stop its sandbox; the next message, or wake, starts it again
+  holdfast sessions delete first                      its sandbox and files go, its conversation stays, archived
+  HOLDFAST_API_TOKEN=... holdfast sessions list --url https://gw.example.com
+"""
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    sessions = commands.add_parser(
+        "sessions",
+        help="list, make and steer sessions",
+        description=_ABOUT,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = sessions.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+
+    def action(name: str, brief: str, about: str) -> argparse.ArgumentParser:
+        added = actions.add_parser(name, help=brief, description=about)
+        if name == "create":
+            told = "id of the session (default: a new one)"
+            added.add_argument("session", metavar="SESSION", type=session_id, nargs="?", help=told)
+        elif name != "list":
+            added.add_argument("session", metavar="SESSION", type=session_id, help="id of the session")
+        return added
+
+    listing = action("list", "one line each", "List sessions, the newest first, archived ones included.")
+    listing.add_argument("--user", help="only those of this user (default: everybody's)")
+    action("show", "all about one", "Show a session: its status and why, its sandbox, its workspace.")
+    _add_wish(
+        action(
+            "create",
+            "make one, and print its id",
+            "Make a session, start its sandbox, and print its id. A session that is there stays as it is; an archived "
+            "one is revived.",
+        )
+    )
+    action("wake", "start its sandbox", "Start a session's sandbox.")
+    action(
+        "sleep", "stop its sandbox until it is needed", "Stop a session's sandbox; the next message starts it again."
+    )
+    action("pause", "stop its sandbox until resume", "Stop a session's sandbox; messages wait until it is resumed.")
+    resume = action("resume", "go on", "Start a session that is paused, or that says error, needs_env or unrestored.")
+    _add_env(resume)
+    resume.add_argument("--empty", action="store_true", help="begin with an empty workspace if none can be restored")
+    resume.add_argument("--keep", action="store_true", help="take what is on the disk where nothing is stored")
+    delete = action(
+        "delete",
+        "end one",
+        "End a session: its sandbox and its files go. Its conversation stays, archived, unless --purge is given.",
+    )
+    delete.add_argument("--purge", action="store_true", help="its conversation goes, too")
+    delete.add_argument("--yes", action="store_true", help="do not ask")
+    for each in actions.choices.values():
+        each.add_argument("--json", action="store_true", help="as JSON, one object per line")
+        each.add_argument("--token", type=_token, help="a JWT or an API token to use instead")
+        add_url(each)
+
+
+def _add_wish(create: argparse.ArgumentParser) -> None:
+    whose = create.add_mutually_exclusive_group()
+    whose.add_argument("--user", help="whose it is (default: your login name; with --token whoever that speaks for)")
+    whose.add_argument("--service", action="store_true", help="it belongs to no user, and no JWT opens it")
+    create.add_argument("--title", help="a name for people")
+    create.add_argument("--agent", metavar="COMMAND", help="the agent's command line (default: HOLDFAST_AGENT)")
+    create.add_argument("--network", metavar="N", help="what its sandbox may reach: none or outbound")
+    create.add_argument("--repo", metavar="URL", help="a repository to clone into its workspace")
+    create.add_argument("--branch", help="which of its branches")
+    create.add_argument(
+        "--sleep-after", metavar="S", help="idle time until it sleeps: 90, 15m, 4h (default: the setting)"
+    )
+    _add_env(create)
+
+
+def _add_env(command: argparse.ArgumentParser) -> None:
+    told = "a variable for its sandbox; without =VALUE as it is here. Kept in memory only. May be repeated"
+    command.add_argument("--env", metavar="NAME[=VALUE]", type=_variable, action="append", default=[], help=told)
+
+
+def _token(text: str) -> str:
+    """An empty one is a shell variable that is not set: no reason to go on with the API token instead."""
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise argparse.ArgumentTypeError("this is no token" if text else "it is empty")
+    return text
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or (not equals and name not in os.environ):
+        raise argparse.ArgumentTypeError(f"{name[:40]!a} is not set here: write NAME=VALUE")
+    return name, value if equals else os.environ[name]
+
+
+async def run(words: argparse.Namespace, settings: "Settings") -> int:
+    """Do it; the exit code. Raises CommandFailed."""
+    from gateway.cli.commands import sessions
+
+    chosen = sessions.SessionChoice(words.url, words.token, words.json)
+    match words.action:
+        case "list":
+            return await sessions.list_sessions(settings, chosen, user=words.user)
+        case "show":
+            return await sessions.show_session(settings, chosen, words.session)
+        case "create":
+            asked = {
+                "title": words.title,
+                "agent": words.agent,
+                "network": words.network,
+                "repoUrl": words.repo,
+                "repoBranch": words.branch,
+                "sleepAfter": words.sleep_after,
+                "envVars": dict(words.env) or None,
+            }
+            wish = {name: value for name, value in asked.items() if value is not None}
+            whose = {"user": words.user, "service": words.service}
+            return await sessions.create_session(settings, chosen, words.session, wish, **whose)
+        case "delete":
+            return await sessions.delete_session(settings, chosen, words.session, purge=words.purge, sure=words.yes)
+        case "resume":
+            how = {"envVars": dict(words.env) or None, "empty": words.empty or None, "keep": words.keep or None}
+            return await sessions.steer(settings, chosen, words.session, "resume", how)
+    return await sessions.steer(settings, chosen, words.session, words.action)

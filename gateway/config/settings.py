@@ -1,0 +1,330 @@
+"""Settings: read once from HOLDFAST_* variables, typed, frozen. All problems are told at once.
+
+`load_settings` only reads the mapping it is given; `resolve_secrets` and `read_sandbox_env` touch the disk. A plain
+dataclass on purpose: this module is imported by every command, and a validation library would triple its start.
+"""
+
+import difflib
+import os
+import secrets
+import stat
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from gateway.config import values
+from gateway.config.objects_url import ObjectsUrl, completed, objects_url
+from gateway.config.store_url import StoreUrl as StoreUrl
+from gateway.config.store_url import store_url
+from gateway.config.values import SecretStr as SecretStr
+from gateway.limits.network import NETWORKS
+
+PREFIX = "HOLDFAST_"
+EVERYWHERE = "0.0.0.0"
+_TEST_PREFIX = "HOLDFAST_TEST_"  # for the test suite alone; the gateway never reads them
+_MIB = 1 << 20
+# What an agent's home has and nobody misses: it is fetched or made again.
+AGENT_CACHES = (".cache/", ".npm/", ".bun/install/cache/", ".cargo/registry/", ".local/share/Trash/", "__pycache__/")
+
+
+class SettingsError(Exception):
+    """The gateway cannot run as configured. `problems` are complete sentences, one per line for the operator."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+def by(read: Callable[[str], Any]) -> dict[str, Any]:
+    return {"read": read}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Every `HOLDFAST_<NAME>`, with defaults that run on a laptop. Times are seconds, sizes are bytes."""
+
+    host: str = field(default="127.0.0.1", metadata=by(values.host))
+    port: int = field(default=8080, metadata=by(values.whole(0, 65535)))
+    data_dir: Path = field(default=Path(".holdfast"), metadata=by(Path))
+    store: StoreUrl = field(default=StoreUrl(""), metadata=by(store_url))  # "": sqlite in the data directory
+    store_pool: int = field(default=8, metadata=by(values.whole(2, 100)))
+    spool_bytes: int = field(default=1 << 30, metadata=by(values.size(_MIB, 1 << 46)))
+    retention_age: float | None = field(default=None, metadata=by(values.duration_from(3600, "1h")))  # None: for ever
+    retention_count: int | None = field(default=None, metadata=by(values.whole(100, 10**12)))  # None: all
+    objects: ObjectsUrl = field(default=ObjectsUrl(""), metadata=by(objects_url))  # "": in the data directory
+    objects_unchecked: bool = field(default=False, metadata=by(values.switch))
+    redis: str = field(default="", metadata=by(str))
+    sandbox: str = field(default="local", metadata=by(str))
+    agent: tuple[str, ...] = field(default=(), metadata=by(values.command))  # (): the built-in demo agent
+    local_level: str = field(default="auto", metadata=by(values.choice("auto", "trusted", "contained")))
+    shell: tuple[str, ...] | None = field(default=None, metadata=by(values.command))
+    terminal_size: str = field(default="active", metadata=by(values.choice("active", "smallest", "fixed")))
+    terminal_ring: int = field(default=2 * _MIB, metadata=by(values.size(64 << 10, 256 * _MIB)))
+    terminal_hold: float = field(default=10.0, metadata=by(values.duration))
+    terminal_scrollback: int = field(default=1000, metadata=by(values.whole(0, 10_000)))
+    terminal_idle: float = field(default=0.0, metadata=by(values.duration))  # 0: never
+    terminals: int = field(default=16, metadata=by(values.whole(1, 256)))
+    sandbox_env_file: Path | None = field(default=None, metadata=by(Path))
+    network: str = field(default="none", metadata=by(values.choice(*NETWORKS)))
+    network_max: str = field(default="", metadata=by(values.choice(*NETWORKS)))  # "": by who can reach the gateway
+
+    jwt_secret: SecretStr | None = field(default=None, metadata=by(values.secret(32)))
+    jwt_jwks_url: str | None = field(default=None, metadata=by(values.key_url))
+    jwt_issuer: str | None = field(default=None, metadata=by(str))
+    jwt_audience: str | None = field(default=None, metadata=by(str))
+    api_token: SecretStr | None = field(default=None, metadata=by(values.secret(16)))
+    internal_token: SecretStr | None = field(default=None, metadata=by(values.secret(16)))
+    relay_secret: SecretStr | None = field(default=None, metadata=by(values.secret(16)))
+    allowed_origins: tuple[str, ...] = field(default=(), metadata=by(values.origins))  # (): the own origin
+    query_tokens: bool = field(default=True, metadata=by(values.switch))
+    trusted_proxies: tuple[str, ...] = field(default=(), metadata=by(values.networks))
+
+    pending_limit: int = field(default=100, metadata=by(values.whole(1, 100_000)))
+    pending_ttl: float = field(default=300.0, metadata=by(values.positive_duration))
+    pending_bytes: int = field(default=8 * _MIB, metadata=by(values.size(1, 1 << 30)))
+    sync_debounce: float = field(default=2.0, metadata=by(values.duration))
+    sync_max_wait: float = field(default=10.0, metadata=by(values.positive_duration))
+    sync_attempts: int = field(default=3, metadata=by(values.whole(1, 100)))
+    sync_max_files: int = field(default=250_000, metadata=by(values.whole(1, 10_000_000)))
+    sync_max_bytes: int = field(default=32 << 30, metadata=by(values.size(_MIB, 1 << 46)))
+    sync_agent_skip: tuple[str, ...] = field(default=AGENT_CACHES, metadata=by(values.patterns))
+    snapshot_keep: int = field(default=10, metadata=by(values.whole(1, 10_000)))
+    snapshot_grace: float = field(default=86_400.0, metadata=by(values.duration_from(600, "10m")))
+    sleep_after: float = field(default=600.0, metadata=by(values.positive_duration))
+    start_timeout: float = field(default=30.0, metadata=by(values.positive_duration))
+    exec_timeout: float = field(default=600.0, metadata=by(values.positive_duration))
+    restore_timeout: float = field(default=60.0, metadata=by(values.positive_duration))
+    orphan_after: float = field(default=600.0, metadata=by(values.positive_duration))
+    create_on_attach: bool = field(default=False, metadata=by(values.switch))
+    demo: bool = field(default=False, metadata=by(values.switch))
+    allow_private_repos: bool = field(default=False, metadata=by(values.switch))
+
+    max_connections: int = field(default=9000, metadata=by(values.whole(1, 1_000_000)))
+    max_connections_per_user: int = field(default=100, metadata=by(values.whole(1, 1_000_000)))
+    max_connections_per_address: int = field(default=200, metadata=by(values.whole(1, 1_000_000)))
+    # What one user may have. One person on a laptop meets none of these.
+    max_sessions_per_user: int = field(default=10_000, metadata=by(values.whole(1, 1_000_000_000)))
+    max_stored_per_user: int = field(default=256 << 30, metadata=by(values.size(1024, 1 << 60)))
+    max_running: int = field(default=500, metadata=by(values.whole(1, 1_000_000)))
+    max_running_per_user: int = field(default=50, metadata=by(values.whole(1, 1_000_000)))
+    starts_at_once: int = field(default=8, metadata=by(values.whole(1, 1000)))
+    starts_at_once_per_user: int = field(default=2, metadata=by(values.whole(1, 1000)))
+    max_agent_records: int = field(default=200, metadata=by(values.whole(1, 1_000_000)))  # a second
+    max_requests_per_user: int = field(default=300, metadata=by(values.whole(1, 1_000_000)))  # a second
+    max_frames_per_user: int = field(default=5000, metadata=by(values.whole(10, 10_000_000)))  # a second
+    max_input_per_user: int = field(default=16 * _MIB, metadata=by(values.size(_MIB, 1 << 40)))  # a second
+    # At most what a link carries: a message that was stored and cannot be delivered would be in the way for ever.
+    max_frame_bytes: int = field(default=_MIB, metadata=by(values.size(1024, _MIB)))
+    handshake_timeout: float = field(default=5.0, metadata=by(values.positive_duration))
+    auth_timeout: float = field(default=10.0, metadata=by(values.positive_duration))
+    drain_timeout: float = field(default=20.0, metadata=by(values.positive_duration))
+    compression: bool = field(default=False, metadata=by(values.switch))
+    log_level: str = field(default="info", metadata=by(values.choice("debug", "info", "warning", "error")))
+
+    def __post_init__(self) -> None:
+        if self.store == StoreUrl(""):
+            object.__setattr__(self, "store", StoreUrl(f"sqlite:///{self.data_dir}/holdfast.db"))
+        if self.objects == ObjectsUrl(""):
+            object.__setattr__(self, "objects", ObjectsUrl("file", self.data_dir / "objects"))
+        if not self.network_max:
+            object.__setattr__(self, "network_max", "outbound" if self.loopback_only else "none")
+
+    @property
+    def spool_path(self) -> Path:
+        """What a remote store has not taken yet; for an HTTP sink, what was ever said."""
+        return self.data_dir / "spool.db"
+
+    @property
+    def loopback_only(self) -> bool:
+        return values.is_loopback(self.host)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Secrets:
+    """What the gateway signs and recognises with. `jwt_secret` is None where tokens are verified by JWKS."""
+
+    jwt_secret: SecretStr | None
+    api_token: SecretStr
+    internal_token: SecretStr
+    relay_secret: SecretStr
+
+
+KNOWN: dict[str, Field[Any]] = {PREFIX + known.name.upper(): known for known in fields(Settings)}
+
+
+def load_settings(environ: Mapping[str, str]) -> Settings:
+    """Read `environ`; raise SettingsError with every problem in it. An empty value of ours counts as not set.
+
+    PORT is how a platform says where it sends requests, from another machine: with it, and unless the operator says
+    otherwise, the gateway listens on all addresses.
+    """
+    problems = [_unknown(name) for name in sorted(environ) if _is_unknown(name)]
+    chosen: dict[str, Any] = {}
+
+    def read(name: str, known: Field[Any], otherwise: str = "") -> None:
+        try:
+            chosen[known.name] = known.metadata["read"](environ[name])
+        except ValueError as exc:
+            problems.append(f"{name} {exc}{otherwise}")
+
+    if "PORT" in environ:
+        chosen["host"] = EVERYWHERE
+        if not environ.get("HOLDFAST_PORT"):
+            read("PORT", KNOWN["HOLDFAST_PORT"], "; unset it, or set HOLDFAST_PORT, which counts instead")
+    for name, known in KNOWN.items():
+        if environ.get(name):
+            read(name, known)
+    try:
+        if "objects" in chosen:
+            chosen["objects"] = completed(chosen["objects"], environ)
+    except ValueError as exc:
+        problems.append(f"HOLDFAST_OBJECTS {exc}")
+    settings = Settings(**chosen)
+    problems += _contradictions(settings)
+    if problems:
+        raise SettingsError(problems)
+    return settings
+
+
+def _is_unknown(name: str) -> bool:
+    return name.startswith(PREFIX) and not name.startswith(_TEST_PREFIX) and name not in KNOWN
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(name, KNOWN, n=1)
+    return f"{name} is no setting" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def _contradictions(settings: Settings) -> list[str]:
+    return [
+        *_not_built(settings),
+        *_identity_problems(settings),
+        *(
+            ["HOLDFAST_SYNC_MAX_WAIT must not be shorter than HOLDFAST_SYNC_DEBOUNCE"]
+            if settings.sync_max_wait < settings.sync_debounce
+            else []
+        ),
+        *_network_problems(settings),
+    ]
+
+
+def _network_problems(settings: Settings) -> list[str]:
+    if NETWORKS.index(settings.network) <= NETWORKS.index(settings.network_max):
+        return []
+    given, most = settings.network, settings.network_max
+    why = "" if settings.loopback_only else ", which is its default where others can reach the gateway"
+    return [f"HOLDFAST_NETWORK is {given} and HOLDFAST_NETWORK_MAX {most}{why}: set HOLDFAST_NETWORK_MAX={given}, too"]
+
+
+def _not_built(settings: Settings) -> list[str]:
+    """Each line names the scheme only: the rest of an address may carry a password."""
+    problems = []
+    if settings.redis:
+        problems.append("HOLDFAST_REDIS: running on many nodes is not built yet; unset it")
+    if settings.sandbox in ("docker", "cloudflare"):
+        problems.append(f"HOLDFAST_SANDBOX: {settings.sandbox} is not built yet; use local")
+    elif settings.sandbox != "local":
+        problems.append("HOLDFAST_SANDBOX wants local")
+    return problems
+
+
+def _identity_problems(settings: Settings) -> list[str]:
+    problems = []
+    if settings.jwt_jwks_url and not (settings.jwt_issuer and settings.jwt_audience):
+        problems.append("HOLDFAST_JWT_JWKS_URL needs HOLDFAST_JWT_ISSUER and HOLDFAST_JWT_AUDIENCE")
+    if settings.jwt_jwks_url and settings.jwt_secret:
+        problems.append("set HOLDFAST_JWT_SECRET or HOLDFAST_JWT_JWKS_URL, not both")
+    given = [
+        s.get_secret_value()
+        for s in (settings.jwt_secret, settings.api_token, settings.internal_token, settings.relay_secret)
+        if s is not None
+    ]
+    if len(set(given)) < len(given):
+        problems.append("two of HOLDFAST_JWT_SECRET, _API_TOKEN, _INTERNAL_TOKEN, _RELAY_SECRET are the same")
+    return problems
+
+
+def resolve_secrets(settings: Settings) -> Secrets:
+    """The secrets given, and for the others those of the data directory, made there once. Raises SettingsError."""
+    home = settings.data_dir / "secrets"
+
+    def resolve(name: str, given: SecretStr | None) -> SecretStr:
+        return given or SecretStr(_kept_secret(home, name))
+
+    try:
+        return Secrets(
+            jwt_secret=None if settings.jwt_jwks_url else resolve("jwt_secret", settings.jwt_secret),
+            api_token=resolve("api_token", settings.api_token),
+            internal_token=resolve("internal_token", settings.internal_token),
+            relay_secret=resolve("relay_secret", settings.relay_secret),
+        )
+    except OSError as exc:
+        raise SettingsError([f"{home} cannot be used: {exc.strerror or exc}; check HOLDFAST_DATA_DIR"]) from exc
+
+
+def _kept_secret(home: Path, name: str) -> str:
+    """Read or make one secret. Of racing starts one wins: the file appears whole, by link, or not at all."""
+    home.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # `parents` alone would leave it open to others
+    home.mkdir(mode=0o700, exist_ok=True)
+    path = home / name
+    if not path.exists():
+        draft = home / f".{name}.{secrets.token_hex(8)}"
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(secrets.token_urlsafe(48))
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):  # another start was first: its secret is read below
+                os.link(draft, path)
+        finally:
+            draft.unlink()
+        _sync_directory(home)
+    text = _read_private(path).strip()
+    if len(text) < 32:
+        raise SettingsError([f"{path} is damaged; remove it to have a new one made (what it signed ends)"])
+    return text
+
+
+def _read_private(path: Path) -> str:
+    """The file's text; raises SettingsError if others may read it."""
+    with open(path, encoding="utf-8") as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if not stat.S_ISREG(mode) or mode & 0o077:
+            raise SettingsError([f"{path} must be readable by its owner alone: chmod 600 {path}"])
+        return file.read(_MIB)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_sandbox_env(path: Path) -> dict[str, str]:
+    """The NAME=value lines every sandbox gets; `#` begins a comment, values may be quoted. Raises SettingsError."""
+    try:
+        text = _read_private(path)
+    except (OSError, UnicodeDecodeError) as exc:
+        raise SettingsError([f"HOLDFAST_SANDBOX_ENV_FILE {path} cannot be read: {exc}"]) from exc
+    found: dict[str, str] = {}
+    problems = []
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.strip()
+        if not line or line.startswith("#"):
+            continue
+        name, equals, value = line.removeprefix("export ").partition("=")
+        name, value = name.strip(), value.strip()
+        if not equals or not name.isidentifier() or not name.isascii():
+            problems.append(f"HOLDFAST_SANDBOX_ENV_FILE {path}, line {number}: wants NAME=value")
+            continue
+        if len(value) >= 2 and value[0] == value[-1] and value[0] in "'\"":
+            value = value[1:-1]
+        found[name] = value
+    if problems:
+        raise SettingsError(problems)
+    return found

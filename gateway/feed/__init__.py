@@ -1,0 +1,1 @@
+"""Live changes of all sessions, for `/ws/events`."""

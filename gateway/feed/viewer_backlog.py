@@ -1,0 +1,63 @@
+"""What somebody is owed who does not take it yet. Pure.
+
+Of a session that changed only its id is kept: how it is will be said when it can be heard. What must be heard word by
+word is kept as it is, up to a bound in messages and bytes; whoever is owed more has lost the thread, and begins anew.
+It is paid one by one, as far as it is taken: first the words in order, then who is gone, then what changed.
+"""
+
+from collections import deque
+
+MOST_WORDS = 1_000
+MOST_BYTES = 256 << 10
+MOST_SESSIONS = 10_000
+
+
+class ViewerBacklog:
+    """Each method that adds says whether there was room for it."""
+
+    __slots__ = ("_bytes", "_changed", "_gone", "_words")
+
+    def __init__(self) -> None:
+        self._words: deque[bytes] = deque()
+        self._bytes = 0
+        self._changed: dict[str, None] = {}  # a session is here or among those that are gone
+        self._gone: dict[str, bytes] = {}  # the word that it is
+
+    def __len__(self) -> int:
+        """How many sessions it is about."""
+        return len(self._changed) + len(self._gone)
+
+    def copy(self) -> "ViewerBacklog":
+        copy = ViewerBacklog()
+        copy._words, copy._bytes = self._words.copy(), self._bytes
+        copy._changed, copy._gone = self._changed.copy(), self._gone.copy()
+        return copy
+
+    def say(self, word: bytes) -> bool:
+        self._words.append(word)
+        self._bytes += len(word)
+        return len(self._words) <= MOST_WORDS and self._bytes <= MOST_BYTES
+
+    def changed(self, session_id: str) -> bool:
+        self._gone.pop(session_id, None)
+        self._changed[session_id] = None
+        return len(self) <= MOST_SESSIONS
+
+    def gone(self, session_id: str, word: bytes) -> bool:
+        """Also of one that came and went meanwhile: whoever was listed it just now has it."""
+        self._changed.pop(session_id, None)
+        self._gone[session_id] = word
+        return len(self) <= MOST_SESSIONS
+
+    def pay(self) -> bytes | None:
+        """The next word, which is owed no longer; None if there is none left but of what changed."""
+        if self._words:
+            word = self._words.popleft()
+            self._bytes -= len(word)
+            return word
+        return self._gone.popitem()[1] if self._gone else None
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """The sessions that changed."""
+        return tuple(self._changed)

@@ -1,0 +1,55 @@
+"""Who may touch which session: the owner and the services. Everybody else is told that there is no such session."""
+
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+
+from gateway.auth.tokens import Principal
+from gateway.protocol.errors import ApiError
+from gateway.telemetry.telemetry import session_asked
+from persistence.record import NO_USER
+
+if TYPE_CHECKING:
+    from gateway.session.actor import SessionActor
+    from gateway.session.registry import SessionRegistry
+    from persistence.record import Session
+
+
+def principal(request: Request) -> Principal:
+    """Who asks. The policy in front of every route has put it there; a route without one is a bug and fails here."""
+    who = request.state.principal
+    assert isinstance(who, Principal)
+    return who
+
+
+async def owned(request: Request, registry: "SessionRegistry") -> "SessionActor":
+    """The session named by the path, for its owner or a service. A stranger gets the same 404 as for an unknown id."""
+    who = principal(request)
+    user_id = who.user_id if who.kind == "user" else None
+    actor = await registry.find(request.path_params["id"], user_id=user_id)
+    if actor is None:
+        raise unknown_session()
+    return actor
+
+
+async def looked_at(request: Request, registry: "SessionRegistry") -> "Session":
+    """Like `owned`, for those who only read: the session is not loaded for them."""
+    session = await registry.look(request.path_params["id"])
+    if session is None or not _may(request, session.user_id):
+        raise unknown_session()
+    return session
+
+
+def note_asked(request: Request, registry: "SessionRegistry", user_id: str, what: str, **fields: Any) -> None:
+    """Log what is asked of the session named by the path, which is `user_id`'s."""
+    session_id, by = request.path_params["id"], principal(request).kind
+    session_asked(what, by, session_id=session_id, user_id=user_id, provider=registry.provider_name, **fields)
+
+
+def unknown_session() -> ApiError:
+    return ApiError(404, "unknown_session", "there is no such session")
+
+
+def _may(request: Request, user_id: str) -> bool:
+    who = principal(request)
+    return who.kind != "user" or (who.user_id == user_id != NO_USER)

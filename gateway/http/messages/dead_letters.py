@@ -1,0 +1,147 @@
+"""What the store would not take, for operators: to be looked at, tried again, or dropped."""
+
+import base64
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from gateway.auth.policy import valid_session_id
+from gateway.http.responses import answer, query_integer
+from gateway.protocol.errors import ApiError
+from persistence.ports import MessageStore
+from persistence.record import Dead, DeadLetter, Duplicate, Outcome, Rejected, Stored
+from persistence.record_json import content_of, iso, metadata_of
+
+DEFAULT_LIMIT = 100
+LARGEST_LIMIT = 1000
+LARGEST_NUMBER = 2**53
+# A letter may have 1 MiB, and a list shows none of it: so many are read at a time, whatever `limit` was asked for.
+AT_ONCE = 16
+COUNTED = 1000  # more than that need not be told apart: somebody has to look
+
+
+class DeadLetterRoutes:
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def routes(self) -> list[BaseRoute]:
+        one = "/internal/dead-letters/{number}"
+        return [
+            Route("/internal/dead-letters", self.index, methods=["GET"]),
+            Route(one, self.show, methods=["GET"]),
+            Route(one, self.drop, methods=["DELETE"]),
+            Route(f"{one}/retry", self.retry, methods=["POST"]),
+        ]
+
+    async def index(self, request: Request) -> Response:
+        """The first `limit` after the number `after`, without what they say; `next` is the `after` of the next page."""
+        session_id = request.query_params.get("sessionId")
+        if session_id is not None and not valid_session_id(session_id):
+            raise ApiError(400, "bad_parameter", "sessionId is no session id")
+        after = query_integer(request, "after", 0, low=0, high=LARGEST_NUMBER)
+        limit = query_integer(request, "limit", DEFAULT_LIMIT, low=1, high=LARGEST_LIMIT)
+        shown: list[dict[str, Any]] = []
+        more = True
+        while more and len(shown) < limit:
+            wanted = min(AT_ONCE, limit - len(shown))
+            page = await self._store.dead_letters(session_id, after=after, limit=wanted)
+            shown += map(heading, page)
+            more = len(page) == wanted
+            after = page[-1].number if page else after
+        return answer({"deadLetters": shown, "next": after if more else None})
+
+    async def show(self, request: Request) -> Response:
+        number = _number(request)
+        found = await self._store.dead_letters(after=number - 1, limit=1)
+        if not found or found[0].number != number:
+            raise _unknown(number)
+        return answer(whole(found[0]))
+
+    async def retry(self, request: Request) -> Response:
+        """Answered with what became of it: a letter that is refused once more is no error of the request."""
+        number = _number(request)
+        outcome = await self._store.retry_dead_letter(number)
+        if outcome is None:
+            raise _unknown(number)
+        return answer({"number": number, **told(outcome)})
+
+    async def drop(self, request: Request) -> Response:
+        number = _number(request)
+        if not await self._store.drop_dead_letter(number):
+            raise _unknown(number)
+        return answer({"number": number, "dropped": True})
+
+
+async def letters_kept(store: MessageStore) -> int:
+    """How many dead letters there are; COUNTED if there are more."""
+    count, after = 0, 0
+    while count < COUNTED and (page := await store.dead_letters(after=after, limit=AT_ONCE)):
+        count, after = count + len(page), page[-1].number
+    return min(count, COUNTED)
+
+
+def _number(request: Request) -> int:
+    text = request.path_params["number"]
+    if not (text.isascii() and text.isdecimal() and len(text) <= 16 and 0 < int(text) <= LARGEST_NUMBER):
+        raise ApiError(404, "unknown_letter", "a dead letter is named by its number")
+    return int(text)
+
+
+def _unknown(number: int) -> ApiError:
+    return ApiError(404, "unknown_letter", f"there is no dead letter {number}")
+
+
+def heading(letter: DeadLetter) -> dict[str, Any]:
+    record = letter.record
+    return {
+        "number": letter.number,
+        "sessionId": record.session_id,
+        "seq": record.seq,
+        "cid": _writable(record.cid),
+        "role": _writable(record.role),
+        "type": _writable(record.type),
+        "reason": _writable(letter.reason),
+        "bytes": len(record.payload),
+        "createdAt": _when(record.created_at),
+        "buriedAt": _when(letter.buried_at),
+    }
+
+
+def whole(letter: DeadLetter) -> dict[str, Any]:
+    """With what it says: `content` and `metadata` if that can be read, else the bytes as they are, in base64."""
+    try:
+        body = orjson.loads(letter.record.payload)
+    except orjson.JSONDecodeError:
+        body = None
+    if not isinstance(body, dict):
+        return heading(letter) | {"payload": base64.b64encode(letter.record.payload).decode()}
+    return heading(letter) | {"content": content_of(body), "metadata": metadata_of(body)}
+
+
+def told(outcome: Outcome) -> dict[str, Any]:
+    match outcome:
+        case Stored(seq):
+            return {"outcome": "stored", "seq": seq}
+        case Duplicate(first):
+            return {"outcome": "duplicate", "first": first}
+        case Dead(reason):
+            return {"outcome": "dead", "reason": _writable(reason)}
+        case Rejected(reason):
+            return {"outcome": "rejected", "reason": _writable(reason)}
+    return {"outcome": type(outcome).__name__.lower()}
+
+
+def _writable(text: str) -> str:
+    """A letter may be dead for its text: whatever cannot be written as UTF-8 is spelled out."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _when(seconds: float) -> str | None:
+    """It may be dead for its time, too."""
+    try:
+        return iso(seconds)
+    except (ValueError, OverflowError, OSError):
+        return None

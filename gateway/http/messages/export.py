@@ -1,0 +1,96 @@
+"""Conversations as lines of JSON, to take away: one session's, one user's or everybody's, in constant memory.
+
+A line is a record with its `sessionId` and `userId`; there is nothing else in a file that is whole. An export that
+cannot be finished must not look like one that was: its last line is `{"error","code"}`, and the connection is closed
+without the end that HTTP asks for, so that every client reports it too.
+
+Each session is exported up to the last record it had when its turn came. What retention takes away in the meantime is
+not exported, nor a session that is purged before its turn; sessions created in the meantime are not, either. A purge of
+the session whose turn it is ends the export as a failure does: half a conversation is none.
+"""
+
+from collections.abc import AsyncIterator
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from gateway.http.access import looked_at
+from gateway.http.messages.pages import SessionGone, pages, unbroken
+from gateway.http.responses import UNCACHED, LongResponse, query_user
+from gateway.protocol.chat_frames import record_json
+from gateway.session.registry import SessionRegistry
+from gateway.session.store_events import StoreEvents
+from persistence.errors import StoreUnavailable
+from persistence.paging import seen_again, sessions_after
+from persistence.ports import MessageStore
+from persistence.record import Record, Session
+
+LINES = "application/x-ndjson"
+SESSIONS_AT_ONCE = 50
+
+
+class ExportRoutes:
+    def __init__(self, registry: SessionRegistry, store: MessageStore, hearing: StoreEvents) -> None:
+        self._registry = registry
+        self._store = store
+        self._hearing = hearing
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            Route("/internal/sessions/{id}/export", self.one, methods=["GET"]),
+            Route("/internal/export", self.all, methods=["GET"]),
+        ]
+
+    async def one(self, request: Request) -> Response:
+        session = await looked_at(request, self._registry)
+        return LongResponse(self._whole_or_error(self._one(session)), headers=UNCACHED, media_type=LINES)
+
+    async def all(self, request: Request) -> Response:
+        """Session after session, the newest first; of one user with `userId`."""
+        user_id = query_user(request)
+        first = await self._store.sessions(user_id, limit=SESSIONS_AT_ONCE)  # a store that is away is a 503 here
+        return LongResponse(self._whole_or_error(self._all(user_id, first)), headers=UNCACHED, media_type=LINES)
+
+    async def _whole_or_error(self, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        try:
+            async for some in lines:
+                yield some
+                if self._hearing.is_leaving():
+                    raise StoreUnavailable("the gateway is shutting down")
+        except StoreUnavailable:
+            code = "draining" if self._hearing.is_leaving() else "storage_unavailable"
+            told = "the export is not complete: begin again when the gateway is ready"
+            yield orjson.dumps({"error": told, "code": code}, option=orjson.OPT_APPEND_NEWLINE)
+            raise
+
+    async def _all(self, user_id: str | None, page: list[Session]) -> AsyncIterator[bytes]:
+        while page:
+            for listed in page:
+                if (session := await seen_again(self._registry.look, listed)) is not None:
+                    async for some in self._one(session):
+                        yield some
+            page = await sessions_after(self._store, page, limit=SESSIONS_AT_ONCE, user_id=user_id)
+
+    async def _one(self, session: Session) -> AsyncIterator[bytes]:
+        """Every record that the session has now, in order."""
+        end, after = session.last_seq + 1, session.first_seq - 1
+        while after + 1 < end:
+            found = pages(self._store, self._registry.look, session, after=after, before=end)
+            async for page in unbroken(found, after):
+                if page:
+                    after = page[-1].seq
+                    yield b"".join(_line(session, record) for record in page)
+            if after + 1 < end:
+                now = await seen_again(self._registry.look, session)
+                if now is None:
+                    raise SessionGone(f"session {session.id} was removed while it was exported")
+                if now.first_seq <= after + 1:
+                    raise StoreUnavailable(f"record {session.id}.{after + 1} cannot be read")
+                after = now.first_seq - 1
+
+
+def _line(session: Session, record: Record) -> bytes:
+    line = {"sessionId": session.id, "userId": session.user_id or None, **record_json(record)}
+    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)

@@ -1,0 +1,188 @@
+"""A session's stored conversation, for its owner and for services: pages, a live stream, and a way to write into it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from gateway.http.access import looked_at, owned, unknown_session
+from gateway.http.concurrency import ConcurrencyLimit
+from gateway.http.messages.live_stream import LiveRecords
+from gateway.http.messages.pages import (
+    AT_ONCE,
+    EVERYTHING,
+    RecordFilter,
+    SessionGone,
+    first_of_newest,
+    pages,
+    record_bytes,
+)
+from gateway.http.request_bodies import POST_MEMBERS, read_post
+from gateway.http.responses import UNCACHED, LongResponse, answer, query_flag, query_integer, query_word, read_object
+from gateway.protocol.errors import ApiError
+from gateway.session.registry import SessionRegistry
+from gateway.session.store_events import StoreEvents
+from persistence.ports import MessageStore
+from persistence.record import Record, Session
+
+DEFAULT_LIMIT = 100
+LARGEST_LIMIT = 1000
+LARGEST_SEQ = 2**53
+STORE_SECONDS = 30
+OPENING_BYTES = 256 << 10  # what is answered at once; a longer answer is sent as it is read
+PIECE_BYTES = 64 << 10
+READERS = 8  # of one user at once
+
+
+class MessageRoutes:
+    """Readers and writers of records. Reading loads no session. `hearing` wakes the followers, also to let them go."""
+
+    def __init__(self, registry: SessionRegistry, store: MessageStore, hearing: StoreEvents) -> None:
+        self._registry = registry
+        self._store = store
+        self._hearing = hearing
+        self._gates = ConcurrencyLimit(READERS, "reads of history")
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            Route("/api/sessions/{id}/messages", self.read, methods=["GET"]),
+            Route("/internal/sessions/{id}/messages", self.read_or_follow, methods=["GET"]),
+            Route("/internal/sessions/{id}/messages", self.write, methods=["POST"]),
+        ]
+
+    async def read(self, request: Request) -> Response:
+        """The first `limit` records after `after`, or the last `limit` before `before` if only that is given."""
+        asked = read_question(request)
+        session = await looked_at(request, self._registry)
+        leave = await self._gates.enter(request)
+        try:
+            reply = await self._read(session, asked, leave)
+        except BaseException:
+            leave()
+            raise
+        if not isinstance(reply, LongResponse):
+            leave()
+        return reply
+
+    async def _read(self, session: Session, asked: "PageQuery", leave: Callable[[], None]) -> Response:
+        ending: dict[str, Any] = {"lastSeq": session.last_seq, "firstSeq": session.first_seq}
+        if self._store.behind(session.id):
+            ending["stale"] = True
+        found = self._find(session, asked)
+        opening: list[bytes] = []
+        try:
+            async for page in found:  # a store that does not answer is still a 503 here, not half an answer
+                opening += map(record_bytes, page)
+                if len(opening) > AT_ONCE or sum(map(len, opening)) > OPENING_BYTES:
+                    body = _page(opening, found, orjson.dumps(ending))
+                    return LongResponse(body, headers=UNCACHED, media_type="application/json", over=leave)
+        except SessionGone:
+            raise unknown_session() from None
+        return answer({"messages": [orjson.Fragment(each) for each in opening], **ending})
+
+    async def _find(self, session: Session, asked: "PageQuery") -> AsyncIterator[list[Record]]:
+        first, end = wanted_range(asked, session.first_seq, session.last_seq)
+        if asked.only and asked.newest:
+            first = await first_of_newest(self._store, session.id, before=end, wanted=asked.limit, only=asked.only)
+        look, wanted, only = self._registry.look, asked.limit, asked.only
+        async for page in pages(self._store, look, session, after=first - 1, before=end, wanted=wanted, only=only):
+            yield page
+
+    async def read_or_follow(self, request: Request) -> Response:
+        if not query_flag(request, "follow"):
+            return await self.read(request)
+        if "before" in request.query_params:
+            raise ApiError(400, "bad_parameter", "follow goes on for ever: leave before out")
+        after = query_integer(request, "after", 0, low=0, high=LARGEST_SEQ)
+        limit = query_integer(request, "limit", LARGEST_SEQ, low=1, high=LARGEST_SEQ)
+        only = _only(request)
+        seen = request.headers.get("last-event-id")
+        if seen is not None:
+            if not (seen.isascii() and seen.isdecimal() and len(seen) < 17):
+                raise ApiError(400, "bad_parameter", "Last-Event-ID must be the id of an event of this stream")
+            after = int(seen)
+        session = await looked_at(request, self._registry)
+        look = self._registry.look
+        stream = LiveRecords(self._store, self._hearing, look, session, after=after, limit=limit, only=only)
+        return LongResponse(
+            stream.events(), headers={**UNCACHED, "X-Accel-Buffering": "no"}, media_type="text/event-stream"
+        )
+
+    async def write(self, request: Request) -> Response:
+        """Durable when answered. The same `cid` again answers what it answered first."""
+        actor = await owned(request, self._registry)
+        post = read_post(await read_object(request, known=POST_MEMBERS))
+        try:
+            async with asyncio.timeout(STORE_SECONDS):
+                message_id, seq, stage = await actor.post_record(
+                    role=post.role,
+                    type=post.type,
+                    content=post.content,
+                    metadata=post.metadata,
+                    cid=post.cid,
+                    deliver=post.deliver,
+                )
+        except TimeoutError:
+            told = "the record may or may not be stored; send it again with the same cid"
+            raise ApiError(503, "storage_unavailable", told) from None
+        return answer({"messageId": message_id, "seq": seq, "stage": stage}, 201)
+
+
+@dataclass(frozen=True, slots=True)
+class PageQuery:
+    """What a reader of pages asked for."""
+
+    after: int | None
+    before: int | None
+    limit: int
+    only: RecordFilter = EVERYTHING
+
+    @property
+    def newest(self) -> bool:
+        return self.after is None and self.before is not None
+
+
+def read_question(request: Request) -> PageQuery:
+    return PageQuery(
+        query_integer(request, "after", None, low=0, high=LARGEST_SEQ),
+        query_integer(request, "before", None, low=0, high=LARGEST_SEQ),
+        query_integer(request, "limit", DEFAULT_LIMIT, low=1, high=LARGEST_LIMIT),
+        _only(request),
+    )
+
+
+def _only(request: Request) -> RecordFilter:
+    return RecordFilter(query_word(request, "role"), query_word(request, "type"))
+
+
+def wanted_range(asked: PageQuery, first_seq: int, last_seq: int) -> tuple[int, int]:
+    """The seqs first <= seq < end among which the answer is. What is kept has no gaps: if every record is wanted, those
+    are the answer.
+    """
+    end = last_seq + 1 if asked.before is None else min(asked.before, last_seq + 1)
+    first = max(first_seq, (asked.after or 0) + 1)
+    if not asked.only:
+        if asked.newest:
+            first = max(first_seq, end - asked.limit)
+        end = min(end, first + asked.limit)
+    return first, max(first, end)
+
+
+async def _page(opening: list[bytes], rest: AsyncIterator[list[Record]], ending: bytes) -> AsyncIterator[bytes]:
+    """Long records one by one: what a reader has not taken yet is held once."""
+    yield b'{"messages":[' + opening.pop(0)
+    while opening:
+        yield b"," + opening.pop(0)
+    async for page in rest:
+        page.reverse()
+        while page:
+            short = [record_bytes(page.pop())]
+            while page and sum(map(len, short)) < PIECE_BYTES:
+                short.append(record_bytes(page.pop()))
+            yield b"," + b",".join(short)
+    yield b"]," + ending[1:]

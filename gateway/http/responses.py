@@ -1,0 +1,205 @@
+"""How every route reads a body and answers: JSON both ways, refusals as `{error, code}`, never a traceback."""
+
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import orjson
+import structlog
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from gateway.protocol.errors import ApiError
+from gateway.protocol.strict_json import BadJson, load_object
+from persistence.errors import StoreUnavailable
+from sandbox.ports.tree import TreeFailed
+from sync.errors import Damaged, NoSuchSnapshot
+from sync.ports import Conflict, ObjectsRefused, ObjectsUnavailable
+
+BODY_BYTES = 1 << 20
+WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
+UNCACHED = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+SNAPSHOTS_FAIL = (NoSuchSnapshot, Conflict, Damaged, ObjectsUnavailable, ObjectsRefused, TreeFailed)
+# What may go wrong in the middle of a long answer: whatever it is read from goes away, or is not what it was.
+CUT_SHORT = (StoreUnavailable, *SNAPSHOTS_FAIL)
+
+log = structlog.get_logger()
+Default = TypeVar("Default", int, None)
+
+
+def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """`value` as JSON. Descriptions and histories change by the second: nobody may cache them."""
+    return Response(orjson.dumps(value), status, {**UNCACHED, **(headers or {})}, "application/json")
+
+
+class LongResponse(StreamingResponse):
+    """A long answer. If what it is read from goes away in the middle, it ends without its end: the connection is
+    closed, so that half an answer never passes for a whole one. Whoever asks for the head alone causes no reading.
+    `over` is called when it has ended, in whatever way."""
+
+    def __init__(
+        self, body: AsyncIterator[bytes], status: int = 200, *, over: Callable[[], None] = lambda: None, **told: Any
+    ) -> None:
+        super().__init__(body, status, **told)
+        self._over = over
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._answer(scope, receive, send)
+        finally:
+            self._over()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await super().__call__(scope, receive, send)
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        except CUT_SHORT as error:
+            log.warning("http.cut_short", cause=repr(error))
+        finally:
+            if isinstance(self.body_iterator, AsyncGenerator):  # what it holds is let go now, not some time later
+                await self.body_iterator.aclose()
+
+
+def refusal(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    return answer({"error": message, "code": code}, status, headers)
+
+
+async def read_object(
+    request: Request, *, known: frozenset[str] | None = None, most: int = BODY_BYTES
+) -> dict[str, Any]:
+    """The body, of `most` bytes, as a JSON object; no body is an empty one. Members outside `known` are refused by
+    name."""
+    body = await _read_body(request, most)
+    if not body.strip():
+        return {}
+    try:
+        value = load_object(body)
+    except BadJson as error:
+        raise ApiError(400, "bad_json", f"the body cannot be read: {error}") from None
+    if known is not None and (unknown := sorted(value.keys() - known)):
+        told = ", ".join(repr(name[:64]) for name in unknown[:5])
+        taken = f"known are {', '.join(sorted(known))}" if known else "none is taken here"
+        raise ApiError(400, "unknown_member", f"unknown members: {told}; {taken}")
+    return value
+
+
+async def _read_body(request: Request, most: int) -> bytes:
+    """Counted as it comes: a declared length is a hint, not a promise."""
+    declared = request.headers.get("content-length", "0")
+    too_large = ApiError(413, "body_too_large", f"the body may have {most} bytes")
+    if declared.isdecimal() and int(declared[:20]) > most:
+        raise too_large
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most:
+            raise too_large
+    return bytes(body)
+
+
+def query_integer(request: Request, name: str, default: Default, *, low: int, high: int) -> int | Default:
+    """The query parameter as a whole number within bounds; `default` when it is absent."""
+    given = request.query_params.getlist(name)
+    if not given:
+        return default
+    text = given[0]
+    if len(given) > 1 or not (text.isascii() and text.isdecimal()) or len(text) > 19 or not low <= int(text) <= high:
+        raise ApiError(400, "bad_parameter", f"{name} must be given once, a whole number from {low} to {high}")
+    return int(text)
+
+
+def query_word(request: Request, name: str) -> str | None:
+    given = request.query_params.getlist(name)
+    if not given:
+        return None
+    if len(given) > 1 or not WORD.fullmatch(given[0]):
+        raise ApiError(400, "bad_parameter", f"{name} must be given once: letters, digits, _ and -, at most 64")
+    return given[0]
+
+
+def query_user(request: Request) -> str | None:
+    given = request.query_params.getlist("userId")
+    if not given:
+        return None
+    if len(given) > 1 or not 0 < len(given[0]) <= 256 or not given[0].isprintable():
+        raise ApiError(400, "bad_parameter", "userId must be given once, 1 to 256 printable characters")
+    return given[0]
+
+
+def query_flag(request: Request, name: str, *, default: bool = False) -> bool:
+    given = request.query_params.get(name, "1" if default else "0")
+    if given not in ("0", "1", "true", "false"):
+        raise ApiError(400, "bad_parameter", f"{name} must be 0 or 1")
+    return given in ("1", "true")
+
+
+async def _on_api_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return refusal(error.status, error.code, error.message, error.headers)
+
+
+async def _on_http_exception(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    phrase = HTTPStatus(error.status_code).phrase
+    code = phrase.lower().replace(" ", "_").replace("-", "_")
+    return refusal(error.status_code, code, error.detail or phrase, error.headers)
+
+
+async def _on_store_away(_: Request, error: Exception) -> Response:
+    log.warning("http.store_unavailable", cause=repr(error))
+    message = "the message store does not answer; try again"
+    told = {"error": message, "code": "storage_unavailable", "stale": True}
+    return answer(told, 503, {"Retry-After": "2"})
+
+
+async def _on_snapshots(request: Request, error: Exception) -> Response:
+    status, code, message = snapshot_refusal(error, operator=request.state.principal.kind != "user")
+    if status >= 500:
+        log.warning("http.snapshots_failed", code=code, cause=repr(error))
+    return refusal(status, code, message, {"Retry-After": "5"} if status == 503 else None)
+
+
+def snapshot_refusal(error: Exception, *, operator: bool) -> tuple[int, str, str]:
+    """Status, code and words for each of SNAPSHOTS_FAIL. What the object store said is for operators."""
+    match error:
+        case NoSuchSnapshot():
+            return 404, "no_snapshot", str(error)
+        case Conflict():
+            return 409, "conflict", "somebody else changed these snapshots at the same time: try again"
+        case Damaged():
+            return 500, "damaged", f"a snapshot is damaged: {error}"
+        case ObjectsUnavailable():
+            told = f" ({error})" if operator else ""
+            return 503, "objects_unavailable", f"the object store does not answer; try again{told}"
+        case ObjectsRefused():
+            told = str(error) if operator else "the gateway's log says why"
+            return 502, "objects_refused", f"the object store refuses: {told}"
+    return 502, "sandbox_failed", f"the sandbox did not do it: {error}"
+
+
+async def _on_client_gone(_: Request, __: Exception) -> Response:
+    return refusal(400, "disconnected", "the request ended before its body did")
+
+
+async def _on_crash(request: Request, error: Exception) -> Response:
+    """Starlette raises the error again after this answer, so that the server's log has the traceback."""
+    return refusal(500, "internal", "the gateway failed on this request; its log says why")
+
+
+EXCEPTION_HANDLERS: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
+    ApiError: _on_api_error,
+    HTTPException: _on_http_exception,
+    StoreUnavailable: _on_store_away,
+    **dict.fromkeys(SNAPSHOTS_FAIL, _on_snapshots),
+    ClientDisconnect: _on_client_gone,
+    Exception: _on_crash,
+}

@@ -1,0 +1,1 @@
+"""Routes about sessions: life, list, logs, shares, tickets."""

@@ -1,0 +1,48 @@
+"""Every session, for services: whose it is, what is kept of it, and when something last happened."""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from gateway.auth.policy import valid_session_id
+from gateway.http.responses import answer, query_integer, query_user
+from gateway.protocol.errors import ApiError
+from gateway.session.registry import SessionRegistry
+from persistence.ports import MessageStore
+from persistence.record import Session
+
+DEFAULT_LIMIT = 100
+LARGEST_LIMIT = 1000
+SHOWN = ("id", "userId", "status", "sandboxStatus", "title", "viewers", "pending", "createdAt", "lastActiveAt")
+
+
+class SessionRoutes:
+    def __init__(self, registry: SessionRegistry, store: MessageStore) -> None:
+        self._registry = registry
+        self._store = store
+
+    def routes(self) -> list[BaseRoute]:
+        return [Route("/internal/sessions", self.list, methods=["GET"])]
+
+    async def list(self, request: Request) -> Response:
+        """Newest first, in pages: `next` is the `after` of the next one, null at the end."""
+        user_id = query_user(request)
+        limit = query_integer(request, "limit", DEFAULT_LIMIT, low=1, high=LARGEST_LIMIT)
+        after = request.query_params.get("after")
+        if after is not None and not valid_session_id(after):
+            raise ApiError(400, "bad_parameter", "after must be a session's id")
+        found = await self._store.sessions(user_id, after=after, limit=limit + 1)
+        if after is not None and not found and await self._store.find(after) is None:
+            told = "the session that after names is gone, and with it its place in the list: begin again"
+            raise ApiError(404, "unknown_session", told)
+        page = found[:limit]
+        listed = [self._show(session) for session in page]
+        return answer({"sessions": listed, "next": page[-1].id if len(found) > limit else None})
+
+    def _show(self, session: Session) -> dict[str, Any]:
+        described = self._registry.describe(session)
+        last = max(session.last_seq, described["lastSeq"])
+        shown = {name: described[name] for name in SHOWN}
+        return {**shown, "messages": last + 1 - session.first_seq, "firstSeq": session.first_seq, "lastSeq": last}

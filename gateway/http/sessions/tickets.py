@@ -1,0 +1,44 @@
+"""One-time tickets for browsers, which cannot put a header on a WebSocket."""
+
+import time
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from gateway.auth.policy import valid_session_id
+from gateway.auth.tickets import TICKET_SECONDS, Tickets
+from gateway.http.access import principal
+from gateway.http.responses import answer, read_object
+from gateway.protocol.errors import ApiError
+from gateway.session.registry import SessionRegistry
+
+MEMBERS = frozenset({"sessionId"})
+
+
+class TicketRoutes:
+    """`any_id` is for gateways that create sessions on attach: there a ticket may name one that does not exist yet."""
+
+    def __init__(self, registry: SessionRegistry, tickets: Tickets, *, any_id: bool) -> None:
+        self._registry = registry
+        self._tickets = tickets
+        self._any_id = any_id
+
+    def routes(self) -> list[BaseRoute]:
+        return [Route("/api/tickets", self.issue, methods=["POST"])]
+
+    async def issue(self, request: Request) -> Response:
+        """Bound to the user, the session and the Origin of this request."""
+        who = principal(request)
+        session_id = (await read_object(request, known=MEMBERS)).get("sessionId")
+        if not isinstance(session_id, str) or not valid_session_id(session_id):
+            raise ApiError(400, "bad_session_id", "sessionId must be a session's id")
+        if who.session_id not in ("", session_id):
+            raise ApiError(404, "unknown_session", "there is no such session")
+        owner = await self._registry.owner(session_id)
+        if owner != who.user_id and not (owner is None and self._any_id):
+            raise ApiError(404, "unknown_session", "there is no such session")
+        ticket = self._tickets.issue(who, session_id, request.state.origin, now=time.monotonic())
+        if ticket is None:
+            raise ApiError(429, "too_many_tickets", "too many unused tickets; use one, or wait 30 s")
+        return answer({"ticket": ticket, "expiresIn": int(TICKET_SECONDS)}, 201)

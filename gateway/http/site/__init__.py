@@ -1,0 +1,1 @@
+"""The page, and signing in to it."""

@@ -1,0 +1,198 @@
+"""A session's files, looked at from outside: what is synced, or what its sandbox has now. Nothing is woken for it."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from gateway.http.access import looked_at
+from gateway.http.concurrency import ConcurrencyLimit
+from gateway.http.responses import answer, query_integer
+from gateway.http.workspace.file_lookup import (
+    LISTED,
+    ROOTS,
+    children,
+    content_tag,
+    find,
+    listed,
+    read_path,
+    when,
+    written,
+)
+from gateway.http.workspace.file_responses import FileFound, file_answer
+from gateway.protocol.errors import ApiError
+from gateway.session.registry import SessionRegistry
+from persistence.record import Session
+from sandbox.ports.provider import SandboxProvider
+from sandbox.ports.tree import LiveEntry, LiveFile, LiveListing, SandboxTree, TreeFailed
+from sandbox.protocol.entry import Entry, Kind
+from sync.format.manifest import StoredTree
+from sync.snapshots.service import SnapshotService
+
+SOURCES = ("auto", "live", "synced")
+LARGEST_NUMBER = 2**53
+TREES_OF_A_USER, MOST_WAITING = 4, 1000
+TREES_AT_ONCE = 8  # looked up at the same time: whoever asks for many files of one tree loads it once or twice
+
+
+class _AnyName(Route):
+    """A route whose last part may be any name, also one with a line break in it, or left out with the slash before
+    it."""
+
+    def __init__(self, path: str, endpoint: Callable[[Request], Awaitable[Response]], *, methods: list[str]) -> None:
+        super().__init__(path, endpoint, methods=methods)
+        pattern = self.path_regex.pattern.replace("/(?P<path>.*)$", "/?(?P<path>(?<=/).*|)$")
+        self.path_regex = re.compile(pattern, re.DOTALL)
+
+
+class FileRoutes:
+    def __init__(self, registry: SessionRegistry, vault: SnapshotService, provider: SandboxProvider) -> None:
+        self._registry = registry
+        self._vault = vault
+        self._provider = provider
+        self._gate = asyncio.Semaphore(TREES_AT_ONCE)
+        self._gates = ConcurrencyLimit(TREES_OF_A_USER, "looks into kept files", waiting=MOST_WAITING)
+
+    def routes(self) -> list[BaseRoute]:
+        return [_AnyName("/files/{id}/{path:path}", self.read, methods=["GET"])]
+
+    async def read(self, request: Request) -> Response:
+        """A directory is a list, a file its bytes. `auto` is `live` if the sandbox runs, `synced` if it does not."""
+        session = await looked_at(request, self._registry)
+        asked = _Asked(request)
+        if asked.source != "synced":
+            found = await self._live(session, asked)
+            if found is not None:
+                return await self._answered(request, asked, found)
+            if asked.source == "live":
+                told = "its sandbox does not run: wake it, or read what is kept with source=synced"
+                raise ApiError(409, "not_running", told)
+        leave = await self._gates.enter(request)
+        try:
+            return await self._answered(request, asked, await self._synced(session, asked))
+        finally:
+            leave()
+
+    async def _answered(self, request: Request, asked: "_Asked", found: "FileFound | dict[str, Any]") -> Response:
+        if isinstance(found, FileFound):
+            if asked.must_be_directory:
+                raise _nothing_there()
+            return await file_answer(request, found)
+        shown = written("path", asked.path.partition(b"/")[2])
+        return answer({**shown, "root": asked.root, **found})
+
+    # -- what is kept -------------------------------------------------------------------------------------------------
+
+    async def _synced(self, session: Session, asked: "_Asked") -> "FileFound | dict[str, Any]":
+        async with self._gate:
+            generation, tree = await self._vault.tree(session.user_id, session.id, asked.generation)
+        path, entry = find(tree.entries, asked.path)
+        if entry is None or entry.kind == Kind.DIRECTORY:
+            inside = await asyncio.to_thread(children, tree.entries, path)
+            entries = [listed(each) for each in inside[:LISTED]]
+            return _directory("synced", generation.number, entries, truncated=len(inside) > LISTED)
+
+        def read(start: int, length: int) -> AsyncGenerator[bytes, None]:
+            return self._stored(session.user_id, tree, entry, start, length)
+
+        name = asked.path.rpartition(b"/")[2]
+        tag = content_tag(entry)
+        return FileFound(name, entry.size, "synced", read, generation.number, entry.mtime_ns, tag)
+
+    async def _stored(
+        self, user_id: str, tree: StoredTree, entry: Entry, start: int, length: int
+    ) -> AsyncGenerator[bytes, None]:
+        async for piece in self._vault.contents(user_id, tree).read(entry, start, length):
+            yield piece
+
+    # -- what is there now --------------------------------------------------------------------------------------------
+
+    async def _live(self, session: Session, asked: "_Asked") -> "FileFound | dict[str, Any] | None":
+        """None if the sandbox does not run."""
+        tree = self._provider.tree(session.id)
+        root, _, path = asked.path.partition(b"/")
+        try:
+            found = await tree.files(root, path, length=0)
+        except TreeFailed as error:
+            if error.code == "absent":
+                return None
+            raise _cannot(error) from error
+        if found is None:
+            raise _nothing_there()
+        if isinstance(found, LiveListing):
+            entries = [_live_entry(each) for each in sorted(found.entries, key=lambda each: each.name)[:LISTED]]
+            return _directory("live", None, entries, truncated=found.cut or len(found.entries) > LISTED)
+        await found.close()
+
+        def read(start: int, length: int) -> AsyncGenerator[bytes, None]:
+            return _live_bytes(tree, root, path, start, length)
+
+        return FileFound(path.rpartition(b"/")[2], found.size, "live", read)
+
+
+class _Asked:
+    """What a request asks for. Raises ApiError."""
+
+    def __init__(self, request: Request) -> None:
+        self.generation = query_integer(request, "generation", None, low=1, high=LARGEST_NUMBER)
+        self.source = _one_of(request, "source", SOURCES)
+        self.root = _one_of(request, "root", tuple(ROOTS))
+        if self.generation is not None and self.source == "live":
+            raise ApiError(400, "bad_parameter", "a generation is of what is kept: leave out source=live")
+        if self.generation is not None:
+            self.source = "synced"
+        self.path, self.must_be_directory = read_path(request.scope["raw_path"], self.root)
+
+
+def _one_of(request: Request, name: str, known: tuple[str, ...]) -> str:
+    """The query parameter, the first of `known` if it is absent."""
+    given = request.query_params.getlist(name) or [known[0]]
+    if len(given) > 1 or given[0] not in known:
+        raise ApiError(400, "bad_parameter", f"{name} must be given once, one of {', '.join(known)}")
+    return given[0]
+
+
+def _directory(
+    source: str, generation: int | None, entries: list[dict[str, Any]], *, truncated: bool
+) -> dict[str, Any]:
+    return {"source": source, "generation": generation, "entries": entries, "truncated": truncated}
+
+
+def _live_entry(entry: LiveEntry) -> dict[str, Any]:
+    return {
+        **written("name", entry.name),
+        "type": entry.kind,
+        "size": entry.size,
+        "mode": f"{entry.mode & 0o7777:04o}",
+        "mtime": when(entry.mtime_ns),
+        **(written("target", entry.target) if entry.kind == "symlink" else {}),
+    }
+
+
+async def _live_bytes(
+    tree: SandboxTree, root: bytes, path: bytes, start: int, length: int
+) -> AsyncGenerator[bytes, None]:
+    """So many bytes of the file. Raises TreeFailed, also if it is not there any more, or shorter than it was."""
+    found = await tree.files(root, path, start=start, length=length)
+    if not isinstance(found, LiveFile):
+        raise TreeFailed("changed", "it is gone meanwhile")
+    try:
+        if found.length != length:
+            raise TreeFailed("changed", "it became shorter meanwhile")
+        async for piece in found.content:
+            yield piece
+    finally:
+        await found.close()
+
+
+def _cannot(error: TreeFailed) -> Exception:
+    """A path that leads out, or to what is neither a file nor a directory, is not there for whoever asks here."""
+    return ApiError(404, "cannot_be_read", error.error) if error.code == "bad_path" else error
+
+
+def _nothing_there() -> ApiError:
+    return ApiError(404, "no_such_file", "there is no such file or directory")

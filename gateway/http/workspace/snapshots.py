@@ -1,0 +1,267 @@
+"""A session's snapshots: looked at, compared, taken away, and begun from anew. Reading them loads no session."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import asdict
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from gateway.http.access import looked_at, note_asked, owned
+from gateway.http.concurrency import ConcurrencyLimit
+from gateway.http.responses import UNCACHED, LongResponse, answer, query_flag, read_object
+from gateway.http.workspace.file_lookup import some, written
+from gateway.http.workspace.progress_stream import Tell, Told, narrated
+from gateway.protocol.errors import ApiError
+from gateway.session.registry import SessionRegistry
+from persistence.record import Session
+from persistence.record_json import iso
+from sandbox.protocol.entry import Kind
+from sync.errors import NoSuchSnapshot
+from sync.format.manifest import StoredTree
+from sync.format.pointer import Generation
+from sync.ports import ObjectsUnavailable
+from sync.snapshots.gc import Collected
+from sync.snapshots.service import SnapshotService
+
+NAMED = 1000  # skipped and unsettled files of one answer
+COMPARED = 10_000  # paths of one comparison
+LARGEST_NUMBER = 2**53
+LOOKS, EXPORTS = 2, 4  # of one user at once: each holds a whole tree
+RESTORE_MEMBERS = frozenset({"inPlace"})
+
+
+class SnapshotRoutes:
+    def __init__(self, registry: SessionRegistry, vault: SnapshotService) -> None:
+        self._registry = registry
+        self._vault = vault
+        self._looks = ConcurrencyLimit(LOOKS, "looks into snapshots")
+        self._exports = ConcurrencyLimit(EXPORTS, "exports of snapshots")
+        self._verifying: set[str] = set()  # users: what it costs is theirs, one at a time
+
+    def routes(self) -> list[BaseRoute]:
+        snapshots = "/api/sandboxes/{id}/snapshots"
+        one = f"{snapshots}/{{generation}}"
+        return [
+            Route(snapshots, self.index, methods=["GET"]),
+            Route(f"{snapshots}/verify", self.verify, methods=["POST"]),
+            Route(one, self.show, methods=["GET"]),
+            Route(f"{one}/diff", self.diff, methods=["GET"]),
+            Route(f"{one}/export", self.export, methods=["GET"]),
+            Route(f"{one}/branch", self.branch, methods=["POST"]),
+            Route(f"{one}/restore", self.restore, methods=["POST"]),
+            Route(f"{one}/release", self.release, methods=["POST"]),
+            Route("/internal/snapshots/gc", self.collect, methods=["POST"]),
+        ]
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    async def index(self, request: Request) -> Response:
+        """The newest first; none is no error."""
+        session = await looked_at(request, self._registry)
+        try:
+            pointer = await self._vault.pointer(session.user_id, session.id)
+        except NoSuchSnapshot:
+            return answer({"snapshots": [], "newest": None, "origin": None})
+        listed = [heading(generation) for generation in pointer.older_first]
+        return answer({"snapshots": listed, "newest": pointer.newest.number, "origin": pointer.origin or None})
+
+    async def show(self, request: Request) -> Response:
+        session = await looked_at(request, self._registry)
+        leave = await self._looks.enter(request)
+        try:
+            generation, tree = await self._tree(session, _wanted(request))
+            return answer({**heading(generation), **await asyncio.to_thread(inventory, tree)})
+        finally:
+            leave()
+
+    async def diff(self, request: Request) -> Response:
+        """What has to be done to the one tree to have that of `to`, the newest unless it is given."""
+        session = await looked_at(request, self._registry)
+        wanted, to = _wanted(request), _number(request.query_params.get("to", "newest"))
+        leave = await self._looks.enter(request)
+        try:
+            before, old = await self._tree(session, wanted)
+            after, new = await self._tree(session, to)
+            compared = await asyncio.to_thread(compare, old, new)
+            return answer({"from": before.number, "to": after.number, **compared})
+        finally:
+            leave()
+
+    async def export(self, request: Request) -> Response:
+        session = await looked_at(request, self._registry)
+        leave = await self._exports.enter(request)
+        try:
+            generation, tree = await self._tree(session, _wanted(request))
+        except BaseException:
+            leave()
+            raise
+        headers = {
+            **UNCACHED,
+            "Content-Disposition": f'attachment; filename="{session.id}-{generation.number}.tar"',
+            "X-Holdfast-Generation": str(generation.number),
+        }
+        return LongResponse(self._tar(session, tree), headers=headers, media_type="application/x-tar", over=leave)
+
+    async def _tar(self, session: Session, tree: StoredTree) -> AsyncGenerator[bytes, None]:
+        async for piece in self._vault.tar(session.user_id, tree):
+            yield piece
+            if self._registry.draining:
+                raise ObjectsUnavailable("the gateway is shutting down")
+
+    async def _tree(self, session: Session, number: int | None) -> tuple[Generation, StoredTree]:
+        return await self._vault.tree(session.user_id, session.id, number)
+
+    # -- deciding -----------------------------------------------------------------------------------------------------
+
+    async def branch(self, request: Request) -> Response:
+        session = await looked_at(request, self._registry)
+        number = _wanted(request)
+        await read_object(request, known=frozenset())
+        note_asked(request, self._registry, session.user_id, "branch", generation=number)
+        return answer((await self._registry.branch(session, number, "branch")).describe(), 201)
+
+    async def restore(self, request: Request) -> Response:
+        """A new session that begins with that tree; or, in place, the tree of this very session, which is paused."""
+        session = await looked_at(request, self._registry)
+        number = _wanted(request)
+        in_place = (await read_object(request, known=RESTORE_MEMBERS)).get("inPlace", False)
+        if not isinstance(in_place, bool):
+            raise ApiError(400, "bad_member", "inPlace must be true or false")
+        note_asked(request, self._registry, session.user_id, "restore", generation=number, in_place=in_place)
+        if not in_place:
+            return answer((await self._registry.branch(session, number, "restored")).describe(), 201)
+        found = await self._find(session, number)
+        actor = await owned(request, self._registry)
+        return answer(await actor.put_back(found.number))
+
+    async def release(self, request: Request) -> Response:
+        session = await looked_at(request, self._registry)
+        number = _wanted(request)
+        await read_object(request, known=frozenset())
+        note_asked(request, self._registry, session.user_id, "release", generation=number)
+        found = await self._find(session, number)
+        pointer = await self._vault.release(session.user_id, session.id, found.number)
+        kept = any(generation.number == found.number for generation in pointer.generations)
+        return answer({"generation": found.number, "wasPinned": bool(found.pinned), "kept": kept})
+
+    async def _find(self, session: Session, number: int | None) -> Generation:
+        return (await self._vault.pointer(session.user_id, session.id)).find(number)
+
+    # -- long work ----------------------------------------------------------------------------------------------------
+
+    async def verify(self, request: Request) -> Response:
+        """Reads everything that the session's generations name."""
+        session = await looked_at(request, self._registry)
+        await read_object(request, known=frozenset())
+        await self._find(session, None)
+        user = session.user_id
+        if user in self._verifying:  # a courtesy, no lock: two that begin in the same moment harm nobody
+            raise ApiError(429, "busy", "snapshots of this user are being verified: wait for that to end")
+
+        async def work(tell: Tell) -> Told:
+            self._verifying.add(user)
+            try:
+                verdicts = await self._vault.verify(
+                    user, session.id, lambda done, of: tell({"done": done, "of": of, "what": "frames"})
+                )
+            finally:
+                self._verifying.discard(user)
+            found = [
+                {"generation": each.generation.number, "at": iso(each.generation.at), "problems": list(each.problems)}
+                for each in reversed(verdicts)
+            ]
+            return {"whole": not any(each.problems for each in verdicts), "generations": found}
+
+        return narrated(request, work, self._leaving)
+
+    async def collect(self, request: Request) -> Response:
+        """Everybody's: what two looks found unnamed is removed."""
+        dry_run = query_flag(request, "dryRun")
+        await read_object(request, known=frozenset())
+
+        async def work(tell: Tell) -> Told:
+            removed = 0
+
+            def told(_: str) -> None:
+                nonlocal removed
+                removed += 1
+                tell({"removed": removed})
+
+            return collected(await self._vault.collect(dry_run=dry_run, told=told), dry_run=dry_run)
+
+        return narrated(request, work, self._leaving)
+
+    def _leaving(self) -> bool:
+        return self._registry.draining
+
+
+def heading(generation: Generation) -> dict[str, Any]:
+    return {
+        "generation": generation.number,
+        "at": iso(generation.at),
+        "files": generation.files,
+        "bytes": generation.bytes,
+        "pinned": generation.pinned or None,
+        "note": generation.note or None,
+        "manifest": generation.manifest,
+    }
+
+
+def inventory(tree: StoredTree) -> dict[str, Any]:
+    """What is in a tree, counted; and what in it is not as it should be."""
+    kinds = [entry.kind for entry in tree.entries.values()]
+    unsettled = sorted((entry for entry in tree.entries.values() if entry.unsettled), key=lambda entry: entry.path)
+    return {
+        "counts": {
+            "files": kinds.count(Kind.FILE),
+            "directories": kinds.count(Kind.DIRECTORY),
+            "symlinks": kinds.count(Kind.SYMLINK),
+            "skipped": tree.skipped_count,
+            "unsettled": len(unsettled),
+        },
+        "skipped": [written("path", path) for path in sorted(tree.skipped)[:NAMED]],
+        "unsettled": some(unsettled, NAMED),
+    }
+
+
+def compare(old: StoredTree, new: StoredTree) -> dict[str, Any]:
+    """What was added, changed and removed, by path; all of it counted, and the first COMPARED of it named."""
+    before, after = old.entries, new.entries
+    added = sorted(path for path in after if path not in before)
+    removed = sorted(path for path in before if path not in after)
+    changed = sorted(path for path, entry in after.items() if path in before and before[path] != entry)
+    room = COMPARED
+    shown: dict[str, list[dict[str, Any]]] = {}
+    for name, paths, entries in (("added", added, after), ("changed", changed, after), ("removed", removed, before)):
+        shown[name] = some((entries[path] for path in paths), room)
+        room -= len(shown[name])
+    for told, path in zip(shown["changed"], changed, strict=False):
+        told["content"] = _content(before[path]) != _content(after[path])
+    counts = {"added": len(added), "changed": len(changed), "removed": len(removed)}
+    return {**shown, "counts": counts, "truncated": sum(counts.values()) > COMPARED}
+
+
+def _content(entry: Any) -> tuple[Any, ...]:
+    return entry.kind, entry.target, entry.chunks
+
+
+def collected(found: Collected, *, dry_run: bool) -> dict[str, Any]:
+    told = asdict(found)
+    told["packBytes"], told["removedBytes"] = told.pop("pack_bytes"), told.pop("removed_bytes")
+    return {**told, "problem": found.problem or None, "dryRun": dry_run}
+
+
+def _wanted(request: Request) -> int | None:
+    return _number(request.path_params["generation"])
+
+
+def _number(text: str) -> int | None:
+    """The number of a generation; None is the newest, whichever that is."""
+    if text == "newest":
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= 16 and 0 < int(text) <= LARGEST_NUMBER):
+        raise ApiError(404, "no_snapshot", "a snapshot is named by its generation's number, or newest")
+    return int(text)

@@ -1,0 +1,99 @@
+"""What one user's sockets may take of what all share, the loop's time and memory. Pure: the time is an argument.
+
+In one turn of the loop a user's frames may weigh so much, over all of the user's sockets: the rest waits for the next
+turn, so a turn stays short for everybody, whoever sends how much on how many sockets. A frame that weighs more than was
+left is dealt with all the same, and its user goes without for some turns; they pass quickly if nobody else is there.
+Over the seconds there are two budgets, of frames and of bytes. Who has overspent is not read until that is paid: TCP
+pushes back, nothing is dropped.
+
+Two things take memory here, each with a bound for all of a user's sockets together: what was read and `waits` for a
+turn (beyond it none of them is read), and what peers do not take (`stalled` sockets divide it among them: who leaves
+more is too slow). Messages that have only begun are bounded by gateway/limits/inbound_bytes.py.
+"""
+
+from dataclasses import dataclass
+
+from gateway.limits.rate import Budget
+
+FRAMES_A_TURN = 32  # of one socket, by weight
+TURN = 128  # of one user, by weight
+LOW = TURN // 2  # what is left when the next turn has to come
+WEIGHED = 9  # bits: a frame weighs 1, and 1 more for each 512 bytes of it
+READ = 13  # bits: what is read weighs 1 for each 8 KiB, whole frames or not
+SIZABLE = 1 << READ  # bytes; a smaller read weighs nothing
+SMALL_BYTES = 64 << 10  # what each socket may hold uncounted
+WAITING_BYTES = 4 << 20
+UNSENT_BYTES = 8 << 20
+_SETTLED_FRAMES, _SETTLED_BYTES = 64, 256 << 10  # what is not worth a look at the budgets
+
+
+@dataclass(slots=True)
+class Throttled:
+    """How often users had to wait because they had overspent, and for how long in all."""
+
+    times: int = 0
+    seconds: float = 0.0
+
+
+class Allowance:
+    """One user's. A shell calls `begin` before the first frame of each turn, takes from `left`, and adds to `frames`
+    and `bytes`; these are plain members because they are touched for every read."""
+
+    __slots__ = (
+        "_budget_bytes",
+        "_budget_frames",
+        "_paid_at",
+        "_throttled",
+        "bytes",
+        "frames",
+        "left",
+        "stalled",
+        "waiting",
+    )
+
+    def __init__(self, frames: Budget, bytes: Budget, throttled: Throttled) -> None:
+        self._budget_frames = frames
+        self._budget_bytes = bytes
+        self._throttled = throttled
+        self._paid_at = 0.0
+        self.left = 0  # of this turn
+        self.frames = self.bytes = 0  # taken, and not settled yet
+        self.waiting = 0  # bytes
+        self.stalled = 0  # sockets
+
+    def begin(self, now: float) -> None:
+        """A turn begins."""
+        if self.frames >= _SETTLED_FRAMES or self.bytes >= _SETTLED_BYTES:
+            self._settle(now)
+        if now >= self._paid_at:
+            left = self.left + TURN
+            self.left = left if left < TURN else TURN
+        elif self.left > 0:
+            self.left = 0
+
+    def _settle(self, now: float) -> None:
+        owed = max(self._budget_frames.spend(self.frames, now), self._budget_bytes.spend(self.bytes, now))
+        self.frames = self.bytes = 0
+        if owed > 0:
+            self._throttled.times += 1
+            self._throttled.seconds += now + owed - max(now, self._paid_at)
+            self._paid_at = now + owed
+
+    def owes(self, now: float) -> float:
+        """Seconds until anything may be taken again."""
+        return max(0.0, self._paid_at - now)
+
+    @property
+    def overfull(self) -> bool:
+        """Whether too much waits for a turn to read more."""
+        return self.waiting > WAITING_BYTES
+
+    @property
+    def drained(self) -> bool:
+        """Whether so little waits that it may be read again."""
+        return self.waiting <= WAITING_BYTES // 2
+
+    @property
+    def room(self) -> int:
+        """How many bytes a peer that does not read may leave unsent."""
+        return max(SMALL_BYTES, UNSENT_BYTES // max(1, self.stalled))

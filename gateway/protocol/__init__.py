@@ -1,0 +1,1 @@
+"""The public protocol: chat frames, close codes, errors, reconnect policy, strict JSON."""

@@ -1,0 +1,1 @@
+"""The web server and its guards: connections, frames, admission, liveness."""

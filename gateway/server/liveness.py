@@ -1,0 +1,70 @@
+"""Whether a peer lives, takes what it is sent, and pings no more than it may. Pure: the time is an argument."""
+
+from gateway.protocol.close_codes import CloseCode
+from gateway.server.front_door import GuardLimits
+from sandbox.protocol.websocket_frames import FrameError
+
+ALIVE, PING, DEAD, SLOW = "alive", "ping", "dead", "slow"
+
+
+class Liveness:
+    """One connection's. Silence counts only while it is read, and being slow only while nothing at all is taken. Who
+    neither takes nor says anything is slow: it is told so, if it ever reads again."""
+
+    __slots__ = ("_asked", "_heard_at", "_pings", "_pings_since", "_stalled_at", "_unsent")
+
+    def __init__(self, now: float) -> None:
+        self._heard_at = self._pings_since = now
+        self._asked = False  # it was pinged and has not answered
+        self._stalled_at: float | None = None
+        self._unsent = 0
+        self._pings = 0
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the peer is to take what was written before it is written more."""
+        return self._stalled_at is not None
+
+    def heard(self, now: float) -> None:
+        """It said something, or is read again after a while."""
+        self._heard_at = now
+        self._asked = False
+
+    def forgive(self, seconds: float) -> None:
+        """For so long it was neither read nor written to: that is not its silence."""
+        self._heard_at += seconds
+        if self._stalled_at is not None:
+            self._stalled_at += seconds
+
+    def pinged(self, limits: GuardLimits) -> None:
+        """It pings us, or answers. Raises FrameError if it does so too often."""
+        self._pings += 1
+        if self._pings > limits.pings:
+            if self._heard_at - self._pings_since < limits.ping_window:
+                raise FrameError(CloseCode.TOO_MANY, "too many pings")
+            self._pings, self._pings_since = 0, self._heard_at
+
+    def stall(self, now: float, unsent: int) -> None:
+        """`unsent` bytes wait for it."""
+        self._stalled_at, self._unsent = now, unsent
+
+    def flow(self) -> None:
+        """It has taken them, or nearly all."""
+        self._stalled_at = None
+
+    def verdict(self, now: float, limits: GuardLimits, *, read: bool, unsent: int) -> str:
+        """What is to be done about it now. It is asked for a sign of life once, `PING`, before it is `DEAD`."""
+        silence = now - self._heard_at if read else 0.0
+        if self._stalled_at is not None:
+            if unsent < self._unsent:  # slowly, but it reads
+                self._stalled_at, self._unsent = now, unsent
+            # What it is asked waits behind what it does not take: its silence counts only as long as it takes nothing.
+            stuck = now - self._stalled_at
+            if stuck >= limits.stall_seconds or min(stuck, silence) >= limits.dead_after:
+                return SLOW
+        elif silence >= limits.dead_after:
+            return DEAD
+        if silence >= limits.ping_after and not self._asked:
+            self._asked = True
+            return PING
+        return ALIVE

@@ -1,0 +1,260 @@
+"""Starts uvicorn with the guarded protocols, and ends it: SIGTERM and SIGINT drain first, then stop.
+
+uvicorn would close every socket the moment a signal comes. Here the signal only says *stop*: new work is refused while
+`/health` still answers, `drain` lets sessions finish what they owe within the deadline, and then the listener goes.
+"""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable, Generator, MutableMapping
+from typing import Any
+
+import structlog
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.config.settings import Settings
+from gateway.server.front_door import FrontDoor
+from gateway.server.http import GuardedHttp
+from gateway.server.outlet import OUTLET, SocketOutlet
+from gateway.server.spliced_socket import NO_GOODBYE, SplicedSocket
+from gateway.server.websocket import GuardedConfig, GuardedSocket
+
+Drain = Callable[[], Awaitable[None]]
+OnReady = Callable[[str], None]
+
+EXIT_OK, EXIT_FAILED, EXIT_STARTUP = 0, 1, 3
+_GRACE_SECONDS = 5  # for requests under way, after the drain
+_log = structlog.get_logger()
+
+
+class CannotListen(Exception):
+    """The address cannot be had; the message says which and what to do."""
+
+
+class _StartupFailed(Exception):
+    pass
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Take the address now, so that what is printed is true and a second gateway fails before it does anything."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:  # `::` takes IPv4, too, whatever this system's default is
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            listener.bind(address)
+            # Listening from here on: whoever reads the address may connect at once and waits for the first answer.
+            listener.listen(2048)
+            listener.setblocking(False)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as exc:
+        raise CannotListen(f"cannot listen on {host}:{port}: {exc.strerror}; set HOLDFAST_HOST, HOLDFAST_PORT") from exc
+    return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server without its hands on our signals, and with failures that can be caught."""
+
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        except SystemExit as exc:
+            raise _StartupFailed from exc
+        self._on_started()
+
+
+async def serve(
+    app: ASGIApp,
+    settings: Settings,
+    *,
+    door: FrontDoor,
+    drain: Drain,
+    on_ready: OnReady,
+    listener: socket.socket | None = None,
+) -> int:
+    """Serve until a signal or `door.fatal`; return the exit code.
+
+    `on_ready` is called with the address when requests are answered. `drain` runs once, with all sockets still open,
+    for at most `drain_timeout`; what it leaves behind is cut.
+    """
+    listener = listener or bind(settings.host, settings.port)
+    address = address_of(listener)
+    config = _configure(AccessLog(app), settings, door)
+    server = _Server(config, lambda: on_ready(address))
+    serving = asyncio.create_task(server.serve([listener]), name="server")
+    sweeping = asyncio.create_task(door.sweep(), name="sweep")
+    stopping = asyncio.create_task(door.stopped(), name="stop")
+    try:
+        with _signals(door) as cut_short:
+            await asyncio.wait((serving, sweeping, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if sweeping.done() and (error := sweeping.exception()):
+                door.fatal(error)
+            if not serving.done():
+                if door.failure is not None:
+                    _log.error("server.fatal", cause=repr(door.failure), exc_info=door.failure)
+                await _drain(door, drain, settings.drain_timeout, cut_short)
+                server.should_exit = True
+            return await _finish(serving, door)
+    finally:
+        for task in (sweeping, stopping, serving):
+            task.cancel()
+        await asyncio.wait((sweeping, stopping, serving), timeout=_GRACE_SECONDS)
+        listener.close()
+
+
+def _configure(app: ASGIApp, settings: Settings, door: FrontDoor) -> GuardedConfig:
+    config = GuardedConfig(
+        app,
+        loop="none",
+        http=GuardedHttp,
+        ws=GuardedSocket,
+        interface="asgi3",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # the guard reads them, from trusted proxies only
+        server_header=False,
+        ws_max_size=settings.max_frame_bytes,
+        ws_ping_interval=None,  # the front door's sweep does it, without a timer for each connection
+        ws_ping_timeout=None,
+        ws_per_message_deflate=settings.compression,
+        timeout_keep_alive=door.limits.idle_seconds,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        backlog=2048,
+    )
+    config.door = door
+    return config
+
+
+@contextlib.contextmanager
+def _signals(door: FrontDoor) -> Generator[asyncio.Event, None, None]:
+    """SIGTERM and SIGINT stop the server; a second SIGINT sets the event that cuts the drain short."""
+    loop = asyncio.get_running_loop()
+    cut_short = asyncio.Event()
+
+    def on_signal(number: signal.Signals) -> None:
+        _log.info("server.signal", signal=number.name, draining=door.draining)
+        if door.draining and number is signal.SIGINT:
+            cut_short.set()
+        door.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        yield cut_short
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+async def _drain(door: FrontDoor, drain: Drain, seconds: float, cut_short: asyncio.Event) -> None:
+    door.draining = True
+    began = time.monotonic()
+    _log.info("server.draining", deadline=seconds)
+    draining = asyncio.ensure_future(drain())
+    impatience = asyncio.create_task(cut_short.wait(), name="impatience")
+    try:
+        await asyncio.wait((draining, impatience), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        impatience.cancel()
+    if not draining.done():
+        _log.warning("server.drain_unfinished", after=round(time.monotonic() - began, 3))
+        draining.cancel()
+        await asyncio.wait((draining,), timeout=1)
+    elif draining.cancelled() or draining.exception():
+        _log.error("server.drain_failed", exc_info=None if draining.cancelled() else draining.exception())
+    else:
+        _log.info("server.drained", seconds=round(time.monotonic() - began, 3))
+
+
+async def _finish(serving: asyncio.Task[None], door: FrontDoor) -> int:
+    """Wait for uvicorn's end (requests under way, then the lifespan), but not for ever."""
+    await asyncio.wait((serving,), timeout=_GRACE_SECONDS * 3)
+    if not serving.done():
+        _log.error("server.shutdown_unfinished")
+        return EXIT_FAILED
+    error = None if serving.cancelled() else serving.exception()
+    if isinstance(error, _StartupFailed):
+        return EXIT_STARTUP
+    if error is not None:
+        _log.error("server.crashed", exc_info=error)
+    return EXIT_OK if error is None and door.failure is None and door.draining else EXIT_FAILED
+
+
+class AccessLog:
+    """One line per request, two per socket: what was asked (never its query), by whom, how it ended. A socket's second
+    line comes when its connection ends, with the close code that was said first; 1006 if none was."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        status: dict[str, Any] = {}
+
+        async def receiving() -> MutableMapping[str, Any]:
+            message = await receive()
+            if message["type"] == "websocket.disconnect":
+                status.setdefault("code", message.get("code", NO_GOODBYE))
+            return message
+
+        async def sending(message: MutableMapping[str, Any]) -> None:
+            kind = message["type"]
+            if kind in ("http.response.start", "websocket.http.response.start"):
+                status["status"] = message["status"]
+            elif kind == "websocket.accept":
+                status["status"] = 101
+                self._note("socket.opened", scope)
+            elif kind == "websocket.close":
+                status.setdefault("code", message.get("code", 1000))
+            await send(message)
+
+        def note(event: str) -> None:
+            self._note(event, scope, **status, seconds=round(time.perf_counter() - began, 4))
+
+        def note_gone(heir: SplicedSocket) -> None:
+            status["code"] = heir.close_code
+            note("socket.closed")
+
+        try:
+            await self._app(scope, receiving, sending)
+        finally:
+            outlet: SocketOutlet | None = scope.get("extensions", {}).get(OUTLET)
+            if status.get("status") != 101:
+                note("http.request" if scope["type"] == "http" else "socket.refused")
+            elif outlet is not None and (heir := outlet.heir) is not None:  # the app is over, the connection is not
+                heir.when_gone(lambda: note_gone(heir))
+            else:
+                note("socket.closed")
+
+    def _note(self, event: str, scope: Scope, **fields: Any) -> None:
+        client = scope.get("client")
+        write = _log.debug if scope["path"] in ("/health", "/ready", "/metrics") else _log.info
+        address = client[0] if client else None
+        write(event, method=scope.get("method", "WS"), path=scope["path"][:512], address=address, **fields)

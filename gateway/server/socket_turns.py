@@ -1,0 +1,163 @@
+"""Whose turn it is among one user's sockets. The allowance decides how much; this performs: who has more than fits a
+turn waits here, and is served in the order of waiting, in the next turn or when the user's debt is paid."""
+
+import asyncio
+from collections.abc import Callable
+from socket import IPPROTO_TCP, TCP_INFO
+from typing import Protocol
+
+from gateway.limits.allowance import Allowance
+
+_TCP_CLOSE = 7
+
+
+def is_reset(transport: asyncio.Transport) -> bool:
+    """Whether the peer has cut the connection. Who is not read is not seen to go, and would keep its place."""
+    socket = transport.get_extra_info("socket")
+    return socket is not None and socket.getsockopt(IPPROTO_TCP, TCP_INFO, 1)[0] == _TCP_CLOSE
+
+
+class TurnMember(Protocol):
+    """A socket."""
+
+    def take_turn(self) -> None:
+        """Go on with what was read; whoever has more than that wants another turn."""
+
+    def set_reading(self) -> None:
+        """`shut` has changed."""
+
+
+class Clock:
+    """Counts the loop's turns, one for all users, and calls whoever waits for the next. It ticks only while somebody
+    waits, or has little left of the newest turn: a tick is one more round of the loop."""
+
+    __slots__ = ("_loop", "_ticking", "_waiting", "turn")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._ticking = False
+        self._waiting: list[Callable[[], None]] = []
+        self.turn = 0
+
+    def call_next_turn(self, serve: Callable[[], None]) -> None:
+        self._waiting.append(serve)
+        self.keep_ticking()
+
+    def keep_ticking(self) -> None:
+        if not self._ticking:
+            self._ticking = True
+            self._loop.call_soon(self._tick)
+
+    def _tick(self) -> None:
+        self._ticking = False
+        self.turn += 1
+        waiting, self._waiting = self._waiting, []
+        for serve in waiting:
+            serve()
+
+
+class SocketTurns:
+    """One user's. `forget` is called when the last socket has left. Whoever reads calls `begin` if `turn` is not the
+    clock's, and keeps the clock ticking when the allowance is LOW."""
+
+    __slots__ = (
+        "_called",
+        "_forget",
+        "_held",
+        "_loop",
+        "_members",
+        "_timer",
+        "_waiting",
+        "allowance",
+        "clock",
+        "shut",
+        "turn",
+    )
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: Clock, allowance: Allowance, forget: Callable[[], None]
+    ) -> None:
+        self._loop = loop
+        self.clock = clock
+        self.turn = -1  # the newest that was begun
+        self._forget = forget
+        self._members: set[TurnMember] = set()
+        self._waiting: dict[TurnMember, int] = {}  # with the bytes each holds
+        self._held: dict[TurnMember, int] = {}  # likewise; not for a turn
+        self._timer: asyncio.TimerHandle | None = None
+        self._called = False  # it will be, in the next turn
+        self.allowance = allowance
+        self.shut = False  # too much waits: nobody is read but for a message that was granted room
+
+    def begin(self, now: float) -> None:
+        """A turn begins: each user has one, whoever has how many sockets."""
+        self.turn = self.clock.turn
+        self.allowance.begin(now)
+
+    def join(self, member: TurnMember) -> None:
+        self._members.add(member)
+
+    def leave(self, member: TurnMember) -> None:
+        if member not in self._members:
+            return
+        self._members.discard(member)
+        if member in self._waiting:
+            self._drop(member)
+        self.let_go(member)
+        if not self._members:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._forget()
+
+    def wait(self, member: TurnMember, held: int) -> None:
+        """It holds so many bytes, and wants a turn."""
+        self._waiting[member] = held
+        self._count(held)
+        self._serve_later()
+
+    def hold(self, member: TurnMember, held: int) -> None:
+        """It holds so many bytes, and waits for something else than a turn."""
+        self.let_go(member)
+        self._held[member] = held
+        self._count(held)
+
+    def let_go(self, member: TurnMember) -> None:
+        """What it waited for has come, or it waits no more."""
+        self._count(-self._held.pop(member, 0))
+
+    def _serve_later(self) -> None:
+        if self._timer is None and not self._called:
+            owed = self.allowance.owes(self._loop.time())
+            if owed:
+                self._timer = self._loop.call_later(owed, self._serve)
+            else:
+                self._called = True
+                self.clock.call_next_turn(self._serve)
+
+    def _serve(self) -> None:
+        self._timer, self._called = None, False
+        self.begin(self._loop.time())
+        for _ in range(len(self._waiting)):
+            if self.allowance.left <= 0 or not self._waiting:
+                break
+            member = next(iter(self._waiting))
+            self._drop(member)
+            member.take_turn()
+        if self._waiting:
+            self._serve_later()
+
+    def _drop(self, member: TurnMember) -> None:
+        self._count(-self._waiting.pop(member))
+
+    def _count(self, held: int) -> None:
+        self.allowance.waiting += held
+        if self.shut:
+            if self.allowance.drained:
+                self._shut(False)
+        elif self.allowance.overfull:
+            self._shut(True)
+
+    def _shut(self, shut: bool) -> None:
+        self.shut = shut
+        for member in tuple(self._members):
+            member.set_reading()

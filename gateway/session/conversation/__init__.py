@@ -1,0 +1,1 @@
+"""Messages in order: numbered, stored, delivered, answered."""

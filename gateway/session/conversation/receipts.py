@@ -1,0 +1,130 @@
+"""How far a record has come, and who is still to hear of it. Pure.
+
+A record is *accepted* when it is durable on this node, and *stored* when it is where it is kept in the end. Where that
+is one step, its sender hears `stored` and nothing else. Where the store follows, its sender hears `accepted` first, and
+later one more word: `stored`, or why it never will be. Until then the record is *unsettled*.
+
+The store decides in seq order, so its word about one record settles all before it. A session that was loaded while the
+store was behind does not know which of its records are settled: those up to `doubtful` may not be, until the store
+says something. Nor does one whose store is behind by more than is kept here.
+
+Never: `stored` before the store has said so, a second last word, `accepted` after it. Bounds: `UNSETTLED` records, and
+as many again that were asked about in doubt; `LISTENERS` hear of each. Whoever waits for the oldest when there are more
+hears no last word, and is told where it stands when they send it again. Answers to the agent's requests are not let go:
+each is needed to open its request again.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from persistence.record import Record, Status
+
+LISTENERS = 32
+UNSETTLED = 10_000
+REASON_LENGTH = 300
+
+
+class Stage(StrEnum):
+    ACCEPTED = "accepted"
+    STORED = "stored"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    seq: int
+    status: str | None = Status.STORED  # None: trimmed away since, or the store cannot be asked
+    stage: Stage = Stage.STORED
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRefused:
+    reason: str
+    text: str | None = None
+
+
+Reply = Callable[[Accepted | MessageRefused], None]
+
+
+@dataclass(slots=True)
+class Unsettled:
+    """A record whose sender waits for the last word."""
+
+    seq: int
+    cid: str
+    status: str = Status.STORED
+    answers: Record | None = None  # the request it answers, if it is an answer
+    replies: list[Reply] = field(default_factory=list)  # the newest
+
+    def tell(self, word: Accepted | MessageRefused) -> None:
+        for reply in self.replies:
+            reply(word)
+
+
+class Receipts:
+    __slots__ = ("_doubted", "_doubtful", "_settled", "_waiting")
+
+    def __init__(self, doubtful: int) -> None:
+        self._doubtful = doubtful
+        self._settled = 0
+        self._waiting: dict[int, Unsettled] = {}  # in seq order
+        self._doubted: dict[int, Unsettled] = {}  # not known to wait, asked about since
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._doubted)
+
+    def accept(self, record: Record, replies: Iterable[Reply], *, answers: Record | None = None) -> None:
+        """The record is durable here: say so, and note who is owed the last word."""
+        unsettled = self._waiting[record.seq] = Unsettled(record.seq, record.cid, record.status, answers)
+        for reply in replies:
+            self._promise(unsettled, reply)
+        if len(self._waiting) > UNSETTLED:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        oldest = next((record.seq for record in self._waiting.values() if record.answers is None), None)
+        if oldest is not None:
+            del self._waiting[oldest]
+            self._doubtful = max(self._doubtful, oldest)
+
+    def ask(self, seq: int, reply: Reply) -> bool:
+        """Somebody sends a record again: if it is known to be unsettled, say so, and owe them the last word too."""
+        record = self._waiting.get(seq)
+        if record is not None:
+            self._promise(record, reply)
+        return record is not None
+
+    def ask_doubted(self, seq: int, cid: str, status: str, reply: Reply) -> bool:
+        """The same where the store was asked and is behind: also for a record that only may be unsettled."""
+        if self.ask(seq, reply):
+            return True
+        doubted = self._settled < seq <= self._doubtful
+        if doubted:
+            self._promise(self._doubted.setdefault(seq, Unsettled(seq, cid, status)), reply)
+            if len(self._doubted) > UNSETTLED:
+                del self._doubted[next(iter(self._doubted))]
+        return doubted
+
+    def _promise(self, record: Unsettled, reply: Reply) -> None:
+        record.replies = [*record.replies[-LISTENERS + 1 :], reply]
+        reply(Accepted(record.seq, record.status, Stage.ACCEPTED))
+
+    def note(self, seq: int, status: str) -> None:
+        """The record has another status now; senders hear it with the last word."""
+        if record := self._waiting.get(seq):
+            record.status = status
+
+    def settle(self, seq: int) -> tuple[list[Unsettled], Unsettled | None]:
+        """The store has decided about `seq`. Returns what waited before it, which is stored, and itself."""
+        self._settled = max(self._settled, seq)
+        before = [self._doubted.pop(earlier) for earlier in sorted(self._doubted) if earlier < seq]
+        while self._waiting and (earlier := next(iter(self._waiting))) < seq:
+            before.append(self._waiting.pop(earlier))
+        return before, self._waiting.pop(seq, None) or self._doubted.pop(seq, None)
+
+
+def one_line(reason: str) -> str:
+    """What a store says of a record it does not take, for its sender."""
+    words = " ".join(reason.split())
+    shown = "".join(char if char.isprintable() else "?" for char in words)
+    return shown if len(shown) <= REASON_LENGTH else shown[: REASON_LENGTH - 1] + "…"

@@ -1,0 +1,1 @@
+"""What a session is, and what it hands to its parts."""

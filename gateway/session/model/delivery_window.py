@@ -1,0 +1,214 @@
+"""The pending window: what is durable, or about to be, and not yet in the agent's hands. Pure.
+
+It is not a second copy of anything: each entry is a stored record. An entry moves through
+
+    admitted -> durable -> sent -> taken (gone from here)
+
+and only forward, but for one step: when the link is lost or the agent ends, what was `sent` becomes *unsure*. It is
+neither sent again nor expired until the bridge has said what it took (`settle`); only then is it sent again, or gone.
+
+While the sandbox is away the window is small (100 records, a byte bound) and its entries age: past the TTL they
+expire. While it is connected the window is only a pipe's worth of patience (1,000 records, 8 MiB) and nothing
+expires. All windows of one user together have a bound, too (`shared`). An answer to a permission or a question is not
+refused for any of these, for an agent waits for it; only where all windows of its user hold twice what they may.
+
+Never: an entry overtaken by a later one, an entry sent before it is durable, an entry that leaves without `taken`,
+`expired` or `withdraw` having named it.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gateway.limits.inbound_bytes import InboundBytes
+
+
+@dataclass(frozen=True, slots=True)
+class WindowLimits:
+    away_records: int = 100
+    away_bytes: int = 8 << 20
+    away_seconds: float = 300.0
+    connected_records: int = 1000
+    connected_bytes: int = 8 << 20
+    link_records: int = 64  # sent and not yet taken
+    link_bytes: int = 2 << 20
+
+
+@dataclass(slots=True)
+class WindowEntry:
+    seq: int
+    cid: str
+    line: bytes
+    since: float
+    type: str = "message"
+    durable: bool = False
+    stored: bool = False  # where it is kept in the end; what is only durable here, the store may yet refuse
+    sent: bool = False
+
+
+class DeliveryWindow:
+    __slots__ = ("_away_since", "_bytes", "_connected", "_entries", "_limits", "_sent", "_sent_bytes", "_shared")
+
+    def __init__(self, limits: WindowLimits, shared: InboundBytes) -> None:
+        self._limits = limits
+        self._shared = shared
+        self._entries: OrderedDict[int, WindowEntry] = OrderedDict()
+        self._bytes = 0
+        self._sent = 0
+        self._sent_bytes = 0
+        self._connected = False
+        self._away_since = -math.inf
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._bytes
+
+    def refusal(self, size: int) -> str | None:
+        """Why a record of `size` bytes may not come in now; None if it may."""
+        limits = self._limits
+        if self._connected:
+            full = len(self._entries) >= limits.connected_records or self._bytes + size > limits.connected_bytes
+        else:
+            full = len(self._entries) >= limits.away_records or self._bytes + size > limits.away_bytes
+        return self._full() if full or not self._shared.fits(size) else None
+
+    def answer_refusal(self) -> str | None:
+        """The same for an answer that an agent waits for."""
+        return self._full() if self._shared.held >= 2 * self._shared.limit else None
+
+    def _full(self) -> str:
+        return "busy" if self._connected else "buffer_full"
+
+    def close(self) -> None:
+        """Nothing comes in or goes out any more: what is here counts no longer."""
+        self._shared.remove(self._bytes)
+        self._bytes, self._entries = 0, OrderedDict()
+
+    def admit(self, entry: WindowEntry) -> None:
+        """Take an entry with the highest seq so far. `refusal` was asked before, or it may not be refused."""
+        self._entries[entry.seq] = entry
+        self._bytes += len(entry.line)
+        self._shared.add(len(entry.line))
+        if entry.sent:  # by a gateway before this one, perhaps: unsure
+            self._sent += 1
+            self._sent_bytes += len(entry.line)
+
+    def accepted(self, seq: int) -> None:
+        """The record at `seq` is durable: it may be sent."""
+        if entry := self._entries.get(seq):
+            entry.durable = True
+
+    def stored(self, seq: int) -> None:
+        """The record at `seq` is where it is kept in the end."""
+        if entry := self._entries.get(seq):
+            entry.durable = entry.stored = True
+
+    def withdraw(self, seq: int) -> WindowEntry | None:
+        """Take out the entry at `seq`, because its record is not what it was thought to be."""
+        return self._remove(seq)
+
+    def recall(self, seq: int) -> WindowEntry | None:
+        """Take out the entry at `seq`, unless it was sent: then the agent may have it, and it goes its way."""
+        entry = self._entries.get(seq)
+        return None if entry is None or entry.sent else self._remove(seq)
+
+    def connect(self) -> None:
+        """The agent can be given lines. What is unsure must have been settled before."""
+        self._connected = True
+
+    def disconnect(self, now: float) -> None:
+        """The agent cannot be reached. What was sent is unsure from here on; the rest begins to age."""
+        if self._connected:
+            self._connected = False
+            self._away_since = now
+
+    def settle(self, taken: int) -> list[WindowEntry]:
+        """The bridge said what it took: return those entries; what it did not take may be sent again."""
+        gone = self.taken(taken)
+        self._sent = self._sent_bytes = 0
+        for entry in self._entries.values():
+            entry.sent = False
+        return gone
+
+    def unsure(self) -> list[WindowEntry]:
+        """Entries that were sent and not confirmed, in order."""
+        return [entry for entry in self._entries.values() if entry.sent]
+
+    def next_to_send(self) -> list[WindowEntry]:
+        """Mark and return what goes out now: in order, durable, within what the link may carry."""
+        if not self._connected:
+            return []
+        ready: list[WindowEntry] = []
+        for entry in self._entries.values():
+            if entry.sent:
+                continue
+            over = (
+                self._sent >= self._limits.link_records or self._sent_bytes + len(entry.line) > self._limits.link_bytes
+            )
+            if not entry.durable or (over and self._sent):
+                break
+            entry.sent = True
+            self._sent += 1
+            self._sent_bytes += len(entry.line)
+            ready.append(entry)
+        return ready
+
+    def taken(self, seq: int) -> list[WindowEntry]:
+        """The agent has every record up to `seq` that was sent: take those out and return them."""
+        gone = []
+        for entry in self._entries.values():
+            if not entry.sent or entry.seq > seq:
+                break
+            gone.append(entry)
+        for entry in gone:
+            self._remove(entry.seq)
+        return gone
+
+    def next_expiry(self) -> float | None:
+        """When `expire` will next have something to do, if nothing changes."""
+        if self._connected:
+            return None
+        return min(map(self._expires_at, self._waiting()), default=None)
+
+    def expire(self, now: float) -> list[WindowEntry]:
+        """Take out and return what outlived its TTL while the sandbox was away."""
+        if self._connected:
+            return []
+        gone = [entry for entry in self._waiting() if self._expires_at(entry) <= now]
+        for entry in gone:
+            self._remove(entry.seq)
+        return gone
+
+    def withdraw_all(self, types: frozenset[str]) -> list[WindowEntry]:
+        """Take out and return the entries of these types."""
+        gone = [entry for entry in self._entries.values() if entry.type in types]
+        for entry in gone:
+            self._remove(entry.seq)
+        return gone
+
+    def clear(self) -> list[WindowEntry]:
+        """Take out and return everything."""
+        gone = list(self._entries.values())
+        for entry in gone:
+            self._remove(entry.seq)
+        return gone
+
+    def _waiting(self) -> Iterable[WindowEntry]:
+        return (entry for entry in self._entries.values() if entry.durable and not entry.sent)
+
+    def _expires_at(self, entry: WindowEntry) -> float:
+        return max(entry.since, self._away_since) + self._limits.away_seconds
+
+    def _remove(self, seq: int) -> WindowEntry | None:
+        entry = self._entries.pop(seq, None)
+        if entry is not None:
+            self._bytes -= len(entry.line)
+            self._shared.remove(len(entry.line))
+            if entry.sent:
+                self._sent -= 1
+                self._sent_bytes -= len(entry.line)
+        return entry

@@ -1,0 +1,188 @@
+"""What a session remembers of itself between two lives of the gateway. Pure.
+
+`SessionSpec` is what its creator and its browsers asked for and changes rarely. `SessionState` is where it stands and
+is written with almost everything it does, so it is small.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+from gateway.auth.shares import Shares
+from sandbox.ports.provider import SandboxSpec
+
+
+class SessionStatus(StrEnum):
+    STARTING = "starting"
+    RUNNING = "running"
+    SLEEPING = "sleeping"
+    PAUSED = "paused"
+    ERROR = "error"
+    UNRESTORED = "unrestored"
+    NEEDS_ENV = "needs_env"
+    ARCHIVED = "archived"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a creator asks for. `env` holds secrets and stays in memory."""
+
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    agent: tuple[str, ...] | None = None
+    network: str | None = None
+    repo_url: str | None = None
+    repo_branch: str | None = None
+    title: str | None = None
+    metadata: dict[str, Any] | None = None
+    sleep_after: float | None = None
+    by_service: bool = False  # asked for by a service, not by a user
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSpec:
+    agent: tuple[str, ...] | None = None  # None: whatever HOLDFAST_AGENT says
+    network: str = "none"
+    repo_url: str | None = None
+    repo_branch: str | None = None
+    title: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    has_env: bool = False
+    start: dict[str, Any] | None = None  # the kept `start` frame, members verbatim
+    started: bool = False  # whether an agent process has had it already
+    pending: list[dict[str, Any]] = field(default_factory=list)  # requests that were open when the last process ended
+    network_granted: bool = False  # by a service: a user could not have asked for it
+    shares: Shares = field(default_factory=Shares)  # who else may look
+    sleep_after: float | None = None  # seconds without activity; None: whatever HOLDFAST_SLEEP_AFTER says
+
+    def start_line(self) -> bytes | None:
+        """What a new agent process reads first."""
+        if self.start is None:
+            return None
+        line = dict(self.start)
+        if self.started:
+            line |= {"resume": True, "pending": self.pending}
+        return orjson.dumps(line)
+
+    def to_json(self) -> bytes:
+        return _compact(orjson.dumps(self))
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> "SessionSpec":
+        members = _known(cls, orjson.loads(raw))
+        if members.get("agent") is not None:
+            members["agent"] = tuple(members["agent"])
+        if "shares" in members:
+            members["shares"] = Shares.read(members["shares"])
+        return cls(**members)
+
+
+def _compact(text: bytes) -> bytes:
+    """The same in no more memory than it needs. orjson returns the buffer it wrote into, of 4 KiB and more; these few
+    hundred bytes are kept for as long as a session is loaded."""
+    return bytes(memoryview(text))
+
+
+def _known(cls: type[Any], members: dict[str, Any]) -> dict[str, Any]:
+    """Without what a newer version kept: an older one goes on without it."""
+    names = {known.name for known in fields(cls)}
+    return {name: value for name, value in members.items() if name in names}
+
+
+def spec_members(wish: Wish, network: str = "none") -> dict[str, Any]:
+    """What of a wish is kept; `network` is for who asked for none. The env is not kept: only that there is one."""
+    return {
+        "agent": wish.agent,
+        "network": wish.network or network,
+        "network_granted": wish.by_service,
+        "repo_url": wish.repo_url,
+        "repo_branch": wish.repo_branch,
+        "title": wish.title,
+        "metadata": wish.metadata or {},
+        "has_env": bool(wish.env),
+        "sleep_after": wish.sleep_after,
+    }
+
+
+def sandbox_spec(
+    session_id: str,
+    incarnation: int,
+    spec: SessionSpec,
+    agent: tuple[str, ...],
+    env: Mapping[str, str],
+    *,
+    has_snapshot: bool = False,
+    empty: bool = False,
+) -> SandboxSpec:
+    """What the provider is asked for; `agent` is the command of sessions that named none. A workspace that will be
+    restored, or begins empty, is not cloned."""
+    return SandboxSpec(
+        session_id=session_id,
+        incarnation=incarnation,
+        agent=spec.agent or agent,
+        network=spec.network,
+        env=env,
+        repo_url=None if has_snapshot or empty else spec.repo_url,
+        repo_branch=None if has_snapshot or empty else spec.repo_branch,
+        hold=True,
+        empty=empty,
+    )
+
+
+_ENDED = (SessionStatus.SLEEPING, SessionStatus.PAUSED, SessionStatus.NEEDS_ENV, SessionStatus.ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    status: SessionStatus = SessionStatus.SLEEPING
+    reason: str = ""  # why `status` is what it is, for people
+    incarnation: int = 0
+    has_workspace: bool = False
+    taker: str | None = None  # whose notes say what was taken; None when nothing can be outstanding
+    epoch: str | None = None  # the newest agent process
+    ended: bool = True  # whether that process is known to have ended
+    offset: int = 0  # its frames up to here are in the conversation or in the checkpoint
+    answer_from: int = 0  # the unfinished answer begins after this frame
+    answered: int = 0  # every message up to this seq has had its `done`
+    last_active: float = 0.0
+    generation: int = 0  # of the workspace, the newest one known to be stored; 0: none
+    tree: str = ""  # what that generation's tree is called
+    files: int = 0  # how many files it has
+    snapshot_bytes: int = 0  # how large they are; stores add these up (`usage`)
+    synced_at: float | None = None
+    sync_error: str = ""  # why what is on the disk is not stored; "" while syncs work
+    clean: bool = False  # the sandbox was stopped after its last generation, and has not run since
+    degraded: str = ""  # why an older generation than the newest was restored
+    overfull: bool = False  # the sandbox was stopped although its workspace is more than may be kept: its disk has it
+    fresh: bool = False  # the disk began with less than the newest generation: that there is little on it says nothing
+
+    @property
+    def unkept(self) -> bool:
+        """Whether there may be something on the disk that is not kept."""
+        return self.incarnation > 0 and not self.clean
+
+    @property
+    def leaves_something(self) -> bool:
+        """Whether there is something to remove when the session ends."""
+        return self.has_workspace or self.unkept
+
+    @property
+    def left_behind(self) -> bool:
+        """Whether a sandbox that is known to have ended may have left something on its disk that is not kept."""
+        return self.unkept and self.status in _ENDED
+
+    @property
+    def wants_rescue(self) -> bool:
+        """The same, if it is to be kept unasked. What is more than may be kept waits for its owner."""
+        return self.left_behind and not self.overfull
+
+    def to_json(self) -> bytes:
+        return _compact(orjson.dumps(self))
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> "SessionState":
+        members = _known(cls, orjson.loads(raw))
+        known = members.get("status") in set(SessionStatus)
+        return replace(cls(**members), status=SessionStatus(members["status"]) if known else SessionStatus.SLEEPING)

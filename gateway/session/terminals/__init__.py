@@ -1,0 +1,1 @@
+"""A session's terminals."""

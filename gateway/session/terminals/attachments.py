@@ -1,0 +1,245 @@
+"""A session's terminals, as far as the gateway has to do with them: who watches, and that each is linked while the
+sandbox runs. The terminals themselves are in the bridge, and their bytes never pass the session's task.
+
+Attaching wakes nobody. While the sandbox sleeps a viewer is told so; typing is intent, and wakes it. What is typed
+without a link waits with the viewer (gateway/terminal/type_ahead.py): all of it, from the first key on.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import structlog
+
+from gateway.protocol.close_codes import CloseCode
+from gateway.session.model.ports import Host
+from gateway.session.model.state import SessionStatus
+from gateway.terminal.type_ahead import is_typing
+from gateway.terminal.viewer import TerminalViewer
+from persistence.backoff import delay
+from sandbox.ports.provider import LinkRefused, SandboxProvider
+from sandbox.protocol.terminal import TerminalTrouble
+from sandbox.protocol.terminal_frames import inputs
+
+log = structlog.get_logger()
+
+REASONS = {
+    SessionStatus.PAUSED: "the session is paused: resume it first",
+    SessionStatus.NEEDS_ENV: "the session's envVars are gone: resume it with {envVars}",
+    SessionStatus.ARCHIVED: "the session is archived: create it again first",
+}
+RETRY_BASE, RETRY_CAP = 0.05, 2.0
+STEADY_SECONDS = 5.0  # a link that was lost sooner is found again with more and more patience
+
+
+class Running(Protocol):
+    """Of the session's sandbox (`Life` is one)."""
+
+    stopping: bool
+
+    @property
+    def up(self) -> bool:
+        """Whether there is a bridge to talk to, whatever became of the agent."""
+        ...
+
+    @property
+    def coming_up(self) -> bool:
+        """Whether a sandbox is about to run."""
+        ...
+
+    @property
+    def rising(self) -> bool:
+        """Whether somebody sees to that: `status_changed` is called when it has come to something, or to nothing."""
+        ...
+
+    @property
+    def status(self) -> SessionStatus: ...
+
+
+class SessionTerminals:
+    __slots__ = ("_bringing", "_host", "_id", "_life", "_provider", "_viewers", "_wanted", "on_intent", "on_left")
+
+    def __init__(self, host: Host, session_id: str, provider: SandboxProvider, life: Running) -> None:
+        self._host = host
+        self._id = session_id
+        self._provider = provider
+        self._life = life
+        self._viewers: dict[TerminalViewer, int] = {}  # and how often each had typed when somebody last looked
+        self._bringing: frozenset[TerminalViewer] = frozenset()  # few; an empty set takes 216 bytes, this one none
+        self._wanted = False  # typing that was heard and not seen to yet
+        self.on_intent: Callable[[], None] = lambda: None
+        self.on_left: Callable[[], None] = lambda: None
+
+    def __len__(self) -> int:
+        return len(self._viewers)
+
+    def __iter__(self) -> Iterator[TerminalViewer]:
+        return iter(list(self._viewers))
+
+    def join(self, viewer: TerminalViewer) -> None:
+        if not viewer.over:
+            self._viewers[viewer] = viewer.inputs
+            self._see_to(viewer)
+
+    def left(self, viewer: TerminalViewer) -> None:
+        if viewer.parking is not None:
+            viewer.parking.cancel()
+        if self._viewers.pop(viewer, None) is not None:
+            self._host.post(self.on_left)
+
+    def status_changed(self) -> None:
+        for viewer in self:
+            self._see_to(viewer)
+
+    def close_all(self, code: CloseCode) -> None:
+        for viewer in self:
+            viewer.close(code)
+
+    def typed(self) -> bool:
+        """Whether anybody has typed since this was last asked."""
+        seen = {viewer: viewer.inputs for viewer in self._viewers}
+        changed = seen != self._viewers
+        self._viewers = seen
+        return changed
+
+    # Room
+
+    @property
+    def stopping(self) -> bool:
+        """Whether programs end because the sandbox is being stopped."""
+        return self._life.stopping
+
+    def link_lost(self, viewer: TerminalViewer, reason: str) -> None:
+        log.info("terminal.link_lost", session_id=self._id, name=viewer.name, cause=reason)
+        lasted = self._host.now() - viewer.linked_at
+        viewer.flaps = viewer.flaps + 1 if lasted < STEADY_SECONDS else 0
+        self._see_to(viewer)
+
+    def paused(self, viewer: TerminalViewer, took: int) -> None:
+        now = self._host.now()
+        viewer.pauses.pause(now, took=took)
+        if viewer.linked:
+            self._park_later(viewer)
+        elif not viewer.pauses.left(now):
+            viewer.park()
+
+    def went_on(self, viewer: TerminalViewer) -> None:
+        viewer.pauses.go_on(self._host.now())
+
+    def _park_later(self, viewer: TerminalViewer) -> None:
+        """One timer, however often it pauses and goes on."""
+        if viewer.parking is None:
+            now = self._host.now()
+            viewer.parking = self._host.call_at(now + viewer.pauses.left(now), lambda: self._park(viewer))
+
+    def _park(self, viewer: TerminalViewer) -> None:
+        viewer.parking = None
+        if viewer.stopped and viewer.linked:
+            if viewer.pauses.left(self._host.now()):  # it went on meanwhile
+                self._park_later(viewer)
+            else:
+                viewer.park()
+
+    def wanted(self, viewer: TerminalViewer) -> None:
+        if viewer.stopped:  # it typed
+            viewer.pauses.forgive(self._host.now())
+        if not viewer.over:
+            self._see_to(viewer)
+
+    def typed_unlinked(self, viewer: TerminalViewer, frames: bytes) -> None:
+        known = viewer in self._viewers  # else it is about to join: what came behind the handshake waits for that
+        status, typed = self._life.status, list(inputs(frames))
+        if known and not self._life.up and status in REASONS:
+            if any(is_typing(payload) for payload in typed):
+                viewer.tell_trouble(status, REASONS[status])
+            return
+        self.input_dropped(viewer, viewer.ahead.keep(typed))
+        if known and not self._life.up:
+            self._ask(viewer)
+
+    def _ask(self, viewer: TerminalViewer) -> None:
+        """Have the sandbox started for what waits; once, however often it is typed."""
+        if viewer.ahead and not viewer.ahead.asked:
+            viewer.ahead.asked = True
+            if not self._life.coming_up and not self._wanted:
+                self._wanted = True
+                self._host.post(self._tell_intent)
+
+    def _tell_intent(self) -> None:
+        self._wanted = False
+        self.on_intent()
+        if not self._life.rising:
+            self.status_changed()  # nobody starts it: what waits for that is dropped
+
+    def input_dropped(self, viewer: TerminalViewer, trouble: TerminalTrouble | None) -> None:
+        if trouble is not None:
+            viewer.tell_trouble(trouble.code, trouble.reason)
+            if not viewer.noted:  # until it has a program again: who types without end fills no log
+                viewer.noted = True
+                log.info("terminal.input_dropped", session_id=self._id, name=viewer.name, cause=trouble.reason)
+
+    # Linking
+
+    def _see_to(self, viewer: TerminalViewer) -> None:
+        """Have it linked if that can be; otherwise tell it why not."""
+        if not self._life.up:
+            viewer.forget_withheld()
+            viewer.drop_link()
+            viewer.tell_status(self._life.status, absent=True)
+            self._settle(viewer)
+            return
+        if not self.stopping:
+            viewer.tell_withheld()
+        if not (viewer.linked or viewer.parked or viewer in self._bringing or viewer.over):
+            self._bringing |= {viewer}
+            self._host.spawn(self._bring(viewer), f"terminal {self._id}/{viewer.name}")
+
+    def _settle(self, viewer: TerminalViewer) -> None:
+        """No sandbox runs: what the viewer typed waits for the next, or is dropped."""
+        status = self._life.status
+        if self._life.coming_up:
+            self.input_dropped(viewer, viewer.ahead.sandbox_lost())
+            return
+        self.input_dropped(viewer, viewer.ahead.at_rest(wanted=self._wanted))
+        if status not in REASONS:
+            self._ask(viewer)
+        elif viewer.ahead.drop():
+            self.input_dropped(viewer, TerminalTrouble(status, REASONS[status]))
+
+    async def _bring(self, viewer: TerminalViewer) -> None:
+        """Link it, however often that takes, while the sandbox runs and somebody is there. One that is being stopped
+        lets nobody in; should it not be stopped after all, it does again. A bridge that lets it in only to throw it
+        out costs next to nothing."""
+        try:
+            for attempt in itertools.count(viewer.flaps):
+                if attempt:
+                    await asyncio.sleep(delay(attempt, base=RETRY_BASE, cap=RETRY_CAP, rng=self._host.rng))
+                if viewer.linked or viewer.parked or viewer.over or not self._life.up:
+                    return
+                if self.stopping:
+                    continue
+                try:
+                    viewer.linked_at = self._host.now()
+                    terminals = self._provider.terminals(self._id)
+                    await terminals.open(viewer.name, viewer.opening(), viewer, viewer.pass_on)
+                except LinkRefused as error:
+                    if attempt == viewer.flaps:
+                        log.info("terminal.refused", session_id=self._id, name=viewer.name, cause=str(error))
+                    viewer.tell_status(self._life.status)
+        finally:
+            self._bringing -= {viewer}
+            if not viewer.linked and not viewer.over and self._life.up:
+                self._host.post(self._see_to, viewer)  # it was lost again before this had ended
+
+    async def has(self, name: str) -> bool:
+        return any(terminal["name"] == name for terminal in await self.describe() or [])
+
+    async def describe(self) -> list[dict[str, Any]] | None:
+        """What the bridge has; None if it cannot be asked now."""
+        if not self._life.up:
+            return None
+        try:
+            return await self._provider.terminals(self._id).list()
+        except LinkRefused:
+            return None

@@ -1,1 +1,0 @@
-"""Readers of agent output, one module per agent dialect: frame in, records out."""

@@ -1,0 +1,123 @@
+"""Everybody who watches a session, and the ring that lets them join, fall behind and come back.
+
+Replay and joining the live stream happen in one step: a frame that came between them would reach nobody. A viewer
+whose socket is full is not queued for; it is left where it is and fed from the ring as it drains. One that has not
+drained for `stuck_seconds`, or that the ring has left behind, is closed with 4408 and may resume.
+
+Bounds: the ring (256 KiB, with an unfinished answer 4 MiB) and, per viewer, what the outlet buffers. A crash loses
+the ring; the bridge still has everything since the last confirmed position.
+"""
+
+import asyncio
+from collections.abc import Iterator
+
+from gateway.protocol.close_codes import CloseCode
+from gateway.server.viewer import Viewer
+from sandbox.protocol.agent_stream import Ring
+from sandbox.protocol.websocket_frames import frame_text
+
+HIGH_WATER = 256 << 10
+DRAIN_POLL_SECONDS = 0.05
+STUCK_SECONDS = 20.0
+
+
+class Broadcast:
+    __slots__ = ("_feeding", "_viewers", "ring")
+
+    def __init__(self) -> None:
+        self._viewers: dict[Viewer, None] = {}
+        self._feeding: asyncio.TimerHandle | None = None
+        self.ring = Ring()
+
+    def __len__(self) -> int:
+        return len(self._viewers)
+
+    def __iter__(self) -> Iterator[Viewer]:
+        return iter(list(self._viewers))
+
+    def join(self, viewer: Viewer, after: int) -> None:
+        """From here on the viewer gets every frame after `after`, which the ring must hold."""
+        self._viewers[viewer] = None
+        if not viewer.raw:
+            viewer.cursor = after
+            self._feed()
+
+    def leave(self, viewer: Viewer) -> None:
+        self._viewers.pop(viewer, None)
+
+    def tell(self, payload: bytes) -> None:
+        """A frame of the gateway's own, to every chat viewer."""
+        if self._viewers:
+            self._fan_out(payload, raw=False)
+
+    def relay(self, shown: bytes, line: bytes) -> None:
+        """The agent's next frame: kept, and sent to all who are up with the stream. An empty `shown` only takes its
+        number.
+        """
+        self.ring.append(shown, len(line))
+        if not self._viewers:
+            return
+        if shown:
+            self._fan_out(shown, raw=False, live_only=True)
+        self._fan_out(line, raw=True)
+
+    def restart(self, epoch: str, base: int) -> list[Viewer]:
+        """A new agent process, or a hole in the old one's frames. Returns who was behind: they have lost the thread."""
+        self.ring.begin(epoch, base)
+        self.ring.pin(base)
+        lost = [viewer for viewer in self._viewers if viewer.cursor is not None]
+        for viewer in lost:
+            viewer.cursor = None
+        return lost
+
+    def close_all(self, code: CloseCode) -> None:
+        for viewer in list(self._viewers):
+            viewer.close(code)
+
+    def _fan_out(self, payload: bytes, *, raw: bool, live_only: bool = False) -> None:
+        framed: bytes | None = None
+        for viewer in self._viewers:
+            if viewer.raw is not raw or (live_only and viewer.cursor is not None):
+                continue
+            if live_only and viewer.outlet.buffered > HIGH_WATER:
+                viewer.cursor = self.ring.end - 1
+                self._schedule()
+                continue
+            framed = framed or frame_text(payload)
+            viewer.outlet.send_text_prepared(framed)
+
+    def _feed(self) -> None:
+        """Bring those who are behind as far as their sockets allow."""
+        self._feeding = None
+        now = asyncio.get_running_loop().time()
+        for viewer in list(self._viewers):
+            if viewer.cursor is not None:
+                self._catch_up(viewer, now)
+        if any(viewer.cursor is not None for viewer in self._viewers):
+            self._schedule()
+
+    def _catch_up(self, viewer: Viewer, now: float) -> None:
+        assert viewer.cursor is not None
+        if viewer.cursor < self.ring.base or viewer.outlet.closed:
+            self._give_up(viewer)
+            return
+        if viewer.outlet.buffered > HIGH_WATER:  # asked first: to list what it missed costs more than to leave it be
+            viewer.stuck_since = viewer.stuck_since or now
+            if now - viewer.stuck_since > STUCK_SECONDS:
+                self._give_up(viewer)
+            return
+        for offset, shown in self.ring.since(viewer.cursor) or ():
+            if viewer.outlet.buffered > HIGH_WATER:
+                return
+            if shown:
+                viewer.outlet.send_text(shown)
+            viewer.cursor, viewer.stuck_since = offset, None
+        viewer.cursor = None
+
+    def _give_up(self, viewer: Viewer) -> None:
+        viewer.cursor = None
+        viewer.close(CloseCode.TOO_SLOW)
+
+    def _schedule(self) -> None:
+        if self._feeding is None:
+            self._feeding = asyncio.get_running_loop().call_later(DRAIN_POLL_SECONDS, self._feed)

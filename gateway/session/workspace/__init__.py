@@ -1,0 +1,1 @@
+"""A session's files and their snapshots."""

@@ -1,0 +1,86 @@
+"""The hold on a sandbox's programs while its last generation is made: none may run, and none may start.
+
+Whoever takes it and does not stop the sandbox in the end lets it go again. That is asked for until the bridge has
+answered: one word that is lost must not leave a sandbox that runs, and in which nothing can start. It is over with the
+sandbox: the next one is held for another reason, which is not ours to end.
+"""
+
+import asyncio
+import contextlib
+import itertools
+from typing import Any
+
+import structlog
+
+from gateway.session.model.ports import Host
+from persistence.backoff import delay
+from sandbox.ports.provider import SandboxProvider
+from sandbox.ports.tree import TreeFailed
+
+log = structlog.get_logger()
+
+ANSWER_SECONDS = 5.0  # for a bridge to let go while somebody waits for it
+ASK_BASE, ASK_CAP = 0.2, 10.0  # seconds between two attempts
+
+
+class Freeze:
+    __slots__ = ("_asking", "_host", "_provider", "_session_id", "_wanted")
+
+    def __init__(self, host: Host, session_id: str, provider: SandboxProvider) -> None:
+        self._host = host
+        self._session_id = session_id
+        self._provider = provider
+        self._wanted: asyncio.Event | None = None  # it is to be let go; set when it is
+        self._asking: asyncio.Task[Any] | None = None
+
+    async def take(self) -> None:
+        """End every program; none starts until it is let go. Raises TreeFailed; then it may be held all the same."""
+        asking = self._asking
+        self.forget()
+        if asking is not None:  # what it has asked for must not come after what we ask for
+            await asyncio.wait({asking})
+        await self._provider.tree(self._session_id).quiet()
+
+    async def let_go(self) -> None:
+        """Programs may start again. Returns when they can, or after a while; then it is asked for still."""
+        answered = self.let_go_soon()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await answered.wait()
+
+    def let_go_soon(self) -> asyncio.Event:
+        """The same; what is returned is set when they can, or there is no sandbox any more."""
+        self.forget()
+        wanted = self._wanted = asyncio.Event()
+        self._host.spawn(self._ask(wanted), f"let go {self._session_id}")
+        return wanted
+
+    def forget(self) -> None:
+        """The sandbox has ended, or is to be held again: nothing is let go from here on."""
+        self._wanted = None
+        if self._asking is not None:
+            self._asking.cancel()
+            self._asking = None
+
+    async def _ask(self, wanted: asyncio.Event) -> None:
+        if self._wanted is not wanted:
+            return
+        self._asking = asyncio.current_task()
+        try:
+            for attempt in itertools.count():
+                if await self._is_let_go(first=attempt == 0):
+                    self._asking = None
+                    return
+                await asyncio.sleep(delay(attempt, base=ASK_BASE, cap=ASK_CAP, rng=self._host.rng))
+        finally:
+            wanted.set()
+
+    async def _is_let_go(self, *, first: bool) -> bool:
+        """Whether it is, or nothing is left of it."""
+        try:
+            await self._provider.tree(self._session_id).release()
+        except TreeFailed as error:
+            if first:
+                log.warning("sandbox.not_let_go", session_id=self._session_id, cause=str(error))
+            return error.code == "absent"
+        return True

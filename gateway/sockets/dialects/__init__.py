@@ -1,1 +1,0 @@
-"""What the terminals that exist speak: one module each."""

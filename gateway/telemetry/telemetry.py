@@ -1,0 +1,300 @@
+"""Logs and metrics. A log event is one JSON line on stderr: a constant name plus fields.
+
+Whatever comes from outside is escaped (no control character, no line break, no text direction mark reaches a terminal),
+and every known secret is taken out by value before the line is written. Query strings are never logged at all.
+"""
+
+import json
+import logging
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+import orjson
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gateway.config.settings import SecretStr
+from gateway.protocol.text import UNSEEN
+from gateway.telemetry.histogram import LatencyHistogram
+
+if TYPE_CHECKING:
+    from sync.snapshots.push import Pushed
+
+SHORTEST_SECRET = 8  # a shorter value would black out ordinary words
+_REDACTED = "[redacted]"
+_LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_ANSWERS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+_WAKES = (0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 20, 30, 60)
+_QUERY = re.compile(r"(?<=[\w/])\?[^\s\"'<>]*=[^\s\"'<>]*")
+
+
+class Redactor:
+    """Takes known secrets out of text, by value. A secret added twice must be removed twice.
+
+    There may be thousands (every session brings its own), so they are found by their first eight characters: the cost
+    of a line is its length, however many there are.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._by_start: dict[str, list[str]] = {}  # the longest first, or a part of it would stay
+
+    def add(self, *secrets: str | SecretStr | None) -> None:
+        for value in map(_plain, secrets):
+            if len(value) < SHORTEST_SECRET:
+                continue
+            self._counts[value] = self._counts.get(value, 0) + 1
+            if self._counts[value] == 1:
+                for form in _forms(value):
+                    known = self._by_start.setdefault(form[:SHORTEST_SECRET], [])
+                    known.append(form)
+                    known.sort(key=len, reverse=True)
+
+    def remove(self, *secrets: str | SecretStr | None) -> None:
+        for value in map(_plain, secrets):
+            if value not in self._counts:
+                continue
+            self._counts[value] -= 1
+            if not self._counts[value]:
+                del self._counts[value]
+                for form in _forms(value):
+                    known = self._by_start[form[:SHORTEST_SECRET]]
+                    known.remove(form)
+                    if not known:
+                        del self._by_start[form[:SHORTEST_SECRET]]
+
+    def clean(self, text: str) -> str:
+        starts = self._by_start
+        if not starts:
+            return text
+        pieces, kept, at = [], 0, 0
+        while at <= len(text) - SHORTEST_SECRET:
+            found = starts.get(text[at : at + SHORTEST_SECRET])
+            secret = next((form for form in found if text.startswith(form, at)), None) if found else None
+            if secret is None:
+                at += 1
+                continue
+            pieces += [text[kept:at], _REDACTED]
+            kept = at = at + len(secret)
+        return "".join([*pieces, text[kept:]])
+
+
+def _forms(value: str) -> set[str]:
+    """A secret as itself, and as it is spelled inside JSON."""
+    return {value, orjson.dumps(value).decode()[1:-1]}
+
+
+def _plain(secret: str | SecretStr | None) -> str:
+    if secret is None:
+        return ""
+    text = secret.get_secret_value() if isinstance(secret, SecretStr) else secret
+    return text.encode(errors="replace").decode()  # lone surrogates would not encode as JSON
+
+
+REDACTOR = Redactor()
+
+
+def configure_logging(level: str = "info", *, stream: TextIO | None = None, redactor: Redactor = REDACTOR) -> None:
+    """Send structlog and the standard library's loggers to `stream` (stderr), one JSON object per line."""
+    number = logging.getLevelNamesMapping()[level.upper()]
+    out = stream or sys.stderr
+    shared: list[structlog.types.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+        structlog.processors.format_exc_info,
+        lambda _logger, _method, event: _render(event, redactor),
+    ]
+    structlog.configure(
+        processors=shared,
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.WriteLoggerFactory(file=out),
+        cache_logger_on_first_use=False,
+    )
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        if isinstance(old, _ToStructlog):
+            root.removeHandler(old)
+    root.addHandler(_ToStructlog())
+    root.setLevel(max(number, logging.WARNING))
+    # uvicorn and websockets write whole request lines, tokens included, below WARNING: no setting turns that on.
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi", "websockets", "httpx", "httpcore"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class _ToStructlog(logging.Handler):
+    """Other people's loggers, in our form. Their messages may quote an address: the query goes."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            log = structlog.get_logger()
+            text = _QUERY.sub("?...", record.getMessage().strip())
+            exc_info = record.exc_info if record.exc_info and record.exc_info[0] else None
+            log.log(record.levelno, "library.said", logger=record.name, text=text, exc_info=exc_info)
+        except Exception:
+            self.handleError(record)
+
+
+def _render(event: MutableMapping[str, Any], redactor: Redactor) -> str:
+    fields = {"at": event.pop("at"), "level": event.pop("level"), "event": event.pop("event"), **event}
+    line = orjson.dumps(fields, default=_spell, option=orjson.OPT_NON_STR_KEYS).decode()
+    return UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1], redactor.clean(line))
+
+
+def _spell(value: Any) -> str:
+    return repr(value)
+
+
+def session_asked(what: str, by: str, *, session_id: str, user_id: str, provider: str, **fields: Any) -> None:
+    """Log that something is about to happen to a session's life. `by` is the kind of who asked, or `gateway`. Fields
+    are switches and numbers: nothing that users wrote, so no secret of theirs, and no length but that of ids."""
+    structlog.get_logger().info(
+        "session.asked", session_id=session_id, user_id=user_id, provider=provider, what=what, by=by, **fields
+    )
+
+
+class Repeating:
+    """A failure that may repeat: told at once, then once a minute with its count, then that it is over."""
+
+    def __init__(self, event: str, *, every: float = 60.0) -> None:
+        self._event = event
+        self._every = every
+        self._told_at: float | None = None
+        self._failures = 0
+
+    def failed(self, *, now: float, **fields: Any) -> None:
+        self._failures += 1
+        if self._told_at is None or now - self._told_at >= self._every:
+            self._told_at = now
+            structlog.get_logger().warning(self._event, failures=self._failures, **fields)
+
+    def worked(self) -> None:
+        if self._told_at is not None:
+            structlog.get_logger().info(f"{self._event}.recovered", failures=self._failures)
+            self._told_at, self._failures = None, 0
+
+
+class _Shown(Collector):
+    """Durations, for whoever scrapes."""
+
+    def __init__(self, name: str, help: str, durations: LatencyHistogram) -> None:
+        self._name, self._help = name, help
+        self._created = time.time()
+        self.durations = durations
+
+    def collect(self) -> Iterable[Metric]:
+        family = HistogramMetricFamily(self._name, self._help, self.durations.buckets(), self.durations.seconds)
+        family.add_sample(f"{self._name}_created", {}, self._created)
+        return [family]
+
+
+class Metrics:
+    """What `/metrics` shows. Each instance has its own registry, so that two gateways in one process do not mix."""
+
+    def __init__(self) -> None:
+        registry = self._registry = CollectorRegistry()
+        self.sandboxes_created = Counter(
+            "holdfast_sandboxes_created", "Sessions created", ["provider"], registry=registry
+        )
+        self.sandbox_starts = Counter("holdfast_sandbox_starts", "Sandboxes started", ["provider"], registry=registry)
+        self.wake_seconds = Histogram(
+            "holdfast_wake_seconds", "From intent to a linked sandbox", ["provider"], buckets=_WAKES, registry=registry
+        )
+        self.reattach_seconds = Histogram(
+            "holdfast_reattach_seconds",
+            "From the gateway's start to a running sandbox attached again",
+            ["provider"],
+            buckets=_WAKES,
+            registry=registry,
+        )
+        self.message_seconds = self._timed("holdfast_message_seconds", "From received to stored", _LATENCIES)
+        self.answer_seconds = self._timed("holdfast_answer_seconds", "From a message to its done", _ANSWERS)
+        self.batch_writes = Histogram(
+            "holdfast_queue_batch_writes", "Writes of one commit", buckets=_BATCHES, registry=registry
+        )
+        self.commit_seconds = Histogram(
+            "holdfast_queue_commit_seconds", "One commit, retries included", buckets=_LATENCIES, registry=registry
+        )
+        self.sync_seconds = Histogram(
+            "holdfast_sync_seconds", "One successful attempt to keep a workspace", buckets=_WAKES, registry=registry
+        )
+        self.restore_seconds = Histogram(
+            "holdfast_restore_seconds", "One successful restore", buckets=_WAKES, registry=registry
+        )
+        self.stored_changes = 0  # bytes by which snapshots of workspaces grew
+        self.sync_failures = Counter("holdfast_sync_failures", "Attempts that kept nothing", registry=registry)
+        self.sync_generations = Counter("holdfast_sync_generations", "New generations", registry=registry)
+        self.sync_read_bytes = Counter("holdfast_sync_read_bytes", "Read and hashed by scans", registry=registry)
+        self.sync_sent_bytes = Counter("holdfast_sync_sent_bytes", "Sent to the object store", registry=registry)
+        self.sync_chunks = Counter("holdfast_sync_chunks", "Chunks named by syncs", ["how"], registry=registry)
+        self.trimmed_records = Counter("holdfast_trimmed_records", "Removed by retention", registry=registry)
+        self.frames_relayed = Counter("holdfast_frames_relayed", "Agent frames heard and passed on", registry=registry)
+        self.agent_slowed_seconds = Counter(
+            "holdfast_agent_slowed_seconds",
+            "Agents were not listened to for their haste",
+            registry=registry,
+        )
+        self.refusals = Counter("holdfast_refusals", "Refused, by reason", ["reason"], registry=registry)
+
+    def _timed(self, name: str, help: str, bounds: Sequence[float]) -> LatencyHistogram:
+        """A histogram of what happens with every message."""
+        shown = _Shown(name, help, LatencyHistogram(bounds))
+        self._registry.register(shown)
+        return shown.durations
+
+    def expect(self, provider: str) -> None:
+        """Show the series of a provider at 0 before its first sandbox, so that the first one is an increase."""
+        for metric in (self.sandboxes_created, self.sandbox_starts, self.wake_seconds, self.reattach_seconds):
+            metric.labels(provider)
+
+    def created(self, provider: str) -> None:
+        self.sandboxes_created.labels(provider).inc()
+
+    def started(self, provider: str) -> None:
+        self.sandbox_starts.labels(provider).inc()
+
+    def woken(self, provider: str, seconds: float) -> None:
+        self.wake_seconds.labels(provider).observe(seconds)
+
+    def refused(self, reason: str) -> None:
+        """Count a refusal. `reason` is one of a fixed set of codes, never something a client wrote."""
+        self.refusals.labels(reason).inc()
+
+    def reattached(self, provider: str, seconds: float) -> None:
+        self.reattach_seconds.labels(provider).observe(seconds)
+
+    def stored(self, change: int) -> None:
+        """A workspace's newest snapshot is so many bytes larger than the one before."""
+        self.stored_changes += change
+
+    def committed(self, writes: int, seconds: float) -> None:
+        self.batch_writes.observe(writes)
+        self.commit_seconds.observe(seconds)
+
+    def synced(self, seconds: float, pushed: "Pushed") -> None:
+        """One attempt to keep a workspace has succeeded."""
+        self.sync_seconds.observe(seconds)
+        self.sync_generations.inc(pushed.new)
+        self.sync_read_bytes.inc(pushed.read_bytes)
+        self.sync_sent_bytes.inc(pushed.sent_bytes)
+        self.sync_chunks.labels("sent").inc(pushed.chunks_sent)
+        self.sync_chunks.labels("reused").inc(pushed.chunks_reused)
+
+    def watch(self, name: str, help: str, read: Callable[[], float], **labels: str) -> None:
+        """Show `read()` at each scrape as the gauge `holdfast_<name>`, with `labels`."""
+        gauge = Gauge(f"holdfast_{name}", help, list(labels), registry=self._registry)
+        (gauge.labels(**labels) if labels else gauge).set_function(read)
+
+    def names(self) -> set[str]:
+        """Every metric, as a query would name it."""
+        plain = {"histogram": "", "counter": "_total", "gauge": ""}
+        return {each.name + plain[each.type] for each in self._registry.collect()}
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)

@@ -1,0 +1,1 @@
+"""One viewer of a terminal, and the dialects that clients speak."""

@@ -1,0 +1,1 @@
+"""One module per dialect of terminal clients."""

@@ -1,0 +1,56 @@
+"""What dialects share: control in JSON, sizes, and how a terminal is told to begin afresh. Pure."""
+
+from typing import Any
+
+import orjson
+
+from gateway.protocol.close_codes import CloseCode
+from gateway.protocol.strict_json import BadJson, load_object
+from sandbox.protocol.terminal import MAX_SIDE, Size
+from sandbox.protocol.websocket_frames import FrameError, frame_text
+
+# RIS, what terminals call a full reset. A client that paints over what it showed before would else keep its modes, its
+# alternate screen and its scrollback. It ends any sequence that was cut before it.
+CLEAR = b"\x1bc"
+
+
+def say(type: str, **members: object) -> bytes:
+    """One text frame with an object. Members that are None are null."""
+    return frame_text(orjson.dumps({"type": type, **members}))
+
+
+def unreadable(reason: str) -> FrameError:
+    return FrameError(CloseCode.BAD_FRAME, reason)
+
+
+def read_object(payload: bytes) -> dict[str, Any]:
+    """The object that a client's message spells; raises FrameError."""
+    try:
+        return load_object(payload)
+    except BadJson as error:
+        raise unreadable(str(error)) from None
+
+
+def read_control(payload: bytes) -> tuple[str, dict[str, Any]]:
+    """A control message and its type; raises FrameError."""
+    body = read_object(payload)
+    type = body.get("type")
+    if not isinstance(type, str):
+        raise unreadable("type must be a string")
+    return type, body
+
+
+def exact_size(cols: Any, rows: Any) -> Size:
+    """A size as our own clients say it; raises FrameError."""
+    if any(type(side) is not int or not 1 <= side <= MAX_SIDE for side in (cols, rows)):
+        raise unreadable(f"cols and rows must be whole numbers from 1 to {MAX_SIDE}")
+    return Size(cols, rows)
+
+
+def rough_size(cols: Any, rows: Any) -> Size | None:
+    """A size as clients say it that measure a window: fractions are cut off, and what is too large is. None if it is no
+    size: a window that is not shown has none, and the server it was written for does not mind.
+    """
+    if any(type(side) not in (int, float) or side < 1 for side in (cols, rows)):
+        return None
+    return Size(int(min(cols, MAX_SIDE)), int(min(rows, MAX_SIDE)))

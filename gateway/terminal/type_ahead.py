@@ -1,0 +1,115 @@
+"""What a viewer types while it has no link to a program. Pure.
+
+Input is for one program. It waits here until that program can read it, in order, and is typed once:
+
+- Input for the program on the viewer's screen goes to that program or to none. It waits while the link is found again.
+  If another program is found instead, it is dropped: a key meant for an editor must not run in a shell.
+- A session at rest (asleep, failed) has no program. Input is for the next one, and wakes the session. What a terminal
+  sends by itself, and a mouse, is not kept: it answers a program that is gone.
+- A sandbox that dies leaves viewers who may still look at its program. Until the next one is up, their input is
+  dropped.
+
+The buffer is bounded in bytes and in messages; a first message is taken whatever its size. What does not fit is
+refused, and so is everything behind it: a line with a hole in it must not run. A refusal is told once until the next
+program is found.
+"""
+
+import re
+from collections.abc import Iterable
+
+from sandbox.protocol.terminal import TerminalTrouble
+from sandbox.terminal.queries import is_answer
+
+MAX_BYTES = 64 * 1024
+MAX_MESSAGES = 8192
+
+FULL = TerminalTrouble("input_full", "the input buffer is full; this input was dropped")
+GONE = TerminalTrouble("input_dropped", "the program ended before it could read this input; the input was dropped")
+NOT_STARTED = TerminalTrouble("input_dropped", "the session did not start; the input was dropped")
+
+_MOUSE = re.compile(rb"(?:\x1b\[<[\d;]+[Mm]|\x1b\[M...)+", re.DOTALL)
+
+
+def is_typing(payload: bytes) -> bool:
+    """Whether a person typed it: not what a terminal says by itself, and no mouse that is moved over it."""
+    return bool(payload) and not is_answer(payload) and not _MOUSE.fullmatch(payload)
+
+
+class TypeAhead:
+    """`asked`: what waits has asked for a start, or came while one was under way."""
+
+    __slots__ = ("_bytes", "_messages", "_orphaned", "_program", "_refuses", "asked")
+
+    def __init__(self, program: str | None) -> None:
+        """`program` is the epoch of the one that the viewer shows; None: none, so input is for whichever comes."""
+        self._program = program
+        self._messages: list[bytes] = []
+        self._bytes = 0
+        self._orphaned = False  # the program died with its sandbox, and the viewer still shows it
+        self._refuses = False  # until the next program is found, or what waits is dropped
+        self.asked = False
+
+    def __len__(self) -> int:
+        """How many messages wait."""
+        return len(self._messages)
+
+    def keep(self, payloads: Iterable[bytes]) -> TerminalTrouble | None:
+        """Take input; the trouble to tell if some of it is the first that is dropped."""
+        for payload in payloads:
+            if not payload or (self._has_no_program and not is_typing(payload)):
+                continue
+            if self._refuses:
+                return None
+            if self._orphaned or not self._fits(payload):
+                self._refuses = True
+                return GONE if self._orphaned else FULL
+            self._messages.append(payload)
+            self._bytes += len(payload)
+        return None
+
+    @property
+    def _has_no_program(self) -> bool:
+        return self._program is None or self._orphaned
+
+    def _fits(self, payload: bytes) -> bool:
+        fits = self._bytes + len(payload) <= MAX_BYTES and len(self._messages) < MAX_MESSAGES
+        return fits or not self._messages
+
+    def found(self, program: str) -> tuple[list[bytes], TerminalTrouble | None]:
+        """The viewer shows this program now: what to type into it, and the trouble to tell if something is dropped."""
+        meant = self._program in (None, program)
+        messages = self.drop()
+        self._program, self._orphaned = program, False
+        return (messages, None) if meant else ([], GONE if messages else None)
+
+    def ended(self) -> TerminalTrouble | None:
+        """The viewer is told that its program ended: what it types now is for the next. The trouble to tell if
+        something is dropped."""
+        dropped = self._program is not None and self.drop()
+        self._program, self._orphaned = None, False
+        return GONE if dropped else None
+
+    def sandbox_lost(self) -> TerminalTrouble | None:
+        """The sandbox is gone, and another is about to start; the trouble to tell if something is dropped."""
+        if self._program is None:
+            return None
+        self._orphaned = True
+        return GONE if self.drop() else None
+
+    def at_rest(self, *, wanted: bool) -> TerminalTrouble | None:
+        """No sandbox runs, and none is about to; the trouble to tell if something is dropped. What waits for the next
+        program stays until it has asked for it in vain; `wanted`: somebody has just asked."""
+        trouble = None
+        if self._program is not None:
+            trouble = GONE if self.drop() else None
+        elif self.asked and not wanted:
+            trouble = NOT_STARTED if self.drop() else None
+        self._program, self._orphaned = None, False
+        return trouble
+
+    def drop(self) -> list[bytes]:
+        """Forget what waits; returns it."""
+        messages, self._messages = self._messages, []
+        self._bytes = 0
+        self._refuses = self.asked = False
+        return messages

@@ -1,0 +1,362 @@
+"""One viewer of a terminal: a client's connection, spliced to a link of its own, in the client's dialect.
+
+A viewer is *linked*, or it is not: its link is being found again, or its sandbox does not run. Then what is typed
+waits, up to a bound (gateway/terminal/type_ahead.py), and the session hears of it. A link that was lost is found again
+where it was, so that the client never knows; if that cannot be, its screen is painted anew.
+
+Output is not queued: who takes nothing is not written to, and its link is not read. A client may also say itself that
+it wants no more for now (`Flow`). Who says so for long, or again and again, is *parked*: it gives up its link, before
+the bridge does, and gets another, where it was, when it goes on or types.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from gateway.protocol.close_codes import CloseCode
+from gateway.server.spliced_socket import SplicedSocket
+from gateway.terminal.dialects.ports import Dialect, Flow, Heard, Renewal, Reply, Typed, Wanted
+from gateway.terminal.read_pauses import ReadPauses
+from gateway.terminal.type_ahead import TypeAhead
+from sandbox.ports.terminals import TerminalLink
+from sandbox.protocol.terminal import NOWHERE, Exit, Greeting, Open, Reset, Role, Size, TerminalTrouble
+from sandbox.protocol.terminal_frames import payloads
+from sandbox.protocol.values import Position
+from sandbox.protocol.websocket_frames import BINARY, client_frame
+
+NO_SIZE = Size(80, 24)
+
+
+class TerminalRoom(Protocol):
+    """The session's side: where viewers come, and what they ask of it."""
+
+    @property
+    def stopping(self) -> bool:
+        """Whether programs end because their sandbox is being put to sleep, not by themselves."""
+        ...
+
+    def left(self, viewer: "TerminalViewer") -> None: ...
+    def link_lost(self, viewer: "TerminalViewer", reason: str) -> None: ...
+    def typed_unlinked(self, viewer: "TerminalViewer", frames: bytes) -> None:
+        """Input came, whole masked frames of it, and there is no link to type to."""
+        ...
+
+    def input_dropped(self, viewer: "TerminalViewer", trouble: TerminalTrouble | None) -> None:
+        """Some of what it typed is dropped; None: nothing is."""
+        ...
+
+    def paused(self, viewer: "TerminalViewer", took: int) -> None:
+        """It wants no more output, after so many bytes since it was last paused: `park` it if that lasts. Said again
+        for each link that it gets while it is paused."""
+        ...
+
+    def went_on(self, viewer: "TerminalViewer") -> None:
+        """It wants output again."""
+        ...
+
+    def wanted(self, viewer: "TerminalViewer") -> None:
+        """It was parked, and is to have a link again."""
+        ...
+
+
+def _ignore(token: str) -> None:
+    """Whoever came without a token needs no other."""
+
+
+class TerminalViewer:
+    """Implements SplicedOwner for its socket, and TerminalEvents for its link."""
+
+    __slots__ = (
+        "_at",
+        "_dialect",
+        "_full",
+        "_greeted",
+        "_link",
+        "_room",
+        "_size",
+        "_socket",
+        "_stopped",
+        "_told",
+        "_took",
+        "_trouble",
+        "_typed",
+        "_withheld",
+        "ahead",
+        "flaps",
+        "linked_at",
+        "name",
+        "noted",
+        "on_renewal",
+        "over",
+        "parked",
+        "parking",
+        "pauses",
+        "role",
+    )
+
+    def __init__(
+        self, room: TerminalRoom, name: str, dialect: Dialect, role: Role, *, after: Position | None, size: Size | None
+    ) -> None:
+        self._room = room
+        self._dialect = dialect
+        self._socket: SplicedSocket | None = None
+        self._link: TerminalLink | None = None
+        self._at = after  # as of the last hello or reset; before the first, where the client was
+        self._size = size
+        self._greeted = False
+        self._full = False  # the client takes no more
+        self._stopped = False  # the client wants no more
+        self._told = ""  # the newest status it knows
+        self._took = 0  # bytes of output since it was last paused
+        self._trouble: TerminalTrouble | None = None  # why it is not linked, if the bridge says so
+        self._typed = 0  # messages that were not passed but translated
+        self._withheld: Exit | None = None  # of a program that ended because its sandbox is being stopped
+        self.ahead = TypeAhead(None if after in (None, NOWHERE) else after.epoch)
+        self.flaps = 0  # links in a row that did not last
+        self.linked_at = 0.0
+        self.name = name
+        self.noted = False  # the log says that its input is dropped
+        self.role = role
+        self.over = False
+        self.parked = False
+        self.parking: Any = None  # the room's own: a timer, and for how long it may be paused
+        self.pauses = ReadPauses()
+        self.on_renewal: Callable[[str], None] = _ignore
+
+    def begin(self, socket: SplicedSocket) -> None:
+        self._socket = socket
+
+    @property
+    def linked(self) -> bool:
+        return self._link is not None
+
+    @property
+    def inputs(self) -> int:
+        """How often it typed so far: who looks twice knows whether somebody is there."""
+        return 0 if self.role == "view" else self._typed + (self._socket.passed_frames if self._socket else 0)
+
+    def opening(self) -> Open:
+        """What its next link is to begin with. Whoever is shown out at a program's end wants the next one when it comes
+        back."""
+        drives = self.role == "drive"
+        anew = drives and self._dialect.closes_at_exit and self._at is None
+        return Open(self._size if drives else None, self.role, self._at, anew)
+
+    # What the session tells it
+
+    def drop_link(self) -> None:
+        if self._link is not None:
+            self._note_position()
+            self._link.close()
+            self._link = None
+            self.on_input_full(False)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the client wants no more output for now."""
+        return self._stopped
+
+    def park(self) -> None:
+        """Give up the link; what is typed waits for the next."""
+        self.parked = True
+        self.drop_link()
+
+    def _unpark(self) -> None:
+        if self.parked:
+            self.parked = False
+            self._room.wanted(self)
+
+    def tell_withheld(self) -> None:
+        """The sandbox was not stopped after all: what ended has ended."""
+        exit, self._withheld = self._withheld, None
+        if exit is not None:
+            self.on_exit(exit)
+
+    def forget_withheld(self) -> None:
+        self._withheld = None
+
+    def tell_status(self, status: str, *, absent: bool = False) -> None:
+        """The session's status, to a client that is not linked or was told another. `absent`: no sandbox runs."""
+        self._greet_unlinked(absent=absent)
+        if status != self._told:
+            self._told = status
+            self._write(self._dialect.told_status(status))
+
+    def _greet_unlinked(self, *, absent: bool = False) -> None:
+        """There is no terminal yet. A client that comes back keeps what it shows, until that proves to be void."""
+        if not self._greeted:
+            self._greeted = True
+            at = Position("", 0) if self._at in (None, NOWHERE) else self._at
+            assert at is not None
+            hello = Greeting(at.epoch, at.offset, self._size or NO_SIZE, 0, False)
+            self._write(self._dialect.greet(hello, None, absent=absent))
+
+    def tell_trouble(self, code: str, reason: str) -> None:
+        """Unless it does not read: whoever provokes answers and takes none gets none."""
+        self._greet_unlinked()
+        if not self._full:
+            self._write(self._dialect.told_trouble(TerminalTrouble(code, reason)))
+
+    def tell_expiring(self, at: str) -> None:
+        self._write(self._dialect.told_expiring(at))
+
+    def close(self, code: CloseCode, reason: str | None = None) -> None:
+        if self._socket is not None:
+            self._socket.close(code, reason or code.reason)
+
+    def abort(self) -> None:
+        """End the connection now, without a word."""
+        if self._socket is not None:
+            self._socket.abort()
+
+    # SplicedOwner: what the client does
+
+    def on_frames(self, frames: bytes) -> None:
+        if self.role != "view":
+            self._enter(frames)
+
+    def _enter(self, frames: bytes) -> None:
+        """Input, as whole frames of a client."""
+        self._unpark()
+        if self._link is not None:
+            self._link.write(frames)
+        else:
+            self._room.typed_unlinked(self, frames)
+
+    def on_text(self, payload: bytes) -> None:
+        for heard in self._dialect.hear_text(payload):
+            self._take(heard)
+
+    def on_binary(self, payload: bytes) -> None:
+        for heard in self._dialect.hear_binary(payload):
+            self._take(heard)
+
+    def _take(self, heard: Heard) -> None:
+        match heard:
+            case Typed(payload):
+                self._type(payload)
+            case Wanted(size):
+                self._size = size
+                if self._link is not None and self.role == "drive":
+                    self._link.resize(size)
+            case Renewal(token):
+                self.on_renewal(token)
+            case Flow(open) if open is self._stopped:  # said again, it says nothing
+                self._stopped = not open
+                self._set_flow()
+                if open:
+                    self._room.went_on(self)
+                    self._unpark()
+                else:
+                    self._tell_paused()
+            case Reply(frames) if self._greeted and not self._full:
+                self._write(frames)
+
+    def _tell_paused(self) -> None:
+        took, self._took = self._took, 0
+        self._room.paused(self, took)
+
+    def _type(self, payload: bytes) -> None:
+        if self.role != "view":
+            self._typed += 1
+            self._enter(client_frame(BINARY, payload))
+
+    def on_full(self, full: bool) -> None:
+        self._full = full
+        self._set_flow()
+
+    def _set_flow(self) -> None:
+        if self._link is not None:
+            if self._full or self._stopped:
+                self._link.pause_reading()
+            else:
+                self._link.resume_reading()
+
+    def on_over(self) -> None:
+        self.over = True
+        self.drop_link()
+        self._room.left(self)
+
+    # TerminalEvents: what the bridge tells
+
+    def on_hello(self, link: TerminalLink, hello: Greeting, picture: bytes | None) -> None:
+        if self.over:
+            link.close()
+            return
+        self._link = link
+        self.on_input_full(False)
+        self._trouble = self._withheld = None
+        self._set_flow()
+        if self._stopped:
+            self._tell_paused()
+        asked, self._at = self._at, Position(hello.epoch, hello.offset)
+        if not self._greeted:
+            self._greeted = True
+            self._write(self._dialect.greet(hello, picture))
+        elif picture is not None or asked != self._at:
+            self._write(self._dialect.repaint(Reset(hello.epoch, hello.offset, hello.size), picture or b""))
+        if self._told:  # something else; and a terminal is there only while it runs
+            self.tell_status("running")
+        waited, trouble = self.ahead.found(hello.epoch)
+        self.noted = False
+        self._room.input_dropped(self, trouble)
+        for payload in waited:
+            link.type(payload)
+
+    def on_reset(self, reset: Reset, picture: bytes) -> None:
+        self._at = Position(reset.epoch, reset.offset)
+        self.ahead.found(reset.epoch)
+        self._write(self._dialect.repaint(reset, picture))
+
+    def on_exit(self, exit: Exit) -> None:
+        if self._room.stopping:  # the client is told that it sleeps, and stays: typing wakes it
+            self._withheld = exit
+            return
+        self._write(self._dialect.exited(exit))
+        self._room.input_dropped(self, self.ahead.ended())
+        if self._dialect.closes_at_exit:
+            self.close(CloseCode.FINISHED)
+
+    def on_resized(self, size: Size) -> None:
+        self._write(self._dialect.resized(size))
+
+    def on_trouble(self, trouble: TerminalTrouble) -> None:
+        """One that keeps it from being linked is told once, however often that is tried."""
+        if self._link is None:
+            self._greet_unlinked()
+            if trouble == self._trouble:
+                return
+            self._trouble = trouble
+        self.tell_trouble(trouble.code, trouble.reason)
+
+    def on_input_full(self, full: bool) -> None:
+        if self._socket is not None:
+            self._socket.hold(full)
+
+    def on_lost(self, reason: str) -> None:
+        self._note_position()
+        self._link = None
+        self.on_input_full(False)
+        if not self.over:
+            self._room.link_lost(self, reason)
+
+    def on_gone(self) -> None:
+        self._link = None
+        self.close(CloseCode.FINISHED, "the terminal was ended")
+
+    def pass_on(self, frames: bytes) -> None:
+        """Output, in the bridge's own frames."""
+        if self.over or self._socket is None:
+            return
+        self._took += len(frames)
+        if self._dialect.splices:
+            self._socket.write(frames)
+        else:
+            self._write(self._dialect.output(b"".join(payloads(frames))))
+
+    def _note_position(self) -> None:
+        if self._link is not None and self._at is not None:
+            self._at = Position(self._at.epoch, self._at.offset + self._link.passed_bytes)
+
+    def _write(self, frames: bytes) -> None:
+        if frames and not self.over and self._socket is not None:
+            self._socket.write(frames)

@@ -1,0 +1,1 @@
+"""Records posted to an HTTP service."""

@@ -1,0 +1,259 @@
+"""A batch of writes in PostgreSQL: one statement if its sessions are as they were left, a careful transaction if not.
+
+The quick way. The gateway is nearly always its sessions' only writer, so it remembers where it left them (`Heads`),
+plans the batch on that belief, and sends the plan as one statement. The statement itself checks the belief, row by row
+and under the rows' locks: should one session not be as believed, or one cid be known, it fails and nothing is kept.
+One round trip, one fsync, and the fence is checked where the rows are written. Each batch raises its sessions' version:
+one whose connection was lost, and which a slow server performs after all when newer ones are in, fails on that.
+
+The careful way. Whatever the quick way cannot do: a session not remembered or changed by somebody else, a resend, a
+refusal. The rows are locked, asked, and the plan is performed; if the database refuses the data, the batch is halved,
+and again, until the writes that it refuses are alone. Those are planned once more as poison. All in one transaction.
+
+Locks are always taken in the order of the sessions' numbers, so that two who commit never wait for each other.
+"""
+
+import time
+from asyncio import get_running_loop
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from operator import itemgetter
+from typing import Any
+
+import asyncpg
+
+from persistence import crash_points
+from persistence.commit_plan import Head, Plan, is_text, plan, questions
+from persistence.errors import StoreBusy
+from persistence.postgres.connections import Connection, attempt, transaction
+from persistence.postgres.errors import LOCKED, NOT_AS_BELIEVED, reason, refuses, sqlstate
+from persistence.record import Fenced, Record, Rejected, Write
+
+REMEMBERED_SESSIONS = 50_000
+
+LOCK = """SELECT id, no, version, last_seq, delivered, fence FROM sessions WHERE id = ANY ($1::text[])
+    ORDER BY no FOR NO KEY UPDATE"""
+KNOWN = """SELECT s.id, m.cid, m.seq FROM unnest($1::text[], $2::text[]) AS asked (id, cid)
+    JOIN sessions s ON s.id = asked.id JOIN messages m ON m.session_no = s.no AND m.cid = asked.cid"""
+HELD = """SELECT id FROM sessions WHERE id = ANY ($1::text[]) EXCEPT
+    SELECT id FROM (SELECT id FROM sessions WHERE id = ANY ($1::text[]) FOR NO KEY UPDATE SKIP LOCKED) AS free"""
+
+
+@dataclass(slots=True)
+class Remembered:
+    """Where a session was left."""
+
+    no: int
+    version: int
+    head: Head
+
+
+class Heads:
+    """Where the newest sessions were left. A belief, never a fact: somebody else may have written since."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Remembered] = {}  # the longest unused first
+
+    def take(self, session_ids: Iterable[str]) -> dict[str, Remembered] | None:
+        """All of them, which are then forgotten until they are learned again; None if one is not remembered."""
+        taken = {session_id: self._sessions.pop(session_id, None) for session_id in session_ids}
+        known = {session_id: remembered for session_id, remembered in taken.items() if remembered is not None}
+        return known if len(known) == len(taken) else None
+
+    def learn(self, sessions: Mapping[str, Remembered]) -> None:
+        self._sessions |= sessions
+        while len(self._sessions) > REMEMBERED_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+
+    def forget(self, session_id: str) -> None:
+        self._sessions.pop(session_id, None)
+
+
+async def commit(connection: Connection, writes: Sequence[Write], heads: Heads) -> list[Plan]:
+    """Keep the batch and return what was done, in order. Raises StoreBusy and the driver's errors: then nothing was
+    kept, or the connection is lost and the retry will find out."""
+    session_ids = dict.fromkeys(write.session_id for write in writes)
+    believed = heads.take(session_ids)
+    try:
+        done = await _quickly(connection, writes, believed) if believed is not None else None
+        if believed is None or done is None:
+            done, believed = await _carefully(connection, writes)
+    except asyncpg.PostgresError as error:
+        if sqlstate(error) in LOCKED:
+            await _blame(connection, list(session_ids), error)
+        raise
+    crash_points.reached("store.committed")
+    heads.learn(believed)
+    return done
+
+
+async def _quickly(
+    connection: Connection, writes: Sequence[Write], believed: Mapping[str, Remembered]
+) -> list[Plan] | None:
+    """None if the batch needs care. On success `believed` is brought up to date."""
+    heads = {session_id: remembered.head for session_id, remembered in believed.items()}
+    if questions(writes, heads, retries_only=True):
+        return None
+    decided = plan(writes, heads, {})
+    if any(isinstance(outcome, Rejected | Fenced) for outcome in decided.outcomes):
+        return None  # nobody is turned away for a belief
+    try:
+        await _perform(connection, decided, believed)
+    except asyncpg.PostgresError as error:
+        if sqlstate(error) == NOT_AS_BELIEVED or refuses(error):  # a known cid is refused, too
+            return None
+        raise
+    return [decided]
+
+
+async def _carefully(connection: Connection, writes: Sequence[Write]) -> tuple[list[Plan], dict[str, Remembered]]:
+    async with transaction(connection):
+        session_ids = sorted({write.session_id for write in writes if is_text(write.session_id)})
+        found = {
+            session_id: Remembered(no, version, Head(last_seq, delivered, fence))
+            for session_id, no, version, last_seq, delivered, fence in await connection.fetch(LOCK, session_ids)
+        }
+        return await _piecewise(connection, writes, found), found
+
+
+async def _piecewise(connection: Connection, writes: Sequence[Write], found: Mapping[str, Remembered]) -> list[Plan]:
+    try:
+        return [await _ask_and_perform(connection, writes, found, {})]
+    except asyncpg.PostgresError as error:
+        if not refuses(error):
+            raise
+        poison = {0: reason(error)}
+    if len(writes) > 1:
+        half = len(writes) // 2
+        first = await _piecewise(connection, writes[:half], found)
+        return first + await _piecewise(connection, writes[half:], found)
+    try:
+        return [await _ask_and_perform(connection, writes, found, poison)]
+    except asyncpg.PostgresError as error:
+        if not refuses(error):
+            raise
+        # Not even the marker is taken: the conversation cannot move on until somebody looks at the database.
+        held = frozenset({writes[0].session_id})
+        raise StoreBusy(
+            f"the database refuses what session {writes[0].session_id} writes: {poison[0]}", held
+        ) from error
+
+
+async def _ask_and_perform(
+    connection: Connection, writes: Sequence[Write], found: Mapping[str, Remembered], poison: Mapping[int, str]
+) -> Plan:
+    """The sessions in `found` are locked; on success they are brought up to date."""
+    heads = {session_id: remembered.head for session_id, remembered in found.items()}
+    asked = sorted(questions(writes, heads, retries_only=False))
+    names, cids = [session_id for session_id, _ in asked], [cid for _, cid in asked]
+    known = await connection.fetch(KNOWN, names, cids) if asked else []
+    decided = plan(writes, heads, {(session_id, cid): seq for session_id, cid, seq in known}, poison)
+    touched = {write.session_id: found[write.session_id] for write in writes if write.session_id in found}
+    async with attempt(connection):
+        await _perform(connection, decided, touched)
+    return decided
+
+
+async def _blame(connection: Connection, session_ids: list[str], error: asyncpg.PostgresError) -> None:
+    """Raise StoreBusy with the sessions that somebody holds, if it can still be seen which."""
+    ids = [session_id for session_id in session_ids if is_text(session_id)]
+    if held := frozenset(row[0] for row in await connection.fetch(HELD, ids)):
+        raise StoreBusy(f"{len(held)} sessions are locked by somebody else", held) from error
+
+
+async def _perform(connection: Connection, decided: Plan, believed: Mapping[str, Remembered]) -> None:
+    """Send the plan. All sessions in `believed` must be so, or it fails; on success they are brought up to date."""
+    if not believed:
+        return
+    rows: dict[str, list[Any]] = {
+        "stepped": _steps(decided, believed),
+        "added": _added(decided, believed),
+        "marked": _marked(decided, believed),
+        "kept": [(believed[session_id].no, body) for session_id, body in decided.checkpoints.items() if body],
+        "removed": [believed[session_id].no for session_id, body in decided.checkpoints.items() if not body],
+        "buried": _buried(decided, believed),
+    }
+    needed = tuple(part for part in rows if rows[part])
+    get_running_loop().call_soon(crash_points.reached, "store.sent")
+    await connection.fetchval(_statement(needed), len(believed), *(rows[part] for part in needed))
+    for session_id, remembered in believed.items():
+        remembered.version += 1
+        remembered.head = decided.heads.get(session_id, remembered.head)
+
+
+def _steps(decided: Plan, believed: Mapping[str, Remembered]) -> list[Any]:
+    """What each session is believed to be, and becomes; in the order in which they are locked."""
+    steps = []
+    grown = decided.grown
+    for session_id, remembered in believed.items():
+        head = decided.heads.get(session_id, remembered.head)
+        steps.append(
+            (
+                remembered.no,
+                remembered.version,
+                remembered.head.fence,
+                head.last_seq,
+                head.delivered,
+                decided.states.get(session_id),
+                decided.specs.get(session_id),
+                grown.get(session_id, 0),
+            )
+        )
+    steps.sort(key=itemgetter(0))
+    return steps
+
+
+def _added(decided: Plan, believed: Mapping[str, Remembered]) -> list[Any]:
+    # A statement does not see its own rows, so what is added and marked in one batch is added as it is marked.
+    marks = {(session_id, seq): status for status, session_id, seq in decided.marks}
+    return [
+        _row(record, believed, marks.get((record.session_id, record.seq), record.status) if marks else record.status)
+        for record in decided.rows
+    ]
+
+
+def _row(record: Record, believed: Mapping[str, Remembered], status: str) -> tuple[Any, ...]:
+    no = believed[record.session_id].no
+    return no, record.seq, record.cid, record.role, record.type, record.payload, record.created_at, status
+
+
+def _marked(decided: Plan, believed: Mapping[str, Remembered]) -> list[Any]:
+    last = {(session_id, seq): status for status, session_id, seq in decided.marks}
+    return [
+        (believed[session_id].no, seq, status)
+        for (session_id, seq), status in last.items()
+        if seq <= believed[session_id].head.last_seq
+    ]
+
+
+def _buried(decided: Plan, believed: Mapping[str, Remembered]) -> list[Any]:
+    now = time.time()
+    return [(_row(record, believed, record.status), why, now) for record, why in decided.dead]
+
+
+# Each part takes its rows as one array, in place of %s.
+PARTS = {
+    "stepped": """UPDATE sessions s SET version = s.version + 1, last_seq = x.last_seq, delivered = x.delivered,
+        state = coalesce(x.state, s.state), spec = coalesce(x.spec, s.spec),
+        stored_bytes = s.stored_bytes + x.grown_bytes
+        FROM unnest(%s::session_stride[]) x WHERE s.no = x.no
+        AND s.version = x.was_version AND s.fence = x.was_fence RETURNING 1""",
+    "added": """INSERT INTO messages (session_no, seq, cid, role, type, payload, created_at, status)
+        SELECT * FROM unnest(%s::new_message[])""",
+    "marked": """UPDATE messages m SET status = x.status FROM unnest(%s::new_mark[]) x
+        WHERE m.session_no = x.session_no AND m.seq = x.seq""",
+    "kept": """INSERT INTO checkpoints (session_no, body) SELECT * FROM unnest(%s::new_checkpoint[])
+        ON CONFLICT (session_no) DO UPDATE SET body = excluded.body""",
+    "removed": "DELETE FROM checkpoints WHERE session_no = ANY (%s::bigint[])",
+    "buried": """INSERT INTO dead_letters
+        (session_no, seq, cid, role, type, payload, created_at, status, reason, buried_at)
+        SELECT (x.message).*, x.reason, x.buried_at FROM unnest(%s::new_dead_letter[]) x""",
+}
+
+
+@cache
+def _statement(parts: tuple[str, ...]) -> str:
+    """The parts as one statement. $1 is how many sessions it must find as believed, then come the parts' rows."""
+    steps = ", ".join(f"{part} AS ({PARTS[part] % f'${place}'})" for place, part in enumerate(parts, 2))
+    return f"WITH {steps} SELECT all_as_believed((SELECT count(*) FROM stepped), $1)"

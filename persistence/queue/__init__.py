@@ -1,0 +1,1 @@
+"""The queue in front of a store: FIFO per session, group commit."""

@@ -1,0 +1,1 @@
+"""The spool on this node's disk, in front of a remote store."""

@@ -1,0 +1,159 @@
+"""How the store follows the spool: what becomes of a batch, and when the store is asked again. Pure.
+
+Two states. *Direct*: the spool is empty and the store has no batch of ours; a batch goes to the store itself, and is
+stored when it answers. One that has not answered in time, or has failed, is put into the spool: its writes are accepted
+there, and what became of the batch is found out later. *Spooling*: every batch goes behind what is in the spool, and a
+drainer gives the spool to the store, in order. When the spool is empty it is direct again.
+
+Spooling costs more than storing, so a spool that filled faster than it is drained would never be left under load. So
+while the store does well, a batch that comes waits for the drainer: until the spool is empty if the rest is one batch,
+else for one step. While the store does badly nobody waits for it.
+
+A batch whose fate is unknown is given to the store again: the store knows it by its seqs and cids. It is unchanged, but
+for checkpoints that newer ones behind them have made pointless, and nobody looks before those are in. The store
+has one batch at a time, and is never asked while an answer may still come: an old batch that came in behind a newer one
+could set back a session's state.
+
+A session that somebody else holds in the store is left aside, with pauses of its own; the others go on.
+
+What never happens: two writes of a session in another order than they came; a write told Spooled that is neither in the
+spool, nor in the store, nor among the dead letters; a session that is loaded while writes of it are in the spool.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+
+from persistence import backoff
+from persistence.record import Rejected, Write
+
+BATCH_WRITES = 2_000
+BATCH_BYTES = 8 * 2**20
+SPOOL_AFTER_SECONDS = 0.1
+SPOOL_AFTER_SECONDS_PER_WRITE = 0.0001  # a large batch may take longer
+RETURN_SECONDS = 0.5  # how long a batch waits to find the spool empty
+STALLED_SECONDS = 1.0  # a store that has not answered for so long counts as failing
+
+LARGEST = 2**63 - 1
+
+
+class WritePath(Enum):
+    DIRECT = "give it to the store"
+    WAIT = "for the drainer's next step"
+    SPOOL = "put it into the spool"
+
+
+def patience(writes: int) -> float:
+    """How long a batch of so many writes may take before it is put into the spool."""
+    return SPOOL_AFTER_SECONDS + writes * SPOOL_AFTER_SECONDS_PER_WRITE
+
+
+@dataclass(slots=True)
+class _Aside:
+    attempts: int
+    until: float
+
+
+class Failover:
+    """What is known of the store's health."""
+
+    def __init__(self) -> None:
+        self._asked: tuple[float, int] | None = None  # since when the store has a batch of so many writes
+        self._prompt = False  # the last answer came in time
+        self._failures = 0
+        self._rests_until = 0.0
+        self._aside: dict[str, _Aside] = {}
+
+    @property
+    def has_asked(self) -> bool:
+        return self._asked is not None
+
+    @property
+    def failures(self) -> int:
+        """How many times in a row the store has failed."""
+        return self._failures
+
+    def failing(self, now: float) -> bool:
+        return self._failures > 0 or (self._asked is not None and now - self._asked[0] >= STALLED_SECONDS)
+
+    def does_well(self, now: float) -> bool:
+        waits = 0.0 if self._asked is None else now - self._asked[0] - patience(self._asked[1])
+        return self._prompt and not self._failures and not self._aside and waits <= 0
+
+    def way(self, *, writes: int, size: int, since: float, steps: int, now: float) -> WritePath:
+        """What becomes of a batch that came at `since`, after which the drainer took `steps`, behind so many spooled
+        `writes` of `size` bytes."""
+        if not writes and self._asked is None:
+            return WritePath.DIRECT
+        if not self.does_well(now) or now - since >= RETURN_SECONDS:
+            return WritePath.SPOOL
+        one_batch = writes <= BATCH_WRITES and size <= BATCH_BYTES
+        return WritePath.WAIT if one_batch or not steps else WritePath.SPOOL
+
+    def ask(self, writes: int, *, now: float) -> None:
+        if self._asked is not None:
+            raise RuntimeError("the store has a batch already")
+        self._asked = (now, writes)
+
+    def answered(self, session_ids: Iterable[str], *, now: float) -> int:
+        """The batch is stored; return how many times in a row the store had failed before."""
+        since, writes = self._take_back()
+        failures, self._failures = self._failures, 0
+        self._prompt = now - since <= patience(writes)
+        for session_id in session_ids:
+            self._aside.pop(session_id, None)
+        return failures
+
+    def failed(self, *, now: float, rng: Random) -> float:
+        """Nothing is known of the batch. Return how long the drainer rests."""
+        self._take_back()
+        pause = backoff.delay(self._failures, rng)
+        self._failures += 1
+        self._rests_until = now + pause
+        return pause
+
+    def busy(self, session_ids: Iterable[str], *, now: float, rng: Random) -> None:
+        """The store has kept nothing of the batch, because of these sessions."""
+        self._take_back()
+        self._failures = 0
+        for session_id in session_ids:
+            aside = self._aside.setdefault(session_id, _Aside(0, now))
+            aside.until = now + backoff.delay(aside.attempts, rng)
+            aside.attempts += 1
+
+    def _take_back(self) -> tuple[float, int]:
+        if self._asked is None:
+            raise RuntimeError("the store has no batch")
+        asked, self._asked = self._asked, None
+        return asked
+
+    def pause(self, now: float) -> float:
+        """How long the drainer still rests."""
+        return max(0.0, self._rests_until - now) if self._failures else 0.0
+
+    def aside(self, now: float) -> frozenset[str]:
+        """The sessions to leave out."""
+        return frozenset(session_id for session_id, aside in self._aside.items() if aside.until > now)
+
+    def next_due(self, now: float) -> float | None:
+        """How long until one of them may be tried again."""
+        return min((aside.until - now for aside in self._aside.values() if aside.until > now), default=None)
+
+    def forget(self, session_id: str) -> None:
+        self._aside.pop(session_id, None)
+
+
+def misfit(write: Write) -> Rejected | None:
+    """Why no store would take the write whatever it holds: such a one is not spooled."""
+    record = write.append
+    if record is not None and record.session_id != write.session_id:
+        return Rejected("record of another session")
+    numbers = (record.seq if record else 0, write.delivered or 0, write.fence or 0, *(seq for seq, _ in write.marks))
+    if not all(-LARGEST <= number <= LARGEST for number in numbers):
+        return Rejected("a number beyond all records")
+    try:
+        write.session_id.encode()
+    except UnicodeEncodeError:
+        return Rejected("no such session")
+    return None

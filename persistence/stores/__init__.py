@@ -1,1 +1,0 @@
-"""One message store per file."""

@@ -1,0 +1,1 @@
+"""The agent: its process, its lines, its link."""

@@ -1,0 +1,318 @@
+"""One agent process at a time: lines in, numbered lines out.
+
+States: *absent* (never started, or exited), *running*, *ending* (asked to stop, or dead with output still to read). It
+is started only when somebody asks; a start that comes while the last process is ending waits for its exit. It is never
+started while it is *held*: from the bridge's start, if it was told so, or from when all had to be quiet, until it is
+released; and while its workspace is being put in place.
+
+Lines reach the agent in this order: the start line, then what was injected, then deliveries by seq. A delivery is noted
+as taken before its first byte is written, so it is handed over at most once, also across a killed bridge. Deliveries
+are accepted only through an open *gate*: one that was sent before the gateway could know that its process is gone must
+not reach the next process, where it would overtake the lines that were dropped with the old one.
+
+Output is numbered into the backlog. While that is full the agent is not read; nothing is dropped.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from sandbox.bridge.agent.lines import LineSplitter
+from sandbox.bridge.agent.taken import TakenNotes
+from sandbox.bridge.base.config import Config
+from sandbox.protocol.agent import MAX_LINE
+from sandbox.protocol.agent_stream import FrameBacklog
+from sandbox.protocol.values import AgentExit, Hello, Position
+from sandbox.system.child import Child, Reader, Writer, describe_exit
+from sandbox.system.log import BoundedLog, ErrorLog, log
+
+MAX_INJECTED = 64
+
+
+class AgentFailed(Exception):
+    """The agent could not be started. The text is for the user."""
+
+
+class AgentHeld(AgentFailed):
+    """It may not be started now: its workspace is not what it will be."""
+
+
+class AgentRuns(Exception):
+    """What was asked for cannot be done while an agent runs."""
+
+
+class Agent:
+    """The agent of one sandbox. `on_change` is called when there is something new to tell the gateway, `on_problem`
+    with something the user should read. Only `room` and `end` wait."""
+
+    def __init__(self, config: Config, notes: TakenNotes, open_log: Callable[[], ErrorLog] | None = None) -> None:
+        """`open_log` is for the stderr of each process; without it the configuration's `agent_log` takes it."""
+        self._config = config
+        self._limits = config.limits
+        self.open_log = open_log or partial(BoundedLog, config.agent_log, config.limits.agent_log_bytes)
+        self._notes = notes
+        self._loop = asyncio.get_running_loop()
+        self.backlog = FrameBacklog(config.limits.backlog_bytes)
+        self.on_change: Callable[[], None] = lambda: None
+        self.on_problem: Callable[[str], None] = lambda reason: None
+        self._queue: deque[tuple[int, bytes]] = deque()
+        self._queued_bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._gate_open = False
+        self._process: _Process | None = None
+        self._kept_out = False
+        self.held = config.hold
+        self._next_start: tuple[bytes | None] | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None
+
+    @property
+    def epoch(self) -> str | None:
+        return self.backlog.newest.epoch if self.backlog.newest else None
+
+    @property
+    def taken(self) -> int:
+        return self._notes.taken
+
+    @property
+    def health(self) -> dict[str, str | int | None]:
+        """Its `state`: waiting (it never ran), running or exited; of an exit also `code` or `signal`. A process that is
+        gone has exited, also while its last output is still to be read."""
+        if self._process is not None and not self._process.child.ended.done():
+            return {"state": "running"}
+        if self._process is not None:
+            code, signal_name, _ = describe_exit(self._process.child.ended.result())
+        elif (run := self.backlog.newest) is not None and run.exit is not None:
+            code, signal_name = run.exit.code, run.exit.signal
+        else:
+            return {"state": "waiting"}
+        return {"state": "exited", "code": code, "signal": signal_name}
+
+    def attach(self) -> Hello:
+        """A gateway came: forget what the one before had queued, and say where things stand."""
+        self._drop_queue()
+        self._gate_open = self._process is not None and not self._process.ending
+        return Hello(self._notes.taker, self._notes.taken, self.epoch, self.alive, self.held)
+
+    @property
+    def barred(self) -> bool:
+        """Whether no program may be started, as the workspace is not what it will be."""
+        return self.held or self._kept_out
+
+    def hold(self) -> None:
+        """No agent is started from here on, until it is released; one that runs goes on."""
+        if not self.held:
+            self.held = True
+            log("agent.held")
+
+    def release(self) -> None:
+        """The workspace is what it should be: the agent may be started."""
+        if self.held:
+            self.held = False
+            log("agent.released")
+
+    @contextlib.contextmanager
+    def kept_out(self) -> Iterator[None]:
+        """No agent runs, and none is started, until this is left. Raises AgentRuns."""
+        if self._process is not None:
+            raise AgentRuns("the agent runs: stop it first")
+        self._kept_out = True
+        try:
+            yield
+        finally:
+            self._kept_out = False
+
+    def start(self, line: bytes | None) -> bool:
+        """Run the agent unless it runs; say whether one was started now. Its gate is closed. Raises AgentFailed."""
+        if self.barred:
+            raise AgentHeld("the agent waits for its workspace")
+        if self._process is not None:
+            if self._process.ending:
+                self._next_start = (line,)
+            return False
+        try:
+            child = Child(self._config.agent, cwd=self._config.workspace, env=self._config.environment, with_input=True)
+        except (OSError, ValueError) as exc:
+            cause = exc.strerror if isinstance(exc, OSError) else str(exc)
+            log("agent.start_failed", cause=cause)
+            raise AgentFailed(f"the agent could not be started: {self._config.agent[0]}: {cause}") from exc
+        epoch = secrets.token_urlsafe(9)
+        log("agent.started", pid=child.pid, epoch=epoch)
+        self.backlog.begin(epoch)
+        self._process = _Process(self, child, line)
+        self.on_change()
+        return True
+
+    def open_gate(self, epoch: str | None) -> None:
+        """The gateway knows that `epoch` runs, or asked for it itself: what comes from here on is meant for it."""
+        if epoch == self.epoch and self._process is not None and not self._process.ending:
+            self._gate_open = True
+
+    def deliver(self, seq: int, line: bytes) -> None:
+        """Queue one record. Dropped if no process is there to take it; the gateway will deliver it again."""
+        if self._gate_open and self._process is not None and seq > self._notes.taken:
+            self._queue.append((seq, line))
+            self._queued_bytes += len(line)
+            self._process.input.write()
+            if len(self._queue) >= self._limits.queue_lines or self._queued_bytes >= self._limits.queue_bytes:
+                self._room.clear()
+
+    async def room(self) -> None:
+        """Wait until the queue can take more."""
+        await self._room.wait()
+
+    def take_next(self) -> bytes:
+        """Take the next queued record and return its line, b"" if there is none. It is noted before it is returned."""
+        while self._queue:
+            seq, line = self._queue.popleft()
+            self._queued_bytes -= len(line)
+            self._room.set()
+            if seq > self._notes.taken:
+                self._notes.take(seq)
+                self.on_change()
+                return line + b"\n"
+        return b""
+
+    def inject(self, line: bytes) -> None:
+        """Write a line before everything that is queued; forgotten if no process runs."""
+        if self._process is None or self._process.ending:
+            return
+        if not self._process.inject(line):
+            self.on_problem("the agent does not read its input")
+
+    def interrupt(self) -> None:
+        if self._process is not None:
+            self._process.child.signal_group(signal.SIGINT)
+
+    def confirm(self, position: Position) -> None:
+        self.backlog.confirm(position)
+        if self._process is not None and not self.backlog.full:
+            self._process.output.resume()
+
+    def stop(self) -> None:
+        """End the process in order: its input first, then SIGTERM, then SIGKILL."""
+        self._next_start = None
+        if self._process is not None and not self._process.ending:
+            self.forget_deliveries()
+            self._process.stop(self._limits.stop_input_seconds, self._limits.stop_term_seconds)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.child.signal_group(signal.SIGKILL)
+
+    async def end(self) -> None:
+        """Stop the process and wait until it is gone, whether or not all its output could be read."""
+        self.stop()
+        if self._process is not None:
+            await asyncio.shield(self._process.child.ended)
+
+    def forget_deliveries(self) -> None:
+        self._gate_open = False
+        self._drop_queue()
+
+    def _drop_queue(self) -> None:
+        self._queue.clear()
+        self._queued_bytes = 0
+        self._room.set()
+
+    @property
+    def drain_seconds(self) -> float:
+        return self._limits.drain_seconds
+
+    def finish(self, code: int) -> None:
+        """The process is gone and its output is read to the end."""
+        run = self.backlog.newest
+        assert run is not None
+        exit_code, signal_name, reason = describe_exit(code)
+        self.backlog.finish(AgentExit(run.epoch, run.end, self._notes.taken, exit_code, signal_name, reason))
+        log("agent.exited", epoch=run.epoch, reason=reason, frames=run.end, taken=self._notes.taken)
+        self._process = None
+        self.on_change()
+        if self._next_start is not None:
+            (line,), self._next_start = self._next_start, None
+            try:
+                self.start(line)
+            except AgentFailed as exc:
+                self.on_problem(str(exc))
+
+
+class _Process:
+    """One run of the agent: its pipes and its end."""
+
+    def __init__(self, agent: Agent, child: Child, line: bytes | None) -> None:
+        self._agent = agent
+        self.child = child
+        self.ending = False
+        self._splitter = LineSplitter(MAX_LINE)
+        self._oversized_told = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._urgent = deque([] if line is None else [line])
+        log_file = agent.open_log()
+        self.input = Writer(child.input, self._next_line, self._on_deaf)
+        self.output = Reader(child.output, self._on_output)
+        self._errors = Reader(child.errors, lambda chunk: log_file.write(chunk) if chunk else log_file.close())
+        if agent.backlog.full:
+            self.output.pause()
+        child.ended.add_done_callback(self._on_ended)
+        self.input.write()
+
+    def _next_line(self) -> bytes:
+        return self._urgent.popleft() + b"\n" if self._urgent else self._agent.take_next()
+
+    def inject(self, line: bytes) -> bool:
+        """Say whether there was room for it."""
+        if len(self._urgent) >= MAX_INJECTED:
+            return False
+        self._urgent.append(line)
+        self.input.write()
+        return True
+
+    def _on_deaf(self) -> None:
+        if not self.ending:
+            self._agent.on_problem("the agent closed its input")
+
+    def _on_output(self, chunk: bytes) -> None:
+        backlog = self._agent.backlog
+        lines = self._splitter.feed(chunk) if chunk else self._splitter.finish()
+        for line in lines:
+            backlog.append(line)
+        if self._splitter.oversized > self._oversized_told:
+            self._oversized_told = self._splitter.oversized
+            self._agent.on_problem(f"a line of agent output was longer than {MAX_LINE} bytes and was left out")
+        if backlog.full:
+            self.output.pause()
+        if lines:
+            self._agent.on_change()
+        self._finish_if_over()
+
+    def stop(self, input_seconds: float, term_seconds: float) -> None:
+        self.ending = True
+        self.input.finish()
+        loop = asyncio.get_running_loop()
+
+        def terminate() -> None:
+            self.child.signal_group(signal.SIGTERM)
+            self._timer = loop.call_later(term_seconds, self.child.signal_group, signal.SIGKILL)
+
+        self._timer = loop.call_later(input_seconds, terminate)
+
+    def _on_ended(self, ended: asyncio.Future[int]) -> None:
+        self.ending = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._agent.forget_deliveries()
+        self.input.close()
+        self.output.end_when_silent(self._agent.drain_seconds)
+        self._errors.end_when_silent(self._agent.drain_seconds)
+        self._finish_if_over()
+
+    def _finish_if_over(self) -> None:
+        if self.output.done and self.child.ended.done():
+            self._agent.finish(self.child.ended.result())

@@ -1,0 +1,176 @@
+"""What a bridge is told at its start: JSON over an inherited descriptor, so that secrets stay off argv and disk."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, get_args
+
+from sandbox.protocol.values import SizePolicy
+
+MAX_CONFIG = 4 * 1024 * 1024
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used. The text names the member, never its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Every bound of a bridge, in bytes, pieces and seconds."""
+
+    backlog_bytes: int = 8 * 1024 * 1024
+    queue_lines: int = 256
+    queue_bytes: int = 8 * 1024 * 1024
+    agent_log_bytes: int = 5 * 1024 * 1024
+    exec_output_bytes: int = 1024 * 1024
+    exec_at_once: int = 8
+    attach_seconds: float = 10.0
+    silence_seconds: float = 60.0  # a gateway pings each 10 s; one that says nothing for this long is gone
+    stop_input_seconds: float = 2.0  # from the end of input to SIGTERM
+    stop_term_seconds: float = 5.0  # from SIGTERM to SIGKILL
+    watches: int = 16_384  # directories that are watched for changes
+    hint_seconds: float = 1.0  # between two hints that files changed
+    blind_hint_seconds: float = 30.0  # the same where changes cannot be watched, while an agent runs
+    heartbeat_seconds: float = 2.0  # between two signs of life while an operation on the tree takes its time
+    tree_silence_seconds: float = 600.0  # a gateway in the middle of an operation may wait for its object store
+    drain_seconds: float = 1.0  # how long the output of a dead process may be held open by one that left its group
+    terminals: int = 16
+    terminal_viewers: int = 64  # of one terminal
+    terminal_ring_bytes: int = 2 * 1024 * 1024
+    terminal_scrollback: int = 1000  # lines above the screen that a picture has
+    terminal_hold_seconds: float = 10.0  # how long what the last viewer may still want is not overwritten
+    terminal_hang_up_seconds: float = 5.0  # from SIGHUP to SIGKILL, as long as an agent has after SIGTERM
+    terminal_exit_seconds: float = 60.0  # how long a terminal whose program ended is kept while nobody looks
+    terminal_idle_seconds: float = 0.0  # one that nobody looks at and that is silent for so long is ended; 0: never
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    session_id: str
+    incarnation: int
+    token: str = field(repr=False)
+    agent: tuple[str, ...]
+    env: Mapping[str, str] = field(repr=False)
+    base_env: Mapping[str, str] = field(repr=False)
+    kept: Path  # the directory of the two roots, `workspace` and `agent`
+    workspace: Path  # where programs start: the same root, by the name they know
+    state: Path
+    agent_log: Path
+    hold: bool = False
+    orphan_seconds: float = 600.0
+    exec_timeout: float = 600.0
+    shell: tuple[str, ...] = ()  # what a terminal runs; empty: a login shell
+    sizes: SizePolicy = "active"  # who decides how large a terminal is
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of everything that runs here."""
+        return {**self.base_env, **self.env}
+
+
+def read_config(descriptor: int) -> Config:
+    """Read `descriptor` to its end and close it. Raises ConfigError."""
+    with os.fdopen(descriptor, "rb") as source:
+        text = source.read(MAX_CONFIG + 1)
+    if len(text) > MAX_CONFIG:
+        raise ConfigError("the configuration is too long")
+    return parse_config(text)
+
+
+def parse_config(text: bytes) -> Config:
+    """Raises ConfigError."""
+    try:
+        members = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ConfigError("the configuration is not JSON") from None
+    if not isinstance(members, dict):
+        raise ConfigError("the configuration is not an object")
+    unknown = members.keys() - {member.name for member in fields(Config)}
+    if unknown:
+        raise ConfigError(f"unknown members: {', '.join(sorted(unknown))}")
+    agent = _argv(members, "agent")
+    if not agent:
+        raise ConfigError("agent: a list of one or more strings")
+    sizes = members.get("sizes", "active")
+    if sizes not in get_args(SizePolicy):
+        raise ConfigError("sizes: active, smallest or fixed")
+    token = _text(members, "token")
+    if len(token) < 16:
+        raise ConfigError("token: too short")
+    return Config(
+        session_id=_text(members, "session_id"),
+        incarnation=int(_number(members, "incarnation", 0)),
+        token=token,
+        agent=agent,
+        env=_env(members, "env"),
+        base_env=_env(members, "base_env"),
+        kept=Path(_text(members, "kept")),
+        workspace=Path(_text(members, "workspace")),
+        state=Path(_text(members, "state")),
+        agent_log=Path(_text(members, "agent_log")),
+        hold=_flag(members, "hold"),
+        orphan_seconds=_number(members, "orphan_seconds", 600.0),
+        exec_timeout=_number(members, "exec_timeout", 600.0),
+        shell=_argv(members, "shell"),
+        sizes=sizes,
+        limits=_limits(members.get("limits", {})),
+    )
+
+
+def _limits(members: Any) -> Limits:
+    if not isinstance(members, dict):
+        raise ConfigError("limits: an object")
+    unknown = members.keys() - {member.name for member in fields(Limits)}
+    if unknown:
+        raise ConfigError(f"limits: unknown members: {', '.join(sorted(unknown))}")
+    return Limits(**{name: _number(members, name, 0) for name in members})
+
+
+def _text(members: dict[str, Any], name: str) -> str:
+    value = members.get(name)
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ConfigError(f"{name}: a string")
+    return value
+
+
+def _argv(members: dict[str, Any], name: str) -> tuple[str, ...]:
+    value = members.get(name, [])
+    if not isinstance(value, list) or not all(isinstance(part, str) and "\0" not in part for part in value):
+        raise ConfigError(f"{name}: a list of strings")
+    return tuple(value)
+
+
+def _number(members: dict[str, Any], name: str, default: float) -> Any:
+    value = members.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise ConfigError(f"{name}: a number")
+    return value
+
+
+def _flag(members: dict[str, Any], name: str) -> bool:
+    value = members.get(name, False)
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name}: true or false")
+    return value
+
+
+def _env(members: dict[str, Any], name: str) -> dict[str, str]:
+    value = members.get(name, {})
+    if not isinstance(value, dict) or not all(env_pair_is_usable(*pair) for pair in value.items()):
+        raise ConfigError(f"{name}: an object of strings")
+    return value
+
+
+def env_pair_is_usable(key: object, value: object) -> bool:
+    """Whether the kernel would take `key=value` as an environment entry."""
+    return (
+        isinstance(key, str)
+        and isinstance(value, str)
+        and bool(key)
+        and "=" not in key
+        and "\0" not in key
+        and "\0" not in value
+    )

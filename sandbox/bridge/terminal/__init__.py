@@ -1,0 +1,1 @@
+"""Terminals: PTYs, viewers, routes."""

@@ -1,0 +1,76 @@
+"""A bridge's terminals over its unix socket: implements sandbox/ports/terminals.py."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from sandbox.client import terminal_link
+from sandbox.client.bridge_requests import CallFailed, ask
+from sandbox.ports.provider import LinkRefused
+from sandbox.ports.terminals import PassOn, TerminalEvents, TerminalRefused, TerminalWish
+from sandbox.protocol.agent import WireError, clip
+from sandbox.protocol.terminal import Open, Size, decode_terminal
+
+CALL_SECONDS = 10.0
+LIST_SECONDS = 2.0  # a session's status waits for it
+MOST_LISTED = 1000
+
+Find = Callable[[], tuple[str, str]]  # the socket and the token of a bridge; raises LinkRefused
+
+
+class BridgeTerminals:
+    """Implements SandboxTerminals."""
+
+    def __init__(self, find: Find) -> None:
+        self._find = find
+
+    async def open(
+        self, name: str, opening: Open, events: TerminalEvents, pass_on: PassOn
+    ) -> terminal_link.BridgeTerminalLink:
+        path, token = self._find()
+
+        async def dial(factory: Callable[[], asyncio.Protocol]) -> None:
+            await asyncio.get_running_loop().create_unix_connection(factory, path)
+
+        return await terminal_link.connect(dial, token, name, opening, events, pass_on)
+
+    async def list(self) -> list[dict[str, Any]]:
+        _, answer = await self._ask("GET", "/terminals", seconds=LIST_SECONDS)
+        found = answer.get("terminals") if isinstance(answer, dict) else None
+        if not isinstance(found, list) or len(found) > MOST_LISTED:
+            raise LinkRefused("the bridge gave no list of terminals")
+        try:
+            return [decode_terminal(item) for item in found]
+        except WireError as exc:
+            raise LinkRefused(f"the bridge gave no list of terminals: {exc}") from exc
+
+    async def create(self, name: str, wish: TerminalWish) -> bool:
+        body: dict[str, Any] = {"env": dict(wish.env)} if wish.env else {}
+        body |= {} if wish.command is None else {"command": list(wish.command)}
+        body |= {} if wish.cwd is None else {"cwd": wish.cwd}
+        body |= {} if wish.size is None else {"cols": wish.size.cols, "rows": wish.size.rows}
+        status, _ = await self._ask("POST", f"/terminals/{name}", body)
+        return status == 201
+
+    async def resize(self, name: str, size: Size) -> None:
+        await self._ask("POST", f"/terminals/{name}/size", {"cols": size.cols, "rows": size.rows})
+
+    async def end(self, name: str) -> None:
+        await self._ask("DELETE", f"/terminals/{name}")
+
+    async def _ask(
+        self, method: str, target: str, body: Any = None, *, seconds: float = CALL_SECONDS
+    ) -> tuple[int, Any]:
+        path, token = self._find()
+        try:
+            status, answer = await ask(path, method, target, token=token, body=body, timeout=seconds)
+        except CallFailed as exc:
+            raise LinkRefused(f"the bridge did not answer: {exc}") from exc
+        if status in (200, 201, 204):
+            return status, answer
+        told = answer if isinstance(answer, dict) else {}
+        code, error = told.get("code"), told.get("error")
+        readable = isinstance(code, str) and isinstance(error, str) and 400 <= status < 500
+        if not readable:
+            raise LinkRefused(f"the bridge answered {status}")
+        raise TerminalRefused(status, "unknown_terminal" if status == 404 else clip(str(code)), clip(str(error)))

@@ -1,0 +1,1 @@
+"""What the gateway asks of a sandbox."""

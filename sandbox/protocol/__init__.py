@@ -1,0 +1,1 @@
+"""What gateway and bridge say to each other; both ends import it."""

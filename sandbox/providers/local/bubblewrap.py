@@ -1,0 +1,176 @@
+"""The level `contained`: which arguments make bubblewrap a sandbox. The boundary is exactly this list.
+
+Inside there are: the system's programs and libraries, our Python and the `sandbox` package, all read-only; `/session`,
+which holds the two kept roots, also known as `/workspace` and `/agent`; `/holdfast`, the bridge's own notes; an empty
+`/tmp` of bounded size; a `/proc` and a `/dev` of its own. No other file of the host exists. The program has uid 1000 of
+its own user namespace, no capability, no way to a further namespace, and (`network` none) no interface but its own
+loopback.
+
+Not held back: with `network` outbound the host's network is shared, its loopback and abstract sockets included, because
+a private one needs a helper that most hosts lack. The bridge has the uid of the agent, so an agent can spoil
+`/holdfast` and `/session`, to its own session's harm only. Disk space is not bounded; the size of one file is.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import sandbox
+from sandbox.system.interpreter import PYTHON
+
+# CODE lies where nobody installs anything: below a read-only directory of ours, such as a virtual environment in /opt,
+# it could not be mounted.
+KEPT, WORKSPACE, AGENT, STATE, CODE = "/session", "/workspace", "/agent", "/holdfast", "/holdfast-code"
+PROBE_SECONDS = 10.0
+
+_SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+# Not all of ssl and pki: a gateway that runs as root could otherwise show its private keys.
+_ETC = (
+    "alternatives",
+    "ca-certificates",
+    "crypto-policies",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "mime.types",
+    "nsswitch.conf",
+    "pki/ca-trust",
+    "pki/tls/certs",
+    "protocols",
+    "services",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "timezone",
+)
+_PROC_MASKED = ("acpi", "kcore", "key-users", "keys", "kmsg", "sched_debug", "scsi", "sysrq-trigger", "timer_list")
+_ETC_OUTBOUND = ("hosts", "resolv.conf")
+PASSWD = b"root:x:0:0::/:/bin/sh\nagent:x:1000:1000::/agent:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"
+GROUP = b"root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n"
+
+
+class NotContained(Exception):
+    """Bubblewrap cannot work here; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One container to be: the host's directories behind its own, and the descriptors bwrap reads from."""
+
+    kept: Path
+    state: Path
+    network: str
+    hidden: Path  # the data directory: covered should it lie beneath something readable
+    passwd_fd: int
+    group_fd: int
+    seccomp_fd: int | None = None
+    status_fd: int | None = None
+    tmp_bytes: int = 1024 * 1024 * 1024
+    readable: tuple[Path, ...] = ()
+    dies_with_us: bool = False
+
+
+def arguments(bwrap: str, box: Box, command: Sequence[str]) -> list[str]:
+    """The command line that runs `command` in `box`, with the environment bwrap itself is given."""
+    shared = box.network == "outbound"
+    argv = [bwrap, "--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]
+    argv += ["--disable-userns", "--new-session", "--hostname", "sandbox"]
+    argv += ["--share-net"] if shared else []
+    argv += ["--die-with-parent"] if box.dies_with_us else []
+    argv += ["--json-status-fd", str(box.status_fd)] if box.status_fd is not None else []
+    argv += ["--seccomp", str(box.seccomp_fd)] if box.seccomp_fd is not None else []
+    argv += ["--ro-bind", "/usr", "/usr", *_system_directories()]
+    for name in (*_ETC, *(_ETC_OUTBOUND if shared else ())):
+        # The target of a link (resolv.conf often is one) may lie where nothing is readable inside.
+        argv += ["--ro-bind-try", os.path.realpath(f"/etc/{name}"), f"/etc/{name}"]
+    argv += ["--ro-bind-data", str(box.passwd_fd), "/etc/passwd", "--ro-bind-data", str(box.group_fd), "/etc/group"]
+    argv += [*_proc(), "--dev", "/dev", "--size", str(box.tmp_bytes), "--tmpfs", "/tmp"]
+    argv += ["--size", str(box.tmp_bytes), "--tmpfs", "/dev/shm", "--dir", "/run", "--symlink", "../tmp", "/var/tmp"]
+    roots = _python_roots() + [path.absolute() for path in box.readable]
+    for root in roots:
+        argv += ["--ro-bind", str(root), str(root)]
+    hidden = box.hidden.resolve()
+    if any(hidden.is_relative_to(root.resolve()) for root in [*roots, Path("/usr")]):
+        argv += ["--size", "4096", "--tmpfs", str(hidden), "--remount-ro", str(hidden)]
+    argv += ["--ro-bind", str(package()), f"{CODE}/sandbox"]
+    argv += ["--bind", str(box.kept), KEPT, "--bind", str(box.state), STATE]
+    for name in (WORKSPACE, AGENT):
+        argv += ["--symlink", f"{KEPT}{name}".lstrip("/"), name]
+    # Last, when every mount point exists: what is left of the root is memory, and nobody shall fill it.
+    argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
+    return [*argv, "--", *command]
+
+
+def find() -> str:
+    """The bwrap program. Raises NotContained."""
+    found = shutil.which("bwrap", path=f"{os.environ.get('PATH', '')}:/usr/bin:/usr/local/bin")
+    if found is None:
+        raise NotContained("the program bwrap is not installed")
+    return found
+
+
+def probe(bwrap: str, argv: Sequence[str], env: Mapping[str, str], descriptors: Sequence[int]) -> None:
+    """Run a whole container once. Raises NotContained with bwrap's own words."""
+    try:
+        done = subprocess.run(
+            argv,
+            env=env,
+            pass_fds=descriptors,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PROBE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise NotContained(f"{bwrap} cannot be run: {exc}") from exc
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip()[-500:]
+        raise NotContained(f"{bwrap} cannot make a container here: {said or f'exit code {done.returncode}'}")
+
+
+def _proc() -> list[str]:
+    """A /proc that shows only this sandbox's processes and changes nothing. Read-only as a whole, because to the kernel
+    the uid of a gateway that runs as root is root also in here: without this, a program could set the core pattern."""
+    argv = ["--proc", "/proc"]
+    for name in _PROC_MASKED:
+        if os.path.isdir(f"/proc/{name}"):
+            argv += ["--size", "4096", "--tmpfs", f"/proc/{name}", "--remount-ro", f"/proc/{name}"]
+        elif os.path.exists(f"/proc/{name}"):
+            argv += ["--ro-bind", "/dev/null", f"/proc/{name}"]
+    return [*argv, "--remount-ro", "/proc"]
+
+
+def _system_directories() -> list[str]:
+    argv = []
+    for name in _SYSTEM:
+        path = f"/{name}"
+        if os.path.islink(path):
+            argv += ["--symlink", os.readlink(path), path]
+        elif os.path.isdir(path):
+            argv += ["--ro-bind", path, path]
+    return argv
+
+
+def _python_roots() -> list[Path]:
+    """What this interpreter needs, where it does not lie beneath /usr: it may well live in somebody's home."""
+    wanted = [sys.base_prefix, sys.prefix, os.path.realpath(sys.base_prefix)]
+    wanted += [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    roots: list[Path] = []
+    for path in map(Path, wanted):
+        if path.is_dir() and not any(path.is_relative_to(known) for known in [Path("/usr"), *roots]):
+            roots.append(path)
+    return roots
+
+
+def package() -> Path:
+    """The directory of the `sandbox` package."""
+    return Path(sandbox.__file__ or "").resolve().parent
+
+
+def python_bin() -> str:
+    return os.path.dirname(PYTHON)

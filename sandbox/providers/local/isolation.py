@@ -1,0 +1,219 @@
+"""The two ways a local sandbox runs: how its processes are started, and what its directories are called inside."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from sandbox.providers.local import bubblewrap, seccomp
+from sandbox.providers.local.launch import memory_file, spawn
+from sandbox.providers.local.layout import SandboxHome
+from sandbox.providers.local.processes import Process, find
+from sandbox.system.interpreter import PYTHON
+
+# Numbers of the descriptors in the process that is started.
+CONFIG, LISTEN, LOG = 3, 4, 5
+_STATUS, _SECCOMP, _PASSWD, _GROUP = 6, 7, 8, 9
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxLimits:
+    """What one contained sandbox may use."""
+
+    processes: int = 1024
+    open_files: int = 8192
+    file_bytes: int = 16 * 1024**3
+    memory_bytes: int = 8 * 1024**3  # of one process: private writable memory
+    tmp_bytes: int = 1024**3  # of /tmp, and again of /dev/shm
+
+    @property
+    def rlimits(self) -> dict[str, int]:
+        return {
+            "RLIMIT_NPROC": self.processes,
+            "RLIMIT_NOFILE": self.open_files,
+            "RLIMIT_FSIZE": self.file_bytes,
+            "RLIMIT_DATA": self.memory_bytes,
+            "RLIMIT_CORE": 0,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class InnerPaths:
+    """Paths as the processes inside see them. `code` is where the `sandbox` package can be imported from."""
+
+    kept: str
+    workspace: str
+    agent: str
+    state: str
+    code: str
+
+
+@dataclass(slots=True)
+class Started:
+    """A bridge process that waits for its configuration, and the first process inside."""
+
+    process: Process
+    first: Process
+    words: int = -1  # what it says before it has its log; ours to close
+
+    def last_words(self) -> bytes:
+        """What was said so far; closes `words`."""
+        if self.words < 0:
+            return b""
+        os.set_blocking(self.words, False)
+        with open(self.words, "rb", buffering=0) as pipe:
+            self.words = -1
+            return pipe.read(4096) or b""
+
+
+@dataclass(frozen=True, slots=True)
+class OneShot:
+    """A command to be run once, with the descriptors it inherits under their own numbers."""
+
+    argv: list[str]
+    descriptors: tuple[int, ...]
+
+
+class Level(Protocol):
+    name: str
+
+    def places(self, home: SandboxHome) -> InnerPaths: ...
+
+    def start_bridge(
+        self, home: SandboxHome, network: str, env: Mapping[str, str], config: int, listener: int, log: int
+    ) -> Started:
+        """Start a bridge. Blocks briefly; raises OSError."""
+        ...
+
+    def one_shot(
+        self, home: SandboxHome, kept: Path, network: str, command: Sequence[str]
+    ) -> contextlib.AbstractContextManager[OneShot]:
+        """A command that runs as the sandbox would, with other roots."""
+        ...
+
+
+class Trusted:
+    """Plain processes of our own user. No isolation: for development on your own code."""
+
+    name = "trusted"
+
+    def places(self, home: SandboxHome) -> InnerPaths:
+        code = bubblewrap.package().parent
+        return InnerPaths(str(home.kept), str(home.workspace), str(home.agent), str(home.state), str(code))
+
+    def start_bridge(
+        self, home: SandboxHome, network: str, env: Mapping[str, str], config: int, listener: int, log: int
+    ) -> Started:
+        descriptors = {CONFIG: config, LISTEN: listener, LOG: log}
+        process = spawn(_bridge({"RLIMIT_CORE": 0}), env, output=log, descriptors=descriptors)
+        return Started(process, process)
+
+    @contextlib.contextmanager
+    def one_shot(self, home: SandboxHome, kept: Path, network: str, command: Sequence[str]) -> Iterator[OneShot]:
+        yield OneShot(list(command), ())
+
+
+class Contained:
+    """Bubblewrap containers."""
+
+    name = "contained"
+
+    def __init__(self, bwrap: str, data_dir: Path, limits: SandboxLimits, readable: Sequence[Path] = ()) -> None:
+        self._bwrap = bwrap
+        self._data = data_dir
+        self._limits = limits
+        self._readable = tuple(readable)
+
+    def check(self, env: Mapping[str, str], scratch: Path) -> None:
+        """Make one container and run our Python in it. Raises NotContained."""
+        with _files() as files:
+            box = self._box(scratch, scratch, "none", files)
+            command = [PYTHON, "-P", "-S", "-c", "import sandbox.ports.provider"]
+            argv = bubblewrap.arguments(self._bwrap, box, command)
+            bubblewrap.probe(self._bwrap, argv, env, tuple(files.values()))
+
+    def places(self, home: SandboxHome) -> InnerPaths:
+        inside = bubblewrap
+        return InnerPaths(inside.KEPT, inside.WORKSPACE, inside.AGENT, inside.STATE, inside.CODE)
+
+    def start_bridge(
+        self, home: SandboxHome, network: str, env: Mapping[str, str], config: int, listener: int, log: int
+    ) -> Started:
+        # Only the bridge, which nobody inside can look into, holds the log. What bwrap holds can be opened from inside
+        # through /proc/1/fd, so it gets a pipe that soon has no reader.
+        words, words_end = os.pipe()
+        status, status_end = os.pipe()
+        with _files() as files, open(status, "rb") as told:
+            try:
+                inside = {number: number for number in files}
+                box = self._box(home.kept, home.state, network, inside, status=_STATUS)
+                argv = bubblewrap.arguments(self._bwrap, box, _bridge(self._limits.rlimits))
+                descriptors = {CONFIG: config, LISTEN: listener, LOG: log, _STATUS: status_end, **files}
+                process = spawn(argv, env, output=words_end, descriptors=descriptors)
+            except BaseException:
+                os.close(words)
+                raise
+            finally:
+                os.close(status_end)
+                os.close(words_end)
+            return Started(process, _first_inside(told.readline()) or process, words)
+
+    @contextlib.contextmanager
+    def one_shot(self, home: SandboxHome, kept: Path, network: str, command: Sequence[str]) -> Iterator[OneShot]:
+        with _files() as files:
+            box = self._box(kept, home.state, network, files, dies_with_us=True)
+            yield OneShot(bubblewrap.arguments(self._bwrap, box, command), tuple(files.values()))
+
+    def _box(
+        self,
+        kept: Path,
+        state: Path,
+        network: str,
+        files: Mapping[int, int],
+        *,
+        status: int | None = None,
+        dies_with_us: bool = False,
+    ) -> bubblewrap.Box:
+        return bubblewrap.Box(
+            kept=kept,
+            state=state,
+            network=network,
+            hidden=self._data,
+            passwd_fd=files[_PASSWD],
+            group_fd=files[_GROUP],
+            seccomp_fd=files.get(_SECCOMP),
+            status_fd=status,
+            tmp_bytes=self._limits.tmp_bytes,
+            readable=self._readable,
+            dies_with_us=dies_with_us,
+        )
+
+
+@contextlib.contextmanager
+def _files() -> Iterator[dict[int, int]]:
+    """What bwrap reads from descriptors, by the number each is to have in it."""
+    contents = {_PASSWD: bubblewrap.PASSWD, _GROUP: bubblewrap.GROUP, _SECCOMP: seccomp.program()}
+    with contextlib.ExitStack() as stack:
+        files = {}
+        for number, content in contents.items():
+            if content is not None:
+                files[number] = memory_file("holdfast", content)
+                stack.callback(os.close, files[number])
+        yield files
+
+
+def _bridge(rlimits: Mapping[str, int]) -> list[str]:
+    # -s: what lies in the agent's home is the agent's, and must not run in the bridge (usercustomize.py).
+    python = [PYTHON, "-P", "-s", "-m", "sandbox.providers.local.init"]
+    return [*python, json.dumps(rlimits), str(CONFIG), str(LISTEN), str(LOG)]
+
+
+def _first_inside(status: bytes) -> Process | None:
+    """Read the first line of bwrap's status: the process that is number one inside, by its number outside."""
+    try:
+        return find(int(json.loads(status)["child-pid"]))
+    except (ValueError, KeyError, TypeError):
+        return None  # bwrap failed and said why in the log

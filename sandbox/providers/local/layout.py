@@ -1,0 +1,122 @@
+"""Where the local provider keeps what, and the note by which a later gateway finds a running bridge again."""
+
+import errno
+import hashlib
+import json
+import os
+import re
+import stat
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+_SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeNote:
+    """A bridge process as noted in `bridge.json` (0600: the token is in it).
+
+    `init_pid` is the first process inside: of the pid namespace at level contained, the bridge itself at trusted. A pid
+    alone says nothing after it was reused, so each comes with its start time, valid for one boot of the host.
+    """
+
+    session_id: str
+    incarnation: int
+    level: str
+    socket: str
+    token: str
+    pid: int
+    started: int
+    init_pid: int
+    init_started: int
+    boot: str
+
+
+class SandboxHome:
+    """The directory of one session's sandbox. Makes nothing until asked.
+
+    The two roots lie in `kept`, and `kept` is what a sandbox mounts: a mount point cannot be renamed, what is in it
+    can, so a restored tree takes the old one's place in one step. That also means that the sandbox may put anything
+    where the roots should be: from outside, nothing in `kept` is followed.
+    """
+
+    def __init__(self, data_dir: Path, session_id: str) -> None:
+        if not _SESSION_ID.fullmatch(session_id):
+            raise ValueError(f"not a session id: {session_id!r}")
+        self.session_id = session_id
+        self.root = data_dir / "sandboxes" / session_id
+        self.kept = self.root / "kept"
+        self.workspace = self.kept / "workspace"
+        self.agent = self.kept / "agent"
+        self.state = self.root / "state"
+        self.note = self.root / "bridge.json"
+        self.bridge_log = self.root / "bridge.log"
+        # In `state`, because the bridge writes it from inside and may have to begin it anew.
+        self.agent_log = self.state / "agent.log"
+        self.socket = hashlib.sha256(session_id.encode()).hexdigest()[:16] + ".sock"
+
+    @property
+    def marker(self) -> str:
+        """Names this sandbox on this host; every process of it has it in its environment when it starts."""
+        return hashlib.sha256(f"{self.root.absolute()}".encode()).hexdigest()[:32]
+
+    def make(self) -> None:
+        """Make what is not there. The roots are the bridge's to make: only it knows whether a restore was cut short."""
+        for path in (self.root, self.kept, self.state):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in ("workspace", "agent"):  # where an earlier version kept them
+            if (self.root / name).is_dir() and not os.path.lexists(self.kept / name):
+                (self.root / name).rename(self.kept / name)
+
+    def workspace_is_empty(self) -> bool:
+        """Whether there is no workspace, or nothing in it."""
+        try:
+            fd = os.open(self.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        try:
+            return not os.listdir(fd)
+        finally:
+            os.close(fd)
+
+    def read_note(self) -> BridgeNote | None:
+        """The bridge noted last; None if there is none or the note cannot be read."""
+        try:
+            return BridgeNote(**json.loads(self.note.read_bytes()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def write_note(self, bridge: BridgeNote) -> None:
+        draft = self.note.with_suffix(".new")
+        draft.unlink(missing_ok=True)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
+            json.dump(asdict(bridge), file)
+        draft.rename(self.note)
+
+    def drop_note(self) -> None:
+        self.note.unlink(missing_ok=True)
+
+    def logs(self, limit: int) -> bytes:
+        """The last bytes of both logs, the agent's last; the bridge's gets at most a quarter of the room."""
+        bridge = tail(self.bridge_log, limit // 4)
+        return bridge + tail(self.agent_log, limit - len(bridge))
+
+
+def tail(path: Path, limit: int) -> bytes:
+    """The last `limit` bytes of a regular file; b"" for anything else. The sandbox may have put anything there."""
+    if limit <= 0:
+        return b""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as exc:
+        if exc.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.EACCES, errno.ENOTDIR):
+            return b""
+        raise
+    with open(fd, "rb") as file:
+        kept = os.fstat(fd)
+        if not stat.S_ISREG(kept.st_mode):
+            return b""
+        file.seek(max(kept.st_size - limit, 0))
+        return file.read(limit)

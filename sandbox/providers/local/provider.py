@@ -1,0 +1,380 @@
+"""Sandboxes on this host, as plain processes (`trusted`) or in bubblewrap containers (`contained`).
+
+A bridge is started in a session of its own and told everything over a pipe; its listening socket is bound here and
+handed down, so nothing inside can put another in its place. The order of a start leaves no gap for a killed gateway:
+the process is noted in `bridge.json` before it gets the configuration, and one that gets none ends by itself.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sandbox.client.agent_link import connect
+from sandbox.client.bridge_requests import CallFailed, call
+from sandbox.client.terminals import BridgeTerminals
+from sandbox.client.tree import BridgeTree
+from sandbox.ports.provider import Link, LinkEvents, LinkRefused, SandboxFailed, SandboxSpec
+from sandbox.protocol.values import Position
+from sandbox.providers.local import bubblewrap, clone, git, processes
+from sandbox.providers.local.isolation import Contained, Level, SandboxLimits, Started, Trusted
+from sandbox.providers.local.launch import listen, open_log
+from sandbox.providers.local.layout import BridgeNote, SandboxHome, tail
+from sandbox.providers.local.teardown import end, kill, runs
+from sandbox.providers.local.trash import Trash
+from sandbox.tree.staging import begin_empty, recover_swap
+
+_SECRET_LENGTH = 8  # shorter values are too likely to be ordinary words
+_LOG_TAIL = 2000
+_FOR_GIT = ("GIT_", "SSL_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalSettings:
+    """What a bridge is told of its terminals. `shell` is the program of those that name none; None: the bridge's own
+    choice. `sizes` is whose size counts: `active`, `smallest` or `fixed`."""
+
+    shell: tuple[str, ...] | None = None
+    sizes: str = "active"
+    ring_bytes: int = 2 * 1024 * 1024
+    hold_seconds: float = 10.0
+    scrollback: int = 1000
+    most: int = 16
+    idle_seconds: float = 0.0
+
+    def config(self) -> dict[str, Any]:
+        shell = {} if self.shell is None else {"shell": list(self.shell)}
+        limits = {
+            "terminals": self.most,
+            "terminal_ring_bytes": self.ring_bytes,
+            "terminal_hold_seconds": self.hold_seconds,
+            "terminal_scrollback": self.scrollback,
+            "terminal_idle_seconds": self.idle_seconds,
+        }
+        return {**shell, "sizes": self.sizes, "limits": limits}
+
+
+class LocalProvider:
+    """SandboxProvider on this host. `open` decides the level; nothing else may be called before it."""
+
+    name = "local"
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        level: str = "auto",
+        loopback_only: bool = True,
+        base_env: Mapping[str, str] | None = None,
+        start_timeout: float = 30.0,
+        stop_timeout: float = 10.0,
+        clone_timeout: float = 300.0,
+        exec_timeout: float = 600.0,
+        orphan_seconds: float = 600.0,
+        limits: SandboxLimits | None = None,
+        allow_private_repos: bool = False,
+        terminals: TerminalSettings | None = None,
+        readable: Sequence[Path] = (),
+        bwrap: str | None = None,
+        warn: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """`base_env` is what every sandbox gets; `readable` are further directories that a contained one may read;
+        `bwrap` is the program to contain with, by default the one on the path."""
+        self.data_dir = data_dir.absolute()
+        self._asked = level
+        self._loopback_only = loopback_only
+        self._base_env = dict(base_env or {})
+        self._start_timeout = start_timeout
+        self._stop_timeout = stop_timeout
+        self._clone_timeout = clone_timeout
+        self._exec_timeout = exec_timeout
+        self._orphan_seconds = orphan_seconds
+        self._limits = limits or SandboxLimits()
+        self._allow_private_repos = allow_private_repos
+        self._terminals = terminals or TerminalSettings()
+        self._readable = tuple(readable)
+        self._bwrap = bwrap
+        self._warn = warn
+        self._level: Level = Trusted()
+        self._sockets = -1  # the directory of the sockets, open
+        self._trash = Trash(self.data_dir / "trash", warn)
+        self._busy: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+
+    @property
+    def level(self) -> str:
+        return self._level.name
+
+    async def open(self) -> None:
+        try:
+            for name in ("sandboxes", "run", "trash"):
+                (self.data_dir / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._sockets = os.open(self.data_dir / "run", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as exc:
+            raise SandboxFailed(f"the data directory cannot be used: {exc}") from exc
+        self._trash.open()
+        if self._asked == "trusted":
+            if not self._loopback_only:
+                self._warn("sandboxes run without isolation (level trusted), and others can reach this gateway")
+            return
+        try:
+            self._level = await asyncio.to_thread(self._contained)
+        except bubblewrap.NotContained as exc:
+            if self._asked == "contained":
+                raise SandboxFailed(f"HOLDFAST_LOCAL_LEVEL=contained: {exc}. Install bubblewrap 0.8 or newer") from exc
+            if not self._loopback_only:
+                raise SandboxFailed(
+                    f"sandboxes cannot be contained here: {exc}. Install bubblewrap, or set "
+                    "HOLDFAST_LOCAL_LEVEL=trusted if everybody who can reach this gateway may run programs as its user"
+                ) from exc
+            self._warn(f"sandboxes run without isolation (level trusted): {exc}. Install bubblewrap")
+
+    async def start(self, spec: SandboxSpec) -> None:
+        if spec.network not in ("none", "outbound"):
+            raise SandboxFailed(f"network: {spec.network!r} is neither none nor outbound")
+        home = SandboxHome(self.data_dir, spec.session_id)
+        async with self._turn(spec.session_id):
+            await end(home, patience=self._stop_timeout)
+            try:
+                await asyncio.to_thread(home.make)
+                if spec.empty:
+                    await asyncio.to_thread(_begin_empty, home.kept)
+                if spec.repo_url is not None and home.workspace_is_empty():
+                    await self._clone(home, spec, spec.repo_url)
+                await self._launch(home, spec)
+            except OSError as exc:
+                raise SandboxFailed(f"the sandbox could not be started: {exc.strerror or exc}") from exc
+
+    async def connect(self, session_id: str, events: LinkEvents, after: Position | None) -> Link:
+        path, token = self._find(session_id)
+
+        async def dial(factory: Callable[[], Any]) -> tuple[Any, Any]:
+            return await asyncio.get_running_loop().create_unix_connection(factory, path)
+
+        return await connect(dial, token, events, after)
+
+    async def running(self) -> list[str]:
+        return await asyncio.to_thread(self._running)
+
+    async def stop(self, session_id: str) -> None:
+        async with self._turn(session_id):
+            await end(SandboxHome(self.data_dir, session_id), patience=self._stop_timeout)
+
+    async def kill(self, session_id: str) -> bool:
+        return await asyncio.to_thread(kill, SandboxHome(self.data_dir, session_id))
+
+    async def destroy(self, session_id: str) -> None:
+        home = SandboxHome(self.data_dir, session_id)
+        async with self._turn(session_id):
+            await end(home, patience=self._stop_timeout)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(home.socket, dir_fd=self._sockets)
+            try:
+                await asyncio.to_thread(self._trash.take, home.root)
+            except OSError as exc:
+                raise SandboxFailed(f"the files of {session_id} could not be removed: {exc.strerror or exc}") from exc
+
+    def tree(self, session_id: str) -> BridgeTree:
+        return BridgeTree(lambda: self._find(session_id))
+
+    def terminals(self, session_id: str) -> BridgeTerminals:
+        return BridgeTerminals(lambda: self._find(session_id))
+
+    async def logs(self, session_id: str, *, limit: int = 65536) -> bytes:
+        return await asyncio.to_thread(SandboxHome(self.data_dir, session_id).logs, limit)
+
+    async def close(self) -> None:
+        self._trash.close()
+        if self._sockets >= 0:
+            os.close(self._sockets)
+            self._sockets = -1
+
+    def _find(self, session_id: str) -> tuple[str, str]:
+        """The socket and the token of the bridge that runs. Raises LinkRefused."""
+        bridge = SandboxHome(self.data_dir, session_id).read_note()
+        if bridge is None or not runs(bridge):
+            raise LinkRefused(f"no sandbox runs for {session_id}")
+        return self.socket_path(bridge.socket), bridge.token
+
+    def _contained(self) -> Level:
+        contained = Contained(self._bwrap or bubblewrap.find(), self.data_dir, self._limits, self._readable)
+        with tempfile.TemporaryDirectory(dir=self.data_dir / "run") as scratch:
+            contained.check({"PATH": self._path, "PYTHONPATH": bubblewrap.CODE}, Path(scratch))
+        return contained
+
+    def _running(self) -> list[str]:
+        found = []
+        for entry in (self.data_dir / "sandboxes").iterdir():
+            with contextlib.suppress(ValueError):
+                bridge = SandboxHome(self.data_dir, entry.name).read_note()
+                if bridge is not None and runs(bridge):
+                    found.append(entry.name)
+        return found
+
+    async def _launch(self, home: SandboxHome, spec: SandboxSpec) -> None:
+        token = secrets.token_urlsafe(32)
+        starting = asyncio.create_task(asyncio.to_thread(self._run_bridge, home, spec, token), name="sandbox.start")
+        said = b""
+        try:
+            started, config = await asyncio.shield(starting)
+            try:
+                # More than a pipe holds waits for the bridge to read it; should that die, the write fails.
+                await asyncio.to_thread(_write_all, config, self._config(home, spec, token))
+                await call(self.socket_path(home.socket), "GET", "/health", timeout=self._start_timeout)
+            finally:
+                said = started.last_words()
+        except (CallFailed, OSError) as exc:
+            await end(home, patience=0)
+            raise SandboxFailed(self._failure(home, spec, token, exc, said)) from exc
+        except BaseException:
+            if not starting.done():
+                # A thread cannot be cancelled: what it starts must be known before it can be ended.
+                with contextlib.suppress(OSError):
+                    started, config = await starting
+                    started.last_words()
+                    os.close(config)
+            await end(home, patience=0)
+            raise
+
+    def _run_bridge(self, home: SandboxHome, spec: SandboxSpec, token: str) -> tuple[Started, int]:
+        """Start the process and note it; return it, and the end of the pipe from which it awaits its configuration."""
+        config, config_end = os.pipe()
+        log = open_log(home.bridge_log)
+        try:
+            with listen(self._sockets, home.socket) as listener:
+                env = {**self._plain_env(home), "PYTHONPATH": self._level.places(home).code}
+                started = self._level.start_bridge(home, spec.network, env, config, listener.fileno(), log)
+            home.write_note(
+                BridgeNote(
+                    session_id=spec.session_id,
+                    incarnation=spec.incarnation,
+                    level=self._level.name,
+                    socket=home.socket,
+                    token=token,
+                    pid=started.process.pid,
+                    started=started.process.started,
+                    init_pid=started.first.pid,
+                    init_started=started.first.started,
+                    boot=processes.boot_id(),
+                )
+            )
+        except BaseException:
+            os.close(config_end)
+            raise
+        finally:
+            os.close(config)
+            os.close(log)
+        return started, config_end
+
+    def _config(self, home: SandboxHome, spec: SandboxSpec, token: str) -> bytes:
+        places = self._level.places(home)
+        base_env = {**self._plain_env(home), **self._base_env, **self._homes(home)}
+        if any(part == "sandbox.demo_agent" for part in spec.agent):
+            base_env["PYTHONPATH"] = places.code
+        return json.dumps(
+            {
+                "session_id": spec.session_id,
+                "incarnation": spec.incarnation,
+                "token": token,
+                "agent": list(spec.agent),
+                "env": dict(spec.env),
+                "base_env": base_env,
+                "kept": places.kept,
+                "workspace": places.workspace,
+                "state": places.state,
+                "agent_log": f"{places.state}/{home.agent_log.name}",
+                "hold": spec.hold,
+                "orphan_seconds": self._orphan_seconds,
+                "exec_timeout": self._exec_timeout,
+                **self._terminals.config(),
+            }
+        ).encode()
+
+    @property
+    def _path(self) -> str:
+        """Never the gateway's own: what is found there may not exist in a sandbox, or not be meant for it."""
+        return f"/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:{bubblewrap.python_bin()}"
+
+    def _plain_env(self, home: SandboxHome) -> dict[str, str]:
+        return {"PATH": self._path, "LANG": "C.UTF-8", "TERM": "xterm-256color", processes.MARKER: home.marker}
+
+    def _homes(self, home: SandboxHome) -> dict[str, str]:
+        agent = self._level.places(home).agent
+        return {
+            "HOME": agent,
+            "CLAUDE_CONFIG_DIR": f"{agent}/.claude",
+            "PI_CODING_AGENT_DIR": f"{agent}/.pi",
+            "HOLDFAST_SESSION_ID": home.session_id,
+        }
+
+    def _failure(self, home: SandboxHome, spec: SandboxSpec, token: str, exc: Exception, words: bytes) -> str:
+        said = (words + tail(home.bridge_log, _LOG_TAIL)).decode(errors="replace").strip()
+        for secret in (token, *spec.env.values(), *self._base_env.values()):
+            if len(secret) >= _SECRET_LENGTH:
+                said = said.replace(secret, "***")
+        return f"the sandbox did not start: {exc}" + (f". It said: {said}" if said else "")
+
+    def check(self, spec: SandboxSpec) -> None:
+        if spec.repo_url is None:
+            return
+        try:
+            clone.check_repo(spec.repo_url, spec.repo_branch, allow_private=self._allow_private_repos)
+        except ValueError as exc:
+            raise SandboxFailed(str(exc)) from exc
+        if spec.network == "none":
+            raise SandboxFailed("repoUrl needs the network: create the session with network: outbound")
+
+    async def _clone(self, home: SandboxHome, spec: SandboxSpec, url: str) -> None:
+        """Clone beside the workspace, as the sandbox would run it, then put it in its place in one step."""
+        self.check(spec)
+        try:
+            pin = await asyncio.to_thread(clone.resolve, url, allow_private=self._allow_private_repos)
+        except ValueError as exc:
+            raise SandboxFailed(str(exc)) from exc
+        except OSError as exc:
+            raise SandboxFailed(f"repoUrl: the host was not found: {exc.strerror}") from exc
+        staging = home.root / "clone"
+        if staging.exists():
+            await end(home, patience=0, thorough=True)  # a gateway died while it cloned; its git may still be at it
+        await asyncio.to_thread(self._trash.take, staging)
+        workspace = staging / "workspace"
+        for directory in (staging, workspace):
+            directory.mkdir(mode=0o700)
+        try:
+            inside = self._level.places(home).workspace if self._level.name == "contained" else str(workspace)
+            command = clone.command(url, spec.repo_branch, f"{inside}/repository", pin)
+            wanted = {n: v for n, v in self._base_env.items() if n.upper().startswith(_FOR_GIT)}
+            env = clone.environment({**self._plain_env(home), **wanted, "HOME": f"{inside}"})
+            with self._level.one_shot(home, staging, spec.network, command) as one_shot:
+                await git.run(one_shot, env, timeout=self._clone_timeout)
+            (workspace / "repository").rename(home.workspace)  # over an empty directory, or nothing
+        except git.GitFailed as exc:
+            raise SandboxFailed(f"git clone failed: {clone.reason(exc.output) or exc}") from exc
+        finally:
+            await asyncio.to_thread(self._trash.take, staging)
+
+    def socket_path(self, name: str) -> str:
+        return f"/proc/self/fd/{self._sockets}/{name}"
+
+    def _turn(self, session_id: str) -> asyncio.Lock:
+        """One change of a sandbox at a time."""
+        lock = self._busy.get(session_id)
+        if lock is None:
+            lock = self._busy[session_id] = asyncio.Lock()
+        return lock
+
+
+def _begin_empty(kept: Path) -> None:
+    recover_swap(kept)
+    begin_empty(kept)
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    with open(descriptor, "wb") as pipe:
+        pipe.write(content)

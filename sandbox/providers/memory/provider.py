@@ -1,0 +1,438 @@
+"""Sandboxes that exist only in this process, with scripted agents: a real adapter for tests on virtual time.
+
+It keeps the contract of a real bridge: records are taken once, what was taken is remembered across incarnations, frames
+are numbered per agent process and kept until confirmed, deliveries that were not taken are forgotten when the agent
+exits or the link is lost. Both directions of a link are queues emptied by the event loop, so nothing is ever called
+back from within a call. Unlike a real bridge it goes on reading an agent whose output nobody confirms.
+"""
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Callable
+from typing import Literal, ParamSpec
+
+from sandbox.ports.provider import Link, LinkEvents, LinkRefused, SandboxFailed, SandboxSpec
+from sandbox.ports.tree import TreeFailed
+from sandbox.protocol.agent_stream import BeginEpoch, Cursor, FrameBacklog, Frames
+from sandbox.protocol.values import AgentExit, Hello, Position
+from sandbox.providers.memory.scripted import Script, ScriptedProcess, echo
+from sandbox.providers.memory.terminals import MemoryTerminal, MemoryTerminals
+from sandbox.providers.memory.tree import MemoryRoots, MemoryTree
+
+Action = Callable[[], None]
+P = ParamSpec("P")
+_PORTION = 64 * 1024
+
+
+class _Pipe:
+    """One direction of a link: what is put in happens later, in order, unless the link is cut before."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Action] = deque()
+        self._scheduled = False
+        self._paused = False
+        self._cut = False
+
+    def put(self, action: Action) -> None:
+        if not self._cut:
+            self._waiting.append(action)
+            self._schedule()
+
+    def cut(self) -> None:
+        self._cut = True
+        self._waiting.clear()
+
+    def pause(self) -> None:
+        self._paused = True
+
+    def resume(self) -> None:
+        self._paused = False
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._waiting and not self._scheduled and not self._paused:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        self._scheduled = False
+        for _ in range(len(self._waiting)):
+            if not self._waiting or self._paused:
+                break
+            self._waiting.popleft()()
+        self._schedule()
+
+
+class MemoryLink:
+    """A Link to a MemorySandbox."""
+
+    def __init__(self, sandbox: "MemorySandbox", events: LinkEvents) -> None:
+        self.events = events
+        self.down = _Pipe()  # bridge -> gateway
+        self._up = _Pipe()
+        self._sandbox = sandbox
+        self._over = False
+
+    def start(self, line: bytes | None) -> None:
+        self._send(lambda: self._sandbox.start_agent(line))
+
+    def deliver(self, seq: int, line: bytes) -> None:
+        self._send(lambda: self._sandbox.delivered(seq, line))
+
+    def inject(self, line: bytes) -> None:
+        self._send(lambda: self._sandbox.injected(line))
+
+    def interrupt(self) -> None:
+        self._send(lambda: self._sandbox.interrupted())
+
+    def stop_agent(self) -> None:
+        self._send(lambda: self._sandbox.stop_agent())
+
+    def kill_agent(self) -> None:
+        self._send(lambda: self._sandbox.kill_agent())
+
+    def confirm(self, position: Position) -> None:
+        self._send(lambda: self._sandbox.confirmed(position))
+
+    def pause_reading(self) -> None:
+        self.down.pause()
+
+    def resume_reading(self) -> None:
+        self.down.resume()
+
+    def close(self) -> None:
+        """What was sent before still arrives."""
+        self._over = True
+        self.down.cut()
+        self._up.put(lambda: self._sandbox.let_go(self))
+
+    def lose(self, reason: str, *, orderly: bool = False) -> None:
+        """The connection ends. In order, what was on its way still arrives; otherwise it is gone in both directions."""
+        self._up.cut()
+        if self._over:
+            return
+        self._over = True
+        if not orderly:
+            self.down.cut()
+            self.down = _Pipe()
+        self.down.put(lambda: self.events.on_lost(reason))
+
+    def began(self, epoch: str, base: int) -> None:
+        """Answers the bridge before the owner can deliver anything to this process."""
+        self._send(lambda: self._sandbox.ready(epoch))
+        self.events.on_epoch(epoch, base)
+
+    def _send(self, action: Action) -> None:
+        if not self._over:
+            self._up.put(action)
+
+
+class MemorySandbox:
+    """One session's sandbox: its bridge, its agent, its roots, and the handles tests pull.
+
+    `handed` lists every (seq, line) given to any agent process, for the life of the sandbox. `cut_at` = (seq, what)
+    makes the bridge note that seq as taken and then, before the agent gets the line, lose its `link`, its `agent`, or
+    die itself (`bridge`): the record is neither delivered nor to be sent again.
+    """
+
+    def __init__(self, spec: SandboxSpec, script: Script) -> None:
+        self.spec = spec
+        self.script = script
+        self.alive = False
+        self.taker = secrets.token_urlsafe(9)
+        self.taken = 0
+        self.handed: list[tuple[int, bytes]] = []
+        self.processes: list[ScriptedProcess] = []
+        self.cut_at: tuple[int, Literal["link", "agent", "bridge"]] | None = None
+        self.agent_problem: str | None = None  # the agent command cannot be run, and why
+        self.log = bytearray()
+        self.roots = MemoryRoots()
+        self.terminals: dict[str, MemoryTerminal] = {}
+        self._backlog = FrameBacklog()
+        self._cursor = Cursor()
+        self._queue: deque[tuple[int, bytes]] = deque()
+        self._link: MemoryLink | None = None
+        self._ready: str | None = None  # the process the gateway knows of: deliveries are meant for it
+        self._next_start: tuple[bytes | None] | None = None  # asked for while the last process was being stopped
+
+    @property
+    def agent(self) -> ScriptedProcess | None:
+        """The agent process that runs now."""
+        return self.processes[-1] if self.processes and self.processes[-1].alive else None
+
+    @property
+    def files(self) -> dict[bytes, bytes]:
+        """The files of both roots; whoever changes them himself tells nobody."""
+        return self.roots.files
+
+    def write(self, path: bytes, content: bytes) -> None:
+        """A program writes a file, and the watch sees it."""
+        self.files[path] = content
+        self.changed()
+
+    def changed(self) -> None:
+        """The watch sees something."""
+        if self._link:
+            self._tell(self._link.events.on_changed)
+
+    @property
+    def linked(self) -> bool:
+        return self._link is not None
+
+    def boot(self, spec: SandboxSpec) -> None:
+        self.spec = spec
+        self.alive = True
+        self.roots.boots += 1
+        self.roots.held = spec.hold
+        if spec.empty:
+            self.roots.begin_empty()
+        self._backlog = FrameBacklog()
+        self._next_start = None
+
+    def end(self, reason: str) -> None:
+        """The bridge stops in order: its agent first, what it wrote still arrives."""
+        if self.agent:
+            self.agent.exit(None, "SIGTERM")
+        self._down(reason, orderly=True)
+
+    def crash(self, reason: str = "the bridge died") -> None:
+        """kill -9 of the bridge: agent, backlog and link are gone; what it noted as taken is not."""
+        process = self.agent
+        self._down(reason, orderly=False)
+        if process:
+            process.exit(None, "SIGKILL")
+
+    def forget_taken(self) -> None:
+        """Lose the notes, as a reboot of the host does: a new taker."""
+        self.taker, self.taken = secrets.token_urlsafe(9), 0
+
+    def lose_link(self, reason: str = "cut by the test") -> None:
+        """Cut the connection without a word; whatever was on its way, in either direction, is gone."""
+        if self._link:
+            link = self._link
+            self.let_go(link)
+            link.lose(reason)
+
+    def attach(self, events: LinkEvents, after: Position | None) -> MemoryLink:
+        self.lose_link("a newer link took over")
+        link = self._link = MemoryLink(self, events)
+        newest = self._backlog.newest
+        self._ready = newest.epoch if newest else None
+        hello = Hello(self.taker, self.taken, self._ready, self.agent is not None, self.roots.held)
+        self._tell(link.events.on_hello, hello)
+        self._cursor = self._backlog.cursor(after)
+        self._stream()
+        return link
+
+    def let_go(self, link: MemoryLink) -> None:
+        if self._link is link:
+            self._link = None
+            self._queue.clear()
+
+    # What the gateway asks over the link.
+
+    def start_agent(self, line: bytes | None) -> None:
+        if self.agent and not self.roots.held:
+            self._next_start = (line,) if self.agent.stopping else None
+            return
+        problem = "the agent waits for its workspace" if self.roots.held else self.agent_problem
+        if problem is not None:
+            if self._link:
+                self._tell(self._link.events.on_problem, problem)
+            return
+        process = ScriptedProcess(secrets.token_urlsafe(9), self.spec, self.script, self)
+        self.processes.append(process)
+        self._ready = process.epoch
+        self._backlog.begin(process.epoch)
+        self._stream()
+        if line is not None:
+            process.hand(line)
+
+    def ready(self, epoch: str) -> None:
+        self._ready = epoch
+
+    def delivered(self, seq: int, line: bytes) -> None:
+        if self.agent and self.agent.epoch == self._ready:
+            self._queue.append((seq, line))
+            self.agent_reads()
+
+    def injected(self, line: bytes) -> None:
+        if self.agent:
+            self.agent.hand(line)
+
+    def interrupted(self) -> None:
+        if self.agent:
+            self.agent.on_interrupt()
+
+    def stop_agent(self) -> None:
+        self._next_start = None
+        if self.agent and not self.agent.stopping:
+            self._ready = None
+            self._queue.clear()
+            self.agent.stop()
+
+    def kill_agent(self) -> None:
+        if self.agent:
+            self.agent.exit(None, "SIGKILL")
+
+    def confirmed(self, position: Position) -> None:
+        self._backlog.confirm(position)
+
+    # What the agent does.
+
+    def agent_wrote(self, process: ScriptedProcess, line: bytes) -> None:
+        if self.alive:
+            self._backlog.append(line)
+            self._stream()
+
+    def agent_exited(self, process: ScriptedProcess, code: int | None, signal: str | None) -> None:
+        self._queue.clear()
+        newest = self._backlog.newest
+        if self.alive and newest:
+            reason = f"killed by {signal}" if signal else f"exited with code {code}"
+            self._backlog.finish(AgentExit(process.epoch, newest.end, self.taken, code, signal, reason))
+            self._stream()
+        if self.alive and self._next_start:
+            (line,), self._next_start = self._next_start, None
+            self.start_agent(line)
+            self._ready = None  # until the gateway has heard of it
+
+    def agent_reads(self) -> None:
+        while self._queue and (agent := self.agent) and agent.reading:
+            seq, line = self._queue.popleft()
+            if seq <= self.taken:
+                continue
+            self.taken = seq
+            if self.cut_at and seq >= self.cut_at[0]:
+                return self._cut_now()
+            self.handed.append((seq, line))
+            if self._link:
+                self._tell(self._link.events.on_taken, seq)
+            agent.hand(line)
+
+    def _cut_now(self) -> None:
+        assert self.cut_at
+        what, self.cut_at = self.cut_at[1], None
+        if what == "link":
+            self.lose_link()
+        elif what == "agent" and self.agent:
+            self.agent.exit(None, "SIGKILL")
+        else:
+            self.crash()
+
+    def _stream(self) -> None:
+        """Tell the link everything of the agent channel that it was not told yet."""
+        while self._link and (step := self._backlog.step(self._cursor, _PORTION)) is not None:
+            events = self._link.events
+            match step:
+                case BeginEpoch(epoch, base):
+                    self._tell(self._link.began, epoch, base)
+                case Frames(first, lines):
+                    self._tell(events.on_frames, self._cursor.epoch or "", first, lines)
+                case AgentExit():
+                    self._tell(events.on_exit, step)
+
+    def _tell(self, event: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        if self._link:
+            self._link.down.put(lambda: event(*args, **kwargs))
+
+    def _down(self, reason: str, *, orderly: bool) -> None:
+        self.alive = False
+        for terminal in self.terminals.values():
+            for viewing in list(terminal.links.values()):
+                viewing.lose(reason)
+        self.terminals.clear()
+        self._queue.clear()
+        link, self._link = self._link, None
+        if link:
+            link.lose(reason, orderly=orderly)
+
+
+class MemoryProvider:
+    """A SandboxProvider whose sandboxes are objects. Its knobs may be turned at any time."""
+
+    name = "memory"
+
+    def __init__(self, script: Script = echo) -> None:
+        self.script = script  # for sandboxes made from now on
+        self.start_seconds = 0.0  # how long a start takes
+        self.start_failures: list[str] = []  # each start takes one and fails with it
+        self.start_problem: str | None = None  # every start fails with it
+        self.link_problem: str | None = None  # every connect is refused with it
+        self.starts = 0
+        self.sandboxes: dict[str, MemorySandbox] = {}  # also those that do not run
+
+    @property
+    def level(self) -> str:
+        return "trusted"
+
+    async def open(self) -> None:
+        return None
+
+    def check(self, spec: SandboxSpec) -> None:
+        pass
+
+    async def start(self, spec: SandboxSpec) -> None:
+        self.starts += 1
+        await self.stop(spec.session_id)
+        await asyncio.sleep(self.start_seconds)
+        problem = self.start_failures.pop(0) if self.start_failures else self.start_problem
+        if problem is not None:
+            raise SandboxFailed(problem)
+        sandbox = self.sandboxes.setdefault(spec.session_id, MemorySandbox(spec, self.script))
+        sandbox.boot(spec)
+
+    async def connect(self, session_id: str, events: LinkEvents, after: Position | None) -> Link:
+        sandbox = self.sandboxes.get(session_id)
+        if self.link_problem is not None:
+            raise LinkRefused(self.link_problem)
+        if sandbox is None or not sandbox.alive:
+            raise LinkRefused(f"no sandbox runs for {session_id}")
+        return sandbox.attach(events, after)
+
+    async def running(self) -> list[str]:
+        return [session_id for session_id, sandbox in self.sandboxes.items() if sandbox.alive]
+
+    async def stop(self, session_id: str) -> None:
+        sandbox = self.sandboxes.get(session_id)
+        if sandbox and sandbox.alive:
+            sandbox.end("the sandbox was stopped")
+
+    async def kill(self, session_id: str) -> bool:
+        sandbox = self.sandboxes.get(session_id)
+        if sandbox is None or not sandbox.alive:
+            return False
+        sandbox.crash()
+        return True
+
+    async def destroy(self, session_id: str) -> None:
+        await self.stop(session_id)
+        self.sandboxes.pop(session_id, None)
+
+    def tree(self, session_id: str) -> MemoryTree:
+        def running() -> MemorySandbox:
+            sandbox = self.sandboxes.get(session_id)
+            if sandbox is None or not sandbox.alive:
+                raise TreeFailed("absent", f"no sandbox runs for {session_id}")
+            return sandbox
+
+        return MemoryTree(lambda: running().roots, lambda: running().agent is not None, lambda: running().stop_agent())
+
+    def terminals(self, session_id: str) -> MemoryTerminals:
+        def running() -> dict[str, MemoryTerminal]:
+            sandbox = self.sandboxes.get(session_id)
+            if self.link_problem is not None:
+                raise LinkRefused(self.link_problem)
+            if sandbox is None or not sandbox.alive:
+                raise LinkRefused(f"no sandbox runs for {session_id}")
+            return sandbox.terminals
+
+        return MemoryTerminals(running, _Pipe)
+
+    async def logs(self, session_id: str, *, limit: int = 65536) -> bytes:
+        sandbox = self.sandboxes.get(session_id)
+        return bytes(sandbox.log[-limit:]) if sandbox and limit > 0 else b""
+
+    async def close(self) -> None:
+        return None

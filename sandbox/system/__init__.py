@@ -1,0 +1,1 @@
+"""System calls that need care: directories, processes, removal."""

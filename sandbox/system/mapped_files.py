@@ -1,0 +1,120 @@
+"""Which files are mapped by programs that may write to them.
+
+Writing to a file through a mapping changes its times only now and then: the first write to a page does, and those that
+follow do not until the page was written to the disk. So the stamp of such a file says nothing, for as long as it is
+mapped. Files are told by their inodes, and by the device that the kernel lists here for the files of the tree: some
+file systems give their files another one, so it is found out by mapping a file. Where that cannot be done, or something
+else is mounted within the tree, any device will do; a doubt for nothing costs one reading.
+
+What a program has mapped that may not be looked into (it is another user's, or keeps its memory to itself) is not
+known. But its first write to a page did change the times of the file, and did so after the program was started: so each
+file that has changed since then is in doubt. File systems in memory do not note even that first write; there, what such
+a program writes through a mapping may be missed.
+"""
+
+import mmap
+import os
+import re
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sandbox.system.child import descendants, start_ticks
+
+MOST_BYTES: Final = 64 << 20  # of the lists of all programs together
+_PIECE: Final = 64 << 10
+_MARGIN_NS: Final = 60_000_000_000  # by which a clock may have been set since a program was started
+_TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_MAPPED: Final = re.compile(
+    rb"^[0-9a-f]+-[0-9a-f]+ .w.s [0-9a-f]+ ([0-9a-f]+:[0-9a-f]+) ([1-9][0-9]*) +"
+    rb"(?!/memfd:|/dev/zero|/SYSV|/anon_hugepage|anon_inode:)",  # memory, which has numbers of its own
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MappedFile:
+    inodes: frozenset[int] = frozenset()  # of files that programs share as writable memory
+    doubt_since_ns: float = float("inf")  # a file that has changed since may be such a file, too
+
+
+NOTHING: Final = MappedFile()
+
+
+def find_mapped(home: Path) -> MappedFile:
+    """What programs other than this one have mapped of the tree below `home`. Of those that may not be looked into,
+    only the ones below this process count: others have no business in the tree."""
+    device = _device_of(home)
+    found: set[int] = set()
+    closed: list[int] = []
+    left, own = MOST_BYTES, str(os.getpid())
+    for name in os.listdir("/proc"):
+        if name.isdecimal() and name != own and left > 0:
+            try:
+                left -= _look_into(f"/proc/{name}/maps", left, device, found)
+            except PermissionError:
+                closed.append(int(name))
+    return MappedFile(frozenset(found), _started_ns(closed))
+
+
+def _look_into(path: str, most: int, device: bytes | None, found: set[int]) -> int:
+    """Add the inodes of one program; how much was read. A program that ends meanwhile has no more mappings. Raises
+    PermissionError."""
+    count, rest = 0, b""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError:
+        raise
+    except OSError:
+        return 0
+    try:
+        while count < most and (piece := os.read(fd, _PIECE)):  # the kernel gives a page or so at a time
+            count += len(piece)
+            whole, _, rest = (rest + piece).rpartition(b"\n")
+            if b"w-s " in whole or b"wxs " in whole:  # hardly ever
+                found.update(int(inode) for on, inode in _MAPPED.findall(whole) if device in (None, on))
+    except PermissionError:
+        raise
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+    return count
+
+
+def _started_ns(closed: Collection[int]) -> float:
+    """When the first of those programs that are below this one was started, at the latest."""
+    if not closed:
+        return NOTHING.doubt_since_ns
+    booted_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    ticks = [start_ticks(pid) for pid in set(closed).intersection(descendants())]
+    return min((booted_ns + each * _TICK_NS - _MARGIN_NS for each in ticks if each is not None), default=float("inf"))
+
+
+def _device_of(home: Path) -> bytes | None:
+    """The device that the kernel lists for what is mapped of the files below `home`; None if there may be several."""
+    try:
+        inside = os.fsencode(home.resolve()).rstrip(b"/") + b"/"
+        if any(_unescaped(line.split()[4]).startswith(inside) for line in _lines("/proc/self/mountinfo")):
+            return None
+        fd = os.open(home, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(fd, 1)
+            with mmap.mmap(fd, 1):
+                lines, inode = _lines("/proc/self/maps"), os.fstat(fd).st_ino
+        finally:
+            os.close(fd)
+    except (OSError, IndexError):
+        return None
+    devices = {found[1] for line in lines if (found := _MAPPED.match(line)) and int(found[2]) == inode}
+    return devices.pop() if len(devices) == 1 else None
+
+
+def _lines(path: str) -> list[bytes]:
+    return Path(path).read_bytes().splitlines()
+
+
+def _unescaped(path: bytes) -> bytes:
+    return re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), path)

@@ -1,0 +1,38 @@
+"""The tree that was remembered last, in memory and in the cache file, which follow each other."""
+
+from pathlib import Path
+
+from sandbox.tree.index import Section, TreeIndex
+from sandbox.tree.index_file import TreeIndexFile
+
+
+class TreeIndexStore:
+    """`edition` is another after every change."""
+
+    def __init__(self, cache_path: Path) -> None:
+        self._cache = TreeIndexFile(cache_path)
+        self._tree: TreeIndex | None = None
+        self.edition = 0
+
+    @property
+    def tree(self) -> TreeIndex:
+        """Read from the file when it is first asked for."""
+        if self._tree is None:
+            self._tree = self._cache.load()
+        return self._tree
+
+    def change(self, token: str, rules: dict[str, bytes], sections: list[Section]) -> None:
+        """The tree with these differences is called `token`. Costs what is different. Raises TreeProblem if it cannot
+        be saved; it is remembered all the same."""
+        tree = self.tree
+        if sections or (tree.token, tree.rules) != (token, rules):
+            self.edition += 1
+            tree.apply(sections)
+            tree.token, tree.rules = token, rules
+            self._cache.save(tree, sections)
+
+    def replace(self, tree: TreeIndex) -> None:
+        """Remember `tree`, which has a token, instead of what was. Raises TreeProblem as `change` does."""
+        self.edition += 1
+        self._tree = tree
+        self._cache.save(tree, None)

@@ -1,0 +1,1 @@
+"""The stored format: keys, manifests, packs, pointers."""

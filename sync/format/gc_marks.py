@@ -1,0 +1,81 @@
+"""What the collector found unnamed, and when: the two marks before anything is removed. Pure.
+
+An object goes only if two looks, at least `grace` seconds apart, both found it unnamed; named again in between, it
+begins anew. Why nothing that is named can go:
+
+- A sync reads the marks before it names anything that was there already, uses nothing that is marked, and swaps its
+  pointer within half of `grace` after that. So what it uses was not marked yet, or was marked after it had looked; and
+  the look that could remove it reads the pointers a whole `grace` after the mark, when that sync is done or has failed.
+- What a sync stores is stored under a new name (the salt in packs and manifests), also if the same content is there.
+  So it cannot come under a name that is being removed, and what it has just stored has no old mark.
+- A branch names what it read in another session's pointer, within half of `grace`.
+
+The other half of `grace` is for slow answers and for clocks of two machines that differ.
+
+A damaged object is marked as well, for as long as it is named or stored: no sync builds on it.
+"""
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from sync.errors import Damaged
+from sync.format.checksummed import seal, unseal
+
+
+class Mark(msgspec.Struct, frozen=True):
+    since: float | None = None  # when it was first found unnamed, in seconds since 1970; None: it is named
+    damaged: bool = False  # it is missing or not what its name says: to be used by no sync
+
+
+class Marks(msgspec.Struct, frozen=True):
+    packs: dict[str, Mark] = {}
+    manifests: dict[str, Mark] = {}
+
+
+def look(
+    found: Collection[str], named: Collection[str], marks: Mapping[str, Mark], *, began: float, now: float, grace: float
+) -> tuple[dict[str, Mark], list[str]]:
+    """The marks after a look at what is stored (`found`) and what is named, and what has to go. The look `began`
+    before anything was read, and it is `now` after that. Whatever has to go keeps its mark until a later look finds it
+    gone: while it is being removed it must not be used."""
+    after: dict[str, Mark] = {}
+    doomed: list[str] = []
+    for name in {**dict.fromkeys(found), **dict.fromkeys(each for each in marks if each in named)}:
+        mark = marks.get(name, Mark())
+        if name in named:
+            if mark.damaged:
+                after[name] = Mark(damaged=True)
+        elif mark.since is None or mark.since > now:  # a clock that went back: begin anew
+            after[name] = Mark(now, mark.damaged)
+        else:
+            after[name] = mark
+            if began - mark.since >= grace:
+                doomed.append(name)
+    return after, doomed
+
+
+def distrusted(marks: Marks, packs: Collection[str], manifests: Collection[str]) -> Marks:
+    """`marks`, and that these are damaged."""
+    return Marks(_with_damaged(marks.packs, packs), _with_damaged(marks.manifests, manifests))
+
+
+def _with_damaged(marks: Mapping[str, Mark], names: Collection[str]) -> dict[str, Mark]:
+    return {**marks, **{name: Mark(marks.get(name, Mark()).since, damaged=True) for name in names}}
+
+
+def damaged_in(marks: Marks) -> frozenset[str]:
+    """The names of the packs and manifests that are damaged."""
+    return frozenset(name for each in (marks.packs, marks.manifests) for name, mark in each.items() if mark.damaged)
+
+
+def encode(marks: Marks) -> bytes:
+    return seal(msgspec.json.encode(marks))
+
+
+def decode(key: str, content: bytes) -> Marks:
+    """Raises Damaged, which names the key."""
+    try:
+        return msgspec.json.decode(unseal(key, content), type=Marks)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Damaged(f"{key} cannot be read") from error

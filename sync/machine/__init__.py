@@ -1,0 +1,1 @@
+"""When to sync: the state machine and its driver."""

@@ -1,0 +1,1 @@
+"""Snapshots: push, restore, verify, garbage collection."""

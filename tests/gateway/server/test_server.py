@@ -1,0 +1,196 @@
+"""The launcher: a true address, a drain that keeps sockets open, and an end that tells how it went."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+import websockets
+from starlette.applications import Starlette
+
+from gateway.config.settings import Settings
+from gateway.server.front_door import FrontDoor
+from gateway.server.server import EXIT_FAILED, EXIT_OK, EXIT_STARTUP, CannotListen, address_of, bind, serve
+from tests.support.front_door import Door, token
+from tests.support.waiting import until
+
+AUTH = {"Authorization": f"Bearer {token()}"}
+
+
+async def ended(door: Door) -> int:
+    await until(lambda: door.process.poll() is not None)
+    return int(door.process.returncode)
+
+
+async def draining(door: Door, number: int = signal.SIGTERM) -> None:
+    door.process.send_signal(number)
+    assert door.process.stdout is not None
+    assert door.process.stdout.readline() == "draining\n"
+
+
+def connect(door: Door, path: str = "/ws/v2?sessionId=s") -> websockets.connect:
+    return websockets.connect(f"ws://{door.host}:{door.port}{path}", additional_headers=AUTH)
+
+
+async def test_while_it_drains_sockets_stay_open_and_new_work_is_refused() -> None:
+    with Door.open() as door:
+        async with connect(door) as socket_, httpx.AsyncClient(base_url=door.address) as client:
+            assert (await client.get("/api/sandboxes", headers=AUTH)).status_code == 200
+            await draining(door)
+            await socket_.send("still open")
+            assert await socket_.recv() == "still open"
+            refused = await client.get("/api/sandboxes", headers=AUTH)
+            assert (refused.status_code, refused.json()["code"]) == (503, "draining")
+            with pytest.raises(websockets.InvalidStatus) as caught:
+                await connect(door)
+            assert caught.value.response.status_code == 503
+            for path in ("/health", "/ready"):
+                assert (await client.get(path)).status_code == 200
+            door.process.send_signal(signal.SIGTERM)  # the platform insists: nothing happens twice
+            await until(lambda: door.log.count("server.signal") == 2)
+            await socket_.send("still open")
+            assert await socket_.recv() == "still open"
+            door.process.send_signal(signal.SIGUSR1)
+            with pytest.raises(websockets.ConnectionClosed):
+                await socket_.recv()
+            assert socket_.close_code == 1012
+        assert await ended(door) == EXIT_OK
+        assert "server.drained" in door.log
+
+
+async def test_a_drain_that_does_not_end_is_cut_at_its_deadline() -> None:
+    with Door.open(drain_timeout="200ms") as door:
+        async with connect(door):
+            await draining(door)
+            assert await ended(door) == EXIT_OK
+        assert "server.drain_unfinished" in door.log
+
+
+async def test_a_second_interrupt_cuts_the_drain_short() -> None:
+    with Door.open() as door:
+        await draining(door, signal.SIGINT)
+        door.process.send_signal(signal.SIGINT)
+        assert await ended(door) == EXIT_OK
+        assert "server.drain_unfinished" in door.log
+
+
+async def test_a_dead_part_of_the_house_ends_the_process_in_an_orderly_way() -> None:
+    with Door.open() as door:
+        await draining(door, signal.SIGUSR2)
+        door.process.send_signal(signal.SIGUSR1)
+        assert await ended(door) == EXIT_FAILED
+        assert "server.fatal" in door.log
+        assert "the queue died" in door.log
+
+
+async def nothing() -> None:
+    pass
+
+
+async def test_a_house_that_cannot_open_is_told_by_the_exit_code() -> None:
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        for problem in [RuntimeError("the store is locked")]:
+            raise problem
+        yield
+
+    settings = Settings(port=0)
+    ready: list[str] = []
+    app = Starlette(lifespan=lifespan)
+    code = await serve(app, settings, door=FrontDoor(settings), drain=nothing, on_ready=ready.append)
+    assert code == EXIT_STARTUP
+    assert ready == []
+
+
+async def test_a_drain_that_fails_does_not_stop_the_end() -> None:
+    async def drain() -> None:
+        raise RuntimeError("no")
+
+    settings = Settings(port=0)
+    door = FrontDoor(settings)
+
+    def ready(address: str) -> None:
+        host, _, port = address.removeprefix("http://").rpartition(":")
+        socket.create_connection((host, int(port)), timeout=5).close()
+        door.stop()
+
+    assert await serve(Starlette(), settings, door=door, drain=drain, on_ready=ready) == EXIT_OK
+    assert door.draining
+
+
+async def test_a_sweep_that_dies_is_fatal() -> None:
+    settings = Settings(port=0)
+    door = FrontDoor(settings)
+
+    class Broken:
+        def check(self, now: float, late: float) -> None:
+            raise RuntimeError("broken")
+
+    object.__setattr__(door.limits, "sweep_seconds", 0.01)
+    door.sockets.add(Broken())
+    code = await serve(Starlette(), settings, door=door, drain=nothing, on_ready=lambda _: None)
+    assert code == EXIT_FAILED
+    assert str(door.failure) == "broken"
+
+
+def test_an_address_in_use_says_what_to_set() -> None:
+    with bind("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        assert address_of(first) == f"http://127.0.0.1:{port}"
+        with pytest.raises(CannotListen, match="HOLDFAST_PORT"):
+            bind("127.0.0.1", port)
+    with bind("::1", 0) as sixth:
+        assert address_of(sixth).startswith("http://[::1]:")
+    with pytest.raises(CannotListen):
+        bind("no-such-host.invalid", 80)
+
+
+def test_all_addresses_of_ipv6_are_those_of_ipv4_too() -> None:
+    with bind("::", 0) as listener:
+        assert listener.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY) == 0
+        port = listener.getsockname()[1]
+        for host in ("127.0.0.1", "::1"):
+            socket.create_connection((host, port), timeout=10).close()
+
+
+async def test_two_pauses_of_reading_keep_the_order() -> None:
+    with Door.open() as door:
+        async with connect(door, "/terminal/s") as client:
+            sent = [str(number) for number in range(50)]
+            for number, text in enumerate(sent):
+                if number in (10, 20):
+                    await client.send("pause")
+                await client.send(text)
+            assert [await client.recv() for _ in sent] == sent
+        await until(lambda: "the app saw the disconnect" in door.log)
+
+
+async def test_a_client_that_vanishes_ends_the_apps_receive() -> None:
+    with Door.open() as door:
+        async with connect(door, "/terminal/s") as client:
+            client.transport.abort()
+        await until(lambda: "the app saw the disconnect" in door.log)
+        await until(lambda: "socket.closed" in door.log)  # written after the app has returned
+
+
+async def test_the_token_protocol_is_never_the_one_answered() -> None:
+    with Door.open() as door:
+        url = f"ws://{door.host}:{door.port}/ws/v2?sessionId=s"
+        protocols = [websockets.Subprotocol(f"token.{token()}"), websockets.Subprotocol("holdfast.chat.v2")]
+        async with websockets.connect(url, subprotocols=protocols) as client:
+            assert client.subprotocol == "holdfast.chat.v2"
+            await client.send("hello")
+            assert await asyncio.wait_for(client.recv(), 10) == "hello"
+
+
+@pytest.mark.parametrize(("session", "status"), [("raise", 500), ("silent", 500)])
+async def test_an_app_that_fails_before_it_answers_is_told_as_json(session: str, status: int) -> None:
+    with Door.open() as door:
+        with pytest.raises(websockets.InvalidStatus) as caught:
+            await connect(door, f"/terminal/{session}")
+        assert caught.value.response.status_code == status
+        assert b'"code":"internal"' in (caught.value.response.body or b"")
+        assert ("socket.crashed" in door.log) == (session == "raise")

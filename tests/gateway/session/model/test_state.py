@@ -1,0 +1,148 @@
+"""What a session remembers of itself comes back as it was, and holds no secret."""
+
+import tracemalloc
+from dataclasses import fields, replace
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.session.model.state import SessionSpec, SessionState, SessionStatus, Wish, spec_members
+
+TEXT = st.text(max_size=20)
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(TEXT, VALUES, max_size=4)
+SPECS = st.builds(
+    SessionSpec,
+    agent=st.none() | st.lists(TEXT, max_size=3).map(tuple),
+    network=st.sampled_from(["none", "outbound"]),
+    repo_url=st.none() | TEXT,
+    repo_branch=st.none() | TEXT,
+    title=st.none() | TEXT,
+    metadata=OBJECTS,
+    has_env=st.booleans(),
+    start=st.none() | OBJECTS,
+    started=st.booleans(),
+    pending=st.lists(OBJECTS, max_size=2),
+    sleep_after=st.none() | st.floats(0.001, 1e16),
+)
+STATES = st.builds(
+    SessionState,
+    status=st.sampled_from(SessionStatus),
+    reason=TEXT,
+    incarnation=st.integers(0, 2**53),
+    taker=st.none() | TEXT,
+    epoch=st.none() | TEXT,
+    ended=st.booleans(),
+    offset=st.integers(0, 2**53),
+    answer_from=st.integers(0, 2**53),
+    answered=st.integers(0, 2**53),
+    last_active=st.floats(0, 1e10),
+    generation=st.integers(0, 2**53),
+    tree=TEXT,
+    files=st.integers(0, 2**53),
+    synced_at=st.none() | st.floats(0, 1e10),
+    sync_error=TEXT,
+    clean=st.booleans(),
+    degraded=TEXT,
+)
+
+
+@settings(deadline=None, max_examples=50)
+@given(SPECS)
+def test_a_spec_comes_back_as_it_was(spec: SessionSpec) -> None:
+    again = SessionSpec.from_json(spec.to_json())
+    assert again == spec
+    assert again.agent is None or isinstance(again.agent, tuple)
+
+
+@settings(deadline=None, max_examples=50)
+@given(STATES)
+def test_a_state_comes_back_as_it_was(state: SessionState) -> None:
+    again = SessionState.from_json(state.to_json())
+    assert again == state
+    assert again.status is state.status  # compared by identity elsewhere
+
+
+def test_a_session_of_which_nothing_was_kept_yet_is_a_new_one() -> None:
+    assert SessionSpec.from_json(b"{}") == SessionSpec()
+    assert SessionState.from_json(b"{}") == SessionState()
+    assert SessionState.from_json(b'{"offset":3}') == SessionState(offset=3)
+
+
+def test_a_status_nobody_knows_is_not_believed_and_keeps_nobody_from_starting() -> None:
+    assert SessionState.from_json(b'{"status":"dreaming"}').status is SessionStatus.SLEEPING
+
+
+def test_the_status_words_are_those_of_the_design() -> None:
+    words = "starting running sleeping paused error unrestored needs_env archived"
+    assert [str(status) for status in SessionStatus] == words.split()
+
+
+def test_without_a_start_a_new_process_reads_nothing_first() -> None:
+    assert SessionSpec(started=True, pending=[{"requestId": "r"}]).start_line() is None
+
+
+@settings(deadline=None, max_examples=50)
+@given(OBJECTS, st.lists(OBJECTS, max_size=2))
+def test_a_start_is_kept_verbatim_and_says_resume_from_the_second_process_on(
+    start: dict[str, Any], pending: list[dict[str, Any]]
+) -> None:
+    spec = SessionSpec(start=start, pending=pending)
+    first, later = spec.start_line(), replace(spec, started=True).start_line()
+    assert first is not None
+    assert later is not None
+    assert b"\n" not in first + later
+    assert orjson.loads(first) == start
+    assert orjson.loads(later) == {**start, "resume": True, "pending": pending}
+
+
+def test_asking_for_the_line_does_not_change_what_is_kept() -> None:
+    spec = SessionSpec(start={"type": "start"}, started=True)
+    spec.start_line()
+    assert spec.start == {"type": "start"}
+
+
+def test_a_wish_is_kept_but_for_its_env() -> None:
+    wish = Wish({"KEY": "canary"}, ("run",), "outbound", "https://example.com/a", "main", "T", {"k": 1})
+    members = spec_members(wish)
+    assert SessionSpec(**members) == SessionSpec(
+        ("run",), "outbound", "https://example.com/a", "main", "T", {"k": 1}, has_env=True
+    )
+    kept = SessionSpec(**members).to_json()
+    assert b"canary" not in kept
+    assert b"KEY" not in kept
+    assert "canary" not in repr(wish)
+
+
+def test_a_wish_for_nothing_gets_the_defaults() -> None:
+    assert SessionSpec(**spec_members(Wish())) == SessionSpec()
+
+
+def test_neither_spec_nor_state_can_be_changed_in_place() -> None:
+    for value in (SessionSpec(), SessionState()):
+        for member in fields(value):
+            with pytest.raises(AttributeError):
+                setattr(value, member.name, None)
+
+
+def test_what_a_newer_version_kept_is_passed_over() -> None:
+    assert SessionState.from_json(b'{"status":"paused","from_the_future":1}').status is SessionStatus.PAUSED
+    assert SessionSpec.from_json(b'{"title":"t","from_the_future":1}').title == "t"
+
+
+@pytest.mark.parametrize("kept", [SessionSpec(), SessionState()], ids=["spec", "state"])
+def test_what_is_kept_of_a_session_takes_no_more_memory_than_it_is_long(kept: SessionSpec | SessionState) -> None:
+    tracemalloc.start()
+    try:
+        texts = [kept.to_json() for _ in range(100)]
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 100 * (len(texts[0]) + 200)

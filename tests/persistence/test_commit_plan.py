@@ -1,0 +1,178 @@
+"""The batch planner against a model that decides one write at a time."""
+
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from persistence.commit_plan import Head, Plan, plan, questions
+from persistence.record import Dead, Duplicate, Fenced, Outcome, Record, Rejected, Stored, Write
+from tests.support.records import said
+
+SESSIONS = ("a", "b", "nowhere")
+
+
+@st.composite
+def writes(draw: st.DrawFn) -> Write:
+    """A write that is often right: it appends the next record of a short conversation, or changes what is near."""
+    session_id = draw(st.sampled_from(SESSIONS))
+    seq = draw(st.integers(0, 6))
+    record = said(session_id, seq, draw(st.sampled_from(("x", "y", "z", "w", "duplicate:2", "\ud800")))).append
+    return Write(
+        session_id,
+        record if draw(st.booleans()) else None,
+        fence=draw(st.sampled_from((None, 7, 7, 6))),
+        marks=tuple(draw(st.lists(st.tuples(st.integers(0, 6), st.sampled_from(("expired", "open"))), max_size=2))),
+        delivered=draw(st.none() | st.integers(-1, 6)),
+        state=draw(st.none() | st.sampled_from((b"1", b"2"))),
+        checkpoint=draw(st.none() | st.sampled_from((b"", b"part"))),
+    )
+
+
+@dataclass
+class Model:
+    """One conversation, kept the slow and obvious way."""
+
+    cids: list[str] = field(default_factory=list)
+    first_asked: dict[int, str] = field(default_factory=dict)  # seq of a marker -> the cid it stands for
+    buried: list[int] = field(default_factory=list)  # seqs of the dead
+    statuses: list[str] = field(default_factory=list)
+    delivered: int = 0
+    state: bytes = b"{}"
+    checkpoint: bytes = b""
+
+    def apply(self, write: Write) -> Outcome | None:
+        """The outcome, or None for a rejection."""
+        if write.fence not in (None, 7):
+            return Fenced()
+        last = len(self.cids)
+        outcome: Outcome = Stored(0)
+        new: tuple[str, str] | None = None
+        if (record := write.append) is not None:
+            known = self.cids.index(record.cid) + 1 if record.cid in self.cids else None
+            if known == record.seq:
+                outcome = Stored(record.seq)
+            elif known is not None and record.seq in self.first_asked:
+                outcome = Duplicate(known)
+            elif record.seq in self.buried:
+                outcome = Dead("")
+            elif record.seq != last + 1 or record.cid == "duplicate:2":
+                return None
+            elif record.cid == "\ud800":
+                last += 1
+                outcome, new = Dead(""), (f"rejected:{last}", "rejected")
+            else:
+                last += 1
+                outcome = Stored(last) if known is None else Duplicate(known)
+                new = (record.cid, record.status) if known is None else (f"duplicate:{last}", "duplicate")
+        if write.delivered is not None and not 0 <= write.delivered <= last:
+            return None
+        if any(not 1 <= seq <= last for seq, _ in write.marks):
+            return None
+        if new is not None and isinstance(outcome, Dead):
+            self.buried.append(last)
+        if new is not None:
+            self.cids.append(new[0])
+            self.statuses.append(new[1])
+            if isinstance(outcome, Duplicate) and write.append is not None:
+                self.first_asked[last] = write.append.cid
+        self.delivered = max(self.delivered, write.delivered or 0)
+        for seq, status in write.marks:
+            self.statuses[seq - 1] = status
+        self.state = self.state if write.state is None else write.state
+        self.checkpoint = self.checkpoint if write.checkpoint is None else write.checkpoint
+        return outcome
+
+
+@dataclass
+class Kept:
+    """A store that performs plans: rows by session, and what an adapter would answer about them."""
+
+    rows: dict[str, list[Record]]
+    statuses: dict[tuple[str, int], str] = field(default_factory=dict)
+    heads: dict[str, Head] = field(default_factory=dict)
+    states: dict[str, bytes] = field(default_factory=dict)
+    checkpoints: dict[str, bytes] = field(default_factory=dict)
+    dead: list[Record] = field(default_factory=list)
+
+    def commit(self, batch: list[Write]) -> list[Outcome]:
+        stored = {(sid, record.cid): record.seq for sid, rows in self.rows.items() for record in rows}
+        asked = questions(batch, self.heads, retries_only=False)
+        decided: Plan = plan(batch, self.heads, {key: seq for key, seq in stored.items() if key in asked})
+        for record in decided.rows:
+            self.rows[record.session_id].append(record)
+            self.statuses[record.session_id, record.seq] = record.status
+        for status, session_id, seq in decided.marks:
+            self.statuses[session_id, seq] = status
+        self.heads.update(decided.heads)
+        self.states.update(decided.states)
+        self.checkpoints.update(decided.checkpoints)
+        self.dead += [record for record, _ in decided.dead]
+        return decided.outcomes
+
+
+@given(batches=st.lists(st.lists(writes(), max_size=8), max_size=6))
+def test_batches_do_what_the_model_does_write_by_write(batches: list[list[Write]]) -> None:
+    kept = Kept({"a": [], "b": []}, heads={"a": Head(0, 0, 7), "b": Head(0, 0, 7)})
+    models = {"a": Model(), "b": Model()}
+    for batch in batches:
+        outcomes = kept.commit(batch)
+        for write, outcome in zip(batch, outcomes, strict=True):
+            model = models.get(write.session_id)
+            expected = model.apply(write) if model else None
+            if isinstance(expected, Dead):
+                assert isinstance(outcome, Dead)
+            else:
+                assert isinstance(outcome, Rejected) if expected is None else outcome == expected
+        for session_id, model in models.items():
+            rows = kept.rows[session_id]
+            assert [record.seq for record in rows] == list(range(1, len(rows) + 1))
+            assert [record.cid for record in rows] == model.cids
+            assert [kept.statuses[session_id, record.seq] for record in rows] == model.statuses
+            assert kept.heads[session_id] == Head(len(rows), model.delivered, 7)
+            assert [record.seq for record in kept.dead if record.session_id == session_id] == model.buried
+            assert kept.states.get(session_id, b"{}") == model.state
+            assert kept.checkpoints.get(session_id, b"") == model.checkpoint
+
+
+@given(conversation=st.lists(st.sampled_from("vwxyz"), min_size=1, max_size=8), state=st.sampled_from((None, b"late")))
+def test_a_batch_whose_reply_was_lost_ends_the_same_when_tried_again(
+    conversation: list[str], state: bytes | None
+) -> None:
+    kept = Kept({"a": []}, heads={"a": Head(0, 0)})
+    batch: list[Write] = []
+    for seq, cid in enumerate(conversation, 1):
+        batch += [Write("a", state=b"%d" % seq), Write("a", said("a", seq, cid).append, state=state, delivered=seq - 1)]
+    outcomes = kept.commit(batch)
+    before = repr(kept)
+    assert kept.commit(batch) == outcomes
+    assert repr(kept) == before
+
+
+def test_planning_does_not_touch_the_heads_it_was_given() -> None:
+    heads = {"a": Head(0, 0)}
+    plan([said("a", 1), Write("a", delivered=1)], heads, {})
+    assert heads == {"a": Head(0, 0)}
+
+
+def test_only_a_taken_seq_is_asked_about_when_the_store_checks_uniqueness_itself() -> None:
+    heads = {"a": Head(2, 0)}
+    batch = [said("a", 2, "x"), said("a", 3, "y"), Write("a", state=b""), said("nowhere", 1)]
+    assert questions(batch, heads, retries_only=True) == {("a", "x"), ("a", "duplicate:2"), ("a", "rejected:2")}
+    assert questions(batch, heads, retries_only=False) == {
+        ("a", "x"),
+        ("a", "duplicate:2"),
+        ("a", "rejected:2"),
+        ("a", "y"),
+    }
+
+
+def test_a_write_that_the_database_refused_is_buried_and_the_rest_goes_on() -> None:
+    batch = [said("a", 1), said("a", 2), Write("a", state=b"x"), said("a", 3)]
+    decided = plan(batch, {"a": Head(0, 0)}, {}, poison={1: "a rule says no", 2: "another"})
+    assert decided.outcomes == [Stored(1), Dead("a rule says no"), Rejected("another"), Stored(3)]
+    assert [record.cid for record in decided.rows] == ["c1", "rejected:2", "c3"]
+    assert [(record.cid, record.status, reason) for record, reason in decided.dead] == [
+        ("c2", "interrupted", "a rule says no")
+    ]
+    assert decided.states == {}
