@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ctypes
+import gc
 import logging
 import os
 import resource
@@ -29,6 +30,7 @@ ROOM_SECONDS = 1.0  # between two looks at a full disk
 
 M_MMAP_THRESHOLD = -3  # as malloc.h has it
 LARGE_BLOCK_BYTES = 256 << 10
+YOUNG_OBJECTS = 50_000  # more than the widest frame has (gateway/protocol/strict_json.py)
 
 
 def serve(settings: Settings) -> int:
@@ -36,6 +38,7 @@ def serve(settings: Settings) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # secrets live in memory, and memory stays here
     keep_descriptors()
     return_large_blocks()
+    collect_rarely()
     configure_logging(settings.log_level)
     try:
         with (
@@ -85,6 +88,8 @@ async def _serve(settings: Settings, lock: DataDirLock, house: House) -> int:
     def on_ready(address: str) -> None:
         house.address = reachable(address)
         lock.note_address(house.address)
+        gc.collect()
+        gc.freeze()  # what lives as long as the process need not be looked at again
         _welcome(settings, house)
 
     logging.getLogger("uvicorn.error").disabled = False  # as it was before a start that failed
@@ -107,6 +112,12 @@ def return_large_blocks() -> None:
     with contextlib.suppress(AttributeError, OSError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
+
+
+def collect_rarely() -> None:
+    """A frame of 10,000 arrays has the collector look at the whole heap every few frames, and everybody waits. It looks
+    only when 50,000 objects are alive that were not before: a frame's are freed by then without it."""
+    gc.set_threshold(YOUNG_OBJECTS, 10, 10)
 
 
 def _welcome(settings: Settings, house: House) -> None:
