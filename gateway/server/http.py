@@ -65,7 +65,9 @@ class GuardedHttp(HttpToolsProtocol):
         self._keep_alive = False  # should the body come before its answer
         self._held = BorrowedBytes(self.door.reserve, self.limits.stranger_bytes)  # heads
         self._body = BorrowedBytes(self.door.bodies, self.limits.stranger_bytes)
-        self._refused = False
+        self._refused = False  # nothing more is read
+        self._owed: Refusal | None = None  # behind the answers to earlier requests
+        self._lingers = False  # everything is written
         self._dropped = 0
         self._behind_proxy = False
 
@@ -259,9 +261,12 @@ class GuardedHttp(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        if self._refused:
+        if self._lingers:
             return
         if not self.pipeline:
+            if self._owed is not None and not self.transport.is_closing():
+                self._end_with(self._owed)
+                return
             # A connection that waits for its next request holds nothing of the last one.
             self._let_go()
             self.cycle.body, self.cycle.scope = bytearray(), cast(Any, {})
@@ -279,26 +284,35 @@ class GuardedHttp(HttpToolsProtocol):
     # Answers of the guard's own
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Answer and close. For a moment what still comes in is read and dropped, or the answer would be reset away."""
+        """Read no more; answer, behind the answers to earlier requests, and close."""
         if self._refused:
             return
         self._refused = True
-        self._clear_timers()
-        self._let_go()
+        self._set_timer(None)
         self.door.refused(refusal.code)
         if self.transport.is_closing():
             return
-        if self.cycle is not None and not self.cycle.response_complete:
-            if self.cycle.response_started or self.pipeline:
-                self.transport.abort()
-                return
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            self._end_with(refusal)
+        elif self.pipeline or not cycle.more_body:
+            if cycle.more_body:  # it is the one that is refused, and has not begun
+                self.pipeline.popleft()
+            self._owed = refusal
+        elif cycle.response_started:
+            self.transport.abort()
+        else:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            self._end_with(refusal)
+
+    def _end_with(self, refusal: Refusal) -> None:
         self.transport.write(answer_bytes(refusal))
         self._linger()
 
     def _linger(self) -> None:
-        self._refused = True
+        """Close. For a moment what still comes in is read and dropped, or the answer would be reset away."""
+        self._refused = self._lingers = True
         self._clear_timers()
         self._let_go()
         self.url, self.headers = b"", []
@@ -317,7 +331,7 @@ class GuardedHttp(HttpToolsProtocol):
             self._linger()
 
     def eof_received(self) -> None:
-        if self._refused:
+        if self._lingers:
             self.transport.abort()
 
     def pause_writing(self) -> None:
@@ -327,7 +341,7 @@ class GuardedHttp(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._stall is not None and not self._refused:
+        if self._stall is not None and not self._lingers:
             self._stall.cancel()
             self._stall = None
 

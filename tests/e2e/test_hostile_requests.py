@@ -167,8 +167,48 @@ async def test_pipelined_requests_are_bounded(door: Door) -> None:
     async with memory(door, 4 * MIB), raw(door) as client:
         with suppress(OSError):
             await client.send(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" * 5000)
-        assert (await client.rest()).count(b"HTTP/1.1 200") <= 40
+        answers = await client.rest()
+        assert 1 <= answers.count(b"HTTP/1.1 200") <= 40
+        assert answers.rpartition(b"HTTP/1.1 ")[2].startswith(b"429 ")
+        assert answers.endswith(b'"code":"too_many_pipelined"}')
     await assert_healthy(door)
+
+
+# A refusal once took the place of the answer to an earlier request of its connection, or cut that answer off.
+GARBAGE = b"\x16\x03\x01\x02\x00"
+CHUNKED = f"POST /api/sandboxes/s HTTP/1.1\r\nHost: x\r\n{AUTH}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("refused", "status"),
+    [
+        (GARBAGE, 400),
+        (b"GET /health HTTP/1.1\r\nHost: x\r\na: " + b"b" * 70_000, 431),
+        (CHUNKED + b"5\r\nhello\r\nno number\r\n", 400),
+        (CHUNKED + b"0\r\na: b\r\n\r\n", 400),
+        (upgrade("/ws/v2?sessionId=s", AUTH), 400),
+    ],
+    ids=["garbage", "head", "chunks", "trailers", "upgrade"],
+)
+@pytest.mark.parametrize("before", [1, 3])
+async def test_a_refused_request_is_answered_behind_those_that_came_before_it(
+    door: Door, before: int, refused: bytes, status: int
+) -> None:
+    async with raw(door) as client:
+        await client.send(f"GET /api/sandboxes HTTP/1.1\r\nHost: x\r\n{AUTH}\r\n\r\n".encode() * before + refused)
+        answers = (await client.rest()).split(b"HTTP/1.1 ")[1:]
+        assert [int(each[:3]) for each in answers] == [200] * before + [status]
+
+
+async def test_a_refusal_cuts_no_answer_off_that_is_being_read(door: Door) -> None:
+    async with raw(door) as client:
+        await client.send(f"GET /files/s/big HTTP/1.1\r\nHost: x\r\n{AUTH}\r\n\r\n".encode())
+        assert (await client.head())[0] == 200
+        await client.send(GARBAGE)
+        for _ in range(1024):
+            assert await client.reader.readuntil(b"\r\n") == b"10000\r\n"
+            await client.reader.readexactly(65536 + 2)
+        assert (await client.rest()).startswith(b"0\r\n\r\nHTTP/1.1 400 ")
 
 
 @pytest.mark.parametrize(
