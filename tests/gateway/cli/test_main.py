@@ -346,7 +346,7 @@ LAST_WORK = """
 import asyncio, atexit, sys
 from obstore import put_async
 from obstore.store import LocalStore
-from gateway import cli
+from gateway.cli import main as cli
 
 async def keep():
     await put_async(LocalStore(sys.argv[1]), "key", b"content")
