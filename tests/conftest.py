@@ -1,6 +1,7 @@
 """Fixtures that three or more files use."""
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,10 @@ if os.environ.get("HOLDFAST_TEST_SOAK"):
     settings.load_profile("soak")
 else:
     settings.load_profile("seeded" if os.environ.get("HOLDFAST_TEST_SEED") else "test")
+
+# Under nohup SIGHUP is ignored, and would be by every program that a test starts. A handler is not inherited.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 @pytest.fixture(scope="module")
