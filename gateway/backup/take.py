@@ -69,14 +69,31 @@ class Backup:
         os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
         began = datetime.now(UTC).isoformat(timespec="seconds")
         self._data.mkdir(mode=0o700)
-        self._what = "secrets"
-        self._copier.tree(self._settings.data_dir / "secrets", self._data / "secrets")
+        self._take_secrets()
         self._take_databases_and_pointers()
         self._take_content()
         self._take_disks()
         self._what = "checking"
         asyncio.run(self._check())
         return self._finish(unfinished, began)
+
+    def _take_secrets(self) -> None:
+        """They are the operator's, not a sandbox's: links are followed, and none is left out."""
+        self._what = "secrets"
+        secrets, target = self._settings.data_dir / "secrets", self._data / "secrets"
+        if not os.path.lexists(secrets):
+            return
+        try:
+            lie = secrets.resolve(strict=True)
+            links = {each.name: each.resolve(strict=True) for each in lie.iterdir() if each.is_symlink()}
+            for name, leads_to in links.items():
+                if not leads_to.is_dir():
+                    self._copier.file(leads_to, target / name)
+            self._copier.tree(lie, target, lambda name: name not in links)
+            if self.left_out:
+                raise OSError(self.left_out[0])
+        except OSError as error:
+            raise CannotBackUp(f"{secrets} cannot be copied: {error}. Mend that, and take the backup again") from error
 
     # -- databases and pointers ---------------------------------------------------------------------------------------
 

@@ -63,6 +63,42 @@ async def test_a_stopped_gateway_is_copied_whole(settings: Settings, tmp_path: P
     assert not (copy / "objects" / Keys.of_user(USER).marks).exists()
 
 
+async def test_secrets_that_lie_elsewhere_are_copied(settings: Settings, tmp_path: Path) -> None:
+    vault = tmp_path / "vault"
+    vault.mkdir(mode=0o500)
+    (tmp_path / "api_token").write_text("lies alone")
+    (vault / "api_token").symlink_to("../api_token")
+    (vault / "jwt_secret").write_text("lies there")
+    (settings.data_dir / "secrets").symlink_to(vault)
+    _, backup = await take(settings, tmp_path / "backup")
+    copy = tmp_path / "backup" / "data" / "secrets"
+    found = {each.name: (each.is_symlink(), each.read_text()) for each in copy.iterdir()}
+    assert found == {"api_token": (False, "lies alone"), "jwt_secret": (False, "lies there")}
+    assert (copy.is_symlink(), backup.left_out) == (False, [])
+
+
+def gone(secrets: Path) -> None:
+    secrets.symlink_to("nowhere")
+
+
+def one_gone(secrets: Path) -> None:
+    secrets.mkdir()
+    (secrets / "api_token").symlink_to("nowhere")
+
+
+def no_file(secrets: Path) -> None:
+    secrets.mkdir()
+    os.mkfifo(secrets / "api_token")
+
+
+@pytest.mark.parametrize("broken", [gone, one_gone, no_file])
+async def test_no_backup_lacks_a_secret(broken: Callable[[Path], None], settings: Settings, tmp_path: Path) -> None:
+    broken(settings.data_dir / "secrets")
+    with pytest.raises(CannotBackUp, match=f"^{settings.data_dir}/secrets cannot be copied: "):
+        await take(settings, tmp_path / "backup")
+    assert not (tmp_path / "backup" / manifest.NAME).exists(), "nobody takes it for a backup"
+
+
 async def test_a_session_that_is_deleted_between_database_and_pointers_is_in_neither(
     settings: Settings, tmp_path: Path
 ) -> None:
