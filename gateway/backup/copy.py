@@ -2,7 +2,8 @@
 
 Sandboxes write into the trees that are copied here, and this may run as root: no symlink is followed on either side,
 every step goes from an open directory, and what is neither file, directory nor symlink is left out. Nothing copied is
-setuid, setgid or sticky. Holes stay holes: a file of many terabytes costs what is in it. What vanishes is passed over.
+setuid, setgid or sticky. Holes stay holes: a file of many terabytes costs what is in it. A file with several names in a
+tree is copied once, and has them in the copy. What vanishes is passed over.
 An entry that cannot be copied is left out, whatever the reason: a program can provoke almost any error on its own
 files, and must not end the backup of others by it. No path is given to the system as a whole, so none is too long.
 """
@@ -14,6 +15,7 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from gateway.backup.hard_links import HardLinks
 from sandbox.system.problem import printable
 
 DEEPEST = 80  # no snapshot goes deeper than 64
@@ -43,6 +45,7 @@ class Copier:
         self._changes = changes
         self._passed_over = (FileNotFoundError, FileExistsError) if changes else (FileNotFoundError,)
         self._as_root = os.geteuid() == 0
+        self._links: HardLinks | None = None  # of the tree that is being copied
 
     def tree(self, source: Path, target: Path, wanted: Callable[[str], bool] = lambda name: True) -> None:
         """Copy the directory `source` to `target`, which is made; of its own entries only those that are `wanted`. A
@@ -59,8 +62,11 @@ class Copier:
             target.mkdir(mode=0o700, parents=True, exist_ok=True)
             into = os.open(target, _DIRECTORY)
             try:
-                self._directory(opened, into, source, wanted, 0)
+                with HardLinks(into) as self._links:
+                    self._directory(opened, into, source, wanted, 0)
+                self._finish(opened, into)
             finally:
+                self._links = None
                 os.close(into)
         finally:
             os.close(opened)
@@ -82,7 +88,6 @@ class Copier:
                     if error.errno in _OF_ALL or isinstance(error, FileExistsError):
                         raise
                     self._leave_out(path / name, error)
-        self._finish(here, there)
 
     def _entry(self, name: str, here: int, there: int, path: Path, depth: int) -> None:
         for attempt in range(1, TRIES + 1):
@@ -107,6 +112,7 @@ class Copier:
                 into = os.open(name, _DIRECTORY, dir_fd=there)
                 try:
                     self._directory(opened, into, path / name, lambda name: True, depth + 1)
+                    self._finish(opened, into)
                 finally:
                     os.close(into)
             finally:
@@ -122,13 +128,20 @@ class Copier:
         except FileNotFoundError:
             return False
         with contextlib.closing(os.fdopen(source, "rb", buffering=0)):
-            if not stat.S_ISREG(os.fstat(source).st_mode):
+            info = os.fstat(source)
+            if not stat.S_ISREG(info.st_mode):
                 raise OSError(errno.ENXIO, "no regular file", name)
+            links = self._links if info.st_nlink > 1 else None
+            if links is not None and links.link(info, there, target_name):
+                self.files += 1
+                return True
             target = os.open(target_name, _WRITE, 0o600, dir_fd=there)
             with contextlib.closing(os.fdopen(target, "wb", buffering=0)):
                 try:
                     self._pour(source, target)
                     self._finish(source, target)
+                    if links is not None:
+                        links.remember(info, there, target_name)
                 except OSError:  # what is left out is not there in part
                     os.unlink(target_name, dir_fd=there)
                     raise

@@ -222,6 +222,115 @@ def test_an_unheard_of_error_of_one_entry_leaves_out_that_one(
     assert sorted(each.name for each in (tmp_path / "copy").iterdir()) == ["directory", "link"]
 
 
+def name_often(source: Path, names: int) -> None:
+    """One file of 1 MiB with so many names, in several directories."""
+    (source / "0").write_bytes(b"x" * (1 << 20))
+    for number in range(1, names):
+        os.link(source / "0", source / ("directory" if number % 2 else ".") / str(number))
+
+
+def test_a_file_with_many_names_is_copied_once(source: Path, tmp_path: Path) -> None:
+    name_often(source, 50)
+    (source / "directory").chmod(0o500)
+    source.chmod(0o500)
+    copier = Copier(changes=True)
+    copier.tree(source, tmp_path / "copy")
+    assert (copier.bytes, copier.files) == ((1 << 20) + len("content" + "inner"), 52)
+    assert measure(tmp_path / "copy") == measure(source)
+    assert (tmp_path / "copy" / "0").stat().st_nlink == 50
+    assert (tmp_path / "copy" / "0").samefile(tmp_path / "copy" / "directory" / "1")
+    assert sorted(os.listdir(tmp_path / "copy")) == sorted(os.listdir(source))
+    assert (tmp_path / "copy").stat().st_mtime_ns == source.stat().st_mtime_ns
+
+
+def test_a_file_with_many_names_that_changes_all_the_time_is_copied_a_few_times(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name_often(source, 50)
+    opened, now = os.open, 0
+
+    def touch(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        nonlocal now
+        now += 1
+        os.utime(source / "0", ns=(now * 10**9, now * 10**9))
+        return opened(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", touch)
+    copier = Copier(changes=True)
+    copier.tree(source, tmp_path / "copy")
+    assert (copier.left_out, measure(tmp_path / "copy")) == (0, measure(source))
+    assert copier.bytes <= 4 << 20
+
+
+def test_names_of_a_file_that_grows_all_the_time_are_left_out_in_the_end(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name_often(source, 50)
+    opened = os.open
+
+    def grow(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        os.truncate(source / "0", (source / "0").stat().st_size + 1)
+        return opened(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", grow)
+    copier = Copier(changes=True)
+    copier.tree(source, tmp_path / "copy")
+    assert copier.bytes <= 4 << 20
+    assert copier.left_out_names[0].endswith(": it has too many names, or changes all the time")
+    assert copier.left_out + copier.files == 52
+
+
+def test_a_file_with_more_names_than_the_target_takes_is_copied_again(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name_often(source, 7)
+    link = os.link
+
+    def bounded(name: str, other: str, *, src_dir_fd: int, dst_dir_fd: int, follow_symlinks: bool) -> None:
+        if os.stat(name, dir_fd=src_dir_fd).st_nlink == 4:  # with the one that goes in the end
+            raise OSError(errno.EMLINK, os.strerror(errno.EMLINK))
+        link(name, other, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(os, "link", bounded)
+    copier = Copier(changes=True)
+    copier.tree(source, tmp_path / "copy")
+    assert (copier.left_out, measure(tmp_path / "copy")) == (0, measure(source))
+    assert 3 << 20 <= copier.bytes < 4 << 20
+
+
+def test_names_of_another_file_with_a_number_that_was_free_again_have_its_content(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """File systems give the number of a removed file to the next one."""
+    numbers, fstat = {(source / name).stat().st_ino for name in ("file", "directory/inner")}, os.fstat
+
+    def reused(descriptor: int) -> os.stat_result:
+        found = list(fstat(descriptor))
+        if found[1] in numbers:
+            found[1], found[3] = 7, 2
+        return os.stat_result(found, {"st_mtime_ns": fstat(descriptor).st_mtime_ns, "st_atime_ns": 0})
+
+    monkeypatch.setattr(os, "fstat", reused)
+    Copier(changes=True).tree(source, tmp_path / "copy")
+    assert (tmp_path / "copy" / "directory" / "inner").read_text() == "inner"
+    assert (tmp_path / "copy" / "file").read_text() == "content"
+
+
+def test_where_a_target_knows_no_links_every_name_gets_a_copy(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name_often(source, 3)
+
+    def unknown(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", unknown)
+    copier = Copier(changes=True)
+    copier.tree(source, tmp_path / "copy")
+    assert (copier.left_out, measure(tmp_path / "copy")) == (0, measure(source))
+    assert (tmp_path / "copy" / "0").stat().st_nlink == 1
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EMFILE])
 def test_a_target_that_takes_no_more_ends_the_copy(
     code: int, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
