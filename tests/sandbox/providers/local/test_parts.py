@@ -46,7 +46,7 @@ os.chmod(".", 0o555)
 REMOVE = """
 import sys
 from pathlib import Path
-removal.remove_tree(Path(sys.argv[1]), Path(sys.argv[2]))
+safe_remove.remove_tree(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
 
@@ -67,7 +67,7 @@ def test_a_hostile_tree_is_removed_and_nothing_else(tmp_path: Path) -> None:
     for code, arguments in ((HOSTILE, [tree, victim]), (REMOVE, [tree, trash])):
         # The interpreter may lie in a home that is closed to others: the right to be somebody is taken on within.
         become = f"import os; os.setgid({somebody}); os.setuid({somebody})\n"
-        prefix = "from sandbox.providers import removal\n" + (become if somebody is not None else "")
+        prefix = "from sandbox.system import safe_remove\n" + (become if somebody is not None else "")
         subprocess.run([sys.executable, "-c", prefix + code, *map(str, arguments)], check=True, cwd=ROOT)
     assert not tree.exists()
     assert list(trash.iterdir()) == []
