@@ -77,6 +77,7 @@ class SessionActor:
         "_owed",
         "_provider",
         "_purge",
+        "_purged",
         "_room",
         "_spawn",
         "audience",
@@ -151,6 +152,7 @@ class SessionActor:
         self._owed: dict[asyncio.Future[Any], None] = {}  # who waits for an event; told if there is none to come
         self._aborted: tuple[str | None, int, float] = (None, 0, 0.0)  # the last turn to be aborted, and when
         self._farewell: bytes | None = None
+        self._purged: asyncio.Future[bool] | None = None  # while it is, and afterwards: whether it was
         self.ended = False
         self.ended_with = CloseCode.FAILED
         self.audience = Broadcast()
@@ -590,7 +592,16 @@ class SessionActor:
         return self.describe()
 
     async def destroy(self, purge: bool) -> dict[str, Any]:
-        """End the session: its sandbox, its workspace, its viewers; with `purge` its conversation too."""
+        """End the session: its sandbox, its workspace, its viewers; with `purge` its conversation too. If another
+        request purges it meanwhile, there is no such session."""
+        try:
+            return await self._destroy(purge)
+        except ApiError:
+            if self._purged is None or not await asyncio.shield(self._purged):
+                raise
+        raise ApiError(404, "unknown_session", "there is no such session")
+
+    async def _destroy(self, purge: bool) -> dict[str, Any]:
         if self.ended:
             raise session_failed()
         self.conversation.touch()
@@ -602,8 +613,16 @@ class SessionActor:
         await self.guests.end_all()
         if not purge:
             return await self.durable()
+        if self._purged is not None:
+            raise session_failed()
         described = self.describe()
-        await self._purge(self)
+        self._purged = purged = self._loop.create_future()
+        try:
+            await self._purge(self)
+            purged.set_result(True)
+        finally:
+            if not purged.done():
+                purged.set_result(False)
         return described
 
     async def revive(self, wish: Wish) -> None:

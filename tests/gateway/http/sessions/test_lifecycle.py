@@ -1,5 +1,6 @@
 """`/api/sandboxes` of a real gateway: the life of a session, who may lead it, and what a body may say."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -141,6 +142,22 @@ async def test_purge_leaves_nothing_to_find(ada: httpx.AsyncClient) -> None:
     assert (await ada.delete("/api/sandboxes/life-3", params={"purge": "1"})).status_code == 200
     refused(await ada.get("/api/sandboxes/life-3/status"), 404, "unknown_session")
     refused(await ada.delete("/api/sandboxes/life-3", params={"purge": "yes"}), 400, "bad_parameter")
+
+
+@pytest.mark.parametrize("purges", ["11", "10", "01", "00"])
+async def test_one_of_two_that_delete_a_session_at_once_finds_it_deleted(ada: httpx.AsyncClient, purges: str) -> None:
+    """The second was told 503: the session had ended under its hands."""
+    one = f"/api/sandboxes/life-twice-{purges}"
+    await ada.post(one)
+    answers = await asyncio.gather(*(ada.delete(one, params={"purge": purge}) for purge in purges))
+    codes = sorted(answer.status_code for answer in answers)
+    assert codes in ([200, 200], [200, 404]), [answer.text for answer in answers]
+    if purges == "11":
+        assert codes == [200, 404]
+    if "1" in purges:
+        refused(await ada.get(one), 404, "unknown_session")
+    else:
+        assert (await ada.get(one)).json()["status"] == "archived"
 
 
 OWNED_ROUTES = [
