@@ -150,14 +150,14 @@ class SandboxShutdown:
         replaced = self._workspace.replaced
         for attempt in range(KEEPS):
             visits = await self._must_visit()
-            async with self._turn() if visits else contextlib.nullcontext(), self._life.lock:
+            async with self._turn() if visits else contextlib.nullcontext(False) as visits, self._life.lock:
                 runs, incarnation = await self._runs(), self._talk.state.incarnation
                 if runs:
                     await self._workspace.find()
                 elif visits or not self._talk.state.unkept:
                     await self._keep_what_was_left()
                 else:
-                    continue  # it died a moment ago
+                    continue  # it died a moment ago, or did not start
             try:
                 if runs:
                     await self._workspace.flush()
@@ -177,17 +177,22 @@ class SandboxShutdown:
             self._life.refuse_if_full()
 
     async def _must_visit(self) -> bool:
-        return self._talk.state.unkept and not await self._runs()
+        return self._talk.state.unkept and not self._life.starts and not await self._runs()
 
     @contextlib.asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
+    async def _turn(self) -> AsyncIterator[bool]:
         """A visit starts a sandbox like any other start: it waits for its turn, and takes one of its user's places.
-        The session is not shown as one that starts, so it waits under a name of its own."""
-        name, user = f"{self._talk.id} visited", self._host.user_id
+        The session is not shown as one that starts, so it waits under a name of its own. False if the session starts
+        before that: it may have the last place."""
+        name, user = self._life.visit, self._host.user_id
         turns = self._host.turns
-        async with self._entrance, turns.turn(name, user, runs=False, placed=lambda: False, told=lambda _: None):
-            turns.note(name, user, placed=True)
-            yield
+        async with (
+            self._entrance,
+            turns.turn(name, user, runs=False, placed=lambda: False, told=lambda _: None) as over,
+        ):
+            if over is not None:
+                turns.note(name, user, placed=True)
+            yield over is not None
 
     async def _keep_what_was_left(self) -> None:
         """No sandbox runs, whatever the status says: one that has just died is `running` until that was noticed."""

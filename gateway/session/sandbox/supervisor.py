@@ -144,6 +144,16 @@ class SandboxSupervisor:
         return self._rising
 
     @property
+    def starts(self) -> bool:
+        """Whether its sandbox is being started, by whoever has the lock."""
+        return self.talk.state.status is SessionStatus.STARTING and self.lock.locked()
+
+    @property
+    def visit(self) -> str:
+        """What waits for a turn to look at what a dead sandbox left, while the session does not start."""
+        return f"{self.talk.id} visited"
+
+    @property
     def connection(self) -> str:
         """`connected`, `connecting`, `sleeping` or `disconnected`."""
         if self.output.agent_alive:
@@ -292,6 +302,7 @@ class SandboxSupervisor:
                 self._host.asked("wake", waiting=len(talk.window))
             try:
                 self.become(SessionStatus.STARTING, incarnation=talk.state.incarnation + 1)
+                self._host.turns.give_up(self.visit)
                 newest = None if empty else await self.workspace.look(keep=keep)
                 await self.start_held(newest, env or {}, empty=empty, keep=keep, started=started)
                 await self.workspace.release(within)

@@ -268,6 +268,59 @@ async def test_what_a_dead_sandbox_left_is_looked_at_where_there_is_a_place_for_
         assert town.registry.stats()["sandboxes_running"] == 0
 
 
+async def test_a_sync_of_a_session_that_has_its_users_last_place_waits_for_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was about to start, and so not there to be synced: the sync waited for a place beside its own, for ever."""
+    async with Town() as town:
+        await town.kill()
+        town.starts = StartLimits(running_per_user=1)
+        await town.open()
+        start = town.provider.start
+
+        async def slow(spec: SandboxSpec) -> None:
+            await asyncio.sleep(1)
+            await start(spec)
+
+        monkeypatch.setattr(town.provider, "start", slow)
+        actor = await town.create()
+        for _ in range(2):  # new, and dead
+            await town.until(lambda: actor.describe()["status"] == "starting" and actor.conversation.state.unkept)
+            assert "s" not in await town.provider.running()
+            async with asyncio.timeout(60):
+                await actor.sync(wait=True)
+            assert actor.describe()["status"] == "running"
+            await town.provider.stop("s")
+            town.sandbox().lose_link()
+            await town.until(lambda: actor.describe()["status"] != "running")
+
+
+async def test_a_look_at_what_a_dead_sandbox_left_waits_no_longer_when_its_session_starts() -> None:
+    """Its session has the place that both waited for."""
+    async with Town() as town:
+        for session_id in ("a1", "a2"):
+            await town.create(session_id)
+            await town.talk("x", session_id)
+        await asyncio.sleep(1)
+        await town.kill()
+        await town.provider.stop("a1")
+        town.starts = StartLimits(running_per_user=1)
+        await town.open()
+        dead, alive = await town.actor("a1"), await town.actor("a2")
+        await town.until(lambda: dead.describe()["status"] == "sleeping" and dead.conversation.state.unkept)
+        await town.until(lambda: alive.describe()["status"] == "running")
+        tab = await town.welcomed("a1")
+        tab.say("wake up")
+        await tab.until("session_status", status="queued")
+        keeping = asyncio.create_task(dead.rest.keep())
+        await town.until(lambda: town.registry.stats()["starts_waiting"] == 2)
+        await alive.sleep()
+        async with asyncio.timeout(60):
+            await keeping
+        assert dead.describe()["status"] == "running"
+        assert town.registry.stats()["sandboxes_running"] == 1
+
+
 async def test_a_branchs_secrets_stay_out_of_logs_when_its_origin_is_gone() -> None:
     async with Town() as town:
         actor = await town.create(env={"KEY": "canary-secret-1"})
