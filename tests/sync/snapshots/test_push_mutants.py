@@ -187,7 +187,7 @@ def silent_fallback(patch: pytest.MonkeyPatch) -> None:
         def __init__(self, generation: Any, degraded: object) -> None:
             super().__init__(generation, None)
 
-    patch.setattr(restore, "Restored", Hushed)
+    patch.setattr(restore, "RestoreResult", Hushed)
 
 
 def deleted_when_damaged(patch: pytest.MonkeyPatch) -> None:
