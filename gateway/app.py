@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 import structlog
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.routing import BaseRoute
 
 from gateway.auth.identity import Identity
 from gateway.auth.origin import Origins
@@ -56,6 +56,7 @@ from gateway.limits.usage import Rates, shown_limits
 from gateway.maintenance.retention import Retention, RetentionPolicy
 from gateway.maintenance.scheduler import Chore, MaintenanceScheduler
 from gateway.maintenance.workspace_bytes import WorkspaceBytes
+from gateway.routing.route import served
 from gateway.server.front_door import FrontDoor
 from gateway.session.model.delivery_window import WindowLimits
 from gateway.session.model.ports import SessionLimits
@@ -253,36 +254,29 @@ class House:
 
     def _routes(self, settings: Settings, secrets: Secrets) -> list[BaseRoute]:
         doorway = SocketAttacher(self.registry, self._verifier, create_on_attach=settings.create_on_attach)
-        chat, raw = ChatSocket(doorway), RawSocket(doorway)
-        return [
-            *self._page.routes(),
-            *SigninRoutes(
-                self.signin, self._verifier, lambda: self.address, _about(settings), self._limits_of
-            ).routes(),
-            *HealthRoutes(version(), self.unready, self.degraded, self.metrics.render).routes(),
-            *SandboxRoutes(self.registry).routes(),
-            *SnapshotRoutes(self.registry, self.vault).routes(),
-            *FileRoutes(self.registry, self.vault, self.provider).routes(),
-            *MessageRoutes(self.registry, self.store, self.hearing).routes(),
-            *SessionRoutes(self.registry, self.store).routes(),
-            *ExportRoutes(self.registry, self.store, self.hearing).routes(),
-            *OpenApiRoutes(version()).routes(),
-            *DeadLetterRoutes(self.store).routes(),
-            *LogRoutes(self.registry, self.provider).routes(),
-            *TicketRoutes(self.registry, self._tickets, any_id=settings.create_on_attach).routes(),
-            *TerminalRoutes(self.registry, self.provider).routes(),
-            *ShareRoutes(
-                self.registry, secrets.jwt_secret, issuer=settings.jwt_issuer, audience=settings.jwt_audience
-            ).routes(),
-            *FaultRoutes(self.registry, self.provider, self.queue, enabled=settings.demo).routes(),
-            WebSocketRoute("/ws/v2", chat.serve),
-            WebSocketRoute("/ws/events", EventsSocket(self.registry, self._verifier).serve),
-            WebSocketRoute("/ws/sandboxes/{id}", raw.serve),
-            WebSocketRoute("/terminal/{sessionId}", TerminalSocket(doorway, "terminal").serve),
-            WebSocketRoute("/v1/sandbox/{id}/pty", TerminalSocket(doorway, "cloudflare").serve),
-            WebSocketRoute("/jupyter/{id}/terminals/websocket/{name}", TerminalSocket(doorway, "jupyter").serve),
-            WebSocketRoute("/tty/{id}/ws", TerminalSocket(doorway, "tty").serve),
-        ]
+        routes = served(
+            self._page,
+            SigninRoutes(self.signin, self._verifier, lambda: self.address, _about(settings), self._limits_of),
+            HealthRoutes(version(), self.unready, self.degraded, self.metrics.render),
+            OpenApiRoutes(version(), lambda: routes),
+            SandboxRoutes(self.registry),
+            SnapshotRoutes(self.registry, self.vault),
+            FileRoutes(self.registry, self.vault, self.provider),
+            MessageRoutes(self.registry, self.store, self.hearing),
+            SessionRoutes(self.registry, self.store),
+            ExportRoutes(self.registry, self.store, self.hearing),
+            DeadLetterRoutes(self.store),
+            LogRoutes(self.registry, self.provider),
+            TicketRoutes(self.registry, self._tickets, any_id=settings.create_on_attach),
+            TerminalRoutes(self.registry, self.provider),
+            ShareRoutes(self.registry, secrets.jwt_secret, issuer=settings.jwt_issuer, audience=settings.jwt_audience),
+            FaultRoutes(self.registry, self.provider, self.queue, enabled=settings.demo),
+            ChatSocket(doorway),
+            EventsSocket(self.registry, self._verifier),
+            RawSocket(doorway),
+            TerminalSocket(doorway),
+        )
+        return routes
 
     async def _limits_of(self, user_id: str) -> dict[str, Any]:
         rates = Rates(self._settings.max_requests_per_user, self._settings.max_agent_records)

@@ -4,13 +4,15 @@ import re
 from pathlib import Path
 
 import pytest
-from starlette.routing import Route, WebSocketRoute
 
 from gateway.app import build_house
 from gateway.cli.main import parser
-from gateway.config.settings import KNOWN, Secrets, SecretStr, Settings, load_settings, resolve_secrets
+from gateway.config.settings import KNOWN, load_settings, resolve_secrets
 from gateway.protocol import chat_frames
 from gateway.protocol.close_codes import CloseCode
+from gateway.routing.docs_table import BEGIN, END, written_into
+from gateway.routing.route import WS
+from tests.support.routes import SPECS
 
 ROOT = Path(__file__).parent.parent
 PROTOCOL = (ROOT / "docs/protocol.md").read_text()
@@ -51,17 +53,16 @@ def test_every_command_is_documented() -> None:
     assert written == set(actions.choices or ())
 
 
-async def test_every_route_is_documented(tmp_path: Path) -> None:
-    secret = SecretStr("x" * 32)
-    secrets = Secrets(jwt_secret=secret, api_token=secret, internal_token=secret, relay_secret=secret)
-    house = build_house(Settings(data_dir=tmp_path), secrets)
-    served = set()
-    for route in house.app.routes:
-        assert isinstance(route, Route | WebSocketRoute)
-        methods = route.methods or set() if isinstance(route, Route) else {"GET"}
-        served |= {f"{method} {route.path}" for method in methods - {"HEAD"}}
-    sockets = {found.split("?")[0] for found in re.findall(r"socket: `(GET [^`]+)`", PROTOCOL)}
-    assert served == first_cells(section(PROTOCOL, "## HTTP routes")) - {"route"} | sockets
+def test_every_route_is_in_the_table_as_it_is_declared() -> None:
+    """`make routes` writes it."""
+    assert written_into(PROTOCOL, SPECS) == PROTOCOL
+    table = PROTOCOL.partition(BEGIN)[2].partition(END)[0].partition("| answer |")[0]
+    assert first_cells(table) == {f"{spec.method} {spec.path}" for spec in SPECS}
+
+
+def test_every_websocket_has_its_section() -> None:
+    sockets = {found.split("?")[0] for found in re.findall(r"socket: `GET ([^`]+)`", PROTOCOL)}
+    assert sockets == {spec.path for spec in SPECS if spec.method == WS}
 
 
 def test_every_frame_the_gateway_says_is_documented() -> None:

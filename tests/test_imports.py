@@ -71,6 +71,11 @@ def test_the_copy_passes_the_gate(tree: Path) -> None:
             "import gateway.session.registry",
             "gateway.protocol is not allowed to import gateway.session",
         ),
+        (
+            "gateway/auth/policy.py",
+            "import gateway.routing.route",
+            "gateway.auth is not allowed to import gateway.routing",
+        ),
         ("gateway/auth/tokens.py", "import gateway.http.access", "gateway.auth is not allowed to import gateway.http"),
         (
             "gateway/session/model/state.py",

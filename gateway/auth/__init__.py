@@ -1,1 +1,1 @@
-"""Who may come in: tokens, tickets, and one policy table over every route."""
+"""Who may come in: tokens, tickets, and the policy in front of every route."""

@@ -1,13 +1,13 @@
-"""Who may use which route: one table over all HTTP and WebSocket routes, applied before any of them runs.
+"""Who may use which route: each HTTP and WebSocket route carries its policy, which is applied before the route runs.
 
-A route that is not in the table is not served, and a test fails for it. The decision rests on `scope["path"]` matched
+A route without a policy is not served, and a test fails for it. The decision rests on `scope["path"]` matched
 against the app's own routes, never on a URL put together from headers a client wrote. Whether a session belongs to
 whoever asks is the route's question; here a user only gets so far as to be one.
 """
 
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,102 +47,32 @@ class RoutePolicy:
 
 PUBLIC = RoutePolicy(Accept.NOBODY)
 OWN_PAGE = RoutePolicy(Accept.NOBODY, from_page=True)
-USER = Accept.USER
-LIFECYCLE = Accept.RELAY | Accept.ADMIN | Accept.USER
-RELAY_OR_USER = Accept.RELAY | Accept.USER
-INTERNAL = Accept.INTERNAL
-ADMIN = Accept.ADMIN
-ADMIN_OR_USER = Accept.ADMIN | Accept.USER
-
-POLICY: dict[tuple[str, str], RoutePolicy] = {
-    ("GET", "/"): PUBLIC,
-    ("GET", "/assets/{path:path}"): PUBLIC,
-    ("GET", "/favicon.svg"): PUBLIC,
-    ("GET", "/licences.txt"): PUBLIC,
-    ("GET", "/manifest.webmanifest"): PUBLIC,
-    ("GET", "/signin"): PUBLIC,
-    ("POST", "/api/signin"): OWN_PAGE,
-    ("DELETE", "/api/signin"): OWN_PAGE,
-    ("GET", "/api/me"): RoutePolicy(USER),
-    ("POST", "/api/token"): RoutePolicy(USER),
-    ("POST", "/api/links"): RoutePolicy(ADMIN),
-    ("GET", "/health"): PUBLIC,
-    ("GET", "/ready"): PUBLIC,
-    ("GET", "/openapi.json"): PUBLIC,
-    ("GET", "/metrics"): RoutePolicy(ADMIN),
-    ("WS", "/ws/v2"): RoutePolicy(USER, "sessionId", shared=True),
-    ("WS", "/ws/events"): RoutePolicy(USER),
-    ("WS", "/terminal/{sessionId}"): RoutePolicy(USER, "sessionId", shared=True),
-    ("WS", "/v1/sandbox/{id}/pty"): RoutePolicy(USER, "id", shared=True),
-    ("WS", "/jupyter/{id}/terminals/websocket/{name}"): RoutePolicy(USER, "id", shared=True),
-    ("WS", "/tty/{id}/ws"): RoutePolicy(USER, "id", shared=True),
-    ("GET", "/tty/{id}/token"): RoutePolicy(USER, "id", shared=True),
-    ("GET", "/jupyter/{id}/api/terminals"): RoutePolicy(USER, "id", shared=True),
-    ("POST", "/jupyter/{id}/api/terminals"): RoutePolicy(USER, "id"),
-    ("GET", "/jupyter/{id}/api/terminals/{name}"): RoutePolicy(USER, "id", shared=True),
-    ("DELETE", "/jupyter/{id}/api/terminals/{name}"): RoutePolicy(USER, "id"),
-    ("WS", "/ws/sandboxes/{id}"): RoutePolicy(RELAY_OR_USER, "id"),
-    ("GET", "/api/sandboxes"): RoutePolicy(LIFECYCLE),
-    ("GET", "/api/sandboxes/{id}"): RoutePolicy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}"): RoutePolicy(LIFECYCLE, "id"),
-    ("PATCH", "/api/sandboxes/{id}"): RoutePolicy(LIFECYCLE, "id"),
-    ("DELETE", "/api/sandboxes/{id}"): RoutePolicy(LIFECYCLE, "id"),
-    ("GET", "/api/sandboxes/{id}/status"): RoutePolicy(LIFECYCLE, "id", shared=True),
-    ("POST", "/api/sandboxes/{id}/pause"): RoutePolicy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/resume"): RoutePolicy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/sleep"): RoutePolicy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/wake"): RoutePolicy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/sync"): RoutePolicy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/abort"): RoutePolicy(LIFECYCLE, "id"),
-    ("GET", "/api/sandboxes/{id}/terminals"): RoutePolicy(LIFECYCLE, "id", shared=True),
-    ("POST", "/api/sandboxes/{id}/terminals/{name}"): RoutePolicy(LIFECYCLE, "id"),
-    ("DELETE", "/api/sandboxes/{id}/terminals/{name}"): RoutePolicy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/terminals/{name}/size"): RoutePolicy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/shares"): RoutePolicy(LIFECYCLE, "id"),
-    ("GET", "/api/sandboxes/{id}/shares"): RoutePolicy(LIFECYCLE, "id"),
-    ("DELETE", "/api/sandboxes/{id}/shares/{number}"): RoutePolicy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/demo/{what}"): RoutePolicy(USER, "id"),
-    ("GET", "/api/sandboxes/{id}/snapshots"): RoutePolicy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/snapshots/verify"): RoutePolicy(LIFECYCLE, "id"),
-    ("GET", "/api/sandboxes/{id}/snapshots/{generation}"): RoutePolicy(LIFECYCLE, "id"),
-    ("GET", "/api/sandboxes/{id}/snapshots/{generation}/diff"): RoutePolicy(LIFECYCLE, "id"),
-    ("GET", "/api/sandboxes/{id}/snapshots/{generation}/export"): RoutePolicy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/snapshots/{generation}/branch"): RoutePolicy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/snapshots/{generation}/restore"): RoutePolicy(LIFECYCLE, "id"),
-    ("POST", "/api/sandboxes/{id}/snapshots/{generation}/release"): RoutePolicy(LIFECYCLE, "id"),
-    ("POST", "/internal/snapshots/gc"): RoutePolicy(ADMIN),
-    ("GET", "/api/sessions/{id}/messages"): RoutePolicy(USER, "id", shared=True),
-    ("GET", "/internal/sessions/{id}/messages"): RoutePolicy(INTERNAL, "id"),
-    ("POST", "/internal/sessions/{id}/messages"): RoutePolicy(INTERNAL, "id"),
-    ("GET", "/internal/sessions"): RoutePolicy(INTERNAL),
-    ("GET", "/internal/sessions/{id}/export"): RoutePolicy(INTERNAL, "id"),
-    ("GET", "/internal/export"): RoutePolicy(INTERNAL),
-    ("GET", "/internal/dead-letters"): RoutePolicy(INTERNAL),
-    ("GET", "/internal/dead-letters/{number}"): RoutePolicy(INTERNAL),
-    ("DELETE", "/internal/dead-letters/{number}"): RoutePolicy(INTERNAL),
-    ("POST", "/internal/dead-letters/{number}/retry"): RoutePolicy(INTERNAL),
-    ("GET", "/files/{id}/{path:path}"): RoutePolicy(ADMIN_OR_USER, "id"),
-    ("GET", "/logs/{id}"): RoutePolicy(ADMIN_OR_USER, "id"),
-    ("POST", "/api/tickets"): RoutePolicy(USER, shared=True),
-}
+SIGNED_IN = RoutePolicy(Accept.USER)
+ADMINS = RoutePolicy(Accept.ADMIN)
+SERVICES = RoutePolicy(Accept.INTERNAL)
+SERVICES_SESSION = RoutePolicy(Accept.INTERNAL, "id")
+OWNER = RoutePolicy(Accept.USER, "id")
+OWNER_OR_GUEST = RoutePolicy(Accept.USER, "id", shared=True)
+LIFECYCLE = RoutePolicy(Accept.RELAY | Accept.ADMIN | Accept.USER)
+LIFECYCLE_SESSION = RoutePolicy(LIFECYCLE.accept, "id")
+LIFECYCLE_OR_GUEST = RoutePolicy(LIFECYCLE.accept, "id", shared=True)
+ADMINS_OR_OWNER = RoutePolicy(Accept.ADMIN | Accept.USER, "id")
+RELAY_OR_OWNER = RoutePolicy(Accept.RELAY | Accept.USER, "id")
 
 
 def valid_session_id(text: str) -> bool:
     return _SESSION_ID.fullmatch(text) is not None
 
 
-def unprotected(routes: Sequence[BaseRoute], policy: Mapping[tuple[str, str], RoutePolicy] = POLICY) -> list[str]:
-    """Every route, by method, for which the table has no entry. Anything but a plain route counts as unprotected."""
-    missing = []
-    for route in routes:
-        if isinstance(route, WebSocketRoute):
-            wanted = [("WS", route.path)]
-        elif isinstance(route, Route):
-            wanted = [(method, route.path) for method in sorted(_methods(route))]
-        else:
-            wanted = [("?", repr(route))]
-        missing += [f"{method} {path}" for method, path in wanted if (method, path) not in policy]
-    return missing
+def unprotected(routes: Sequence[BaseRoute]) -> list[str]:
+    """Every route that has no policy of its own."""
+    return [repr(route) for route in routes if policy_of(route) is None]
+
+
+def policy_of(route: BaseRoute) -> RoutePolicy | None:
+    """What a declared route carries with it. Any other has none, and is not served."""
+    found = getattr(route, "policy", None)
+    return found if isinstance(found, RoutePolicy) else None
 
 
 def _methods(route: Route) -> set[str]:
@@ -176,7 +106,6 @@ class PolicyMiddleware:
         let_in: Callable[[Principal], Awaitable[None]] = nobody_is_let_in,
         requests: Budgets | None = None,
         now: Callable[[], float] = time.monotonic,
-        policy: Mapping[tuple[str, str], RoutePolicy] = POLICY,
     ) -> None:
         self._app = app
         self._routes = routes
@@ -189,7 +118,6 @@ class PolicyMiddleware:
         self._refused = refused
         self._requests = requests
         self._now = now
-        self._policy = policy
         self._ended_shares: dict[tuple[str, ShareKey | None], None] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -226,24 +154,18 @@ class PolicyMiddleware:
                 continue
             if isinstance(route, WebSocketRoute):
                 if upgrade:
-                    return self._entry("WS", route.path), match.groupdict()
+                    return _policy(route), match.groupdict()
                 allowed.add("WS")
             elif not upgrade:
                 method = "GET" if scope["method"] == "HEAD" else scope["method"]
                 if method in _methods(route):
-                    return self._entry(method, route.path), match.groupdict()
+                    return _policy(route), match.groupdict()
                 allowed |= _methods(route)
         if allowed == {"WS"}:
             raise ApiError(426, "upgrade_required", "this is a WebSocket route")
         if allowed:
             raise ApiError(405, "method_not_allowed", "this route does not take that method")
-        raise ApiError(404, "not_found", "there is nothing here")
-
-    def _entry(self, method: str, path: str) -> RoutePolicy:
-        try:
-            return self._policy[method, path]
-        except KeyError:
-            raise ApiError(404, "not_found", "there is nothing here") from None
+        raise _nothing_here()
 
     async def _admit(
         self, scope: Scope, policy: RoutePolicy, params: dict[str, str], origin: str | None
@@ -342,6 +264,17 @@ class PolicyMiddleware:
         ]
         await send({"type": "http.response.start", "status": 204, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
+
+
+def _policy(route: BaseRoute) -> RoutePolicy:
+    policy = policy_of(route)
+    if policy is None:
+        raise _nothing_here()
+    return policy
+
+
+def _nothing_here() -> ApiError:
+    return ApiError(404, "not_found", "there is nothing here")
 
 
 def _check_scope(principal: Principal, policy: RoutePolicy, session_id: str | None) -> None:

@@ -1,4 +1,5 @@
-"""What a request body may ask for, member by member: checked here, so that everything behind may trust it. Pure.
+"""The bodies of the larger requests as structs, and what a struct cannot say of them: checked here, so that everything
+behind may trust it. Pure.
 
 Every refusal names the member and what it should have been, and never repeats a value: it may be a secret.
 """
@@ -6,26 +7,22 @@ Every refusal names the member and what it should have been, and never repeats a
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
 import orjson
+from msgspec import UNSET, Meta, UnsetType
 
 from gateway.config.values import positive_duration
 from gateway.limits.network import NETWORKS
 from gateway.protocol.chat_frames import RESERVED_CIDS, is_content
-from gateway.protocol.errors import ApiError
+from gateway.routing.bodies import bad_member
+from gateway.routing.json_types import JsonBody, meaning, must, one_of, schema
 from gateway.session.model.state import Wish
 from sandbox.protocol.terminal import MAX_SIDE, Size
 
-CHANGE_MEMBERS = frozenset({"title", "metadata", "sleepAfter"})
-CREATE_MEMBERS = CHANGE_MEMBERS | {"userId", "envVars", "agent", "network", "repoUrl", "repoBranch"}
-RESUME_MEMBERS = frozenset({"envVars", "empty", "keep"})
-POST_MEMBERS = frozenset({"role", "type", "content", "metadata", "cid", "deliver"})
-
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
-ROLES = ("user", "assistant", "system", "tool")
+RecordRole = Literal["user", "assistant", "system", "tool"]
 # Written by the gateway about what an agent asked and was answered: an agent that read one would take it for an answer.
 EXCHANGES = ("permission_request", "permission_response", "question", "question_answer")
 MARKERS = ("duplicate", "rejected")  # types of what stands where a record does not
@@ -37,166 +34,226 @@ ARGUMENTS = 256
 COMMAND_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class PostedRecord:
+SOME_ENV = f"an object with at most {ENV_COUNT} members"
+SOME_METADATA = f"an object of at most {METADATA_BYTES} bytes"
+A_COMMAND = "a command line, or an array of strings, with at least a program"
+A_DURATION = "seconds above 0, or a duration such as 90s, 15m, 2h, 30d"
+A_PATH = "a path of at most 4096 characters"
+A_KIND = "a word of small letters, digits and underscores"
+A_SIZE = f"given together, whole numbers from 1 to {MAX_SIDE}"
+A_SIDE = f"a whole number from 1 to {MAX_SIDE}; cols and rows are given together"
+TRUE_OR_FALSE = "true or false"
+
+
+def a_text(longest: int) -> str:
+    return f"a string of 1 to {longest} printable characters"
+
+
+Env = Annotated[
+    dict[str, Any] | None, must(SOME_ENV), schema(additionalProperties={"type": "string"}, maxProperties=ENV_COUNT)
+]
+Command = Annotated[Annotated[str, meaning("a command line")] | list[str] | None, must(A_COMMAND)]
+Side = Annotated[Annotated[int, Meta(ge=1, le=MAX_SIDE)] | None, must(A_SIDE)]
+
+
+class ChangeBody(JsonBody):
+    """What is left out stays; null takes it away."""
+
+    title: Annotated[Annotated[str, Meta(max_length=256)] | UnsetType | None, must(a_text(256))] = UNSET
+    metadata: Annotated[
+        dict[str, Any] | UnsetType | None, meaning("at most 16 KiB; replaces all of it"), must(SOME_METADATA)
+    ] = UNSET
+    sleep_after: Annotated[
+        Annotated[float, Meta(gt=0)] | Annotated[str, schema(pattern="^[0-9.]+ *(ms|s|m|h|d)?$")] | UnsetType | None,
+        meaning("idle seconds until it sleeps, or a duration such as 15m; null: as HOLDFAST_SLEEP_AFTER says"),
+        must(A_DURATION),
+    ] = UNSET
+
+
+class WishBody(ChangeBody):
+    user_id: Annotated[
+        Annotated[str, Meta(max_length=256)] | None,
+        meaning("the owner; a service may leave it out: then it is the services'"),
+        must(a_text(256)),
+    ] = None
+    env_vars: Env = None
+    agent: Command = None
+    network: Annotated[Annotated[str, one_of(*NETWORKS)] | None, must(f"one of {', '.join(NETWORKS)}")] = None
+    repo_url: Annotated[Annotated[str, Meta(max_length=2048)] | None, must(a_text(2048))] = None
+    repo_branch: Annotated[Annotated[str, Meta(max_length=255)] | None, must(a_text(255))] = None
+
+
+class ResumeBody(JsonBody):
+    env_vars: Env = None
+    empty: Annotated[bool, meaning("begin anew where nothing can be restored"), must(TRUE_OR_FALSE)] = False
+    keep: Annotated[
+        bool,
+        meaning("go on with what is on the disk of an unrestored session of which the store has nothing"),
+        must(TRUE_OR_FALSE),
+    ] = False
+
+
+class SizeBody(JsonBody):
+    cols: Annotated[int, Meta(ge=1, le=MAX_SIDE), must(A_SIDE)]
+    rows: Annotated[int, Meta(ge=1, le=MAX_SIDE), must(A_SIDE)]
+
+
+class TerminalWishBody(JsonBody):
+    command: Command = None
+    env_vars: Env = None
+    cwd: Annotated[
+        Annotated[str, Meta(max_length=4096)] | None, meaning("below the workspace, or absolute"), must(A_PATH)
+    ] = None
+    cols: Side = None
+    rows: Side = None
+
+
+class Post(JsonBody):
     """A record that a service writes into a conversation."""
 
-    role: str
-    type: str
-    content: Any
-    metadata: dict[str, Any] | None
-    cid: str | None
-    deliver: bool
+    role: Annotated[RecordRole, must(f"one of {', '.join(get_args(RecordRole))}")]
+    content: Annotated[Any, must("given")]
+    type: Annotated[str, Meta(pattern=f"^{KIND.pattern}$"), must(A_KIND)] = "message"
+    metadata: Annotated[dict[str, Any] | None, must(SOME_METADATA)] = None
+    cid: Annotated[
+        Annotated[str, Meta(max_length=128)] | None,
+        meaning("sent again, it answers what it answered first"),
+        must(a_text(128)),
+    ] = None
+    deliver: Annotated[bool, meaning("hand it to the agent"), must(TRUE_OR_FALSE)] = False
 
 
-def read_wish(body: Mapping[str, Any]) -> Wish:
+def read_wish(body: WishBody) -> Wish:
     """What to create a session with. `userId` is the route's business."""
-    network = body.get("network")
-    if network is not None and network not in NETWORKS:
-        raise _bad("network", f"one of {', '.join(NETWORKS)}")
-    repo_url, repo_branch = _text(body, "repoUrl", 2048), _text(body, "repoBranch", 255)
+    if body.network is not None and body.network not in NETWORKS:
+        raise bad_member("network", f"one of {', '.join(NETWORKS)}")
+    repo_url, repo_branch = _text("repoUrl", body.repo_url, 2048), _text("repoBranch", body.repo_branch, 255)
     if repo_branch is not None and repo_url is None:
-        raise _bad("repoBranch", "given together with repoUrl")
+        raise bad_member("repoBranch", "given together with repoUrl")
     return Wish(
-        env=read_env(body),
-        agent=_command(body.get("agent"), "agent"),
-        network=network,
+        env=read_env(body.env_vars),
+        agent=read_command("agent", body.agent),
+        network=body.network,
         repo_url=repo_url,
         repo_branch=repo_branch,
-        title=_text(body, "title", 256),
-        metadata=_metadata(body),
-        sleep_after=_sleep_after(body),
+        title=_text("title", body.title, 256),
+        metadata=_metadata(body.metadata),
+        sleep_after=_sleep_after(body.sleep_after),
     )
 
 
-def read_change(body: Mapping[str, Any]) -> dict[str, Any]:
+def read_change(body: ChangeBody) -> dict[str, Any]:
     """What is to change, as members of a session's spec. Null takes a title, the metadata, an idle time away."""
     changes: dict[str, Any] = {}
-    if "title" in body:
-        changes["title"] = _text(body, "title", 256)
-    if "metadata" in body:
-        changes["metadata"] = _metadata(body) or {}
-    if "sleepAfter" in body:
-        changes["sleep_after"] = _sleep_after(body)
+    if body.title is not UNSET:
+        changes["title"] = _text("title", body.title, 256)
+    if body.metadata is not UNSET:
+        changes["metadata"] = _metadata(body.metadata) or {}
+    if body.sleep_after is not UNSET:
+        changes["sleep_after"] = _sleep_after(body.sleep_after)
     return changes
 
 
-def read_env(body: Mapping[str, Any]) -> dict[str, str]:
+def read_env(env: Mapping[str, Any] | None) -> dict[str, str]:
     """`envVars`: a flat object of names and strings, as a process environment can hold them."""
-    env = body.get("envVars")
     if env is None:
         return {}
-    if not isinstance(env, dict) or len(env) > ENV_COUNT:
-        raise _bad("envVars", f"an object with at most {ENV_COUNT} members")
+    if len(env) > ENV_COUNT:
+        raise bad_member("envVars", SOME_ENV)
     size = 0
     for name, value in env.items():
         if not ENV_NAME.fullmatch(name):
-            raise _bad("envVars", "named like A_NAME: letters, digits and underscores, not beginning with a digit")
+            wanted = "named like A_NAME: letters, digits and underscores, not beginning with a digit"
+            raise bad_member("envVars", wanted)
         if not isinstance(value, str) or "\0" in value:
-            raise _bad(f"envVars.{name}", "a string without NUL")
+            raise bad_member(f"envVars.{name}", "a string without NUL")
         size += len(name) + len(value.encode())
     if size > ENV_BYTES:
-        raise _bad("envVars", f"at most {ENV_BYTES} bytes in all")
+        raise bad_member("envVars", f"at most {ENV_BYTES} bytes in all")
     return dict(env)
 
 
-def read_user(body: Mapping[str, Any]) -> str | None:
-    return _text(body, "userId", 256)
+def read_user(body: WishBody) -> str | None:
+    return _text("userId", body.user_id, 256)
 
 
-def read_post(body: Mapping[str, Any]) -> PostedRecord:
-    if body.get("role") not in ROLES:
-        raise _bad("role", f"one of {', '.join(ROLES)}")
-    kind = body.get("type", "message")
-    if not isinstance(kind, str) or not KIND.fullmatch(kind):
-        raise _bad("type", "a word of small letters, digits and underscores")
-    if "content" not in body:
-        raise _bad("content", "given")
-    deliver = body.get("deliver", False)
-    if not isinstance(deliver, bool):
-        raise _bad("deliver", "true or false")
-    if deliver:
-        _check_deliverable(kind, body["content"])
-    cid = _text(body, "cid", 128)
+def check_post(post: Post) -> None:
+    """Refuse what a struct cannot say of a record."""
+    if not KIND.fullmatch(post.type):
+        raise bad_member("type", A_KIND)
+    if post.deliver:
+        _check_deliverable(post.type, post.content)
+    cid = _text("cid", post.cid, 128)
     if cid is not None and cid.startswith(RESERVED_CIDS):
-        raise _bad("cid", f"of your own: it may not begin with {', '.join(RESERVED_CIDS)}")
-    if kind in MARKERS:
-        raise _bad("type", f"of your own: {' and '.join(MARKERS)} mark what is not there")
-    return PostedRecord(body["role"], kind, body["content"], _metadata(body), cid, deliver)
+        raise bad_member("cid", f"of your own: it may not begin with {', '.join(RESERVED_CIDS)}")
+    if post.type in MARKERS:
+        raise bad_member("type", f"of your own: {' and '.join(MARKERS)} mark what is not there")
+    _metadata(post.metadata)
 
 
 def _check_deliverable(kind: str, content: Any) -> None:
     """What is delivered is stored first and handed over later: what an agent cannot be given is refused here."""
     if kind in EXCHANGES:
-        raise _bad("deliver", f"left out for type {kind}: browsers answer, over the chat socket")
+        raise bad_member("deliver", f"left out for type {kind}: browsers answer, over the chat socket")
     if kind == "raw" and (not isinstance(content, str) or not content or "\n" in content or "\r" in content):
-        raise _bad("content", "one line of text, to be delivered as type raw")
+        raise bad_member("content", "one line of text, to be delivered as type raw")
     if kind == "message" and not is_content(content):
-        raise _bad("content", "a string or an array of parts, each an object with a type")
+        raise bad_member("content", "a string or an array of parts, each an object with a type")
 
 
-def read_command(body: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """A terminal's program, written like an agent's."""
-    return _command(body.get("command"), "command")
+def read_directory(cwd: str | None) -> str | None:
+    if cwd is not None and "\0" in cwd:
+        raise bad_member("cwd", A_PATH)
+    return cwd or None
 
 
-def read_size(body: Mapping[str, Any]) -> Size | None:
-    given = [body.get(name) for name in ("cols", "rows")]
-    if given == [None, None]:
+def read_size(cols: int | None, rows: int | None) -> Size | None:
+    if cols is None and rows is None:
         return None
-    sides = [side for side in given if type(side) is int and 1 <= side <= MAX_SIDE]
-    if len(sides) != 2:
-        raise _bad("cols and rows", f"given together, whole numbers from 1 to {MAX_SIDE}")
-    return Size(*sides)
+    if cols is None or rows is None:
+        raise bad_member("cols and rows", A_SIZE)
+    return Size(cols, rows)
 
 
-def _command(value: Any, member: str) -> tuple[str, ...] | None:
+def read_command(member: str, value: str | list[str] | None) -> tuple[str, ...] | None:
+    """The program of an agent or a terminal, with its arguments."""
     if value is None:
         return None
-    wanted = "a command line, or an array of strings, with at least a program"
     if isinstance(value, str):
         try:
             value = shlex.split(value)
         except ValueError as error:
-            raise _bad(member, f"a command line ({error})") from None
-    if not isinstance(value, list) or not 0 < len(value) <= ARGUMENTS:
-        raise _bad(member, wanted)
-    if not all(isinstance(each, str) and len(each) <= 8192 and "\0" not in each for each in value) or not value[0]:
-        raise _bad(member, wanted)
+            raise bad_member(member, f"a command line ({error})") from None
+    if not 0 < len(value) <= ARGUMENTS or not value[0]:
+        raise bad_member(member, A_COMMAND)
+    if not all(len(each) <= 8192 and "\0" not in each for each in value):
+        raise bad_member(member, A_COMMAND)
     if sum(len(each.encode()) for each in value) > COMMAND_BYTES:
-        raise _bad(member, f"at most {COMMAND_BYTES} bytes in all")
+        raise bad_member(member, f"at most {COMMAND_BYTES} bytes in all")
     return tuple(value)
 
 
-def _metadata(body: Mapping[str, Any]) -> dict[str, Any] | None:
-    value = body.get("metadata")
-    if value is None:
+def _metadata(value: dict[str, Any] | UnsetType | None) -> dict[str, Any] | None:
+    if value is None or value is UNSET:
         return None
-    if not isinstance(value, dict) or len(orjson.dumps(value)) > METADATA_BYTES:
-        raise _bad("metadata", f"an object of at most {METADATA_BYTES} bytes")
+    if len(orjson.dumps(value)) > METADATA_BYTES:
+        raise bad_member("metadata", SOME_METADATA)
     return value
 
 
-def _sleep_after(body: Mapping[str, Any]) -> float | None:
+def _sleep_after(value: float | str | UnsetType | None) -> float | None:
     """In seconds, written and bounded as HOLDFAST_SLEEP_AFTER is."""
-    value = body.get("sleepAfter")
-    if value is None:
+    if value is None or value is UNSET:
         return None
-    number = isinstance(value, int | float) and not isinstance(value, bool)
     try:
-        return positive_duration(f"{value:f}" if number else value if isinstance(value, str) else "")
+        return positive_duration(value if isinstance(value, str) else f"{value:f}")
     except (ValueError, OverflowError):
-        raise _bad("sleepAfter", "seconds above 0, or a duration such as 90s, 15m, 2h, 30d") from None
+        raise bad_member("sleepAfter", A_DURATION) from None
 
 
-def _text(body: Mapping[str, Any], name: str, longest: int) -> str | None:
-    value = body.get(name)
-    if value is None:
+def _text(name: str, value: str | UnsetType | None, longest: int) -> str | None:
+    if value is None or value is UNSET:
         return None
-    if not isinstance(value, str) or not 0 < len(value) <= longest or not value.isprintable():
-        raise _bad(name, f"a string of 1 to {longest} printable characters")
+    if not 0 < len(value) <= longest or not value.isprintable():
+        raise bad_member(name, a_text(longest))
     return value
-
-
-def _bad(member: str, wanted: str) -> ApiError:
-    return ApiError(400, "bad_member", f"{member} must be {wanted}")

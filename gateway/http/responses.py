@@ -1,10 +1,10 @@
 """How every route reads a body and answers: JSON both ways, refusals as `{error, code}`, never a traceback."""
 
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any
 
+import msgspec
 import orjson
 import structlog
 from starlette.exceptions import HTTPException
@@ -14,25 +14,26 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.protocol.errors import ApiError
 from gateway.protocol.strict_json import BadJson, load_object
+from gateway.routing.bodies import Body, read_struct
 from persistence.errors import StoreUnavailable
 from sandbox.ports.tree import TreeFailed
 from sync.errors import Damaged, NoSuchSnapshot
 from sync.ports import Conflict, ObjectsRefused, ObjectsUnavailable
 
 BODY_BYTES = 1 << 20
-WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
 UNCACHED = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 SNAPSHOTS_FAIL = (NoSuchSnapshot, Conflict, Damaged, ObjectsUnavailable, ObjectsRefused, TreeFailed)
 # What may go wrong in the middle of a long answer: whatever it is read from goes away, or is not what it was.
 CUT_SHORT = (StoreUnavailable, *SNAPSHOTS_FAIL)
 
 log = structlog.get_logger()
-Default = TypeVar("Default", int, None)
 
 
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """`value` as JSON. Descriptions and histories change by the second: nobody may cache them."""
-    return Response(orjson.dumps(value), status, {**UNCACHED, **(headers or {})}, "application/json")
+    """`value`, a struct or made of plain values, as JSON. Descriptions and histories change by the second: nobody may
+    cache them."""
+    body = msgspec.json.encode(value) if isinstance(value, msgspec.Struct) else orjson.dumps(value)
+    return Response(body, status, {**UNCACHED, **(headers or {})}, "application/json")
 
 
 class LongResponse(StreamingResponse):
@@ -73,23 +74,21 @@ def refusal(status: int, code: str, message: str, headers: Mapping[str, str] | N
     return answer({"error": message, "code": code}, status, headers)
 
 
-async def read_object(
-    request: Request, *, known: frozenset[str] | None = None, most: int = BODY_BYTES
-) -> dict[str, Any]:
-    """The body, of `most` bytes, as a JSON object; no body is an empty one. Members outside `known` are refused by
-    name."""
+async def read_body(request: Request, kind: type[Body], *, most: int = BODY_BYTES) -> Body:
+    """The body, of `most` bytes, as the struct that its route declares; no body is an empty object."""
+    declared = request.scope.get("spec")
+    assert declared is None or declared.body is kind, "a body is read as what was declared"
+    return read_struct(await _read_object(request, most), kind)
+
+
+async def _read_object(request: Request, most: int) -> dict[str, Any]:
     body = await _read_body(request, most)
     if not body.strip():
         return {}
     try:
-        value = load_object(body)
+        return load_object(body)
     except BadJson as error:
         raise ApiError(400, "bad_json", f"the body cannot be read: {error}") from None
-    if known is not None and (unknown := sorted(value.keys() - known)):
-        told = ", ".join(repr(name[:64]) for name in unknown[:5])
-        taken = f"known are {', '.join(sorted(known))}" if known else "none is taken here"
-        raise ApiError(400, "unknown_member", f"unknown members: {told}; {taken}")
-    return value
 
 
 async def _read_body(request: Request, most: int) -> bytes:
@@ -104,42 +103,6 @@ async def _read_body(request: Request, most: int) -> bytes:
         if len(body) > most:
             raise too_large
     return bytes(body)
-
-
-def query_integer(request: Request, name: str, default: Default, *, low: int, high: int) -> int | Default:
-    """The query parameter as a whole number within bounds; `default` when it is absent."""
-    given = request.query_params.getlist(name)
-    if not given:
-        return default
-    text = given[0]
-    if len(given) > 1 or not (text.isascii() and text.isdecimal()) or len(text) > 19 or not low <= int(text) <= high:
-        raise ApiError(400, "bad_parameter", f"{name} must be given once, a whole number from {low} to {high}")
-    return int(text)
-
-
-def query_word(request: Request, name: str) -> str | None:
-    given = request.query_params.getlist(name)
-    if not given:
-        return None
-    if len(given) > 1 or not WORD.fullmatch(given[0]):
-        raise ApiError(400, "bad_parameter", f"{name} must be given once: letters, digits, _ and -, at most 64")
-    return given[0]
-
-
-def query_user(request: Request) -> str | None:
-    given = request.query_params.getlist("userId")
-    if not given:
-        return None
-    if len(given) > 1 or not 0 < len(given[0]) <= 256 or not given[0].isprintable():
-        raise ApiError(400, "bad_parameter", "userId must be given once, 1 to 256 printable characters")
-    return given[0]
-
-
-def query_flag(request: Request, name: str, *, default: bool = False) -> bool:
-    given = request.query_params.get(name, "1" if default else "0")
-    if given not in ("0", "1", "true", "false"):
-        raise ApiError(400, "bad_parameter", f"{name} must be 0 or 1")
-    return given in ("1", "true")
 
 
 async def _on_api_error(_: Request, error: Exception) -> Response:

@@ -1,27 +1,60 @@
 """A session's terminals by HTTP: listed, made, resized, ended; and what the clients of other servers ask for first."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
+from gateway.auth.policy import LIFECYCLE_OR_GUEST, LIFECYCLE_SESSION, OWNER, OWNER_OR_GUEST
 from gateway.http.access import owned
-from gateway.http.request_bodies import read_command, read_env, read_size
-from gateway.http.responses import answer, read_object
+from gateway.http.request_bodies import (
+    A_PATH,
+    SizeBody,
+    TerminalWishBody,
+    read_command,
+    read_directory,
+    read_env,
+    read_size,
+)
+from gateway.http.responses import answer, read_body
+from gateway.http.sessions.answers import TerminalJson
 from gateway.protocol.errors import ApiError
+from gateway.routing.json_types import JsonAnswer, JsonBody, Time, must
+from gateway.routing.parameters import Parameter
+from gateway.routing.route import route
 from gateway.session.actor import SessionActor
 from gateway.session.model.state import SessionStatus
 from gateway.session.registry import SessionRegistry
 from sandbox.ports.provider import LinkRefused, SandboxProvider
 from sandbox.ports.terminals import SandboxTerminals, TerminalRefused, TerminalWish
-from sandbox.protocol.terminal import NAME
+from sandbox.protocol.terminal import NAME, Size
 
-CREATE_MEMBERS = frozenset({"command", "envVars", "cwd", "cols", "rows"})
-SIZE_MEMBERS = frozenset({"cols", "rows"})
+OURS, JUPYTER = "/api/sandboxes/{id}/terminals", "/jupyter/{id}/api/terminals"
+NAMED = Parameter("name", {"type": "string", "pattern": f"^{NAME.pattern}$"}, where="path")
 LONG_IDLE = 366 * 86400
-JUPYTER_MEMBERS = frozenset({"name", "cwd"})
+
+
+class TerminalsJson(JsonAnswer):
+    terminals: list[TerminalJson]
+
+
+class JupyterWishBody(JsonBody):
+    name: Annotated[str | None, must("a string")] = None
+    cwd: Annotated[Annotated[str, Meta(max_length=4096)] | None, must(A_PATH)] = None
+
+
+class JupyterTerminal(JsonAnswer, rename=None):
+    name: str
+    last_activity: Time
+
+
+JupyterTerminals = list[JupyterTerminal]
+
+
+class TtyToken(JsonAnswer):
+    token: str
 
 
 class TerminalRoutes:
@@ -29,45 +62,54 @@ class TerminalRoutes:
         self._registry = registry
         self._provider = provider
 
-    def routes(self) -> list[BaseRoute]:
-        ours, jupyter = "/api/sandboxes/{id}/terminals", "/jupyter/{id}/api/terminals"
-        return [
-            Route(ours, self.list, methods=["GET"]),
-            Route(f"{ours}/{{name}}", self.create, methods=["POST"]),
-            Route(f"{ours}/{{name}}", self.end, methods=["DELETE"]),
-            Route(f"{ours}/{{name}}/size", self.resize, methods=["POST"]),
-            Route(jupyter, self.jupyter_list, methods=["GET"]),
-            Route(jupyter, self.jupyter_create, methods=["POST"]),
-            Route(f"{jupyter}/{{name}}", self.jupyter_one, methods=["GET"]),
-            Route(f"{jupyter}/{{name}}", self.end_quietly, methods=["DELETE"]),
-            Route("/tty/{id}/token", self.tty_token, methods=["GET"]),
-        ]
-
+    @route(
+        "GET", OURS, LIFECYCLE_OR_GUEST, "listTerminals",
+        "What runs in the session's terminals; none while its sandbox does not run",
+        answers={200: TerminalsJson}, refusals=(404, 503),
+    )  # fmt: skip
     async def list(self, request: Request) -> Response:
         """Nobody is woken: of a sandbox that does not run there are none."""
         actor = await owned(request, self._registry)
         return answer({"terminals": await actor.terminals.describe() or []})
 
+    @route(
+        "POST", OURS + "/{name}", LIFECYCLE_SESSION, "createTerminal",
+        "Make a terminal, or find it there; wakes the sandbox", body=TerminalWishBody,
+        answers={201: TerminalJson, 200: TerminalJson}, parameters=(NAMED,), refusals=(400, 404, 409, 413, 429, 503),
+    )  # fmt: skip
     async def create(self, request: Request) -> Response:
         """Make a terminal, or find it there: 201 or 200. Wakes the sandbox."""
         actor = await owned(request, self._registry)
-        body = await read_object(request, known=CREATE_MEMBERS)
-        wish = TerminalWish(command=read_command(body), env=read_env(body), cwd=_directory(body), size=read_size(body))
+        body = await read_body(request, TerminalWishBody)
+        wish = TerminalWish(
+            command=read_command("command", body.command),
+            env=read_env(body.env_vars),
+            cwd=read_directory(body.cwd),
+            size=read_size(body.cols, body.rows),
+        )
         name = _name(request.path_params["name"])
         created = await self._ask(actor, lambda terminals: terminals.create(name, wish))
         found = await self._one(actor, name)
         return answer(found, 201 if created else 200)
 
+    @route(
+        "POST", OURS + "/{name}/size", LIFECYCLE_SESSION, "resizeTerminal",
+        "Resize a terminal, for clients that cannot do it themselves",
+        body=SizeBody, answers={200: TerminalJson}, parameters=(NAMED,), refusals=(400, 404, 413, 503),
+    )  # fmt: skip
     async def resize(self, request: Request) -> Response:
         actor = await owned(request, self._registry)
-        size = read_size(await read_object(request, known=SIZE_MEMBERS))
-        if size is None:
-            raise ApiError(400, "bad_member", "cols and rows must be given")
+        body = await read_body(request, SizeBody)
+        size = Size(body.cols, body.rows)
         name = _name(request.path_params["name"])
         await self._one(actor, name)
         await self._ask(actor, lambda terminals: terminals.resize(name, size), wake=False)
         return answer(await self._one(actor, name))
 
+    @route(
+        "DELETE", OURS + "/{name}", LIFECYCLE_SESSION, "endTerminal", "Hang up on a terminal's program",
+        answers={200: TerminalJson}, parameters=(NAMED,), refusals=(400, 404, 503),
+    )  # fmt: skip
     async def end(self, request: Request) -> Response:
         """Hang up on its program. Its viewers are told, like when it ends by itself."""
         actor = await owned(request, self._registry)
@@ -78,37 +120,54 @@ class TerminalRoutes:
 
     # Jupyter's REST: what its terminal manager needs
 
+    @route(
+        "GET", JUPYTER, OWNER_OR_GUEST, "listJupyterTerminals", "The session's terminals, for Jupyter's clients",
+        answers={200: JupyterTerminals}, refusals=(404, 503),
+    )  # fmt: skip
     async def jupyter_list(self, request: Request) -> Response:
         actor = await owned(request, self._registry)
         return answer([_as_jupyter(each) for each in await actor.terminals.describe() or []])
 
+    @route(
+        "POST", JUPYTER, OWNER, "createJupyterTerminal", "A new terminal for Jupyter's clients, numbered unless named",
+        body=JupyterWishBody, answers={200: JupyterTerminal}, refusals=(400, 404, 409, 413, 429, 503),
+    )  # fmt: skip
     async def jupyter_create(self, request: Request) -> Response:
         actor = await owned(request, self._registry)
-        body = await read_object(request, known=JUPYTER_MEMBERS)
-        asked = body.get("name")
-        if asked is not None and not isinstance(asked, str):
-            raise ApiError(400, "bad_member", "name must be a string")
+        body = await read_body(request, JupyterWishBody)
         await self._awake(actor)
         taken = {each["name"] for each in await actor.terminals.describe() or []}
         free = (str(number) for number in range(1, 1000) if str(number) not in taken)
-        name = _name(asked) if asked else next(free)
-        wish = TerminalWish(cwd=_directory(body))
+        name = _name(body.name) if body.name else next(free)
+        wish = TerminalWish(cwd=read_directory(body.cwd))
         await self._ask(actor, lambda terminals: terminals.create(name, wish))
         return answer(_as_jupyter(await self._one(actor, name)))
 
+    @route(
+        "GET", JUPYTER + "/{name}", OWNER_OR_GUEST, "getJupyterTerminal", "One terminal, for Jupyter's clients",
+        answers={200: JupyterTerminal}, parameters=(NAMED,), refusals=(400, 404, 503),
+    )  # fmt: skip
     async def jupyter_one(self, request: Request) -> Response:
         actor = await owned(request, self._registry)
         return answer(_as_jupyter(await self._one(actor, _name(request.path_params["name"]))))
 
+    @route(
+        "DELETE", JUPYTER + "/{name}", OWNER, "endJupyterTerminal", "End a terminal, for Jupyter's clients",
+        answers={204: None}, parameters=(NAMED,), refusals=(400, 404, 503),
+    )  # fmt: skip
     async def end_quietly(self, request: Request) -> Response:
         await self.end(request)
         return Response(status_code=204)
 
+    @route(
+        "GET", "/tty/{id}/token", OWNER_OR_GUEST, "ttyToken", "What ttyd's client asks for first",
+        answers={200: TtyToken}, refusals=(404, 503),
+    )  # fmt: skip
     async def tty_token(self, request: Request) -> Response:
         """ttyd's client asks for it and sends it back. Who it is was shown by this request, and is shown again with
         the upgrade: the token says nothing."""
         await owned(request, self._registry)
-        return answer({"token": ""})
+        return answer(TtyToken(""))
 
     # Asking the bridge
 
@@ -139,13 +198,6 @@ def _name(text: str) -> str:
     if not NAME.fullmatch(text):
         raise ApiError(400, "bad_name", "a terminal's name: letters, digits, - and _, at most 64")
     return text
-
-
-def _directory(body: dict[str, Any]) -> str | None:
-    value = body.get("cwd")
-    if value is not None and (not isinstance(value, str) or "\0" in value or len(value) > 4096):
-        raise ApiError(400, "bad_member", "cwd must be a path of at most 4096 characters")
-    return value or None
 
 
 def _as_jupyter(terminal: dict[str, Any]) -> dict[str, Any]:

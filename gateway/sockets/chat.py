@@ -2,8 +2,11 @@
 
 from starlette.websockets import WebSocket
 
+from gateway.auth.identity import Accept
+from gateway.auth.policy import RoutePolicy
 from gateway.protocol import chat_frames
 from gateway.protocol.close_codes import CloseCode
+from gateway.routing.route import socket
 from gateway.server.viewer import Viewer
 from gateway.session.actor import SessionActor
 from gateway.sockets.attach import AccessWatch, SocketAttacher, asked_position, outlet_of, slow_down, until_disconnect
@@ -17,6 +20,10 @@ class ChatSocket:
     def __init__(self, doorway: SocketAttacher) -> None:
         self._doorway = doorway
 
+    @socket(
+        "/ws/v2", RoutePolicy(Accept.USER, "sessionId", shared=True),
+        "the chat socket of a session (`?sessionId=`): messages, acknowledgements, streamed answers, resume",
+    )  # fmt: skip
     async def serve(self, websocket: WebSocket) -> None:
         actor = await self._doorway.enter(websocket)
         if actor is None:

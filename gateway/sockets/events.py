@@ -6,12 +6,13 @@ from typing import Any
 
 from starlette.websockets import WebSocket
 
-from gateway.auth.policy import refuse
+from gateway.auth.policy import SIGNED_IN, refuse
 from gateway.auth.tokens import Principal, TokenVerifier
 from gateway.feed.viewer import EventViewer
 from gateway.protocol import chat_frames
 from gateway.protocol.close_codes import CloseCode
 from gateway.protocol.errors import ApiError
+from gateway.routing.route import socket
 from gateway.session.registry import SessionRegistry
 from gateway.sockets.attach import AccessWatch, outlet_of, until_disconnect
 from gateway.terminal.dialects.control import read_control
@@ -26,6 +27,7 @@ class EventsSocket:
         self._registry = registry
         self._verifier = verifier
 
+    @socket("/ws/events", SIGNED_IN, "a user's own sessions, live: the list, then every change")
     async def serve(self, websocket: WebSocket) -> None:
         who: Principal = websocket.state.principal
         bulletin, viewer = self._registry.bulletin, EventViewer(outlet_of(websocket))

@@ -2,7 +2,9 @@
 
 from starlette.websockets import WebSocket
 
+from gateway.auth.policy import RELAY_OR_OWNER
 from gateway.protocol.close_codes import CloseCode
+from gateway.routing.route import socket
 from gateway.server.viewer import Viewer
 from gateway.session.actor import SessionActor
 from gateway.sockets.attach import AccessWatch, SocketAttacher, outlet_of, slow_down, until_disconnect
@@ -12,6 +14,7 @@ class RawSocket:
     def __init__(self, doorway: SocketAttacher) -> None:
         self._doorway = doorway
 
+    @socket("/ws/sandboxes/{id}", RELAY_OR_OWNER, "the agent's lines as they are, for relays")
     async def serve(self, websocket: WebSocket) -> None:
         actor = await self._doorway.enter(websocket)
         if actor is None:

@@ -5,8 +5,10 @@ from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket
 
 from gateway.auth.credentials import read_query
-from gateway.auth.policy import refuse
+from gateway.auth.identity import Accept
+from gateway.auth.policy import OWNER_OR_GUEST, RoutePolicy, refuse
 from gateway.protocol.errors import ApiError
+from gateway.routing.route import socket
 from gateway.server.spliced_socket import SplicedSocket
 from gateway.session.actor import SessionActor
 from gateway.sockets.attach import AccessWatch, SocketAttacher, asked_position, outlet_of
@@ -19,31 +21,49 @@ MAIN = "main"
 
 
 class TerminalSocket:
-    """One route: what speaks there is of one `kind`."""
+    """A route for each kind of client."""
 
-    def __init__(self, doorway: SocketAttacher, kind: Kind) -> None:
+    def __init__(self, doorway: SocketAttacher) -> None:
         self._doorway = doorway
-        self._kind = kind
 
+    @socket(
+        "/terminal/{sessionId}", RoutePolicy(Accept.USER, "sessionId", shared=True),
+        "a terminal (`?name=`): bytes, plain or in the native dialect, which resumes",
+    )  # fmt: skip
     async def serve(self, websocket: WebSocket) -> None:
+        await self._serve(websocket, "terminal")
+
+    @socket("/v1/sandbox/{id}/pty", OWNER_OR_GUEST, "the main terminal, as Cloudflare's add-on speaks")
+    async def serve_cloudflare(self, websocket: WebSocket) -> None:
+        await self._serve(websocket, "cloudflare")
+
+    @socket("/jupyter/{id}/terminals/websocket/{name}", OWNER_OR_GUEST, "a terminal, as JupyterLab speaks")
+    async def serve_jupyter(self, websocket: WebSocket) -> None:
+        await self._serve(websocket, "jupyter")
+
+    @socket("/tty/{id}/ws", OWNER_OR_GUEST, "the main terminal, as ttyd's client speaks")
+    async def serve_ttyd(self, websocket: WebSocket) -> None:
+        await self._serve(websocket, "tty")
+
+    async def _serve(self, websocket: WebSocket, kind: Kind) -> None:
         actor = await self._doorway.enter(websocket)
         if actor is None:
             return
         try:
-            choice = choose(self._kind, websocket.scope["subprotocols"], read_query(websocket.scope))
-            viewer = await self._viewer(websocket, actor, choice)
+            choice = choose(kind, websocket.scope["subprotocols"], read_query(websocket.scope))
+            viewer = await self._viewer(websocket, actor, kind, choice)
         except ApiError as error:
             return await refuse(websocket.scope, websocket.receive, websocket.send, error)
         await websocket.accept(subprotocol=choice.protocol)
         entry = AccessWatch(viewer, websocket.state.principal, self._doorway.verifier, actor.guests)
         seat(actor, viewer, outlet_of(websocket).hand_over(viewer, passes=choice.dialect.splices), entry)
 
-    async def _viewer(self, websocket: WebSocket, actor: SessionActor, choice: Choice) -> TerminalViewer:
-        ours = self._kind == "terminal"
+    async def _viewer(self, websocket: WebSocket, actor: SessionActor, kind: Kind, choice: Choice) -> TerminalViewer:
+        ours = kind == "terminal"
         name = websocket.path_params.get("name") or (websocket.query_params.get("name", MAIN) if ours else MAIN)
         if not NAME.fullmatch(name):
             raise ApiError(400, "bad_name", "a terminal's name: letters, digits, - and _, at most 64")
-        if self._kind == "jupyter" and not await actor.terminals.has(name):
+        if kind == "jupyter" and not await actor.terminals.has(name):
             raise ApiError(404, "unknown_terminal", "there is no such terminal")
         after = _asked_place(websocket) if ours else None
         return TerminalViewer(

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.auth.policy import POLICY
 from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
+from tests.support.routes import POLICY
 from tests.support.waiting import until
 from tests.test_docs import OPERATIONS, first_cells, section
 

@@ -12,11 +12,11 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from gateway.auth.identity import Accept
-from gateway.auth.policy import POLICY
 from persistence.record import NO_USER
 from persistence.sqlite.store import SqliteStore
 from sync.format.keys import Keys
 from tests.support.gateway import REPOSITORY, Gateway
+from tests.support.routes import POLICY
 from tests.support.waiting import PATIENCE, until
 
 SESSION = "services-own"

@@ -11,10 +11,11 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from gateway.auth.identity import Accept
-from gateway.auth.policy import POLICY, RoutePolicy
+from gateway.auth.policy import RoutePolicy
 from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
 from tests.support.postgres import PostgresServer
+from tests.support.routes import POLICY
 
 SESSION = "adas"
 ROUTES = [(method, path, policy) for (method, path), policy in POLICY.items()]

@@ -22,7 +22,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.routing import BaseRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 SECRETS = {
@@ -179,18 +179,38 @@ async def _outlet(websocket: WebSocket) -> None:
 
 
 def routes() -> list[BaseRoute]:
+    from gateway.auth.identity import Accept
+    from gateway.auth.policy import (
+        ADMINS,
+        ADMINS_OR_OWNER,
+        LIFECYCLE,
+        LIFECYCLE_SESSION,
+        PUBLIC,
+        RELAY_OR_OWNER,
+        SERVICES_SESSION,
+        RoutePolicy,
+    )
+    from gateway.routing.route import WS, RouteSpec, ServedRoute, ServedSocket
+
+    by_query = RoutePolicy(Accept.USER, "sessionId", shared=True)
+    http = [
+        ("GET", "/health", PUBLIC, _health),
+        ("GET", "/ready", PUBLIC, _health),
+        ("GET", "/api/sandboxes", LIFECYCLE, _who),
+        ("POST", "/api/sandboxes/{id}", LIFECYCLE_SESSION, _echo_body),
+        ("GET", "/internal/sessions/{id}/messages", SERVICES_SESSION, _who),
+        ("GET", "/logs/{id}", ADMINS_OR_OWNER, _who),
+        ("GET", "/metrics", ADMINS, _who),
+        ("GET", "/files/{id}/{path:path}", ADMINS_OR_OWNER, _big),
+    ]
+    sockets = [
+        ("/ws/v2", by_query, _echo),
+        ("/terminal/{sessionId}", by_query, _outlet),
+        ("/ws/sandboxes/{id}", RELAY_OR_OWNER, _flood),
+    ]
     return [
-        Route("/health", _health),
-        Route("/ready", _health),
-        Route("/api/sandboxes", _who),
-        Route("/api/sandboxes/{id}", _echo_body, methods=["POST"]),
-        Route("/internal/sessions/{id}/messages", _who),
-        Route("/logs/{id}", _who),
-        Route("/metrics", _who),
-        Route("/files/{id}/{path:path}", _big),
-        WebSocketRoute("/ws/v2", _echo),
-        WebSocketRoute("/terminal/{sessionId}", _outlet),
-        WebSocketRoute("/ws/sandboxes/{id}", _flood),
+        *(ServedRoute(RouteSpec(method, path, policy, "for tests"), served) for method, path, policy, served in http),
+        *(ServedSocket(RouteSpec(WS, path, policy, "for tests"), served) for path, policy, served in sockets),
     ]
 
 

@@ -1,21 +1,23 @@
-"""The policy over every route of its table, driven by ASGI messages: no server, no sockets, no time."""
+"""The policy over every declared route, driven by ASGI messages: no server, no sockets, no time."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import unquote
 
 import orjson
-from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
+from starlette.routing import BaseRoute, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.auth.identity import Identity
 from gateway.auth.origin import Origins
-from gateway.auth.policy import POLICY, PolicyMiddleware, nobody_is_let_in
+from gateway.auth.policy import PolicyMiddleware, nobody_is_let_in
 from gateway.auth.tickets import Tickets
 from gateway.auth.tokens import Principal, SharedSecret, TokenVerifier, mint
 from gateway.config.settings import Secrets, SecretStr
 from gateway.limits.rate import Budgets
+from gateway.routing.route import WS, ServedRoute, ServedSocket
 from gateway.server.admission import Admission
+from tests.support.routes import SPECS
 
 JWT_SECRET = SecretStr("jwt-secret-0123456789-0123456789-012345")
 ADMIN, INTERNAL, RELAY = "api-token-0123456789", "internal-token-0123456789", "relay-secret-0123456789"
@@ -46,17 +48,12 @@ class Endpoint:
 
 
 def all_routes() -> list[BaseRoute]:
-    made: list[BaseRoute] = []
-    for method, path in POLICY:
-        if method == "WS":
-            made.append(WebSocketRoute(path, Endpoint()))
-        else:
-            made.append(Route(path, Endpoint(), methods=[method]))
-    return made
+    """Every route that a gateway serves, with an endpoint that lets everybody in."""
+    return [ServedSocket(spec, Endpoint()) if spec.method == WS else ServedRoute(spec, Endpoint()) for spec in SPECS]
 
 
 class Gatehouse:
-    """The middleware over every route of the table, driven by ASGI messages."""
+    """The middleware over every declared route, driven by ASGI messages."""
 
     def __init__(
         self,

@@ -22,6 +22,7 @@ from gateway.auth.tokens import SharedSecret, TokenVerifier, mint
 from gateway.http.responses import EXCEPTION_HANDLERS
 from gateway.http.workspace.files import FileRoutes
 from gateway.http.workspace.snapshots import SnapshotRoutes
+from gateway.routing.route import served
 from gateway.server.admission import Admission
 from persistence.record import Session
 from sandbox.protocol.tree import ScanAsk
@@ -99,10 +100,9 @@ class Surface:
         self.world = world
         self.objects = objects
         self.vault = world.vault()
-        routes = [
-            *FileRoutes(world.registry, self.vault, world.provider).routes(),
-            *SnapshotRoutes(world.registry, self.vault).routes(),
-        ]
+        routes = served(
+            FileRoutes(world.registry, self.vault, world.provider), SnapshotRoutes(world.registry, self.vault)
+        )
         guard = Middleware(
             PolicyMiddleware,
             routes=routes,

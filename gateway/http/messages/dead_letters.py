@@ -6,18 +6,23 @@ from typing import Any
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
-from gateway.auth.policy import valid_session_id
-from gateway.http.responses import answer, query_integer
+from gateway.auth.policy import SERVICES, valid_session_id
+from gateway.http.messages.answers import DeadLetterJson, DeadLetters, Dropped, Retried
+from gateway.http.responses import answer
 from gateway.protocol.errors import ApiError
+from gateway.routing.json_types import SESSION_ID
+from gateway.routing.parameters import IntegerParameter, Parameter
+from gateway.routing.route import route
 from persistence.ports import MessageStore
 from persistence.record import Dead, DeadLetter, Duplicate, Outcome, Rejected, Stored
 from persistence.record_json import content_of, iso, metadata_of
 
-DEFAULT_LIMIT = 100
-LARGEST_LIMIT = 1000
+LETTERS, ONE = "/internal/dead-letters", "/internal/dead-letters/{number}"
 LARGEST_NUMBER = 2**53
+SESSION = Parameter("sessionId", {"type": "string", "pattern": SESSION_ID})
+AFTER = IntegerParameter("after", 0, LARGEST_NUMBER, 0)
+LIMIT = IntegerParameter("limit", 1, 1000, 100)
 # A letter may have 1 MiB, and a list shows none of it: so many are read at a time, whatever `limit` was asked for.
 AT_ONCE = 16
 COUNTED = 1000  # more than that need not be told apart: somebody has to look
@@ -27,22 +32,16 @@ class DeadLetterRoutes:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
 
-    def routes(self) -> list[BaseRoute]:
-        one = "/internal/dead-letters/{number}"
-        return [
-            Route("/internal/dead-letters", self.index, methods=["GET"]),
-            Route(one, self.show, methods=["GET"]),
-            Route(one, self.drop, methods=["DELETE"]),
-            Route(f"{one}/retry", self.retry, methods=["POST"]),
-        ]
-
+    @route(
+        "GET", LETTERS, SERVICES, "listDeadLetters", "Records that the store would not take",
+        answers={200: DeadLetters}, parameters=(SESSION, AFTER, LIMIT), refusals=(400, 503),
+    )  # fmt: skip
     async def index(self, request: Request) -> Response:
         """The first `limit` after the number `after`, without what they say; `next` is the `after` of the next page."""
         session_id = request.query_params.get("sessionId")
         if session_id is not None and not valid_session_id(session_id):
             raise ApiError(400, "bad_parameter", "sessionId is no session id")
-        after = query_integer(request, "after", 0, low=0, high=LARGEST_NUMBER)
-        limit = query_integer(request, "limit", DEFAULT_LIMIT, low=1, high=LARGEST_LIMIT)
+        after, limit = AFTER.read(request), LIMIT.read(request)
         shown: list[dict[str, Any]] = []
         more = True
         while more and len(shown) < limit:
@@ -53,6 +52,10 @@ class DeadLetterRoutes:
             after = page[-1].number if page else after
         return answer({"deadLetters": shown, "next": after if more else None})
 
+    @route(
+        "GET", ONE, SERVICES, "getDeadLetter", "One dead letter, with what it says",
+        answers={200: DeadLetterJson}, refusals=(404, 503),
+    )  # fmt: skip
     async def show(self, request: Request) -> Response:
         number = _number(request)
         found = await self._store.dead_letters(after=number - 1, limit=1)
@@ -60,6 +63,10 @@ class DeadLetterRoutes:
             raise _unknown(number)
         return answer(whole(found[0]))
 
+    @route(
+        "POST", ONE + "/retry", SERVICES, "retryDeadLetter", "Try again to store a dead letter in its place",
+        answers={200: Retried}, refusals=(404, 503),
+    )  # fmt: skip
     async def retry(self, request: Request) -> Response:
         """Answered with what became of it: a letter that is refused once more is no error of the request."""
         number = _number(request)
@@ -68,11 +75,15 @@ class DeadLetterRoutes:
             raise _unknown(number)
         return answer({"number": number, **told(outcome)})
 
+    @route(
+        "DELETE", ONE, SERVICES, "dropDeadLetter", "Forget a dead letter; its marker stays",
+        answers={200: Dropped}, refusals=(404, 503),
+    )  # fmt: skip
     async def drop(self, request: Request) -> Response:
         number = _number(request)
         if not await self._store.drop_dead_letter(number):
             raise _unknown(number)
-        return answer({"number": number, "dropped": True})
+        return answer(Dropped(number, True))
 
 
 async def letters_kept(store: MessageStore) -> int:

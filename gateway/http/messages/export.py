@@ -14,12 +14,15 @@ from collections.abc import AsyncIterator
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
+from gateway.auth.policy import SERVICES, SERVICES_SESSION
 from gateway.http.access import looked_at
+from gateway.http.messages.answers import ExportLine
 from gateway.http.messages.pages import SessionGone, pages, unbroken
-from gateway.http.responses import UNCACHED, LongResponse, query_user
+from gateway.http.responses import UNCACHED, LongResponse
 from gateway.protocol.chat_frames import record_json
+from gateway.routing.parameters import USER
+from gateway.routing.route import LinesOf, route
 from gateway.session.registry import SessionRegistry
 from gateway.session.store_events import StoreEvents
 from persistence.errors import StoreUnavailable
@@ -28,6 +31,9 @@ from persistence.ports import MessageStore
 from persistence.record import Record, Session
 
 LINES = "application/x-ndjson"
+EXPORTED = LinesOf(
+    "ExportLine", (ExportLine,), "a record per line; if the last line is an Error, the export is not complete"
+)
 SESSIONS_AT_ONCE = 50
 
 
@@ -37,19 +43,21 @@ class ExportRoutes:
         self._store = store
         self._hearing = hearing
 
-    def routes(self) -> list[BaseRoute]:
-        return [
-            Route("/internal/sessions/{id}/export", self.one, methods=["GET"]),
-            Route("/internal/export", self.all, methods=["GET"]),
-        ]
-
+    @route(
+        "GET", "/internal/sessions/{id}/export", SERVICES_SESSION, "exportSession", "All that is stored of a session",
+        refusals=(400, 404, 503), media={LINES: EXPORTED},
+    )  # fmt: skip
     async def one(self, request: Request) -> Response:
         session = await looked_at(request, self._registry)
         return LongResponse(self._whole_or_error(self._one(session)), headers=UNCACHED, media_type=LINES)
 
+    @route(
+        "GET", "/internal/export", SERVICES, "exportAll", "All that is stored, session after session",
+        parameters=(USER,), refusals=(400, 503), media={LINES: EXPORTED},
+    )  # fmt: skip
     async def all(self, request: Request) -> Response:
         """Session after session, the newest first; of one user with `userId`."""
-        user_id = query_user(request)
+        user_id = USER.read(request)
         first = await self._store.sessions(user_id, limit=SESSIONS_AT_ONCE)  # a store that is away is a 503 here
         return LongResponse(self._whole_or_error(self._all(user_id, first)), headers=UNCACHED, media_type=LINES)
 

@@ -8,10 +8,11 @@ from typing import Any
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
+from gateway.auth.policy import OWNER_OR_GUEST, SERVICES_SESSION
 from gateway.http.access import looked_at, owned, unknown_session
 from gateway.http.concurrency import ConcurrencyLimit
+from gateway.http.messages.answers import Page, Written
 from gateway.http.messages.live_stream import LiveRecords
 from gateway.http.messages.pages import (
     AT_ONCE,
@@ -22,17 +23,31 @@ from gateway.http.messages.pages import (
     pages,
     record_bytes,
 )
-from gateway.http.request_bodies import POST_MEMBERS, read_post
-from gateway.http.responses import UNCACHED, LongResponse, answer, query_flag, query_integer, query_word, read_object
+from gateway.http.request_bodies import Post, check_post
+from gateway.http.responses import UNCACHED, LongResponse, answer, read_body
 from gateway.protocol.errors import ApiError
+from gateway.routing.parameters import FlagParameter, IntegerParameter, Parameter, WordParameter
+from gateway.routing.route import route
 from gateway.session.registry import SessionRegistry
 from gateway.session.store_events import StoreEvents
 from persistence.ports import MessageStore
 from persistence.record import Record, Session
 
-DEFAULT_LIMIT = 100
-LARGEST_LIMIT = 1000
 LARGEST_SEQ = 2**53
+AFTER = IntegerParameter("after", 0, LARGEST_SEQ, None, "records after this seq")
+BEFORE = IntegerParameter("before", 0, LARGEST_SEQ, None, "records before this seq; alone: the last `limit` of them")
+LIMIT = IntegerParameter("limit", 1, 1000, 100)
+FOLLOWED_LIMIT = IntegerParameter("limit", 1, LARGEST_SEQ, LARGEST_SEQ)
+ROLE = WordParameter("role", "records of this role only")
+TYPE = WordParameter("type", "records of this type only")
+FOLLOW = FlagParameter("follow", "1: go on for ever, as server-sent events; `before` must be left out")
+LAST_EVENT = Parameter(
+    "Last-Event-ID", {"type": "integer", "minimum": 0},
+    "with `follow`: the last id that was seen; counts instead of `after`", where="header",
+)  # fmt: skip
+PAGE = (AFTER, BEFORE, LIMIT, ROLE, TYPE)
+EVENTS = "each event is a Record, its id the record's seq; `event: trimmed` with `{firstSeq}`: what was before is gone"
+CONVERSATION = "/internal/sessions/{id}/messages"
 STORE_SECONDS = 30
 OPENING_BYTES = 256 << 10  # what is answered at once; a longer answer is sent as it is read
 PIECE_BYTES = 64 << 10
@@ -48,13 +63,11 @@ class MessageRoutes:
         self._hearing = hearing
         self._gates = ConcurrencyLimit(READERS, "reads of history")
 
-    def routes(self) -> list[BaseRoute]:
-        return [
-            Route("/api/sessions/{id}/messages", self.read, methods=["GET"]),
-            Route("/internal/sessions/{id}/messages", self.read_or_follow, methods=["GET"]),
-            Route("/internal/sessions/{id}/messages", self.write, methods=["POST"]),
-        ]
-
+    @route(
+        "GET", "/api/sessions/{id}/messages", OWNER_OR_GUEST, "readOwnMessages",
+        "The stored conversation, for its owner",
+        answers={200: Page}, parameters=PAGE, refusals=(400, 404, 503),
+    )  # fmt: skip
     async def read(self, request: Request) -> Response:
         """The first `limit` records after `after`, or the last `limit` before `before` if only that is given."""
         asked = read_question(request)
@@ -93,13 +106,18 @@ class MessageRoutes:
         async for page in pages(self._store, look, session, after=first - 1, before=end, wanted=wanted, only=only):
             yield page
 
+    @route(
+        "GET", CONVERSATION, SERVICES_SESSION, "readMessages",
+        "The stored conversation: a page of it, or all that comes", answers={200: Page},
+        parameters=(*PAGE, FOLLOW, LAST_EVENT), refusals=(400, 404, 503), media={"text/event-stream": EVENTS},
+    )  # fmt: skip
     async def read_or_follow(self, request: Request) -> Response:
-        if not query_flag(request, "follow"):
+        if not FOLLOW.read(request):
             return await self.read(request)
         if "before" in request.query_params:
             raise ApiError(400, "bad_parameter", "follow goes on for ever: leave before out")
-        after = query_integer(request, "after", 0, low=0, high=LARGEST_SEQ)
-        limit = query_integer(request, "limit", LARGEST_SEQ, low=1, high=LARGEST_SEQ)
+        after = AFTER.read(request) or 0
+        limit = FOLLOWED_LIMIT.read(request)
         only = _only(request)
         seen = request.headers.get("last-event-id")
         if seen is not None:
@@ -113,10 +131,15 @@ class MessageRoutes:
             stream.events(), headers={**UNCACHED, "X-Accel-Buffering": "no"}, media_type="text/event-stream"
         )
 
+    @route(
+        "POST", CONVERSATION, SERVICES_SESSION, "writeMessage", "Store a record; durable when answered",
+        body=Post, answers={201: Written}, refusals=(400, 404, 409, 413, 422, 429, 503),
+    )  # fmt: skip
     async def write(self, request: Request) -> Response:
         """Durable when answered. The same `cid` again answers what it answered first."""
         actor = await owned(request, self._registry)
-        post = read_post(await read_object(request, known=POST_MEMBERS))
+        post = await read_body(request, Post)
+        check_post(post)
         try:
             async with asyncio.timeout(STORE_SECONDS):
                 message_id, seq, stage = await actor.post_record(
@@ -130,7 +153,7 @@ class MessageRoutes:
         except TimeoutError:
             told = "the record may or may not be stored; send it again with the same cid"
             raise ApiError(503, "storage_unavailable", told) from None
-        return answer({"messageId": message_id, "seq": seq, "stage": stage}, 201)
+        return answer(Written(message_id, seq, stage), 201)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +171,11 @@ class PageQuery:
 
 
 def read_question(request: Request) -> PageQuery:
-    return PageQuery(
-        query_integer(request, "after", None, low=0, high=LARGEST_SEQ),
-        query_integer(request, "before", None, low=0, high=LARGEST_SEQ),
-        query_integer(request, "limit", DEFAULT_LIMIT, low=1, high=LARGEST_LIMIT),
-        _only(request),
-    )
+    return PageQuery(AFTER.read(request), BEFORE.read(request), LIMIT.read(request), _only(request))
 
 
 def _only(request: Request) -> RecordFilter:
-    return RecordFilter(query_word(request, "role"), query_word(request, "type"))
+    return RecordFilter(ROLE.read(request), TYPE.read(request))
 
 
 def wanted_range(asked: PageQuery, first_seq: int, last_seq: int) -> tuple[int, int]:

@@ -2,14 +2,39 @@
 
 import time
 from collections.abc import Callable
+from typing import Literal
 
+from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
+from gateway.auth.policy import ADMINS, PUBLIC
 from gateway.http.responses import answer
+from gateway.routing.json_types import JsonAnswer
+from gateway.routing.route import route
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Health(JsonAnswer):
+    status: Literal["ok"]
+    version: str
+    uptime_seconds: float
+
+
+class ReadyJson(JsonAnswer):
+    """Work is taken."""
+
+    status: Literal["ready"]
+    degraded: list[str] | UnsetType = UNSET
+
+
+class Unready(JsonAnswer):
+    status: Literal["unready"]
+    reasons: list[str]
+    error: str
+    code: str
+    degraded: list[str] | UnsetType = UNSET
 
 
 class HealthRoutes:
@@ -29,25 +54,20 @@ class HealthRoutes:
         self._render_metrics = render_metrics
         self._began = time.monotonic()
 
-    def routes(self) -> list[BaseRoute]:
-        return [
-            Route("/health", self.health, methods=["GET"]),
-            Route("/ready", self.ready, methods=["GET"]),
-            Route("/metrics", self.metrics, methods=["GET"]),
-        ]
-
+    @route("GET", "/health", PUBLIC, "health", "Whether the process answers", answers={200: Health})
     async def health(self, _: Request) -> Response:
         """Always ok while the process answers: a store that is away is no reason to restart it."""
         uptime = round(time.monotonic() - self._began, 3)
-        return answer({"status": "ok", "version": self._version, "uptimeSeconds": uptime})
+        return answer(Health("ok", self._version, uptime))
 
+    @route("GET", "/ready", PUBLIC, "ready", "Whether it takes work", answers={200: ReadyJson, 503: Unready})
     async def ready(self, _: Request) -> Response:
         reasons, degraded = self._unready(), self._degraded()
-        more = {"degraded": degraded} if degraded else {}
         if not reasons:
-            return answer({"status": "ready", **more})
+            return answer(ReadyJson("ready", degraded or UNSET))
         message = "not ready: " + ", ".join(reasons)
-        return answer({"status": "unready", "reasons": reasons, "error": message, "code": "unready", **more}, 503)
+        return answer(Unready("unready", reasons, message, "unready", degraded or UNSET), 503)
 
+    @route("GET", "/metrics", ADMINS, "metrics", "Figures for Prometheus", media={"text/plain": ""})
     async def metrics(self, _: Request) -> Response:
         return Response(self._render_metrics(), headers={"Cache-Control": "no-store"}, media_type=METRICS_TYPE)

@@ -4,15 +4,20 @@ Only with `HOLDFAST_DEMO=true`. Each harms the session that it names, and nobody
 afterwards, and what was not is sent again by its sender.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
+from gateway.auth.policy import OWNER
 from gateway.http.access import owned
-from gateway.http.responses import answer, read_object
+from gateway.http.responses import answer, read_body
 from gateway.protocol.errors import ApiError
+from gateway.routing.bodies import bad_member, unknown_members
+from gateway.routing.json_types import JsonAnswer, JsonBody, Whole, meaning, must, one_of
+from gateway.routing.parameters import Parameter
+from gateway.routing.route import route
 from gateway.session.actor import SessionActor
 from gateway.session.registry import SessionRegistry
 from persistence.queue.queue import PersistenceQueue
@@ -20,6 +25,20 @@ from sandbox.ports.provider import SandboxProvider
 
 FAULTS = ("cut", "kill-agent", "kill-bridge", "pause-store")
 LONGEST_SECONDS = 60
+A_WHILE = f"a whole number from 1 to {LONGEST_SECONDS}"
+WHAT = Parameter("what", {"type": "string", "enum": list(FAULTS)}, where="path")
+
+
+class FaultWishBody(JsonBody):
+    """Of `pause-store` alone."""
+
+    seconds: Annotated[Annotated[int, Meta(ge=1, le=LONGEST_SECONDS)] | UnsetType, must(A_WHILE)] = UNSET
+
+
+class Fault(JsonAnswer):
+    what: Annotated[str, one_of(*FAULTS)]
+    sockets: Annotated[Whole | UnsetType, meaning("how many were cut")] = UNSET
+    seconds: Whole | UnsetType = UNSET
 
 
 class FaultRoutes:
@@ -33,9 +52,11 @@ class FaultRoutes:
         self._queue = queue
         self._enabled = enabled
 
-    def routes(self) -> list[BaseRoute]:
-        return [Route("/api/sandboxes/{id}/demo/{what}", self.cause, methods=["POST"])]
-
+    @route(
+        "POST", "/api/sandboxes/{id}/demo/{what}", OWNER, "causeFault",
+        "Harm this session, to show what becomes of it; 404 unless HOLDFAST_DEMO is on",
+        body=FaultWishBody, answers={200: Fault}, parameters=(WHAT,), refusals=(400, 404, 409, 413, 503),
+    )  # fmt: skip
     async def cause(self, request: Request) -> Response:
         if not self._enabled:
             raise ApiError(404, "not_found", "there is nothing here")
@@ -43,23 +64,25 @@ class FaultRoutes:
         what = request.path_params["what"]
         if what not in FAULTS:
             raise ApiError(400, "unknown_fault", f"known are {', '.join(FAULTS)}")
-        body = await read_object(request, known=frozenset({"seconds"} if what == "pause-store" else ()))
-        return answer({"what": what, **await self._cause(actor, what, body)})
+        wish = await read_body(request, FaultWishBody)
+        if wish.seconds is not UNSET and what != "pause-store":
+            raise unknown_members(["seconds"], [])
+        return answer({"what": what, **await self._cause(actor, what, wish)})
 
-    async def _cause(self, actor: SessionActor, what: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def _cause(self, actor: SessionActor, what: str, wish: FaultWishBody) -> dict[str, Any]:
         if what == "cut":
             return {"sockets": actor.cut_viewers()}
         if what == "pause-store":
-            return {"seconds": self._pause_store(actor, body.get("seconds"))}
+            return {"seconds": self._pause_store(actor, wish.seconds)}
         if what == "kill-agent":
             actor.life.kill_agent()
         elif not await self._provider.kill(actor.id):
             raise ApiError(409, "not_running", "the session's sandbox does not run")
         return {}
 
-    def _pause_store(self, actor: SessionActor, seconds: Any) -> int:
-        if type(seconds) is not int or not 1 <= seconds <= LONGEST_SECONDS:
-            raise ApiError(400, "bad_member", f"seconds must be a whole number from 1 to {LONGEST_SECONDS}")
+    def _pause_store(self, actor: SessionActor, seconds: int | UnsetType) -> int:
+        if seconds is UNSET:
+            raise bad_member("seconds", A_WHILE)
         if self._registry.draining:
             raise ApiError(503, "draining", "the gateway is shutting down: try again in a few seconds")
         self._queue.hold(actor.id, seconds)

@@ -7,28 +7,45 @@ from typing import Any
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
+from gateway.auth.policy import LIFECYCLE, LIFECYCLE_OR_GUEST, LIFECYCLE_SESSION, RoutePolicy
 from gateway.feed.feed import moved_members
 from gateway.http.access import note_asked, owned, principal
 from gateway.http.concurrency import ConcurrencyLimit
 from gateway.http.request_bodies import (
-    CHANGE_MEMBERS,
-    CREATE_MEMBERS,
-    RESUME_MEMBERS,
+    ChangeBody,
+    ResumeBody,
+    WishBody,
     read_change,
     read_env,
     read_user,
     read_wish,
 )
-from gateway.http.responses import UNCACHED, LongResponse, answer, query_flag, query_user, read_object
+from gateway.http.responses import UNCACHED, LongResponse, answer, read_body
+from gateway.http.sessions.answers import SessionJson, Sessions
 from gateway.protocol.errors import ApiError
+from gateway.routing.bodies import given_members
+from gateway.routing.json_types import JsonBody, Nothing
+from gateway.routing.parameters import USER, FlagParameter
+from gateway.routing.route import Declaration, route
 from gateway.session.actor import SessionActor
 from gateway.session.registry import SessionRegistry
 from persistence.record import NO_USER
 
+ONE = "/api/sandboxes/{id}"
 LISTS = 2  # at once for each user
+WAIT = FlagParameter("wait", "0: do not wait until it is kept", default=True)
+PURGE = FlagParameter("purge", "1: the conversation goes, too")
 Step = Callable[[SessionActor], Awaitable[dict[str, Any]]]
+
+
+def _session(
+    method: str, path: str, name: str, doc: str, body: type[JsonBody] | None = None, *more: int,
+    who: RoutePolicy = LIFECYCLE_SESSION,
+) -> Declaration:  # fmt: skip
+    """A route that answers the session."""
+    refusals = (400, 404, 409, 503, *more)
+    return route(method, ONE + path, who, name, doc, body=body, answers={200: SessionJson}, refusals=refusals)
 
 
 class SandboxRoutes:
@@ -38,28 +55,15 @@ class SandboxRoutes:
         self._registry = registry
         self._gates = ConcurrencyLimit(LISTS, "lists of sessions")
 
-    def routes(self) -> list[BaseRoute]:
-        one = "/api/sandboxes/{id}"
-        return [
-            Route("/api/sandboxes", self.list, methods=["GET"]),
-            Route(one, self.create, methods=["POST"]),
-            Route(one, self.status, methods=["GET"]),
-            Route(one, self.change, methods=["PATCH"]),
-            Route(one, self.delete, methods=["DELETE"]),
-            Route(f"{one}/status", self.status, methods=["GET"]),
-            Route(f"{one}/resume", self.resume, methods=["POST"]),
-            Route(f"{one}/pause", self._step("pause", SessionActor.pause), methods=["POST"]),
-            Route(f"{one}/sleep", self._step("sleep", SessionActor.sleep), methods=["POST"]),
-            Route(f"{one}/wake", self._step("wake", SessionActor.wake), methods=["POST"]),
-            Route(f"{one}/abort", self._step("abort", SessionActor.abort), methods=["POST"]),
-            Route(f"{one}/sync", self.sync, methods=["POST"]),
-        ]
-
+    @route(
+        "GET", "/api/sandboxes", LIFECYCLE, "listSandboxes", "A user's own sessions; for services all, or a user's",
+        answers={200: Sessions}, parameters=(USER,), refusals=(400, 403, 503),
+    )  # fmt: skip
     async def list(self, request: Request) -> Response:
         """A user sees their own sessions, whatever they ask for; a service sees all, or those of `userId`."""
         who = principal(request)
         if who.kind != "user":
-            asked = query_user(request)
+            asked = USER.read(request)
         elif request.query_params.get("userId", who.user_id) != who.user_id:
             raise ApiError(403, "not_your_user", "a user token lists its own sessions only; leave userId out")
         else:
@@ -73,10 +77,15 @@ class SandboxRoutes:
             raise
         return LongResponse(_listed(page, found), over=leave, headers=UNCACHED, media_type="application/json")
 
+    @route(
+        "POST", ONE, LIFECYCLE_SESSION, "createSandbox",
+        "Create a session, get the one there is, or revive an archived one",
+        body=WishBody, answers={200: SessionJson, 201: SessionJson}, refusals=(400, 403, 409, 413, 503),
+    )  # fmt: skip
     async def create(self, request: Request) -> Response:
         """201 for a new session, 200 for the owner's own again (also an archived one, which comes back). What a service
         creates without a `userId` is the services'."""
-        body = await read_object(request, known=CREATE_MEMBERS)
+        body = await read_body(request, WishBody)
         user_id = self._owner(request, read_user(body))
         wish = replace(read_wish(body), by_service=principal(request).kind != "user")
         session_id = request.path_params["id"]
@@ -95,14 +104,17 @@ class SandboxRoutes:
             raise ApiError(403, "not_your_user", "a user token creates its own sessions only; leave userId out")
         return who.user_id
 
+    @_session("PATCH", "", "changeSandbox", "Change a session's title, metadata or idle time", ChangeBody, 413)
     async def change(self, request: Request) -> Response:
         """A second create changes nothing of a session; this does. Members that are left out stay."""
         actor = await owned(request, self._registry)
-        body = await read_object(request, known=CHANGE_MEMBERS)
+        body = await read_body(request, ChangeBody)
         change = read_change(body)
-        self._note(request, actor, "change", members=sorted(body))
+        self._note(request, actor, "change", members=given_members(body))
         return answer(await actor.change(change))
 
+    @_session("GET", "", "getSandbox", "The session, with its terminals")
+    @_session("GET", "/status", "getStatus", "The session, with its terminals", who=LIFECYCLE_OR_GUEST)
     async def status(self, request: Request) -> Response:
         """With its terminals, if its sandbox runs and answers, and what its sync did of late."""
         actor = await owned(request, self._registry)
@@ -111,30 +123,54 @@ class SandboxRoutes:
         described["sync"]["history"] = [moved_members(moved) for moved in actor.workspace.history]
         return answer(described | {"terminals": terminals})
 
+    @_session("POST", "/resume", "resume", "Bring a session out of paused, needs_env, error or unrestored", ResumeBody)
     async def resume(self, request: Request) -> Response:
         """With `envVars`, also what brings a session back from `needs_env`; an empty object says that it needs none."""
         actor = await owned(request, self._registry)
-        body = await read_object(request, known=RESUME_MEMBERS)
-        env = read_env(body) if body.get("envVars") is not None else None
-        empty, keep = body.get("empty", False), body.get("keep", False)
-        if not isinstance(empty, bool) or not isinstance(keep, bool):
-            raise ApiError(400, "bad_member", "empty and keep must be true or false")
+        body = await read_body(request, ResumeBody)
+        env = read_env(body.env_vars) if body.env_vars is not None else None
+        empty, keep = body.empty, body.keep
         if empty and keep:
             raise ApiError(400, "bad_member", "empty and keep exclude each other: say which one is meant")
         self._note(request, actor, "resume", empty=empty, keep=keep, env_given=env is not None)
         return answer(await actor.resume(env, empty=empty, keep=keep))
 
+    @_session("POST", "/pause", "pause", "Stop the sandbox until the session is resumed", Nothing)
+    async def pause(self, request: Request) -> Response:
+        return await self._step(request, "pause", SessionActor.pause)
+
+    @_session("POST", "/sleep", "sleep", "Stop the sandbox until the next message", Nothing)
+    async def sleep(self, request: Request) -> Response:
+        return await self._step(request, "sleep", SessionActor.sleep)
+
+    @_session("POST", "/wake", "wake", "Start the session's sandbox", Nothing)
+    async def wake(self, request: Request) -> Response:
+        return await self._step(request, "wake", SessionActor.wake)
+
+    @_session("POST", "/abort", "abort", "Stop the running turn", Nothing)
+    async def abort(self, request: Request) -> Response:
+        return await self._step(request, "abort", SessionActor.abort)
+
+    @route(
+        "POST", ONE + "/sync", LIFECYCLE_SESSION, "sync", "Keep the workspace, as it is now",
+        body=Nothing, answers={200: SessionJson}, parameters=(WAIT,), refusals=(400, 404, 409, 503),
+    )  # fmt: skip
     async def sync(self, request: Request) -> Response:
         """Answers when everything written before it was asked is kept; with `wait=0` at once."""
-        wait = query_flag(request, "wait", default=True)
+        wait = WAIT.read(request)
         actor = await owned(request, self._registry)
-        await read_object(request, known=frozenset())
+        await read_body(request, Nothing)
         self._note(request, actor, "sync", wait=wait)
         return answer(await actor.sync(wait=wait))
 
+    @route(
+        "DELETE", ONE, LIFECYCLE_SESSION, "deleteSandbox",
+        "End the session; its conversation stays, archived, unless it is purged",
+        answers={200: SessionJson}, parameters=(PURGE,), refusals=(400, 404, 409, 503),
+    )  # fmt: skip
     async def delete(self, request: Request) -> Response:
         """Ends the session and its workspace; the conversation stays, archived, unless `purge=1`."""
-        purge = query_flag(request, "purge")
+        purge = PURGE.read(request)
         actor = await owned(request, self._registry)
         self._note(request, actor, "delete", purge=purge)
         return answer(await actor.destroy(purge))
@@ -142,14 +178,11 @@ class SandboxRoutes:
     def _note(self, request: Request, actor: SessionActor, what: str, **fields: Any) -> None:
         note_asked(request, self._registry, actor.user_id, what, **fields)
 
-    def _step(self, what: str, step: Step) -> Callable[[Request], Awaitable[Response]]:
-        async def endpoint(request: Request) -> Response:
-            actor = await owned(request, self._registry)
-            await read_object(request, known=frozenset())
-            self._note(request, actor, what)
-            return answer(await step(actor))
-
-        return endpoint
+    async def _step(self, request: Request, what: str, step: Step) -> Response:
+        actor = await owned(request, self._registry)
+        await read_body(request, Nothing)
+        self._note(request, actor, what)
+        return answer(await step(actor))
 
 
 async def _listed(page: list[dict[str, Any]], rest: AsyncIterator[list[dict[str, Any]]]) -> AsyncIterator[bytes]:

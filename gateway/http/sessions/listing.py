@@ -4,17 +4,20 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
-from gateway.auth.policy import valid_session_id
-from gateway.http.responses import answer, query_integer, query_user
+from gateway.auth.policy import SERVICES, valid_session_id
+from gateway.http.responses import answer
+from gateway.http.sessions.answers import ListJson
 from gateway.protocol.errors import ApiError
+from gateway.routing.json_types import SESSION_ID
+from gateway.routing.parameters import USER, IntegerParameter, Parameter
+from gateway.routing.route import route
 from gateway.session.registry import SessionRegistry
 from persistence.ports import MessageStore
 from persistence.record import Session
 
-DEFAULT_LIMIT = 100
-LARGEST_LIMIT = 1000
+LIMIT = IntegerParameter("limit", 1, 1000, 100)
+AFTER = Parameter("after", {"type": "string", "pattern": SESSION_ID}, "`next` of the page before")
 SHOWN = ("id", "userId", "status", "sandboxStatus", "title", "viewers", "pending", "createdAt", "lastActiveAt")
 
 
@@ -23,13 +26,14 @@ class SessionRoutes:
         self._registry = registry
         self._store = store
 
-    def routes(self) -> list[BaseRoute]:
-        return [Route("/internal/sessions", self.list, methods=["GET"])]
-
+    @route(
+        "GET", "/internal/sessions", SERVICES, "listSessions", "Every session, newest first",
+        answers={200: ListJson}, parameters=(USER, LIMIT, AFTER), refusals=(400, 404, 503),
+    )  # fmt: skip
     async def list(self, request: Request) -> Response:
         """Newest first, in pages: `next` is the `after` of the next one, null at the end."""
-        user_id = query_user(request)
-        limit = query_integer(request, "limit", DEFAULT_LIMIT, low=1, high=LARGEST_LIMIT)
+        user_id = USER.read(request)
+        limit = LIMIT.read(request)
         after = request.query_params.get("after")
         if after is not None and not valid_session_id(after):
             raise ApiError(400, "bad_parameter", "after must be a session's id")

@@ -1,19 +1,17 @@
 """What a session's agent and bridge wrote to their logs."""
 
-import re
-
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
+from gateway.auth.policy import ADMINS_OR_OWNER
 from gateway.http.access import owned
-from gateway.http.responses import query_integer
 from gateway.protocol.text import visible
+from gateway.routing.parameters import IntegerParameter
+from gateway.routing.route import route
 from gateway.session.registry import SessionRegistry
 from sandbox.ports.provider import SandboxProvider
 
-DEFAULT_TAIL = 64 * 1024
-LARGEST_TAIL = 1 << 20
+TAIL = IntegerParameter("tail", 1, 1 << 20, 64 << 10, "bytes")
 
 
 class LogRoutes:
@@ -21,15 +19,14 @@ class LogRoutes:
         self._registry = registry
         self._provider = provider
 
-    def routes(self) -> list[BaseRoute]:
-        route = Route("/logs/{id}", self.tail, methods=["GET"])
-        route.path_regex = re.compile(route.path_regex.pattern.replace("$", "/?$"))
-        return [route]
-
+    @route(
+        "GET", "/logs/{id}", ADMINS_OR_OWNER, "logs", "The end of what agent and bridge logged",
+        parameters=(TAIL,), refusals=(400, 404, 503), media={"text/plain": ""}, loose=True,
+    )  # fmt: skip
     async def tail(self, request: Request) -> Response:
         """The last `tail` bytes. Control characters are spelled out: whoever reads this has a terminal to lose."""
         actor = await owned(request, self._registry)
-        size = query_integer(request, "tail", DEFAULT_TAIL, low=1, high=LARGEST_TAIL)
+        size = TAIL.read(request)
         written = await self._provider.logs(actor.id, limit=size)
         headers = {
             "Cache-Control": "no-store",

@@ -3,25 +3,52 @@ taken back."""
 
 import math
 import time
-from typing import Any
+from typing import Annotated, Literal
 
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
+from gateway.auth.policy import LIFECYCLE_SESSION
 from gateway.auth.shares import LONGEST_LABEL, Share
 from gateway.auth.tokens import Principal, TokenError, mint
 from gateway.config.settings import SecretStr
 from gateway.http.access import looked_at, note_asked, owned, principal
-from gateway.http.responses import answer, read_object
+from gateway.http.responses import answer, read_body
+from gateway.http.sessions.answers import ListedShare
 from gateway.protocol.errors import ApiError
+from gateway.routing.bodies import bad_member
+from gateway.routing.json_types import JsonAnswer, JsonBody, Number, SessionId, Time, meaning, must
+from gateway.routing.route import route
 from gateway.session.actor import SessionActor
 from gateway.session.registry import SessionRegistry
 from persistence.record import NO_USER
 from persistence.record_json import iso
 
-MEMBERS = frozenset({"ttl", "label"})
+SHARES = "/api/sandboxes/{id}/shares"
 DEFAULT_SECONDS, LONGEST_SECONDS = 3600, 30 * 86400
+A_LABEL = f"a line of at most {LONGEST_LABEL} characters"
+
+
+class ShareWishBody(JsonBody):
+    ttl: Annotated[
+        int, Meta(ge=1, le=LONGEST_SECONDS), must(f"a whole number of seconds from 1 to {LONGEST_SECONDS}")
+    ] = DEFAULT_SECONDS
+    label: Annotated[str, Meta(max_length=LONGEST_LABEL), meaning("a name for the list"), must(A_LABEL)] = ""
+
+
+class ShareJson(JsonAnswer):
+    token: Annotated[str, meaning("a JWT")]
+    session_id: SessionId
+    role: Literal["view"]
+    number: Annotated[Number, meaning("of the session's own; never given twice")]
+    label: str
+    created_at: Time
+    expires_at: Time
+
+
+class SharesJson(JsonAnswer):
+    shares: list[ListedShare]
 
 
 class ShareRoutes:
@@ -33,52 +60,55 @@ class ShareRoutes:
         self._secret = secret
         self._issuer, self._audience = issuer, audience
 
-    def routes(self) -> list[BaseRoute]:
-        return [
-            Route("/api/sandboxes/{id}/shares", self.create, methods=["POST"]),
-            Route("/api/sandboxes/{id}/shares", self.list, methods=["GET"]),
-            Route("/api/sandboxes/{id}/shares/{number}", self.take_back, methods=["DELETE"]),
-        ]
-
+    @route(
+        "POST", SHARES, LIFECYCLE_SESSION, "shareSession", "A token to look at this one session",
+        body=ShareWishBody, answers={201: ShareJson}, refusals=(400, 404, 409, 413, 501, 503),
+    )  # fmt: skip
     async def create(self, request: Request) -> Response:
         """`{ttl, label}`: in seconds, an hour unless given; and a name for the list."""
         actor = await owned(request, self._registry)
-        body = await read_object(request, known=MEMBERS)
-        ttl, label = body.get("ttl", DEFAULT_SECONDS), body.get("label", "")
-        if isinstance(ttl, bool) or not isinstance(ttl, int) or not 1 <= ttl <= LONGEST_SECONDS:
-            raise ApiError(400, "bad_member", f"ttl must be a whole number of seconds from 1 to {LONGEST_SECONDS}")
-        if not isinstance(label, str) or len(label) > LONGEST_LABEL or not label.isprintable():
-            raise ApiError(400, "bad_member", f"label must be a line of at most {LONGEST_LABEL} characters")
+        wish = await read_body(request, ShareWishBody)
+        if not wish.label.isprintable():
+            raise bad_member("label", A_LABEL)
         if actor.user_id == NO_USER:
             told = "this session belongs to the services, and no token opens it: create one with a userId to share it"
             raise ApiError(409, "no_owner", told)
         if self._secret is None:
             raise ApiError(501, "no_shares", "this gateway signs no tokens (HOLDFAST_JWT_JWKS_URL is set)")
-        note_asked(request, self._registry, actor.user_id, "share", ttl=ttl)
-        share, token = await self._share(actor, self._secret, principal(request), ttl, label)
-        return answer({"token": token, "sessionId": actor.id, "role": "view", **describe(share)}, 201)
+        note_asked(request, self._registry, actor.user_id, "share", ttl=wish.ttl)
+        share, token = await self._share(actor, self._secret, principal(request), wish)
+        begins, ends = iso(share.created_at), iso(share.expires_at)
+        return answer(ShareJson(token, actor.id, "view", share.number, share.label, begins, ends), 201)
 
     async def _share(
-        self, actor: SessionActor, secret: SecretStr, who: Principal, ttl: int, label: str
+        self, actor: SessionActor, secret: SecretStr, who: Principal, wish: ShareWishBody
     ) -> tuple[Share, str]:
         now = time.time()
         email = who.email if who.kind == "user" else "shared@localhost"
-        share = await actor.share(label, now=now, expires_at=math.floor(now) + ttl)
+        share = await actor.share(wish.label, now=now, expires_at=math.floor(now) + wish.ttl)
         try:
             return share, mint(
-                secret, actor.user_id, email, ttl,
+                secret, actor.user_id, email, wish.ttl,
                 now=now, issuer=self._issuer, audience=self._audience, share=(actor.id, share.key),
             )  # fmt: skip
         except TokenError as error:
             await actor.guests.take_back(share.number)
             raise ApiError(400, error.code, error.message) from error
 
+    @route(
+        "GET", SHARES, LIFECYCLE_SESSION, "listShares", "The session's live shares, without their tokens",
+        answers={200: SharesJson}, refusals=(404, 503),
+    )  # fmt: skip
     async def list(self, request: Request) -> Response:
         """Those that are live. Their tokens were shown once, and are not kept."""
         session = await looked_at(request, self._registry)
         spec = await self._registry.spec(session.id)
-        return answer({"shares": [describe(share) for share in spec.shares.live(time.time())] if spec else []})
+        return answer(SharesJson([listed(share) for share in spec.shares.live(time.time())] if spec else []))
 
+    @route(
+        "DELETE", SHARES + "/{number}", LIFECYCLE_SESSION, "takeShareBack",
+        "End a share; whoever is in by it is shown out", answers={200: ListedShare}, refusals=(404, 503),
+    )  # fmt: skip
     async def take_back(self, request: Request) -> Response:
         """It opens nothing from now on, and whoever is in by it is shown out."""
         actor = await owned(request, self._registry)
@@ -88,13 +118,8 @@ class ShareRoutes:
         share = await actor.guests.take_back(int(number)) if known else None
         if share is None:
             raise ApiError(404, "unknown_share", "there is no such share: it was taken back, or has expired")
-        return answer(describe(share))
+        return answer(listed(share))
 
 
-def describe(share: Share) -> dict[str, Any]:
-    return {
-        "number": share.number,
-        "label": share.label,
-        "createdAt": iso(share.created_at),
-        "expiresAt": iso(share.expires_at),
-    }
+def listed(share: Share) -> ListedShare:
+    return ListedShare(share.number, share.label, iso(share.created_at), iso(share.expires_at))

@@ -1,19 +1,29 @@
 """One-time tickets for browsers, which cannot put a header on a WebSocket."""
 
 import time
+from typing import Annotated
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
-from gateway.auth.policy import valid_session_id
+from gateway.auth.identity import Accept
+from gateway.auth.policy import RoutePolicy, valid_session_id
 from gateway.auth.tickets import TICKET_SECONDS, Tickets
 from gateway.http.access import principal
-from gateway.http.responses import answer, read_object
+from gateway.http.responses import answer, read_body
 from gateway.protocol.errors import ApiError
+from gateway.routing.json_types import JsonAnswer, JsonBody, SessionId, Whole, must
+from gateway.routing.route import route
 from gateway.session.registry import SessionRegistry
 
-MEMBERS = frozenset({"sessionId"})
+
+class TicketWishBody(JsonBody):
+    session_id: Annotated[SessionId, must("a session's id", "bad_session_id")]
+
+
+class TicketJson(JsonAnswer):
+    ticket: str
+    expires_in: Whole
 
 
 class TicketRoutes:
@@ -24,14 +34,16 @@ class TicketRoutes:
         self._tickets = tickets
         self._any_id = any_id
 
-    def routes(self) -> list[BaseRoute]:
-        return [Route("/api/tickets", self.issue, methods=["POST"])]
-
+    @route(
+        "POST", "/api/tickets", RoutePolicy(Accept.USER, shared=True), "issueTicket",
+        "A one-time ticket for a browser's WebSocket",
+        body=TicketWishBody, answers={201: TicketJson}, refusals=(400, 404, 413, 429, 503),
+    )  # fmt: skip
     async def issue(self, request: Request) -> Response:
         """Bound to the user, the session and the Origin of this request."""
         who = principal(request)
-        session_id = (await read_object(request, known=MEMBERS)).get("sessionId")
-        if not isinstance(session_id, str) or not valid_session_id(session_id):
+        session_id = (await read_body(request, TicketWishBody)).session_id
+        if not valid_session_id(session_id):
             raise ApiError(400, "bad_session_id", "sessionId must be a session's id")
         if who.session_id not in ("", session_id):
             raise ApiError(404, "unknown_session", "there is no such session")
@@ -41,4 +53,4 @@ class TicketRoutes:
         ticket = self._tickets.issue(who, session_id, request.state.origin, now=time.monotonic())
         if ticket is None:
             raise ApiError(429, "too_many_tickets", "too many unused tickets; use one, or wait 30 s")
-        return answer({"ticket": ticket, "expiresIn": int(TICKET_SECONDS)}, 201)
+        return answer(TicketJson(ticket, int(TICKET_SECONDS)), 201)

@@ -5,28 +5,85 @@ tokens to give to its sockets.
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 from gateway.auth.cookie import LONGEST, can_be_kept, forgotten, kept
 from gateway.auth.credentials import session_cookie
 from gateway.auth.links import Person
 from gateway.auth.origin import own_origin
+from gateway.auth.policy import ADMINS, OWN_PAGE, PUBLIC, SIGNED_IN
 from gateway.auth.signin import SIGNED_IN_SECONDS, SignIn
 from gateway.auth.tokens import Principal, TokenError, TokenVerifier
 from gateway.http.access import principal
-from gateway.http.responses import UNCACHED, answer, read_object
+from gateway.http.responses import UNCACHED, answer, read_body
+from gateway.http.sessions.answers import Network
 from gateway.protocol.errors import ApiError
+from gateway.routing.json_types import JsonAnswer, JsonBody, Nothing, Time, Whole, meaning, must, schema
+from gateway.routing.parameters import Parameter
+from gateway.routing.route import route
 from persistence.record_json import iso
 
-TOKEN, PERSON, NOTHING = frozenset({"token"}), frozenset({"userId", "email"}), frozenset[str]()
 _AHEAD = ("sec-purpose", "purpose", "x-purpose", "x-moz")  # sent with what nobody has asked to see yet, and only then
 _UNTOLD = {**UNCACHED, "Referrer-Policy": "no-referrer"}
 
 _PASTED_BYTES = 16 << 10  # anybody may send it
+CODE = Parameter("link", {"type": "string", "description": "the code; good once, for ten minutes"})
+GIVEN = "given, as a text"
+
+
+class Pasted(JsonBody):
+    token: Annotated[str, schema(maxLength=LONGEST), meaning("a JWT"), must("a JWT")]
+
+
+class PersonBody(JsonBody):
+    user_id: Annotated[str, schema(maxLength=256), must(GIVEN)]
+    email: Annotated[str, schema(maxLength=256), must(GIVEN)]
+
+
+class SignedIn(JsonAnswer):
+    user_id: str
+    email: str
+    expires_at: Time
+
+
+class Limit(JsonAnswer):
+    used: Whole | None
+    max: Whole
+    setting: str
+
+
+class LimitsOfUser(JsonAnswer):
+    sessions: Limit
+    running: Limit
+    stored: Limit
+    requests: Limit
+    agent_records: Limit
+
+
+class Networks(JsonAnswer):
+    default: Network
+    max: Network
+
+
+class Me(SignedIn):
+    version: Annotated[str, meaning("of the gateway")]
+    demo: Annotated[bool, meaning("whether sessions can be tormented for show")]
+    tokens: Annotated[bool, meaning("whether `POST /api/token` signs any here")]
+    network: Networks
+    limits: LimitsOfUser
+
+
+class TokenJson(JsonAnswer):
+    token: Annotated[str, meaning("a JWT")]
+    expires_at: Time
+
+
+class LinkJson(JsonAnswer):
+    url: Annotated[str, schema(format="uri")]
+    expires_at: Time
 
 
 class SigninRoutes:
@@ -50,16 +107,11 @@ class SigninRoutes:
         self._limits = limits
         self._utcnow = utcnow
 
-    def routes(self) -> list[BaseRoute]:
-        return [
-            Route("/signin", self.open, methods=["GET"]),
-            Route("/api/signin", self.paste, methods=["POST"]),
-            Route("/api/signin", self.leave, methods=["DELETE"]),
-            Route("/api/me", self.me, methods=["GET"]),
-            Route("/api/token", self.token, methods=["POST"]),
-            Route("/api/links", self.link, methods=["POST"]),
-        ]
-
+    @route(
+        "GET", "/signin", PUBLIC, "openLink",
+        "Sign in by a one-time link: on to the page with the cookie `session`, or to `/#signin=over`",
+        answers={303: None}, parameters=(CODE,), refusals=(503,),
+    )  # fmt: skip
     async def open(self, request: Request) -> Response:
         """On to the page, signed in. With a link that is over, the page says so, unless its visitor is signed in."""
         if request.method == "HEAD" or any(name in request.headers for name in _AHEAD):
@@ -70,11 +122,12 @@ class SigninRoutes:
             return _on("/", kept(signed.token, SIGNED_IN_SECONDS, secure=_secure(request)))
         return _on("/" if await self._is_signed_in(request) else "/#signin=over")
 
+    @route(
+        "POST", "/api/signin", OWN_PAGE, "signIn", "A pasted JWT becomes the cookie `session`, until its own end",
+        body=Pasted, answers={200: SignedIn}, refusals=(400, 401, 403, 413),
+    )  # fmt: skip
     async def paste(self, request: Request) -> Response:
-        token = (await read_object(request, known=TOKEN, most=_PASTED_BYTES)).get("token")
-        if not isinstance(token, str):
-            raise ApiError(400, "bad_member", "token must be a JWT")
-        token = token.strip()  # people paste
+        token = (await read_body(request, Pasted, most=_PASTED_BYTES)).token.strip()  # people paste
         if len(token) > LONGEST:
             raise ApiError(400, "token_too_long", f"a browser keeps tokens of at most {LONGEST} bytes")
         try:
@@ -90,29 +143,41 @@ class SigninRoutes:
             raise ApiError(401, "token_expired", "the token has expired")
         return answer(_described(who), headers={"Set-Cookie": kept(token, seconds, secure=_secure(request))})
 
+    @route(
+        "DELETE", "/api/signin", OWN_PAGE, "signOut", "Sign out: the cookie goes", answers={204: None}, refusals=(403,)
+    )
     async def leave(self, request: Request) -> Response:
         """The browser forgets its token; the token itself is good until its end."""
         return Response(status_code=204, headers={**UNCACHED, "Set-Cookie": forgotten(secure=_secure(request))})
 
+    @route(
+        "GET", "/api/me", SIGNED_IN, "me", "Whose credentials these are, and what can be had here", answers={200: Me}
+    )
     async def me(self, request: Request) -> Response:
         who = principal(request)
         limits = await self._limits(who.user_id)
         return answer({**_described(who), **self._about, "tokens": self._signin.signs, "limits": limits})
 
+    @route(
+        "POST", "/api/token", SIGNED_IN, "shortToken",
+        "A JWT for ten minutes, and no longer than what it was asked with",
+        body=Nothing, answers={201: TokenJson}, refusals=(400, 413, 501),
+    )  # fmt: skip
     async def token(self, request: Request) -> Response:
         who = principal(request)
-        await read_object(request, known=NOTHING)
+        await read_body(request, Nothing)
         signed = self._signin.short(Person(who.user_id, who.email), who.expires_at)
-        return answer({"token": signed.token, "expiresAt": iso(signed.expires_at)}, 201)
+        return answer(TokenJson(signed.token, iso(signed.expires_at)), 201)
 
+    @route(
+        "POST", "/api/links", ADMINS, "makeLink", "A one-time link that signs a user in",
+        body=PersonBody, answers={201: LinkJson}, refusals=(400, 413, 429, 501),
+    )  # fmt: skip
     async def link(self, request: Request) -> Response:
         """Below the address by which the gateway was asked: that is one by which it can be reached."""
-        wish = await read_object(request, known=PERSON)
-        user_id, email = wish.get("userId"), wish.get("email")
-        if not isinstance(user_id, str) or not isinstance(email, str):
-            raise ApiError(400, "bad_member", "userId and email must be given, as texts")
-        url, ends_at = self._signin.link(Person(user_id, email), own_origin(request.scope) or self._address())
-        return answer({"url": url, "expiresAt": iso(ends_at)}, 201)
+        whom = await read_body(request, PersonBody)
+        url, ends_at = self._signin.link(Person(whom.user_id, whom.email), own_origin(request.scope) or self._address())
+        return answer(LinkJson(url, iso(ends_at)), 201)
 
     async def _is_signed_in(self, request: Request) -> bool:
         cookie = session_cookie(request.scope)

@@ -14,11 +14,13 @@ from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
+from gateway.auth.policy import PUBLIC
 from gateway.http.negotiation import IDENTITY, choose_encoding, is_known
 from gateway.http.site.fallback_page import FallbackPage
 from gateway.protocol.errors import ApiError
+from gateway.routing.parameters import PATH
+from gateway.routing.route import route
 
 BUILT = Path(__file__).parents[2] / "page"  # by `make page`; part of a wheel
 NONCE = b"__CSP_NONCE__"
@@ -126,13 +128,7 @@ class PageRoutes:
         self._home = home
         self.page: StaticPage | None = None
 
-    def routes(self) -> list[BaseRoute]:
-        return [
-            Route("/", self.index, methods=["GET"]),
-            Route("/assets/{path:path}", self.asset, methods=["GET"]),
-            *(Route(f"/{name}", self.root_file, methods=["GET"]) for name in ROOT_FILES),
-        ]
-
+    @route("GET", "/", PUBLIC, "home", "The page; where it was not built, what this is", media={"text/html": ""})
     async def index(self, _: Request) -> Response:
         if self.page is None:
             return self._home.answer()
@@ -141,9 +137,25 @@ class PageRoutes:
         headers = {**PAGE_HEADERS, "Content-Security-Policy": POLICY % nonce}
         return Response(body, headers=headers, media_type=TYPES[".html"])
 
+    @route(
+        "GET", "/assets/{path:path}", PUBLIC, "pageFile", "A file of the built page, to be kept for ever",
+        parameters=(PATH,), refusals=(400, 404), media={"*/*": ""},
+    )  # fmt: skip
     async def asset(self, request: Request) -> Response:
         return self._file(request, f"assets/{request.path_params['path']}", FOR_EVER)
 
+    @route(
+        "GET", "/favicon.svg", PUBLIC, "icon", "The page's icon, if it was built with one",
+        refusals=(404,), media={"image/svg+xml": ""},
+    )  # fmt: skip
+    @route(
+        "GET", "/licences.txt", PUBLIC, "licences", "The licences of what others wrote and the page contains",
+        refusals=(404,), media={"text/plain": ""},
+    )  # fmt: skip
+    @route(
+        "GET", "/manifest.webmanifest", PUBLIC, "manifest", "The page's manifest, if it was built with one",
+        refusals=(404,), media={"application/manifest+json": ""},
+    )  # fmt: skip
     async def root_file(self, request: Request) -> Response:
         return self._file(request, request.scope["path"].removeprefix("/"), "no-cache")
 

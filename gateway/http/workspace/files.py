@@ -1,17 +1,17 @@
 """A session's files, looked at from outside: what is synced, or what its sandbox has now. Nothing is woken for it."""
 
 import asyncio
-import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
+from gateway.auth.policy import ADMINS_OR_OWNER
 from gateway.http.access import looked_at
 from gateway.http.concurrency import ConcurrencyLimit
-from gateway.http.responses import answer, query_integer
+from gateway.http.responses import answer
+from gateway.http.workspace.answers import DirectoryJson
 from gateway.http.workspace.file_lookup import (
     LISTED,
     ROOTS,
@@ -25,6 +25,8 @@ from gateway.http.workspace.file_lookup import (
 )
 from gateway.http.workspace.file_responses import FileFound, file_answer
 from gateway.protocol.errors import ApiError
+from gateway.routing.parameters import PATH, ChoiceParameter, IntegerParameter, Parameter
+from gateway.routing.route import route
 from gateway.session.registry import SessionRegistry
 from persistence.record import Session
 from sandbox.ports.provider import SandboxProvider
@@ -33,20 +35,12 @@ from sandbox.protocol.entry import Entry, Kind
 from sync.format.manifest import StoredTree
 from sync.snapshots.service import SnapshotService
 
-SOURCES = ("auto", "live", "synced")
-LARGEST_NUMBER = 2**53
+GENERATION = IntegerParameter("generation", 1, 2**53, None, "of what is synced; the newest unless it is given")
+SOURCE = ChoiceParameter("source", ("auto", "live", "synced"), "live: what its sandbox has now")
+ROOT = ChoiceParameter("root", tuple(ROOTS))
+RANGE = Parameter("Range", {"type": "string"}, "one range of bytes", where="header")
 TREES_OF_A_USER, MOST_WAITING = 4, 1000
 TREES_AT_ONCE = 8  # looked up at the same time: whoever asks for many files of one tree loads it once or twice
-
-
-class _AnyName(Route):
-    """A route whose last part may be any name, also one with a line break in it, or left out with the slash before
-    it."""
-
-    def __init__(self, path: str, endpoint: Callable[[Request], Awaitable[Response]], *, methods: list[str]) -> None:
-        super().__init__(path, endpoint, methods=methods)
-        pattern = self.path_regex.pattern.replace("/(?P<path>.*)$", "/?(?P<path>(?<=/).*|)$")
-        self.path_regex = re.compile(pattern, re.DOTALL)
 
 
 class FileRoutes:
@@ -57,9 +51,11 @@ class FileRoutes:
         self._gate = asyncio.Semaphore(TREES_AT_ONCE)
         self._gates = ConcurrencyLimit(TREES_OF_A_USER, "looks into kept files", waiting=MOST_WAITING)
 
-    def routes(self) -> list[BaseRoute]:
-        return [_AnyName("/files/{id}/{path:path}", self.read, methods=["GET"])]
-
+    @route(
+        "GET", "/files/{id}/{path:path}", ADMINS_OR_OWNER, "readFile", "A directory's entries, or a file's bytes",
+        answers={200: DirectoryJson}, media={"application/octet-stream": ""}, loose=True,
+        parameters=(PATH, ROOT, SOURCE, GENERATION, RANGE), refusals=(400, 404, 409, 416, 500, 502, 503),
+    )  # fmt: skip
     async def read(self, request: Request) -> Response:
         """A directory is a list, a file its bytes. `auto` is `live` if the sandbox runs, `synced` if it does not."""
         session = await looked_at(request, self._registry)
@@ -138,22 +134,14 @@ class _Asked:
     """What a request asks for. Raises ApiError."""
 
     def __init__(self, request: Request) -> None:
-        self.generation = query_integer(request, "generation", None, low=1, high=LARGEST_NUMBER)
-        self.source = _one_of(request, "source", SOURCES)
-        self.root = _one_of(request, "root", tuple(ROOTS))
+        self.generation = GENERATION.read(request)
+        self.source = SOURCE.read(request)
+        self.root = ROOT.read(request)
         if self.generation is not None and self.source == "live":
             raise ApiError(400, "bad_parameter", "a generation is of what is kept: leave out source=live")
         if self.generation is not None:
             self.source = "synced"
         self.path, self.must_be_directory = read_path(request.scope["raw_path"], self.root)
-
-
-def _one_of(request: Request, name: str, known: tuple[str, ...]) -> str:
-    """The query parameter, the first of `known` if it is absent."""
-    given = request.query_params.getlist(name) or [known[0]]
-    if len(given) > 1 or given[0] not in known:
-        raise ApiError(400, "bad_parameter", f"{name} must be given once, one of {', '.join(known)}")
-    return given[0]
 
 
 def _directory(

@@ -3,18 +3,32 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
+from gateway.auth.policy import ADMINS, LIFECYCLE_SESSION
 from gateway.http.access import looked_at, note_asked, owned
 from gateway.http.concurrency import ConcurrencyLimit
-from gateway.http.responses import UNCACHED, LongResponse, answer, query_flag, read_object
+from gateway.http.responses import UNCACHED, LongResponse, answer, read_body
+from gateway.http.sessions.answers import SessionJson
+from gateway.http.workspace.answers import (
+    CollectedLine,
+    CollectProgressLine,
+    Released,
+    SnapshotDiff,
+    Snapshots,
+    SnapshotShown,
+    VerifiedLine,
+    VerifyProgressLine,
+)
 from gateway.http.workspace.file_lookup import some, written
-from gateway.http.workspace.progress_stream import Tell, Told, narrated
+from gateway.http.workspace.progress_stream import LINES, Tell, Told, narrated
 from gateway.protocol.errors import ApiError
+from gateway.routing.json_types import Error, JsonBody, Nothing, meaning, must
+from gateway.routing.parameters import FlagParameter, Parameter
+from gateway.routing.route import LinesOf, route
 from gateway.session.registry import SessionRegistry
 from persistence.record import Session
 from persistence.record_json import iso
@@ -30,7 +44,21 @@ NAMED = 1000  # skipped and unsettled files of one answer
 COMPARED = 10_000  # paths of one comparison
 LARGEST_NUMBER = 2**53
 LOOKS, EXPORTS = 2, 4  # of one user at once: each holds a whole tree
-RESTORE_MEMBERS = frozenset({"inPlace"})
+SNAPSHOTS, ONE = "/api/sandboxes/{id}/snapshots", "/api/sandboxes/{id}/snapshots/{generation}"
+STORED = (500, 502, 503)  # what reading snapshots may come to
+NUMBERED = {
+    "type": "string", "pattern": "^(newest|[1-9][0-9]{0,15})$", "description": "its number, or `newest`",
+}  # fmt: skip
+GENERATION = Parameter("generation", NUMBERED, where="path")
+TO = Parameter("to", {**NUMBERED, "default": "newest"})
+DRY_RUN = FlagParameter("dryRun", "1: only look")
+NARRATED = "lines of JSON: progress now and then, at least each 10 s, and a result at last"
+VERIFYING = LinesOf("VerifyLine", (VerifyProgressLine, VerifiedLine, Error), NARRATED)
+COLLECTING = LinesOf("CollectLine", (CollectProgressLine, CollectedLine, Error), NARRATED)
+
+
+class Restore(JsonBody):
+    in_place: Annotated[bool, meaning("this session, which must be paused"), must("true or false")] = False
 
 
 class SnapshotRoutes:
@@ -41,23 +69,12 @@ class SnapshotRoutes:
         self._exports = ConcurrencyLimit(EXPORTS, "exports of snapshots")
         self._verifying: set[str] = set()  # users: what it costs is theirs, one at a time
 
-    def routes(self) -> list[BaseRoute]:
-        snapshots = "/api/sandboxes/{id}/snapshots"
-        one = f"{snapshots}/{{generation}}"
-        return [
-            Route(snapshots, self.index, methods=["GET"]),
-            Route(f"{snapshots}/verify", self.verify, methods=["POST"]),
-            Route(one, self.show, methods=["GET"]),
-            Route(f"{one}/diff", self.diff, methods=["GET"]),
-            Route(f"{one}/export", self.export, methods=["GET"]),
-            Route(f"{one}/branch", self.branch, methods=["POST"]),
-            Route(f"{one}/restore", self.restore, methods=["POST"]),
-            Route(f"{one}/release", self.release, methods=["POST"]),
-            Route("/internal/snapshots/gc", self.collect, methods=["POST"]),
-        ]
-
     # -- looking ------------------------------------------------------------------------------------------------------
 
+    @route(
+        "GET", SNAPSHOTS, LIFECYCLE_SESSION, "listSnapshots", "The session's snapshots, the newest first",
+        answers={200: Snapshots}, refusals=(400, 404, *STORED),
+    )  # fmt: skip
     async def index(self, request: Request) -> Response:
         """The newest first; none is no error."""
         session = await looked_at(request, self._registry)
@@ -68,6 +85,10 @@ class SnapshotRoutes:
         listed = [heading(generation) for generation in pointer.older_first]
         return answer({"snapshots": listed, "newest": pointer.newest.number, "origin": pointer.origin or None})
 
+    @route(
+        "GET", ONE, LIFECYCLE_SESSION, "getSnapshot", "One snapshot, with what was skipped and what is unsettled",
+        answers={200: SnapshotShown}, parameters=(GENERATION,), refusals=(400, 404, *STORED),
+    )  # fmt: skip
     async def show(self, request: Request) -> Response:
         session = await looked_at(request, self._registry)
         leave = await self._looks.enter(request)
@@ -77,6 +98,10 @@ class SnapshotRoutes:
         finally:
             leave()
 
+    @route(
+        "GET", ONE + "/diff", LIFECYCLE_SESSION, "diffSnapshots", "What changed from this snapshot to another",
+        answers={200: SnapshotDiff}, parameters=(GENERATION, TO), refusals=(400, 404, *STORED),
+    )  # fmt: skip
     async def diff(self, request: Request) -> Response:
         """What has to be done to the one tree to have that of `to`, the newest unless it is given."""
         session = await looked_at(request, self._registry)
@@ -90,6 +115,11 @@ class SnapshotRoutes:
         finally:
             leave()
 
+    @route(
+        "GET", ONE + "/export", LIFECYCLE_SESSION, "exportSnapshot", "The snapshot's tree as a tar",
+        parameters=(GENERATION,), refusals=(400, 404, *STORED),
+        media={"application/x-tar": "`workspace/` and `agent/`"},
+    )  # fmt: skip
     async def export(self, request: Request) -> Response:
         session = await looked_at(request, self._registry)
         leave = await self._exports.enter(request)
@@ -116,20 +146,27 @@ class SnapshotRoutes:
 
     # -- deciding -----------------------------------------------------------------------------------------------------
 
+    @route(
+        "POST", ONE + "/branch", LIFECYCLE_SESSION, "branch", "A new session that begins with the snapshot's tree",
+        body=Nothing, answers={201: SessionJson}, parameters=(GENERATION,), refusals=(400, 404, 409, *STORED),
+    )  # fmt: skip
     async def branch(self, request: Request) -> Response:
         session = await looked_at(request, self._registry)
         number = _wanted(request)
-        await read_object(request, known=frozenset())
+        await read_body(request, Nothing)
         note_asked(request, self._registry, session.user_id, "branch", generation=number)
         return answer((await self._registry.branch(session, number, "branch")).describe(), 201)
 
+    @route(
+        "POST", ONE + "/restore", LIFECYCLE_SESSION, "restore",
+        "The snapshot's tree in a new session; or in place, in this one", body=Restore,
+        answers={200: SessionJson, 201: SessionJson}, parameters=(GENERATION,), refusals=(400, 404, 409, *STORED),
+    )  # fmt: skip
     async def restore(self, request: Request) -> Response:
         """A new session that begins with that tree; or, in place, the tree of this very session, which is paused."""
         session = await looked_at(request, self._registry)
         number = _wanted(request)
-        in_place = (await read_object(request, known=RESTORE_MEMBERS)).get("inPlace", False)
-        if not isinstance(in_place, bool):
-            raise ApiError(400, "bad_member", "inPlace must be true or false")
+        in_place = (await read_body(request, Restore)).in_place
         note_asked(request, self._registry, session.user_id, "restore", generation=number, in_place=in_place)
         if not in_place:
             return answer((await self._registry.branch(session, number, "restored")).describe(), 201)
@@ -137,25 +174,34 @@ class SnapshotRoutes:
         actor = await owned(request, self._registry)
         return answer(await actor.put_back(found.number))
 
+    @route(
+        "POST", ONE + "/release", LIFECYCLE_SESSION, "release", "Let a pinned snapshot go when its turn comes",
+        body=Nothing, answers={200: Released}, parameters=(GENERATION,), refusals=(400, 404, 409, *STORED),
+    )  # fmt: skip
     async def release(self, request: Request) -> Response:
         session = await looked_at(request, self._registry)
         number = _wanted(request)
-        await read_object(request, known=frozenset())
+        await read_body(request, Nothing)
         note_asked(request, self._registry, session.user_id, "release", generation=number)
         found = await self._find(session, number)
         pointer = await self._vault.release(session.user_id, session.id, found.number)
         kept = any(generation.number == found.number for generation in pointer.generations)
-        return answer({"generation": found.number, "wasPinned": bool(found.pinned), "kept": kept})
+        return answer(Released(found.number, bool(found.pinned), kept))
 
     async def _find(self, session: Session, number: int | None) -> Generation:
         return (await self._vault.pointer(session.user_id, session.id)).find(number)
 
     # -- long work ----------------------------------------------------------------------------------------------------
 
+    @route(
+        "POST", SNAPSHOTS + "/verify", LIFECYCLE_SESSION, "verifySnapshots",
+        "Read all that the snapshots name, and compare it with its hashes",
+        body=Nothing, refusals=(400, 404, 429, *STORED), media={LINES: VERIFYING},
+    )  # fmt: skip
     async def verify(self, request: Request) -> Response:
         """Reads everything that the session's generations name."""
         session = await looked_at(request, self._registry)
-        await read_object(request, known=frozenset())
+        await read_body(request, Nothing)
         await self._find(session, None)
         user = session.user_id
         if user in self._verifying:  # a courtesy, no lock: two that begin in the same moment harm nobody
@@ -177,10 +223,15 @@ class SnapshotRoutes:
 
         return narrated(request, work, self._leaving)
 
+    @route(
+        "POST", "/internal/snapshots/gc", ADMINS, "collectSnapshots",
+        "Remove what no snapshot names any more, of all users",
+        body=Nothing, parameters=(DRY_RUN,), refusals=(400, *STORED), media={LINES: COLLECTING},
+    )  # fmt: skip
     async def collect(self, request: Request) -> Response:
         """Everybody's: what two looks found unnamed is removed."""
-        dry_run = query_flag(request, "dryRun")
-        await read_object(request, known=frozenset())
+        dry_run = DRY_RUN.read(request)
+        await read_body(request, Nothing)
 
         async def work(tell: Tell) -> Told:
             removed = 0

@@ -21,6 +21,7 @@ from gateway.auth.tickets import Tickets
 from gateway.auth.tokens import SharedSecret, TokenVerifier, mint
 from gateway.http.responses import EXCEPTION_HANDLERS
 from gateway.http.site.signin import SigninRoutes
+from gateway.routing.route import served
 from gateway.server.admission import Admission
 from tests.support.gatehouse import ADMIN, JWT_SECRET, OWN, RELAY, SECRETS, TOKEN
 
@@ -43,9 +44,10 @@ class Desk:
         verifier = TokenVerifier(SharedSecret(JWT_SECRET), utcnow=lambda: self.now)
         self.signin = SignIn(JWT_SECRET if signs else None, monotonic=lambda: self.now, utcnow=lambda: self.now)
         about = {"version": "1.2.3", "demo": False}
-        routes = SigninRoutes(
+        part = SigninRoutes(
             self.signin, verifier, lambda: "http://127.0.0.1:1", about, _limits, utcnow=lambda: self.now
-        ).routes()
+        )
+        routes = served(part)
         guard = Middleware(
             PolicyMiddleware,
             routes=routes,

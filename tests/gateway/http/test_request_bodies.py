@@ -7,27 +7,54 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.http import request_bodies
 from gateway.http.request_bodies import (
     ARGUMENTS,
     COMMAND_BYTES,
-    CREATE_MEMBERS,
     ENV_BYTES,
     ENV_COUNT,
     METADATA_BYTES,
-    POST_MEMBERS,
-    PostedRecord,
-    read_change,
+    ChangeBody,
+    Post,
+    ResumeBody,
+    SizeBody,
+    TerminalWishBody,
+    WishBody,
+    check_post,
     read_command,
+    read_directory,
     read_env,
-    read_post,
     read_size,
-    read_user,
-    read_wish,
 )
 from gateway.protocol.chat_frames import RESERVED_CIDS
 from gateway.protocol.errors import ApiError
+from gateway.routing.bodies import members, read_struct
 from gateway.session.model.state import Wish
 from sandbox.protocol.terminal import Size
+
+
+def read_wish(body: dict[str, Any]) -> Wish:
+    return request_bodies.read_wish(read_struct(body, WishBody))
+
+
+def read_change(body: dict[str, Any]) -> dict[str, Any]:
+    return request_bodies.read_change(read_struct(body, ChangeBody))
+
+
+def read_user(body: dict[str, Any]) -> str | None:
+    return request_bodies.read_user(read_struct(body, WishBody))
+
+
+def read_post(body: dict[str, Any]) -> Post:
+    post = read_struct(body, Post)
+    check_post(post)
+    return post
+
+
+def read_terminal(body: dict[str, Any]) -> tuple[Any, ...]:
+    wish = read_struct(body, TerminalWishBody)
+    size = read_size(wish.cols, wish.rows)
+    return read_command("command", wish.command), read_env(wish.env_vars), read_directory(wish.cwd), size
 
 
 def test_a_wish_for_nothing_is_the_default() -> None:
@@ -111,25 +138,53 @@ def test_a_bad_wish_is_refused_and_its_member_named(member: str, body: dict[str,
 
 
 def test_what_is_not_given_is_none() -> None:
-    assert (read_env({}), read_user({}), read_command({}), read_size({})) == ({}, None, None, None)
+    assert (read_user({}), read_terminal({})) == (None, (None, {}, None, None))
+    nothing = {"command": None, "envVars": None, "cwd": None, "cols": None, "rows": None}
+    assert read_terminal(nothing) == read_terminal({"cwd": ""}) == read_terminal({})
     assert read_user({"userId": "u"}) == "u"
-    assert read_command({"command": ["vim", ""]}) == ("vim", "")
+    asked = {"command": ["vim", ""], "cwd": "src", "cols": 80, "rows": 24}
+    assert read_terminal(asked) == (("vim", ""), {}, "src", Size(80, 24))
 
 
-@pytest.mark.parametrize(
-    "body",
-    [{"cols": 80}, {"rows": 24}, {"cols": 0, "rows": 1}, {"cols": 1001, "rows": 1}, {"cols": True, "rows": 1}],
-)
-def test_half_a_size_or_none_at_all_is_refused(body: dict[str, Any]) -> None:
-    with pytest.raises(ApiError, match="cols and rows must be given together"):
-        read_size(body)
-    assert read_size({"cols": 80, "rows": 24}) == Size(80, 24)
+@pytest.mark.parametrize("cwd", [1, [], "a\0b", "x" * 4097])
+def test_what_is_no_directory_is_refused(cwd: Any) -> None:
+    with pytest.raises(ApiError, match=r"^cwd must be a path of at most 4096 characters$"):
+        read_terminal({"cwd": cwd})
+
+
+@pytest.mark.parametrize("body", [{"cols": 80}, {"rows": 24}, {"cols": 80, "rows": None}])
+def test_half_a_size_is_refused(body: dict[str, Any]) -> None:
+    with pytest.raises(ApiError, match=r"^cols and rows must be given together, whole numbers from 1 to 1000$"):
+        read_terminal(body)
+
+
+@pytest.mark.parametrize("kind", [SizeBody, TerminalWishBody])
+@pytest.mark.parametrize("side", [0, 1001, True, 1.5, 80.0, "80", []])
+def test_a_side_that_is_none_is_refused_by_name(kind: type[SizeBody], side: Any) -> None:
+    for name, body in (("cols", {"cols": side, "rows": 1}), ("rows", {"cols": 1, "rows": side})):
+        with pytest.raises(ApiError, match=f"^{name} must be a whole number from 1 to 1000; cols and rows are given"):
+            read_struct(body, kind)
+
+
+def test_a_size_alone_is_whole_or_refused() -> None:
+    assert read_struct({"cols": 80, "rows": 24}, SizeBody) == SizeBody(80, 24)
+    for body in ({}, {"cols": 80}, {"rows": 24}, {"cols": None, "rows": None}):
+        with pytest.raises(ApiError, match=r"^(cols|rows) must be a whole number from 1 to 1000; cols and rows"):
+            read_struct(body, SizeBody)
+
+
+@pytest.mark.parametrize("member", ["empty", "keep"])
+def test_a_switch_is_true_or_false(member: str) -> None:
+    values: list[Any] = [None, 0, 1, "true", []]
+    for value in values:
+        with pytest.raises(ApiError, match=f"^{member} must be true or false$"):
+            read_struct({member: value}, ResumeBody)
 
 
 def test_a_post_is_read() -> None:
-    assert read_post({"role": "user", "content": None}) == PostedRecord("user", "message", None, None, None, False)
+    assert read_post({"role": "user", "content": None}) == Post("user", None, "message", None, None, False)
     whole = {"role": "user", "type": "raw", "content": "ls", "metadata": {}, "cid": "c", "deliver": True}
-    assert read_post(whole) == PostedRecord("user", "raw", "ls", {}, "c", True)
+    assert read_post(whole) == Post("user", "ls", "raw", {}, "c", True)
     parts = [{"type": "text", "text": "hi"}]
     assert read_post({"role": "user", "content": parts, "deliver": True}).content == parts
     assert read_post({"role": "user", "type": "question", "content": {}}).type == "question"
@@ -142,6 +197,9 @@ def test_a_post_is_read() -> None:
         ("role", {"role": "root"}),
         ("type", {"type": 1}),
         ("type", {"type": "Big"}),
+        ("type", {"type": "small\n", "content": 1}),
+        ("metadata", {"content": "", "metadata": []}),
+        ("metadata", {"content": "", "metadata": {"a": "x" * METADATA_BYTES}}),
         ("type", {"type": "duplicate", "content": 1}),
         ("content", {}),
         ("deliver", {"content": "", "deliver": 1}),
@@ -171,8 +229,16 @@ ANY = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from(sorted(CREATE_MEMBERS | POST_MEMBERS)), ANY))
+KINDS = (WishBody, ChangeBody, ResumeBody, TerminalWishBody, SizeBody, Post)
+MEMBERS = sorted({name for kind in KINDS for name in members(kind)})
+
+
+@given(st.dictionaries(st.sampled_from(MEMBERS), ANY))
 def test_any_body_is_read_or_refused(body: dict[str, Any]) -> None:
-    for read in (read_wish, read_change, read_post, read_user, read_command, read_size):
+    for kind in KINDS:
         with contextlib.suppress(ApiError):
-            read(body)
+            read_struct(body, kind)
+    for read in (read_wish, read_change, read_post, read_user, read_terminal):
+        known = members({read_change: ChangeBody, read_post: Post, read_terminal: TerminalWishBody}.get(read, WishBody))
+        with contextlib.suppress(ApiError):
+            read({name: value for name, value in body.items() if name in known})

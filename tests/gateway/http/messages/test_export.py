@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from gateway.http.messages.export import SESSIONS_AT_ONCE, ExportRoutes
+from gateway.routing.route import served
 from gateway.session.store_events import StoreEvents
 from persistence.memory import MemoryStore
 from persistence.record import Record, Session, Write
@@ -140,7 +141,7 @@ async def _read_slowly(gateway: Gateway, got: bytearray) -> None:
 
 async def exported(world: World, path: str = "/internal/export", query: str = "") -> tuple[list[dict[str, Any]], bool]:
     """The lines of an export from a store in memory, and whether it was ended as HTTP asks for."""
-    answer = await ask(ExportRoutes(world.registry, world.store, StoreEvents()).routes(), path, query)
+    answer = await ask(served(ExportRoutes(world.registry, world.store, StoreEvents())), path, query)
     return read(answer.body), answer.ended
 
 

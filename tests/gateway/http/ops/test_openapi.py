@@ -15,15 +15,19 @@ from starlette.routing import Route, WebSocketRoute
 
 from gateway.app import build_house
 from gateway.config.settings import load_settings, resolve_secrets
-from gateway.http.ops.openapi import OPERATIONS, WEBSOCKETS, document
+from gateway.routing.openapi import document
+from gateway.routing.route import WS
 from persistence.commit_plan import buried
 from persistence.record import Record, Session
 from persistence.sqlite.file import SqliteFile
 from persistence.sqlite.store import SqliteStore, bury
 from tests.support.gateway import Gateway
 from tests.support.page import make_page
+from tests.support.routes import SPECS
 
-DOCUMENT = document("1.2.3")
+DOCUMENT = document("1.2.3", SPECS)
+OPERATIONS = [(spec.method, spec.path) for spec in SPECS if spec.method != WS]
+WEBSOCKETS = [spec.path for spec in SPECS if spec.method == WS]
 
 
 def strictly(schema: Any) -> Any:
@@ -101,7 +105,9 @@ def test_every_served_route_is_written_down_and_nothing_else(tmp_path: Path) -> 
             assert isinstance(route, Route)
             served |= {(method, route.path) for method in (route.methods or set()) - {"HEAD"}}
     assert served == set(OPERATIONS)
-    assert sockets == set(WEBSOCKETS)
+    assert sockets == set(WEBSOCKETS) == set(DOCUMENT["x-websockets"])
+    described = {(method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods}
+    assert described == {(method, path.replace(":path}", "}")) for method, path in OPERATIONS}
 
 
 def test_the_document_is_in_order() -> None:
@@ -110,8 +116,9 @@ def test_the_document_is_in_order() -> None:
         jsonschema.Draft202012Validator.check_schema(schema)
     used = set(json.dumps(DOCUMENT).split('"#/components/schemas/')[1:])
     assert {each.split('"')[0] for each in used} <= set(schemas), "every reference leads somewhere"
-    names = [operation.name for operation in OPERATIONS.values()]
+    names = [spec.name for spec in SPECS if spec.method != WS]
     assert len(names) == len(set(names))
+    assert all(names)
     for path, methods in DOCUMENT["paths"].items():
         for described in methods.values():
             in_path = {each["name"] for each in described["parameters"] if each["in"] == "path"}

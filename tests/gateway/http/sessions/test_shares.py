@@ -14,7 +14,6 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 from gateway.auth.identity import Accept
-from gateway.auth.policy import POLICY
 from gateway.auth.shares import MOST
 from gateway.auth.tokens import Principal
 from gateway.http.sessions.shares import ShareRoutes
@@ -22,6 +21,7 @@ from gateway.protocol.errors import ApiError
 from tests.gateway.http.sessions.test_lifecycle import comes_to, refused
 from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
+from tests.support.routes import POLICY
 from tests.support.sessions import World
 
 SHARES = "/api/sandboxes/shown/shares"

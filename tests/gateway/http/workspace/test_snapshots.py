@@ -7,13 +7,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.auth.policy import POLICY
 from gateway.http.workspace import snapshots as routes
 from gateway.http.workspace.snapshots import COMPARED, NAMED, compare, inventory
+from gateway.routing.route import served as declared_routes
+from gateway.routing.route import specs_of
 from sandbox.protocol.entry import Entry, Kind
 from sandbox.providers.memory.tree import MemoryRoots
 from sync.format.manifest import StoredTree
 from sync.ports import Conflict, ObjectsRefused, ObjectsUnavailable
+from tests.support.routes import POLICY
 from tests.support.surface import Surface
 
 ALL = "/api/sandboxes/s/snapshots"
@@ -283,12 +285,8 @@ EVERY = [
 
 
 async def test_every_route_for_snapshots_is_asked_below(surface: Surface) -> None:
-    served = {
-        (method, route.path)
-        for route in routes.SnapshotRoutes(surface.world.registry, surface.vault).routes()
-        for method in getattr(route, "methods", set()) - {"HEAD"}
-        if hasattr(route, "path")
-    }
+    part = routes.SnapshotRoutes(surface.world.registry, surface.vault)
+    served = {(spec.method, spec.path) for spec in specs_of(declared_routes(part))}
     assert {each for each in POLICY if "/snapshots" in each[1]} == served
     assert len(EVERY) == len(served) - 1
 

@@ -1,0 +1,129 @@
+"""Sessions and their terminals as the API shows them."""
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, UnsetType
+
+from gateway.limits.network import NETWORKS
+from gateway.routing.json_types import JsonAnswer, Number, Owner, SessionId, Time, Whole, meaning, one_of
+from gateway.session.model.state import SessionStatus
+
+Status = Annotated[str, one_of(*SessionStatus)]
+SandboxStatus = Annotated[str, one_of("connecting", "connected", "disconnected", "sleeping")]
+SyncStateName = Annotated[str, one_of("unrestored", "idle", "pending", "syncing", "flushing", "failed")]
+Network = Annotated[str, one_of(*NETWORKS)]
+
+
+class TerminalExit(JsonAnswer):
+    code: Whole | None
+    signal: str | None
+
+
+class TerminalJson(JsonAnswer):
+    name: str
+    epoch: Annotated[str, meaning("of the program that runs there")]
+    base: Annotated[Whole, meaning("the oldest offset that can be resumed from")]
+    offset: Annotated[Whole, meaning("bytes its program has written")]
+    cols: Whole
+    rows: Whole
+    viewers: Whole
+    idle_seconds: Annotated[float, Meta(ge=0)]
+    alive: bool
+    exit: TerminalExit | None
+    title: str
+    command: list[str]
+
+
+class SyncMoved(JsonAnswer):
+    state: SyncStateName
+    generation: Whole
+    at: Time
+    attempt: Whole | UnsetType = UNSET
+    reason: Annotated[str | UnsetType, meaning("why the last attempt failed")] = UNSET
+
+
+class UnreadFiles(JsonAnswer):
+    count: Whole
+    paths: list[str]
+
+
+class Sync(JsonAnswer):
+    state: SyncStateName
+    generation: Annotated[Whole, meaning("the newest one that is kept; 0 for none")]
+    last_success: Time | None
+    last_error: str | None
+    dirty: Annotated[bool, meaning("something may not be kept yet")]
+    degraded: Annotated[str | None, meaning("why the workspace is an older one than it should be")]
+    attempt: Whole | UnsetType = UNSET
+    restore: Annotated[dict[str, Any] | UnsetType, meaning("how far a restore has come")] = UNSET
+    unread: Annotated[
+        UnreadFiles | UnsetType, meaning("what the last sync was not allowed to read: left out, or as kept last")
+    ] = UNSET
+    history: Annotated[list[SyncMoved] | UnsetType, meaning("of one session alone: the last 50, the oldest first")] = (
+        UNSET
+    )
+
+
+class StartPlace(JsonAnswer):
+    """While it waits to start."""
+
+    position: Whole
+    reason: Annotated[str | None, meaning("which limit")]
+
+
+class SessionJson(JsonAnswer):
+    id: SessionId
+    user_id: Owner
+    status: Status
+    reason: str | None
+    sandbox_status: SandboxStatus
+    provider: str
+    level: str
+    incarnation: Whole
+    viewers: Whole
+    pending: Whole
+    last_seq: Whole
+    created_at: Time
+    last_active_at: Time
+    has_workspace: bool
+    title: str | None
+    metadata: dict[str, Any]
+    sleep_after: Annotated[float | None, meaning("seconds; null: as HOLDFAST_SLEEP_AFTER says")]
+    network: Network
+    agent: list[str] | None
+    repo_url: str | None
+    repo_branch: str | None
+    sync: Sync
+    queue: StartPlace | None
+    terminals: list[TerminalJson] | UnsetType | None = UNSET
+
+
+class Sessions(JsonAnswer):
+    sandboxes: list[SessionJson]
+
+
+class Listed(JsonAnswer):
+    id: SessionId
+    user_id: Owner
+    status: Status
+    sandbox_status: SandboxStatus
+    title: str | None
+    viewers: Whole
+    pending: Whole
+    created_at: Time
+    last_active_at: Time
+    messages: Annotated[Whole, meaning("how many are kept")]
+    first_seq: Whole
+    last_seq: Whole
+
+
+class ListJson(JsonAnswer):
+    sessions: list[Listed]
+    next: SessionId | None
+
+
+class ListedShare(JsonAnswer):
+    number: Annotated[Number, meaning("of the session's own; never given twice")]
+    label: str
+    created_at: Time
+    expires_at: Time

@@ -1,0 +1,142 @@
+"""One declaration per route.
+
+`@route` stands above the method that serves it and says everything that is known of the route: method, path, who may,
+body, answers, parameters, one line of docs. `served` makes Starlette's routes from the declarations of an object. Each
+carries its policy, which the middleware in front of the app applies, and its `spec`, from which `/openapi.json` and the
+table in docs/protocol.md are made.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar
+
+from starlette.routing import BaseRoute, Match, Route, WebSocketRoute
+from starlette.types import Scope
+
+from gateway.auth.policy import RoutePolicy
+from gateway.routing.json_types import JsonBody
+from gateway.routing.parameters import Parameter
+
+WS = "WS"
+SPECS = "__routes__"
+NONE: Mapping[Any, Any] = MappingProxyType({})
+Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
+
+
+class Declaration(Protocol):
+    """Stands above a method, and leaves it as it is."""
+
+    def __call__(self, handler: Handler, /) -> Handler: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LinesOf:
+    """Lines of JSON, each of them one of `kinds`; `name` is what OpenAPI calls such a line."""
+
+    name: str
+    kinds: tuple[Any, ...]
+    doc: str
+
+
+@dataclass(frozen=True, slots=True)
+class RouteSpec:
+    """What is known of one method of one path; `WS` is the method of a WebSocket.
+
+    `answers` has the type of the JSON by status, None where there is none. `media` has what else a 200 may be, by media
+    type: words about it, or LinesOf. `refusals` are the statuses of errors beyond those that `policy` causes. `loose`:
+    also with or without a slash at the end; a last part `{path:path}` may be any name, also with a line break in it.
+    """
+
+    method: str
+    path: str
+    policy: RoutePolicy
+    doc: str
+    name: str = ""
+    body: type[JsonBody] | None = None
+    answers: Mapping[int, Any] = field(default_factory=dict)
+    media: Mapping[str, str | LinesOf] = field(default_factory=dict)
+    parameters: tuple[Parameter, ...] = ()
+    refusals: tuple[int, ...] = ()
+    loose: bool = False
+
+
+class ServedRoute(Route):
+    """A declared route: the policy in front of the app finds its policy here."""
+
+    def __init__(self, spec: RouteSpec, endpoint: Callable[..., Awaitable[Any]]) -> None:
+        super().__init__(spec.path, endpoint, methods=[spec.method])
+        self.spec = spec
+        self.policy = spec.policy
+        if spec.loose:
+            self.path_regex = _loosened(self.path_regex.pattern)
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """The request's scope gets the spec, so that a body can be read as what was declared."""
+        match, child = super().matches(scope)
+        return match, {**child, "spec": self.spec} if match is Match.FULL else child
+
+
+class ServedSocket(WebSocketRoute):
+    """A declared WebSocket route."""
+
+    def __init__(self, spec: RouteSpec, endpoint: Callable[..., Awaitable[None]]) -> None:
+        super().__init__(spec.path, endpoint)
+        self.spec = spec
+        self.policy = spec.policy
+
+
+def route(
+    method: str,
+    path: str,
+    who: RoutePolicy,
+    name: str,
+    doc: str,
+    *,
+    body: type[JsonBody] | None = None,
+    answers: Mapping[int, Any] = NONE,
+    media: Mapping[str, str | LinesOf] = NONE,
+    parameters: tuple[Parameter, ...] = (),
+    refusals: tuple[int, ...] = (),
+    loose: bool = False,
+) -> Declaration:
+    """Declare the method below as what serves `method` on `path`. `name` is OpenAPI's operationId: clients know it. A
+    method may serve several routes, with a declaration for each."""
+    return _declaring(RouteSpec(method, path, who, doc, name, body, answers, media, parameters, refusals, loose))
+
+
+def socket(path: str, who: RoutePolicy, doc: str) -> Declaration:
+    """Declare the method below as what serves WebSockets on `path`."""
+    return _declaring(RouteSpec(WS, path, who, doc))
+
+
+def served(*parts: object) -> list[BaseRoute]:
+    """The declared routes of each object, in the order of their declaration."""
+    return [_served(spec, getattr(part, name)) for part in parts for name, spec in _declared(type(part))]
+
+
+def specs_of(routes: Sequence[BaseRoute]) -> list[RouteSpec]:
+    return [each.spec for each in routes if isinstance(each, ServedRoute | ServedSocket)]
+
+
+def _declaring(spec: RouteSpec) -> Declaration:
+    def declare(handler: Handler) -> Handler:
+        setattr(handler, SPECS, (spec, *getattr(handler, SPECS, ())))  # the last decorator to run stands first
+        return handler
+
+    return declare
+
+
+def _declared(kind: type) -> list[tuple[str, RouteSpec]]:
+    return [(name, spec) for name, member in vars(kind).items() for spec in getattr(member, SPECS, ())]
+
+
+def _served(spec: RouteSpec, endpoint: Callable[..., Awaitable[Any]]) -> BaseRoute:
+    return ServedSocket(spec, endpoint) if spec.method == WS else ServedRoute(spec, endpoint)
+
+
+def _loosened(pattern: str) -> re.Pattern[str]:
+    if pattern.endswith("/(?P<path>.*)$"):
+        return re.compile(pattern.replace("/(?P<path>.*)$", "/?(?P<path>(?<=/).*|)$"), re.DOTALL)
+    return re.compile(pattern.replace("$", "/?$"))
