@@ -129,8 +129,7 @@ class GuardedHttp(HttpToolsProtocol):
                 self.handle_websocket_upgrade(data[at + end.args[0] :])
             return False
         except httptools.HttpParserError as exc:
-            cause = exc.__context__
-            self._refuse(cause.refusal if isinstance(cause, RequestRefused) else rules.BAD_REQUEST)
+            self._refuse(_refusal_of(exc))
             return False
         except RequestRefused as exc:
             self._refuse(exc.refusal)
@@ -392,6 +391,13 @@ class GuardedHttp(HttpToolsProtocol):
         busy = self.cycle is not None and not self.cycle.response_complete
         wrong = len(key) != 16 or self.scope["method"] != "GET" or b"host" not in found or busy
         return rules.BAD_HANDSHAKE if wrong or not self.url.startswith(b"/") or not self.url.isascii() else None
+
+
+def _refusal_of(error: httptools.HttpParserError) -> Refusal:
+    """Why a callback stopped the parser. Not in a variable where the parser is called: the cause knows that frame, and
+    both would hold all that came until the garbage collector finds them."""
+    cause = error.__context__
+    return cause.refusal if isinstance(cause, RequestRefused) else rules.BAD_REQUEST
 
 
 class _LingeringTransport:

@@ -63,8 +63,24 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
 @pytest.mark.parametrize("way", WAYS)
 async def test_strangers_take_no_memory_and_health_answers(gateway: Gateway, way: str) -> None:
     opening, unit = WAYS[way]
-    url = httpx.URL(gateway.url)
     strangers = Group(CONNECTIONS, opening, unit, most=8 * MIB)
+    await _withstands(gateway, strangers, way)
+
+
+# What a refusal leaves behind must be free at once: the garbage collector comes rarely.
+REFUSED = {
+    "by their size": HEALTH + b"a: " + b"b" * 60_000 + b"\r\nb: " + b"b" * 9_000 + b"\r\n\r\n",
+    "by their framing": POST + b"Content-Length: 2097152\r\n\r\n" + b"a" * 60_000,
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+async def test_strangers_who_come_back_when_they_are_refused_take_no_memory(gateway: Gateway, why: str) -> None:
+    await _withstands(gateway, Group(CONNECTIONS // 4, REFUSED[why], returns=True), f"refused {why}")
+
+
+async def _withstands(gateway: Gateway, strangers: Group, way: str) -> None:
+    url = httpx.URL(gateway.url)
     async with (
         memory(gateway, ALLOWED) as seen,
         attack([strangers], SECONDS, url.host, url.port or 0) as running,
