@@ -9,14 +9,15 @@ Input is for one program. It waits here until that program can read it, in order
 - A sandbox that dies leaves viewers who may still look at its program. Until the next one is up, their input is
   dropped.
 
-The buffer is bounded in bytes and in messages; a first message is taken whatever its size. What does not fit is
-refused, and so is everything behind it: a line with a hole in it must not run. A refusal is told once until the next
-program is found.
+The buffer is bounded in bytes and in messages. A first message may be longer, while all that waits for the user's
+programs leaves room for it. What does not fit is refused, and so is everything behind it: a line with a hole in it must
+not run. A refusal is told once until the next program is found.
 """
 
 import re
 from collections.abc import Iterable
 
+from gateway.limits.inbound_bytes import InboundBytes
 from sandbox.protocol.terminal import TerminalTrouble
 from sandbox.terminal.queries import is_answer
 
@@ -38,11 +39,13 @@ def is_typing(payload: bytes) -> bool:
 class TypeAhead:
     """`asked`: what waits has asked for a start, or came while one was under way."""
 
-    __slots__ = ("_bytes", "_messages", "_orphaned", "_program", "_refuses", "asked")
+    __slots__ = ("_bytes", "_messages", "_orphaned", "_program", "_refuses", "_room", "asked")
 
-    def __init__(self, program: str | None) -> None:
-        """`program` is the epoch of the one that the viewer shows; None: none, so input is for whichever comes."""
+    def __init__(self, program: str | None, room: InboundBytes) -> None:
+        """`program` is the epoch of the one that the viewer shows; None: none, so input is for whichever comes. `room`
+        counts what waits for all programs of the user."""
         self._program = program
+        self._room = room
         self._messages: list[bytes] = []
         self._bytes = 0
         self._orphaned = False  # the program died with its sandbox, and the viewer still shows it
@@ -65,6 +68,7 @@ class TypeAhead:
                 return GONE if self._orphaned else FULL
             self._messages.append(payload)
             self._bytes += len(payload)
+            self._room.add(len(payload))
         return None
 
     @property
@@ -73,7 +77,7 @@ class TypeAhead:
 
     def _fits(self, payload: bytes) -> bool:
         fits = self._bytes + len(payload) <= MAX_BYTES and len(self._messages) < MAX_MESSAGES
-        return fits or not self._messages
+        return fits or (not self._messages and self._room.fits(len(payload)))
 
     def found(self, program: str) -> tuple[list[bytes], TerminalTrouble | None]:
         """The viewer shows this program now: what to type into it, and the trouble to tell if something is dropped."""
@@ -110,6 +114,7 @@ class TypeAhead:
     def drop(self) -> list[bytes]:
         """Forget what waits; returns it."""
         messages, self._messages = self._messages, []
+        self._room.remove(self._bytes)
         self._bytes = 0
         self._refuses = self.asked = False
         return messages

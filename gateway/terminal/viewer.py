@@ -12,6 +12,7 @@ the bridge does, and gets another, where it was, when it goes on or types.
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from gateway.limits.inbound_bytes import InboundBytes
 from gateway.protocol.close_codes import CloseCode
 from gateway.server.spliced_socket import SplicedSocket
 from gateway.terminal.dialects.ports import Dialect, Flow, Heard, Renewal, Reply, Typed, Wanted
@@ -32,6 +33,11 @@ class TerminalRoom(Protocol):
     @property
     def stopping(self) -> bool:
         """Whether programs end because their sandbox is being put to sleep, not by themselves."""
+        ...
+
+    @property
+    def waiting(self) -> InboundBytes:
+        """What waits for all programs of the session's user."""
         ...
 
     def left(self, viewer: "TerminalViewer") -> None: ...
@@ -110,7 +116,7 @@ class TerminalViewer:
         self._trouble: TerminalTrouble | None = None  # why it is not linked, if the bridge says so
         self._typed = 0  # messages that were not passed but translated
         self._withheld: Exit | None = None  # of a program that ended because its sandbox is being stopped
-        self.ahead = TypeAhead(None if after in (None, NOWHERE) else after.epoch)
+        self.ahead = TypeAhead(None if after in (None, NOWHERE) else after.epoch, room.waiting)
         self.flaps = 0  # links in a row that did not last
         self.linked_at = 0.0
         self.name = name
@@ -273,6 +279,7 @@ class TerminalViewer:
 
     def on_over(self) -> None:
         self.over = True
+        self.ahead.drop()  # now, not when the garbage collector comes
         self.drop_link()
         self._room.left(self)
 

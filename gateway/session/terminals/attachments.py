@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from gateway.limits.inbound_bytes import InboundBytes
 from gateway.protocol.close_codes import CloseCode
 from gateway.session.model.ports import Host
 from gateway.session.model.state import SessionStatus
@@ -109,6 +110,10 @@ class SessionTerminals:
     def stopping(self) -> bool:
         """Whether programs end because the sandbox is being stopped."""
         return self._life.stopping
+
+    @property
+    def waiting(self) -> InboundBytes:
+        return self._host.pending
 
     def link_lost(self, viewer: TerminalViewer, reason: str) -> None:
         log.info("terminal.link_lost", session_id=self._id, name=viewer.name, cause=reason)

@@ -124,6 +124,22 @@ async def test_who_leaves_before_the_program_is_up_types_nothing(asleep: World) 
     assert stays.output == b"stays"
 
 
+async def test_who_leaves_takes_what_was_typed_along(asleep: World) -> None:
+    """Each viewer may hold a long paste: all of one user's together are bounded, and nothing of them stays."""
+    asleep.provider.start_seconds = 60.0
+    actor = await asleep.actor()
+    tabs = [await sleeping_tab(asleep) for _ in range(40)]
+    for tab in tabs:
+        tab.type(b"x" * 1_000_000)
+    await tabs[-1].until("error", code="input_full")
+    assert 15_000_000 <= actor.pending.held <= actor.pending.limit
+    for tab in tabs:
+        tab.leave()
+    await asleep.until(lambda: not len(actor.terminals), "their leaving")
+    assert actor.pending.held == 0
+    assert not any(len(tab.viewer.ahead) for tab in tabs), "it would wait for the garbage collector"
+
+
 async def test_64_kib_wait_and_what_is_beyond_is_refused_with_all_that_follows(asleep: World) -> None:
     asleep.provider.start_seconds = 5.0
     tab = await sleeping_tab(asleep)
