@@ -66,10 +66,8 @@ lint: setup  ## ruff, mypy, and which module may import which
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo --no-cache
 
-test: $(TEST_STAMP) page lint  ## every test, in three processes side by side; each ends in a line of counts
-	@$(BIN)/coverage erase
+test: $(TEST_STAMP) page lint  ## every test, three processes side by side; each ends in a line of counts
 	@$(BIN)/python -m tests.support.side_by_side
-	@$(BIN)/coverage combine --quiet
 	@$(BIN)/python -m tests.support.coverage_floor
 
 stress: $(TEST_STAMP) page  ## every test, RUNS times or for MINUTES, beside a busy loop on every core; lists what failed

@@ -1,7 +1,9 @@
 """The batch planner against a model that decides one write at a time."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import nan
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -176,3 +178,62 @@ def test_a_write_that_the_database_refused_is_buried_and_the_rest_goes_on() -> N
         ("c2", "interrupted", "a rule says no")
     ]
     assert decided.states == {}
+
+
+def test_a_write_may_change_everything_about_its_session_at_once() -> None:
+    write = replace(
+        said("a", 3), marks=((1, "expired"), (3, "open")), delivered=2, state=b"st", spec=b"sp", checkpoint=b"part"
+    )
+    decided = plan([write, replace(write, append=None, marks=((2, "answered"),))], {"a": Head(2, 0)}, {})
+    assert decided.outcomes == [Stored(3), Stored(0)]
+    assert decided.marks == [("expired", "a", 1), ("open", "a", 3), ("answered", "a", 2)]
+    assert (decided.heads, decided.states, decided.specs) == ({"a": Head(3, 2)}, {"a": b"st"}, {"a": b"sp"})
+    assert decided.checkpoints == {"a": b"part"}
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [(0, "expired"), (4, "expired"), (1, "\ud800")],
+    ids=["before the first", "after the last", "no text"],
+)
+def test_a_mark_that_fits_no_record_rejects_its_whole_write(mark: tuple[int, str]) -> None:
+    write = replace(said("a", 3), marks=((1, "expired"), mark), state=b"st")
+    decided = plan([write], {"a": Head(2, 0)}, {})
+    assert decided.outcomes == [Rejected(f"mark on {mark[0]} is not within 3")]
+    assert (decided.rows, decided.marks, decided.states) == ([], [], {})
+
+
+def test_a_record_of_another_session_and_a_cid_of_markers_are_rejected() -> None:
+    foreign = replace(said("b", 1), session_id="a")
+    batch = [foreign, said("a", 1, "duplicate:1"), said("a", 1, "rejected:1"), said("a", 1)]
+    outcomes = plan(batch, {"a": Head(0, 0)}, {}).outcomes
+    assert outcomes == [
+        Rejected("record of another session"),
+        Rejected("reserved cid"),
+        Rejected("reserved cid"),
+        Stored(1),
+    ]
+
+
+def test_a_record_that_no_database_can_keep_is_dead_and_stays_so_when_tried_again() -> None:
+    batch = [said("a", 1, "\ud800"), _at(said("a", 2), nan)]
+    kept = Kept({"a": []}, heads={"a": Head(0, 0)})
+    why = Dead("it is not made of characters and times")
+    assert kept.commit(batch) == [why, why]
+    assert [(record.cid, record.created_at) for record in kept.dead] == [("\\ud800", 1.0), ("c2", 0.0)]
+    assert kept.commit(batch) == [Dead("the store refused it")] * 2
+    assert [record.cid for record in kept.rows["a"]] == ["rejected:1", "rejected:2"]
+    assert len(kept.dead) == 2
+
+
+def test_a_session_grows_by_the_payloads_of_its_rows() -> None:
+    batch = [said("a", 1, content="x" * 100), said("b", 1), said("a", 2), said("a", 2)]
+    decided = plan(batch, {"a": Head(0, 0), "b": Head(0, 0)}, {})
+    sizes = [len(write.append.payload) for write in batch if write.append]
+    assert decided.grown == {"a": sizes[0] + sizes[2], "b": sizes[1]}
+    assert plan([], {}, {}).grown == {}
+
+
+def _at(write: Write, created_at: float) -> Write:
+    assert write.append is not None
+    return replace(write, append=replace(write.append, created_at=created_at))

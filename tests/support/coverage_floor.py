@@ -1,4 +1,5 @@
-"""`python -m tests.support.coverage_floor`: after a test run under coverage, every pure module must be covered in full.
+"""`python -m tests.support.coverage_floor`: every pure module must have been covered in full by the test files that
+have the pure modules' names. `make test` runs those, and no others, under coverage.
 
 Shells are proven by what they do to sockets, processes and files, which a percentage says little about. A pure module
 has no such excuse: each line and each way out of each line must have been taken. A module is pure if its docstring says
@@ -24,6 +25,11 @@ def pure_modules(root: Path = ROOT) -> list[Path]:
     return [path.relative_to(root) for path in found if SAYS_PURE.search(docstring(path))]
 
 
+def own_tests(module: Path) -> Path:
+    """The test file of the module's name, at the same place below tests/."""
+    return Path("tests", module.parent, f"test_{module.stem}.py")
+
+
 def docstring(module: Path) -> str:
     return ast.get_docstring(ast.parse(module.read_bytes())) or ""
 
@@ -32,10 +38,14 @@ def shortfalls(measured: Coverage) -> list[str]:
     """One line for each pure module that is not covered in full, or cannot be judged."""
     data = measured.get_data()
     if not data.measured_files():
-        return ["no coverage data: run `coverage run -m pytest` first"]
+        return ["no coverage data: run `make test` first"]
     if not data.has_arcs():
         return ["the data is about lines only: branch coverage must be on"]
-    return [f"{module}: {problem}" for module in pure_modules() if (problem := _problem(measured, ROOT / module))]
+    return [
+        f"{module}: {problem}: extend {own_tests(module)}"
+        for module in pure_modules()
+        if (problem := _problem(measured, ROOT / module))
+    ]
 
 
 def _problem(measured: Coverage, module: Path) -> str | None:
@@ -57,7 +67,7 @@ def main() -> None:
     except NoDataError as error:
         found = [str(error)]
     if found:
-        sys.exit("The pure modules must be covered in full:\n  " + "\n  ".join(found))
+        sys.exit("The pure modules must be covered in full by the tests of their names:\n  " + "\n  ".join(found))
     sys.stdout.write(f"{len(pure_modules())} pure modules: every line and branch covered\n")
 
 

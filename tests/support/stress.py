@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.support.side_by_side import GROUPS
+from tests.support.side_by_side import groups
 from tests.support.waiting import whole_lines
 
 BUSY_LOOP = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(100_000))"
@@ -63,9 +63,9 @@ def busy_loops(count: int) -> Iterator[None]:
             loop.wait()
 
 
-def run_once(run: Run, groups: Mapping[str, Sequence[str]], deadline: float, scratch: Path) -> None:
+def run_once(run: Run, suite: Mapping[str, Sequence[str]], deadline: float, scratch: Path) -> None:
     """Run all groups side by side until they have ended, or the time is over."""
-    started = {name: _start(name, words, run.seed, scratch) for name, words in groups.items()}
+    started = {name: _start(name, words, run.seed, scratch) for name, words in suite.items()}
     try:
         for name, process in started.items():
             try:
@@ -156,7 +156,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="of the first run; each has one of its own otherwise")
     parser.add_argument("pytest", nargs="*", help="run pytest with these words instead of the whole suite")
     asked = parser.parse_args(words)
-    groups = {"these tests": ["-m", "pytest", *asked.pytest]} if asked.pytest else GROUPS
+    suite = {"these tests": ["-m", "pytest", *asked.pytest]} if asked.pytest else groups()
     deadline = time.monotonic() + asked.minutes * 60
     runs: list[Run] = []
     with TemporaryDirectory(prefix="holdfast-stress-") as scratch, busy_loops(asked.busy):
@@ -165,7 +165,7 @@ def main(words: Sequence[str] | None = None) -> int:
             runs.append(run := Run(len(runs) + 1, seed))
             _say(f"run {run.number} of {asked.runs}, seed {run.seed}, beside {asked.busy} busy loops")
             began = time.monotonic()
-            run_once(run, groups, deadline, Path(scratch))
+            run_once(run, suite, deadline, Path(scratch))
             minutes = (time.monotonic() - began) / 60
             for failure in run.failures:
                 _say(f"{failure.test}, seed {' '.join(map(str, failure.seeds))}:\n{failure.report}\n")

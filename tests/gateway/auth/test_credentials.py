@@ -43,6 +43,13 @@ def test_sub_protocols_and_tickets_are_for_sockets_alone(shown: set[str]) -> Non
     assert (found and found.via) == first
 
 
+def test_other_headers_are_no_credentials() -> None:
+    others = [(b"host", b"h"), (b"x-forwarded-authorization", b"Bearer a"), (b"proxy-authorization", b"Bearer b")]
+    assert find_credential(request(headers=others), [], query_tokens=True) is None
+    scope = request(headers=[*others, HEADERS["header"], *others])
+    assert find_credential(scope, [], query_tokens=True) == Credential("header", "of header")
+
+
 @pytest.mark.parametrize("via", [via for via in SHOWN if via != "protocol"])
 def test_one_kind_shown_twice_is_refused(via: str) -> None:
     scope = request(via)

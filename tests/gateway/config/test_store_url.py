@@ -60,6 +60,7 @@ def test_a_password_is_never_printed() -> None:
     url = store_url("postgresql://u:secret%21@h/db?password=hidden&port=5433")
     assert repr(url) == "StoreUrl('postgresql://u:***@h/db?password=***&port=5433')"
     assert url.passwords == ["hidden", "secret!", "secret%21"]
+    assert url.get_secret_value() == "postgresql://u:secret%21@h/db?password=hidden&port=5433", "for who connects"
     assert url.place == "postgresql://h/db?port=5433"
     assert store_url("https://h/a").passwords == []
 

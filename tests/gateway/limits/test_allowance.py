@@ -52,6 +52,16 @@ def test_who_has_overspent_waits_until_it_is_paid() -> None:
     assert found.owes(2.0) == 0
 
 
+def test_who_stays_within_the_budget_owes_nothing() -> None:
+    throttled = Throttled()
+    found = allowance(frames=10 * TURN, throttled=throttled)
+    for second in range(5):
+        found.frames = 10 * TURN
+        found.begin(second)
+        assert (found.left, found.owes(second), found.frames) == (TURN, 0, 0)
+    assert (throttled.times, throttled.seconds) == (0, 0)
+
+
 def test_bytes_are_paid_for_as_frames_are() -> None:
     found = allowance(size=1 << 20)
     found.bytes = 3 << 20

@@ -220,6 +220,8 @@ class Queue(RuleBasedStateMachine):
         assert self.queue.running == len(self.running)
         assert dict(self.queue.positions()).keys() == self.waiting.keys()
         assert all(self.queue.is_under_way(key) for key in self.begun)
+        assert all(self.queue.waits(key) for key in self.waiting)
+        assert not any(self.queue.waits(key) for key in self.begun.keys() - self.waiting.keys())
         for key, place in self.queue.positions():
             assert self.queue.position(key) == place
 

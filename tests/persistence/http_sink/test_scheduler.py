@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from random import Random
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -222,11 +223,16 @@ def test_what_was_accepted_before_a_restart_and_what_comes_after_it_are_one_lane
     assert courier.next(0.0) is None
 
 
-def test_a_turn_that_fails_after_its_session_was_purged_is_only_given_back() -> None:
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_turn_that_ends_after_its_session_was_purged_is_only_given_back(fails: bool) -> None:
     courier = SinkScheduler(Random(1))
-    courier.grew("s", 1, 0.0)
+    courier.grew("s", 2, 0.0)
     lane = courier.next(0.0)
     assert lane
     courier.forget("s")
-    courier.failed(lane, 0.0)
+    courier.passed(lane, 2, 0.0)
+    if fails:
+        courier.failed(lane, 0.0)
+    else:
+        courier.ended(lane)
     assert (courier.out, courier.troubled, courier.waiting, courier.wake_at) == (0, 0, 0, None)

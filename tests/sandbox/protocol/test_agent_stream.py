@@ -293,3 +293,15 @@ def test_a_pin_that_outgrows_its_bound_is_given_up_and_the_ring_shrinks() -> Non
     assert (ring.pinned, ring.end) == (None, 31)
     assert ring.size == LIMIT
     assert ring.since(0) is None
+
+
+def test_a_ring_gives_what_came_after_an_offset_as_long_as_it_has_it() -> None:
+    ring = Ring(limit=LIMIT, pinned_limit=PINNED)
+    ring.begin("e", 3)
+    for line in (b"a", b"b"):
+        ring.append(line)
+    assert ring.since(3) == [(4, b"a"), (5, b"b")]
+    assert ring.since(4) == [(5, b"b")]
+    assert ring.since(5) == []
+    assert ring.since(2) is None, "gone, or never there"
+    assert ring.since(6) is None, "not there yet"

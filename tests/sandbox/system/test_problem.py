@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.system.problem import UnreadableFile, is_forbidden, printable, unreadable
+from sandbox.system.problem import LONGEST_SHOWN, UnreadableFile, is_forbidden, printable, unreadable
 
 
 @given(st.binary(max_size=6000))
@@ -32,3 +32,9 @@ def test_only_a_mode_makes_one_file_unreadable(number: int, forbidden: bool) -> 
     assert (isinstance(problem, UnreadableFile), is_forbidden(error)) == (forbidden, forbidden)
     assert problem.code == "failed"
     assert problem.error.startswith("workspace/a\\n cannot be read: why: make it readable")
+
+
+def test_a_long_path_is_shown_by_its_ends() -> None:
+    path = b"a" * 150 + b"b" * 300 + b"c" * 150
+    assert printable(path) == "a" * 100 + "..." + "c" * 100
+    assert printable(b"a" * LONGEST_SHOWN) == "a" * LONGEST_SHOWN

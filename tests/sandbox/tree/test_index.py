@@ -5,7 +5,16 @@ import stat
 import pytest
 
 from sandbox.protocol.entry import Chunk, Entry, Kind, chunk_id
-from sandbox.tree.index import Directory, TreeIndex, entry_of, is_same_entry, join_names, split_names, tree_of
+from sandbox.tree.index import (
+    Directory,
+    TreeIndex,
+    entry_of,
+    is_same_entry,
+    join_names,
+    pack_chunks,
+    split_names,
+    tree_of,
+)
 from sandbox.tree.stat_stamp import UNSETTLED, YOUNG_NS, doubted
 from tests.sandbox.scans import section
 
@@ -84,3 +93,13 @@ def test_a_tree_of_entries_believes_only_what_is_found_the_same() -> None:
     assert sorted(rebuilt, key=lambda entry: entry.path) == sorted(entries, key=lambda entry: entry.path)
     with pytest.raises(KeyError):
         tree_of(entries[:1])
+
+
+def test_a_child_weighs_what_its_content_does_if_it_is_a_file() -> None:
+    content = pack_chunks([Chunk(chunk_id(b"abc"), 3), Chunk(b"", 100), Chunk(chunk_id(b"de"), 2)])
+    directory = Directory()
+    directory.put("file", (FILE, 105, 1, 1, 1), content)
+    directory.put("link", (LINK, 1, 1, 1, 1), b"file")
+    directory.put("inner", (DIRECTORY, 4096, 1, 1, 1), None)
+    weighed = {name: directory.data_bytes_of(name) for name in ("file", "link", "inner", "not there")}
+    assert weighed == {"file": 5, "link": 0, "inner": 0, "not there": 0}, "holes take no room"

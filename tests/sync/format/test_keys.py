@@ -39,6 +39,17 @@ def test_a_key_is_read_back_as_what_it_was_made_of() -> None:
     assert keys.session_in(keys.pointer("s_1-X")) == "s_1-X"
 
 
+def test_a_pointer_that_is_set_aside_is_told_from_all_else() -> None:
+    keys = Keys.of_user("u")
+    aside = keys.set_aside("s-1", "2026")
+    assert is_key(aside)
+    assert aside == f"{keys.session('s-1')}damaged-2026"
+    assert keys.is_set_aside(aside)
+    assert keys.session_in(aside) is None
+    others = (keys.pointer("s-1"), keys.pointer("damaged-1"), keys.marks, f"{keys.packs}damaged-1")
+    assert not any(map(keys.is_set_aside, (*others, Keys.of_user("v").set_aside("s-1", "2026"))))
+
+
 @given(odd_names)
 def test_what_is_no_name_makes_no_key_and_is_read_from_none(name: str) -> None:
     keys = Keys.of_user("u")

@@ -2,10 +2,12 @@
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sync.objects.object_keys import MAX_COMPONENT, MAX_KEY, check_key, check_prefix, is_key
+from sync.ports import ObjectsRefused
 
 PARTS = st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True).filter(lambda part: part not in (".", ".."))
 
@@ -33,3 +35,15 @@ def test_the_limits_are_where_they_are_said_to_be() -> None:
     assert is_key(longest + "y")
     assert not is_key(longest + "y/z")
     assert check_prefix("") == ""
+
+
+@pytest.mark.parametrize("text", ["", "/", "a/", "/a", "a//b", "a/../b", "a b", "é", "a" * (MAX_COMPONENT + 1)])
+def test_a_store_is_not_asked_for_what_is_no_key(text: str) -> None:
+    with pytest.raises(ObjectsRefused, match="no key: "):
+        check_key(text)
+
+
+@pytest.mark.parametrize("text", ["a", "/", "a//", "../", "a b/"])
+def test_a_store_is_not_asked_for_what_is_no_prefix(text: str) -> None:
+    with pytest.raises(ObjectsRefused, match=r"no prefix: .*; it is empty or ends with /"):
+        check_prefix(text)

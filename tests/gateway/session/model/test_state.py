@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.session.model.state import SessionSpec, SessionState, SessionStatus, Wish, spec_members
+from gateway.session.model.state import (
+    SessionSpec,
+    SessionState,
+    SessionStatus,
+    Wish,
+    sandbox_spec,
+    spec_members,
+)
+from sandbox.ports.provider import SandboxSpec
 
 TEXT = st.text(max_size=20)
 VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -146,3 +154,36 @@ def test_what_is_kept_of_a_session_takes_no_more_memory_than_it_is_long(kept: Se
     finally:
         tracemalloc.stop()
     assert taken < 100 * (len(texts[0]) + 200)
+
+
+def test_the_provider_is_asked_for_what_the_session_wants() -> None:
+    wanted = SessionSpec(("own",), "outbound", "https://example.com/a", "main")
+    asked = SandboxSpec(
+        "s", 3, ("own",), "outbound", {"KEY": "1"}, "https://example.com/a", "main", hold=True, empty=False
+    )
+    assert sandbox_spec("s", 3, wanted, ("usual",), {"KEY": "1"}) == asked
+    assert sandbox_spec("s", 1, SessionSpec(), ("usual",), {}).agent == ("usual",)
+
+
+@pytest.mark.parametrize("how", [{"has_snapshot": True}, {"empty": True}], ids=str)
+def test_a_workspace_that_is_restored_or_begins_empty_is_not_cloned(how: dict[str, bool]) -> None:
+    asked = sandbox_spec("s", 1, SessionSpec(repo_url="https://example.com/a", repo_branch="main"), (), {}, **how)
+    assert (asked.repo_url, asked.repo_branch, asked.empty) == (None, None, how.get("empty", False))
+
+
+def test_what_ran_and_was_not_stored_leaves_something_on_the_disk() -> None:
+    assert not SessionState().leaves_something
+    assert SessionState(has_workspace=True).leaves_something
+    assert SessionState(incarnation=1).leaves_something
+    assert not SessionState(incarnation=1, clean=True).leaves_something
+
+
+@pytest.mark.parametrize("status", SessionStatus)
+def test_a_workspace_is_rescued_once_its_sandbox_has_ended(status: SessionStatus) -> None:
+    ended = status in ("sleeping", "paused", "needs_env", "error")
+    state = SessionState(status, incarnation=1)
+    assert (state.left_behind, state.wants_rescue) == (ended, ended)
+    too_large = replace(state, overfull=True)
+    assert (too_large.left_behind, too_large.wants_rescue) == (ended, False), "it waits for its owner"
+    stored = replace(state, clean=True)
+    assert (stored.left_behind, stored.wants_rescue) == (False, False)

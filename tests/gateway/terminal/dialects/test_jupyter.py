@@ -5,9 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.protocol.close_codes import CloseCode
+from gateway.protocol.strict_json import MAX_ELEMENTS, MAX_KEYS
 from gateway.terminal.dialects.jupyter import JupyterDialect
 from gateway.terminal.dialects.ports import Typed, Wanted
 from sandbox.protocol.terminal import Size
+from sandbox.protocol.websocket_frames import FrameError
 from tests.support.dialects import ENDED, HELLO, RESET, TROUBLE, control
 
 CUTS = st.lists(st.binary(max_size=40) | st.text(max_size=10).map(str.encode), max_size=8)
@@ -56,6 +59,28 @@ class TestJupyter:
     def test_words_that_mean_nothing_here_are_passed_over(self) -> None:
         assert JupyterDialect().hear_text(b'["ping"]') == ()
         assert JupyterDialect().hear_text(b'["stdin",""]') == ()
+
+    @pytest.mark.parametrize(
+        ("spelled", "why"),
+        [
+            (b'["stdin",1]', "stdin wants a string"),
+            (b'["stdin"]', "stdin wants a string"),
+            (b'["set_size",24]', "set_size wants rows and columns"),
+            (b"[]", "begins with a word"),
+            (b'[1,"stdin"]', "begins with a word"),
+            (b'{"stdin":"a"}', "not a JSON array"),
+            (b"ls", "not JSON"),
+            (b'["stdin"' + b",1" * (MAX_KEYS + MAX_ELEMENTS + 1) + b"]", "more than"),
+        ],
+    )
+    def test_a_message_that_cannot_be_read_closes_with_the_reason(self, spelled: bytes, why: str) -> None:
+        with pytest.raises(FrameError, match=why) as refused:
+            JupyterDialect().hear_text(spelled)
+        assert refused.value.code == CloseCode.BAD_FRAME
+
+    def test_binary_frames_are_not_spoken(self) -> None:
+        with pytest.raises(FrameError, match="text frames"):
+            JupyterDialect().hear_binary(b'["stdin","a"]')
 
     def test_there_is_no_word_for_the_rest(self) -> None:
         dialect = JupyterDialect()

@@ -6,6 +6,7 @@ from gateway.terminal.dialects.control import say
 from gateway.terminal.dialects.native import NativeDialect
 from gateway.terminal.dialects.ports import Flow, Renewal, Reply, Typed, Wanted
 from sandbox.protocol.terminal import Exit, Size
+from sandbox.protocol.websocket_frames import FrameError
 from tests.support.dialects import ENDED, HELLO, RESET, TROUBLE, binaries, control
 
 
@@ -46,6 +47,13 @@ class TestNative:
         assert dialect.hear_text(b'{"type":"resize","cols":1,"rows":1000}') == (Wanted(Size(1, 1000)),)
         assert dialect.hear_text(b'{"type":"auth","token":"abc"}') == (Renewal("abc"),)
         assert dialect.hear_text(b'{"type":"sing"}') == ()
+
+    @pytest.mark.parametrize(
+        "said", [b'{"type":"auth"}', b'{"type":"auth","token":1}', b'{"type":"auth","token":null}']
+    )
+    def test_a_token_that_is_no_string_is_refused(self, said: bytes) -> None:
+        with pytest.raises(FrameError, match="token must be a string"):
+            NativeDialect().hear_text(said)
 
     def test_bytes_pass_as_they_are(self) -> None:
         assert binaries(NativeDialect().output(b"\xff\x00")) == [b"\xff\x00"]

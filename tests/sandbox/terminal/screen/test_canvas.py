@@ -54,6 +54,31 @@ def test_what_joins_joins_only_what_was_just_printed() -> None:
     assert row.at(1) == "\u0308"
 
 
+def test_what_joins_makes_nothing_of_a_cell_that_is_empty() -> None:
+    made = canvas()
+    made.wraparound = False
+    made.move_to(COLS - 1, 0)
+    made.print_wide("世")  # has no room, and is not shown
+    made.print_zero("\u0301")
+    assert shown(made)[0] == ""
+
+
+def test_an_index_moves_down_and_scrolls_at_the_end_of_the_region() -> None:
+    made = canvas()
+    for y in range(ROWS):
+        made.move_to(0, y)
+        made.print_narrow(str(y))
+    made.move_to(1, ROWS - 2)
+    made.index()
+    assert (made.page.x, made.page.y, shown(made)) == (1, ROWS - 1, ["0", "1", "2"])
+    made.index()
+    assert (made.page.x, made.page.y, shown(made)) == (1, ROWS - 1, ["1", "2", ""])
+    assert [row.text for row in made.page.history] == ["0"]
+    made.page.bottom = ROWS - 2
+    made.index()
+    assert (made.page.y, shown(made)) == (ROWS - 1, ["1", "2", ""]), "below the region nothing scrolls"
+
+
 def test_a_character_is_repeated_only_right_after_it_was_printed() -> None:
     made = canvas()
     made.print_narrow("x")

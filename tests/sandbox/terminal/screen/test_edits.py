@@ -45,6 +45,17 @@ def test_the_screen_is_erased_after_before_or_whole(canvas: Canvas, which: int, 
     assert bool(canvas.page.history) == (which != 3)
 
 
+@pytest.mark.parametrize(("y", "wrapped"), [(0, [False, False, True]), (1, [False, False, False]), (2, [False] * 3)])
+def test_a_line_that_is_erased_to_its_end_does_not_go_on_in_the_row_below(
+    canvas: Canvas, y: int, wrapped: list[bool]
+) -> None:
+    for row in canvas.page.rows:
+        row.wrapped = True
+    canvas.move_to(COLS - 1, y)
+    Edits(canvas).erase_display(1)
+    assert [row.wrapped for row in canvas.page.rows] == wrapped
+
+
 def test_cells_are_erased_inserted_and_deleted_at_the_cursor(canvas: Canvas) -> None:
     edits = Edits(canvas)
     edits.insert_cells(1)

@@ -1,9 +1,11 @@
 """Rows as the text that prints them."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.terminal.screen.canvas import Canvas
+from sandbox.terminal.screen.cells import EMPTY
 from sandbox.terminal.screen.row_writer import RowWriter
 from sandbox.terminal.screen.screen import Screen
 
@@ -16,8 +18,8 @@ PROGRAMS = st.lists(
 ).map("".join)
 
 
-def canvas_of(program: str) -> Canvas:
-    screen = Screen(COLS, ROWS, scrollback=20)
+def canvas_of(program: str, height: int = ROWS) -> Canvas:
+    screen = Screen(COLS, height, scrollback=20)
     screen.feed(program.encode())
     return screen._canvas
 
@@ -41,6 +43,17 @@ def test_what_is_printed_shows_the_same_rows(program: str) -> None:
     painter = RowWriter(canvas)
     painter.page(canvas.normal, [*canvas.normal.history, *canvas.normal.rows], 0)
     assert rows(canvas_of("".join(painter.out))) == rows(canvas)
+
+
+@pytest.mark.parametrize(("height", "edge"), [(ROWS, EMPTY), (1, " ")])
+def test_a_row_that_goes_on_from_an_empty_cell_does_so_when_printed(height: int, edge: str) -> None:
+    """On a screen of one row nobody can go back up to empty the cell: it shows a space, which looks alike."""
+    canvas = canvas_of("abcdefg世\rxy", height)  # the wide character had no room, and is gone
+    painter = RowWriter(canvas)
+    painter.page(canvas.normal, [*canvas.normal.history, *canvas.normal.rows], 0)
+    above, below, *_ = rows(canvas_of("".join(painter.out), height))
+    assert ("".join(above[0]), above[2]) == (f"abcdefg{edge}", False)
+    assert ("".join(below[0]).strip(EMPTY), below[2]) == ("xy", True)
 
 
 @given(PROGRAMS)
