@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
-from starlette.routing import BaseRoute, Match, Route, WebSocketRoute
-from starlette.types import Scope
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import Receive, Scope, Send
 
 from gateway.auth.policy import RoutePolicy
 from gateway.routing.json_types import JsonBody
@@ -72,10 +72,10 @@ class ServedRoute(Route):
         if spec.loose:
             self.path_regex = _loosened(self.path_regex.pattern)
 
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The request's scope gets the spec, so that a body can be read as what was declared."""
-        match, child = super().matches(scope)
-        return match, {**child, "spec": self.spec} if match is Match.FULL else child
+        scope["spec"] = self.spec
+        await super().handle(scope, receive, send)
 
 
 class ServedSocket(WebSocketRoute):
