@@ -88,7 +88,7 @@ class Connection(asyncio.Protocol):
     def _obey(self, message: wire.Down) -> bytes:
         match message:
             case wire.Attach():
-                return frame(TEXT, wire.encode(Hello(secrets.token_urlsafe(9), 0, None, alive=False)))
+                return frame(TEXT, wire.encode(Hello(secrets.token_urlsafe(9), 0, None, alive=False, held=False)))
             case wire.Start():
                 self._epoch = secrets.token_urlsafe(9)
                 return frame(TEXT, wire.encode(wire.Epoch(self._epoch, 0)))

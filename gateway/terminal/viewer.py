@@ -145,7 +145,7 @@ class TerminalViewer:
         back."""
         drives = self.role == "drive"
         anew = drives and self._dialect.closes_at_exit and self._at is None
-        return Open(self._size if drives else None, self.role, self._at, anew)
+        return Open.of(self._size if drives else None, self.role, self._at, anew)
 
     # What the session tells it
 
@@ -193,7 +193,7 @@ class TerminalViewer:
             self._greeted = True
             at = Position("", 0) if self._at in (None, NOWHERE) else self._at
             assert at is not None
-            hello = Greeting(at.epoch, at.offset, self._size or NO_SIZE, 0, False)
+            hello = Greeting.of(at.epoch, at.offset, self._size or NO_SIZE, 0, False)
             self._write(self._dialect.greet(hello, None, absent=absent))
 
     def tell_trouble(self, code: str, reason: str) -> None:
@@ -300,7 +300,7 @@ class TerminalViewer:
             self._greeted = True
             self._write(self._dialect.greet(hello, picture))
         elif picture is not None or asked != self._at:
-            self._write(self._dialect.repaint(Reset(hello.epoch, hello.offset, hello.size), picture or b""))
+            self._write(self._dialect.repaint(Reset.of(hello.epoch, hello.offset, hello.size), picture or b""))
         if self._told:  # something else; and a terminal is there only while it runs
             self.tell_status("running")
         waited, trouble = self.ahead.found(hello.epoch)

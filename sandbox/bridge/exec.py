@@ -6,13 +6,16 @@ import signal
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
 from sandbox.bridge.base.config import Config, env_pair_is_usable
+from sandbox.protocol.messages import Arguments, Text
 from sandbox.system.child import Child, Reader, kill_marked
 
 MAX_OUTPUT = 8 * 1024 * 1024
-MAX_ARGUMENTS = 4096
 TERM_SECONDS = 2.0  # from SIGTERM to SIGKILL
 TRICKLE_SECONDS = 0.01  # between two reads of output that nobody keeps, so that a flood costs its writer, not us
 
@@ -32,46 +35,53 @@ class Command:
     max_output: int
 
 
-def parse_command(members: Any, config: Config) -> Command:
-    """Check a request: `argv` or `command` (for `sh -c`), `cwd`, `env`, `timeout` in seconds, `maxOutput` in bytes for
-    each of stdout and stderr. Raises BadCommand."""
-    if not isinstance(members, dict):
-        raise BadCommand("the body must be an object")
-    unknown = members.keys() - {"argv", "command", "cwd", "env", "timeout", "maxOutput"}
-    if unknown:
-        raise BadCommand("known members are argv, command, cwd, env, timeout, maxOutput")
-    if ("argv" in members) == ("command" in members):
+class ExecBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A request: `argv`, or `command` for `sh -c`; `timeout` in seconds, `max_output` in bytes for each of stdout and
+    stderr."""
+
+    argv: Arguments | UnsetType = UNSET
+    command: Text | UnsetType = UNSET
+    cwd: Text = ""
+    env: dict[str, str] = {}
+    timeout: Annotated[float, Meta(gt=0)] | UnsetType = UNSET
+    max_output: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
+
+    __repr__ = object.__repr__  # `env` holds secrets
+
+
+WORDS = {
+    "": "the body must be an object; known members are argv, command, cwd, env, timeout, maxOutput",
+    "argv": "argv must be a list of strings, command a string",
+    "command": "argv must be a list of strings, command a string",
+    "cwd": "cwd must be a path",
+    "env": "env must be an object of strings",
+    "timeout": "timeout must be a number of seconds",
+    "maxOutput": "maxOutput must be a number of bytes",
+}
+BODY = msgspec.json.Decoder(ExecBody)
+
+
+def parse_command(body: ExecBody, config: Config) -> Command:
+    """Raises BadCommand."""
+    if body.argv is not UNSET and body.command is UNSET:
+        argv = body.argv
+    elif body.command is not UNSET and body.argv is UNSET:
+        argv = ["/bin/sh", "-c", body.command]
+    else:
         raise BadCommand("give either argv or command")
-    argv = members["argv"] if "argv" in members else ["/bin/sh", "-c", members["command"]]
-    if not isinstance(argv, list) or not 0 < len(argv) <= MAX_ARGUMENTS or not all(map(_is_text, argv)) or not argv[0]:
-        raise BadCommand("argv must be a list of strings, command a string")
-    cwd = members.get("cwd", "")
-    if not _is_text(cwd):
-        raise BadCommand("cwd must be a path")
-    env = members.get("env", {})
-    if not isinstance(env, dict) or not all(env_pair_is_usable(*pair) for pair in env.items()):
-        raise BadCommand("env must be an object of strings")
-    timeout = members.get("timeout", config.exec_timeout)
-    if not _is_number(timeout) or timeout <= 0:
-        raise BadCommand("timeout must be a number of seconds")
-    max_output = members.get("maxOutput", config.limits.exec_output_bytes)
-    if not _is_number(max_output) or max_output < 0:
-        raise BadCommand("maxOutput must be a number of bytes")
+    if not argv[0]:
+        raise BadCommand(WORDS["argv"])
+    if not all(env_pair_is_usable(*pair) for pair in body.env.items()):
+        raise BadCommand(WORDS["env"])
+    timeout = config.exec_timeout if body.timeout is UNSET else body.timeout
+    max_output = config.limits.exec_output_bytes if body.max_output is UNSET else body.max_output
     return Command(
         argv=tuple(argv),
-        cwd=str(Path(config.workspace, cwd)),
-        env=env,
+        cwd=str(Path(config.workspace, body.cwd)),
+        env=body.env,
         timeout=min(timeout, config.exec_timeout),
         max_output=int(min(max_output, MAX_OUTPUT)),
     )
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and "\0" not in value
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
 
 
 class _Capture:

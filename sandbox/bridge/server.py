@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -21,15 +22,26 @@ from starlette.websockets import WebSocket
 
 from sandbox.bridge.agent.agent import Agent, AgentFailed, AgentHeld
 from sandbox.bridge.agent.link import AgentLinkServer
+from sandbox.bridge.base.bodies import read_body
 from sandbox.bridge.base.config import Config
-from sandbox.bridge.base.requests import Refused, gone, read_json
-from sandbox.bridge.exec import BadCommand, parse_command, run_command
+from sandbox.bridge.base.requests import Refused, gone
+from sandbox.bridge.exec import BODY, WORDS, BadCommand, parse_command, run_command
 from sandbox.bridge.watch import Watch
 from sandbox.protocol.agent import MAX_DELIVERY
 
 if TYPE_CHECKING:
     from sandbox.bridge.terminal.routes import Terminals
     from sandbox.bridge.tree.routes import Transfers
+
+
+class StartBody(msgspec.Struct, frozen=True):
+    """`POST /start`: the agent's first line."""
+
+    line: str | None = None
+
+
+_START = msgspec.json.Decoder(StartBody)
+_LINE_WORDS = "line must be a string without line breaks"
 
 
 class TokenGuard:
@@ -193,12 +205,11 @@ class Bridge:
 
     async def _start(self, request: Request) -> JSONResponse:
         async with self._present():
-            members = await read_json(request, {})
-            line = members.get("line") if isinstance(members, dict) else 0
-            if line is not None and (not isinstance(line, str) or "\n" in line or len(line) > MAX_DELIVERY):
-                raise Refused(400, "bad_request", "line must be a string without line breaks")
+            line = (await read_body(request, _START, {"": _LINE_WORDS}, StartBody())).line
+            if line is not None and ("\n" in line or len(line) > MAX_DELIVERY):
+                raise Refused(400, "bad_request", _LINE_WORDS)
             try:
-                started = self._agent.start(None if line is None else line.encode(errors="replace"))
+                started = self._agent.start(None if line is None else line.encode())
             except AgentHeld as exc:
                 raise Refused(409, "held", str(exc)) from exc
             except AgentFailed as exc:
@@ -211,7 +222,7 @@ class Bridge:
                 raise Refused(429, "busy", f"{self._commands} commands run already")
             self._commands += 1
             try:
-                command = parse_command(await read_json(request, None), self._config)
+                command = parse_command(await read_body(request, BODY, WORDS), self._config)
                 if self._agent.barred:
                     raise Refused(409, "held", "no program may start now: the workspace is being kept, or put in place")
                 return JSONResponse(await run_command(command, self._config, gone(request)))

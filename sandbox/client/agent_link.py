@@ -16,6 +16,7 @@ from sandbox.client.endpoint import Dial, open_link
 from sandbox.client.handshake import Handshake
 from sandbox.ports.provider import LinkEvents, LinkRefused
 from sandbox.protocol import agent as wire
+from sandbox.protocol.messages import WireError
 from sandbox.protocol.values import AgentExit, Hello, Position
 from sandbox.protocol.websocket_frames import BINARY, CLOSE, PING, PONG, TEXT, FrameError, FrameReader, client_frame
 
@@ -105,7 +106,7 @@ class BridgeLink(endpoint.BridgeConnection):
         try:
             text = None if line is None else line.decode()
             self._control(wire.Start(text))
-        except (UnicodeDecodeError, wire.WireError):
+        except (UnicodeDecodeError, WireError):
             self._tell_problem_soon("the start frame cannot be sent to the agent")
 
     def deliver(self, seq: int, line: bytes) -> None:
@@ -123,7 +124,7 @@ class BridgeLink(endpoint.BridgeConnection):
     def inject(self, line: bytes) -> None:
         try:
             self._control(wire.Inject(line.decode()))
-        except (UnicodeDecodeError, wire.WireError):
+        except (UnicodeDecodeError, WireError):
             self._tell_problem_soon("a line cannot be sent to the agent")
 
     def interrupt(self) -> None:
@@ -173,7 +174,7 @@ class BridgeLink(endpoint.BridgeConnection):
         if self._can_send():
             text = wire.encode(message)
             if len(text) > wire.MAX_DOWN:
-                raise wire.WireError("too long to be sent")
+                raise WireError("too long to be sent")
             self._seal_deliveries()
             self._out.append(client_frame(TEXT, text))
             self._send_soon()
@@ -203,7 +204,7 @@ class BridgeLink(endpoint.BridgeConnection):
             return
         self._seal_deliveries()
         if self._seen is not None:
-            self._out.append(client_frame(TEXT, wire.encode(wire.Seen(self._seen))))
+            self._out.append(client_frame(TEXT, wire.encode(wire.Seen(self._seen.epoch, self._seen.offset))))
             self._seen = None
         out, self._out = self._out, []
         self._transport.write(b"".join(out))
@@ -232,7 +233,7 @@ class BridgeLink(endpoint.BridgeConnection):
             self._reader.feed(data)
             while not self._closed and (found := self._reader.read()) is not None:
                 self._on_frame(*found)
-        except (FrameError, wire.WireError) as exc:
+        except (FrameError, WireError) as exc:
             self._lose(f"the bridge broke the protocol: {exc}")
 
     def _shake_hands(self, handshake: Handshake, data: bytes) -> bytes:
@@ -250,7 +251,7 @@ class BridgeLink(endpoint.BridgeConnection):
 
     def _open(self) -> None:
         self.opened.set_result(None)
-        self._control(wire.Attach(self._after))
+        self._control(wire.Attach.of(self._after))
         self._after = None
         self._timer = self._loop.call_later(self._timings.handshake_seconds, self._lose, "the bridge says no hello")
 
@@ -272,7 +273,7 @@ class BridgeLink(endpoint.BridgeConnection):
 
     def _on_control(self, message: wire.Up) -> None:
         if not self._ledger.greeted and not isinstance(message, Hello):
-            raise wire.WireError("no hello")
+            raise WireError("no hello")
         match message:
             case Hello():
                 self._ledger.hello(message)
@@ -298,13 +299,13 @@ class BridgeLink(endpoint.BridgeConnection):
                 self._events.on_changed()
             case wire.Pong(n):
                 if n != self._ping or not self._asked:
-                    raise wire.WireError("a pong that nobody asked for")
+                    raise WireError("a pong that nobody asked for")
                 self._beat_later()
 
     def _count_aside(self) -> None:
         self._asides += 1
         if self._asides > MAX_ASIDES:
-            raise wire.WireError("flood")
+            raise WireError("flood")
 
     # Heartbeat
 

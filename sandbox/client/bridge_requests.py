@@ -4,6 +4,8 @@ import asyncio
 import json
 from typing import Any
 
+import msgspec
+
 from sandbox.client.http1 import HttpFailed
 from sandbox.client.http_client import connect_unix
 
@@ -14,7 +16,7 @@ class CallFailed(Exception):
     """The bridge did not answer as it should."""
 
 
-async def call(path: str, method: str, target: str, *, token: str = "", body: Any = None, timeout: float) -> Any:
+async def call(path: str, method: str, target: str, *, token: str = "", body: object = None, timeout: float) -> Any:
     """Return the decoded JSON of a 200 answer. `path` is the socket's. Raises CallFailed."""
     status, answer = await ask(path, method, target, token=token, body=body, timeout=timeout)
     if status != 200:
@@ -23,10 +25,10 @@ async def call(path: str, method: str, target: str, *, token: str = "", body: An
 
 
 async def ask(
-    path: str, method: str, target: str, *, token: str = "", body: Any = None, timeout: float
+    path: str, method: str, target: str, *, token: str = "", body: object = None, timeout: float
 ) -> tuple[int, Any]:
     """Return the status and the decoded JSON of any answer. Raises CallFailed."""
-    payload = b"" if body is None else json.dumps(body).encode()
+    payload = b"" if body is None else msgspec.json.encode(body)
     headers = {"Host": "bridge", "Connection": "close"}
     headers |= {"Content-Type": "application/json"} if payload else {}
     headers |= {"Authorization": f"Bearer {token}"} if token else {}

@@ -13,8 +13,8 @@ import msgspec
 from sandbox.client.http1 import HttpResponse
 from sandbox.client.http_client import Connection, connect_unix
 from sandbox.ports.tree import LiveEntry, LiveFile, LiveListing, TreeFailed
-from sandbox.protocol.agent import clip
 from sandbox.protocol.entry import MAX_FILE, MAX_MTIME_NS, MAX_NAME, MAX_PATH
+from sandbox.protocol.messages import clip
 
 MAX_LISTING = 32 << 20
 MOST_LISTED = 20_000  # more than a bridge tells

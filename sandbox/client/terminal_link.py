@@ -16,7 +16,7 @@ from sandbox.client.handshake import Handshake
 from sandbox.ports.provider import LinkRefused
 from sandbox.ports.terminals import PassOn, TerminalEvents
 from sandbox.protocol import terminal as wire
-from sandbox.protocol.agent import WireError
+from sandbox.protocol.messages import WireError
 from sandbox.protocol.terminal_frames import DownScan
 from sandbox.protocol.websocket_frames import BINARY, CLOSE, PING, PONG, TEXT, FrameError, client_frame
 
@@ -86,7 +86,7 @@ class BridgeTerminalLink(BridgeConnection):
         self.write(client_frame(BINARY, payload))
 
     def resize(self, size: wire.Size) -> None:
-        self.write(client_frame(TEXT, wire.encode(wire.Resize(size))))
+        self.write(client_frame(TEXT, wire.encode(wire.Resize(size.cols, size.rows))))
 
     def pause_reading(self) -> None:
         if self._transport is not None and not self._closed and not self._paused:
@@ -196,8 +196,8 @@ class BridgeTerminalLink(BridgeConnection):
                 self._begin(message, True)
             case wire.Exit():
                 self._events.on_exit(message)
-            case wire.Resized(size):
-                self._events.on_resized(size)
+            case wire.Resized():
+                self._events.on_resized(message.size)
             case wire.TerminalTrouble():
                 self._events.on_trouble(message)
 

@@ -4,12 +4,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import UNSET
+
 from sandbox.client import terminal_link
 from sandbox.client.bridge_requests import CallFailed, ask
 from sandbox.ports.provider import LinkRefused
 from sandbox.ports.terminals import PassOn, TerminalEvents, TerminalRefused, TerminalWish
-from sandbox.protocol.agent import WireError, clip
-from sandbox.protocol.terminal import Open, Size, decode_terminal
+from sandbox.protocol.messages import WireError, clip
+from sandbox.protocol.terminal import Open, Size
+from sandbox.protocol.terminal_requests import TerminalBody, decode_terminal
 
 CALL_SECONDS = 10.0
 LIST_SECONDS = 2.0  # a session's status waits for it
@@ -45,21 +48,24 @@ class BridgeTerminals:
             raise LinkRefused(f"the bridge gave no list of terminals: {exc}") from exc
 
     async def create(self, name: str, wish: TerminalWish) -> bool:
-        body: dict[str, Any] = {"env": dict(wish.env)} if wish.env else {}
-        body |= {} if wish.command is None else {"command": list(wish.command)}
-        body |= {} if wish.cwd is None else {"cwd": wish.cwd}
-        body |= {} if wish.size is None else {"cols": wish.size.cols, "rows": wish.size.rows}
+        body = TerminalBody(
+            command=UNSET if wish.command is None else list(wish.command),
+            env=dict(wish.env) or UNSET,
+            cwd=UNSET if wish.cwd is None else wish.cwd,
+            cols=UNSET if wish.size is None else wish.size.cols,
+            rows=UNSET if wish.size is None else wish.size.rows,
+        )
         status, _ = await self._ask("POST", f"/terminals/{name}", body)
         return status == 201
 
     async def resize(self, name: str, size: Size) -> None:
-        await self._ask("POST", f"/terminals/{name}/size", {"cols": size.cols, "rows": size.rows})
+        await self._ask("POST", f"/terminals/{name}/size", size)
 
     async def end(self, name: str) -> None:
         await self._ask("DELETE", f"/terminals/{name}")
 
     async def _ask(
-        self, method: str, target: str, body: Any = None, *, seconds: float = CALL_SECONDS
+        self, method: str, target: str, body: object = None, *, seconds: float = CALL_SECONDS
     ) -> tuple[int, Any]:
         path, token = self._find()
         try:

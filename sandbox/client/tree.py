@@ -24,8 +24,8 @@ from sandbox.client.bridge_requests import CallFailed, call
 from sandbox.client.files import look
 from sandbox.ports.provider import LinkRefused
 from sandbox.ports.tree import LiveFile, LiveListing, TreeFailed
-from sandbox.protocol.agent import clip
 from sandbox.protocol.entry import ID_BYTES, MAX_CHUNK, Entry, Frame, Kind
+from sandbox.protocol.messages import clip
 from sandbox.protocol.tree import (
     MAX_OFFERS,
     MAX_TREE_MESSAGE,

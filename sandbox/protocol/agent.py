@@ -4,293 +4,143 @@ Text messages are control, one JSON object with a `type`. Binary messages are pa
 joined by newlines, counted on from the last `epoch`; downward one or more deliveries, each `<seq> <line>`.
 
 Neither end trusts the other: a bridge runs beside code that nobody vouches for, so whatever it sends is checked here,
-field by field, and then by `LinkRules` for its place in the conversation. A violation is a `WireError`; its text may be
-shown, because it never repeats what was sent.
+member by member (messages.py), and then by `LinkRules` for its place in the conversation. A violation is a `WireError`.
+
+A position is two members of its message, `epoch` and `offset`: `of` makes a message of a position.
 """
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Self
 
-import orjson
+import msgspec
+from msgspec.structs import force_setattr
 
-from sandbox.protocol.values import AgentExit, Hello, Position
+from sandbox.protocol.messages import MAX_NUMBER, EpochName, Message, Number, WireError, clip, read
+from sandbox.protocol.values import AgentExit, Hello, Position, Reason
 
 MAX_LINE = 1024 * 1024  # one line of agent output
 MAX_UP = 2 * 1024 * 1024  # one message of a bridge
 MAX_DOWN = 4 * 1024 * 1024  # one message of the gateway: a `start` line is escaped once more, which may double it
 MAX_DELIVERY = 2 * 1024 * 1024 - 32  # one delivered line
 MAX_CONTROL_UP = 8 * 1024
-MAX_NUMBER = 2**53 - 1
-MAX_REASON = 1000
-
-EPOCH = re.compile(r"[A-Za-z0-9_-]{1,64}")
-SIGNAL = re.compile(r"[A-Z0-9+]{1,16}")
-_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]+")
 
 
-class WireError(Exception):
-    """The other end broke the protocol; the connection is of no more use."""
+class Attach(Message, frozen=True, tag="attach"):
+    epoch: EpochName | None = None
+    offset: Number | None = None
+
+    def __post_init__(self) -> None:
+        if self.epoch is not None and self.offset is None:
+            raise WireError("bad offset", "offset")
+
+    @classmethod
+    def of(cls, after: Position | None) -> Self:
+        return cls(None, 0) if after is None else cls(after.epoch, after.offset)
+
+    @property
+    def after(self) -> Position | None:
+        return None if self.epoch is None or self.offset is None else Position(self.epoch, self.offset)
 
 
-@dataclass(frozen=True, slots=True)
-class Attach:
-    after: Position | None
+class Start(Message, frozen=True, tag="start"):
+    line: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_line(self.line or "")
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    line: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Inject:
+class Inject(Message, frozen=True, tag="inject"):
     line: str
 
+    def __post_init__(self) -> None:
+        _check_line(self.line)
 
-@dataclass(frozen=True, slots=True)
-class Interrupt:
+
+class Interrupt(Message, frozen=True, tag="interrupt"):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class StopAgent:
+class StopAgent(Message, frozen=True, tag="stop"):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(Message, frozen=True, tag="kill"):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    position: Position
+class Seen(Message, frozen=True, tag="seen"):
+    epoch: EpochName
+    offset: Number
+
+    @property
+    def position(self) -> Position:
+        return Position(self.epoch, self.offset)
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(Message, frozen=True, tag="ready"):
     """The gateway knows of `epoch`: what it delivers from here on is meant for that process."""
 
-    epoch: str
+    epoch: EpochName
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
-    n: int
+class Ping(Message, frozen=True, tag="ping"):
+    n: Number
 
 
-@dataclass(frozen=True, slots=True)
-class Epoch:
-    epoch: str
-    base: int
+class Epoch(Message, frozen=True, tag="epoch"):
+    epoch: EpochName
+    base: Number
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    seq: int
+class Taken(Message, frozen=True, tag="taken"):
+    seq: Number
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    reason: str
+class Problem(Message, frozen=True, tag="problem"):
+    reason: Reason
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "reason", clip(self.reason))
 
 
-@dataclass(frozen=True, slots=True)
-class Pong:
-    n: int
+class Pong(Message, frozen=True, tag="pong"):
+    n: Number
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(Message, frozen=True, tag="changed"):
     """Something in the kept roots may have changed. A hint: coalesced, and none may come."""
 
 
 Down = Attach | Start | Inject | Interrupt | StopAgent | Kill | Seen | Ready | Ping
 Up = Hello | Epoch | AgentExit | Taken | Problem | Pong | Changed
 
+_encoder = msgspec.json.Encoder()
+_down: msgspec.json.Decoder[Down] = msgspec.json.Decoder(Down)
+_up: msgspec.json.Decoder[Up] = msgspec.json.Decoder(Up)
+
 
 def encode(message: Down | Up) -> bytes:
     """Return the text message that says `message`, as UTF-8."""
-    match message:
-        case Seen(position):  # first, because it is by far the most frequent
-            fields: dict[str, Any] = {"type": "seen", "epoch": position.epoch, "offset": position.offset}
-        case Attach(after):
-            place = (None, 0) if after is None else (after.epoch, after.offset)
-            fields = {"type": "attach", "epoch": place[0], "offset": place[1]}
-        case Start(line):
-            fields = {"type": "start", "line": line}
-        case Inject(line):
-            fields = {"type": "inject", "line": line}
-        case Interrupt():
-            fields = {"type": "interrupt"}
-        case StopAgent():
-            fields = {"type": "stop"}
-        case Kill():
-            fields = {"type": "kill"}
-        case Ready(epoch):
-            fields = {"type": "ready", "epoch": epoch}
-        case Ping(n):
-            fields = {"type": "ping", "n": n}
-        case Hello():
-            fields = {
-                "type": "hello",
-                "taker": message.taker,
-                "taken": message.taken,
-                "epoch": message.epoch,
-                "alive": message.alive,
-                "held": message.held,
-            }
-        case Epoch(epoch, base):
-            fields = {"type": "epoch", "epoch": epoch, "base": base}
-        case AgentExit():
-            fields = {
-                "type": "exit",
-                "epoch": message.epoch,
-                "offset": message.offset,
-                "taken": message.taken,
-                "code": message.code,
-                "signal": message.signal,
-                "reason": clip(message.reason),
-            }
-        case Taken(seq):
-            fields = {"type": "taken", "seq": seq}
-        case Problem(reason):
-            fields = {"type": "problem", "reason": clip(reason)}
-        case Changed():
-            fields = {"type": "changed"}
-        case _:  # Pong
-            fields = {"type": "pong", "n": message.n}
-    return orjson.dumps(fields)
-
-
-def clip(reason: str) -> str:
-    """One line that fits, whatever is in it."""
-    clean = reason.encode(errors="replace").decode()  # a lone surrogate (an odd file name) cannot be sent
-    return _CONTROL_CHARACTERS.sub(" ", clean)[:MAX_REASON]
+    return _encoder.encode(message)
 
 
 def decode_up(text: bytes | str) -> Up:
     """Read a bridge's control message. Raises WireError."""
     if len(text) > MAX_CONTROL_UP:
         raise WireError("control message too long")
-    fields = read_object(text)
-    match fields.get("type"):
-        case "hello":
-            epoch = fields.get("epoch")
-            return Hello(
-                taker=read_epoch(fields, "taker"),
-                taken=read_number(fields, "taken"),
-                epoch=None if epoch is None else read_epoch(fields, "epoch"),
-                alive=read_flag(fields, "alive") and epoch is not None,
-                held=read_flag(fields, "held"),
-            )
-        case "epoch":
-            return Epoch(read_epoch(fields, "epoch"), read_number(fields, "base"))
-        case "exit":
-            return AgentExit(
-                epoch=read_epoch(fields, "epoch"),
-                offset=read_number(fields, "offset"),
-                taken=read_number(fields, "taken"),
-                code=None if fields.get("code") is None else read_number(fields, "code", 255),
-                signal=None if fields.get("signal") is None else read_match(fields, "signal", SIGNAL),
-                reason=_reason(fields),
-            )
-        case "taken":
-            return Taken(read_number(fields, "seq"))
-        case "problem":
-            return Problem(_reason(fields))
-        case "pong":
-            return Pong(read_number(fields, "n"))
-        case "changed":
-            return Changed()
-    raise WireError("unknown control message")
+    return read(_up, text)
 
 
 def decode_down(text: bytes | str) -> Down:
     """Read a gateway's control message. Raises WireError."""
     if len(text) > MAX_DOWN:
         raise WireError("control message too long")
-    fields = read_object(text)
-    match fields.get("type"):
-        case "attach":
-            if fields.get("epoch") is None:
-                return Attach(None)
-            return Attach(read_position(fields))
-        case "start":
-            return Start(None if fields.get("line") is None else _line(fields))
-        case "inject":
-            return Inject(_line(fields))
-        case "interrupt":
-            return Interrupt()
-        case "stop":
-            return StopAgent()
-        case "kill":
-            return Kill()
-        case "seen":
-            return Seen(read_position(fields))
-        case "ready":
-            return Ready(read_epoch(fields, "epoch"))
-        case "ping":
-            return Ping(read_number(fields, "n"))
-    raise WireError("unknown control message")
+    return read(_down, text)
 
 
-# What is read here raises WireError, and is read by sandbox/protocol/terminal.py, too.
-
-
-def read_object(text: bytes | str) -> dict[str, Any]:
-    try:
-        fields = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        raise WireError("control message is not JSON") from None
-    if not isinstance(fields, dict):
-        raise WireError("control message is not an object")
-    return fields
-
-
-def read_number(fields: dict[str, Any], name: str, most: int = MAX_NUMBER) -> int:
-    value = fields.get(name)
-    if type(value) is not int or not 0 <= value <= most:
-        raise WireError(f"bad {name}")
-    return value
-
-
-def read_flag(fields: dict[str, Any], name: str) -> bool:
-    value = fields.get(name)
-    if type(value) is not bool:
-        raise WireError(f"bad {name}")
-    return value
-
-
-def read_match(fields: dict[str, Any], name: str, pattern: re.Pattern[str]) -> str:
-    value = fields.get(name)
-    if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise WireError(f"bad {name}")
-    return value
-
-
-def read_epoch(fields: dict[str, Any], name: str) -> str:
-    return read_match(fields, name, EPOCH)
-
-
-def read_position(fields: dict[str, Any]) -> Position:
-    return Position(read_epoch(fields, "epoch"), read_number(fields, "offset"))
-
-
-def _line(fields: dict[str, Any]) -> str:
-    value = fields.get("line")
-    if not isinstance(value, str) or "\n" in value:
-        raise WireError("bad line")
-    return value
-
-
-def _reason(fields: dict[str, Any]) -> str:
-    value = fields.get("reason")
-    if not isinstance(value, str) or len(value) > MAX_REASON:
-        raise WireError("bad reason")
-    return clip(value)
+def _check_line(line: str) -> None:
+    if "\n" in line:
+        raise WireError("bad line", "line")
 
 
 def join_lines(lines: Sequence[bytes]) -> bytes:

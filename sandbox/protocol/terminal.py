@@ -9,25 +9,28 @@ is a picture of the screen and not counted. Then come the program's bytes, count
 `reset` is like another hello: whatever the viewer has is to be cleared, a picture follows, and it is counted on from
 there.
 
-Neither end trusts the other: whatever cannot be read raises WireError, whose text never repeats what was sent.
+A position is two members of its message, `epoch` and `offset`, and a size is `cols` and `rows`: `of` makes a message of
+positions and sizes. Neither end trusts the other: whatever cannot be read raises WireError.
 """
 
 import re
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Literal, Self
 
-import orjson
+import msgspec
+from msgspec import Meta
+from msgspec.structs import force_setattr
 
-from sandbox.protocol.agent import (
+from sandbox.protocol.messages import (
     EPOCH,
     MAX_NUMBER,
-    SIGNAL,
+    EpochName,
+    ExitCode,
+    Message,
+    Number,
+    SignalName,
     WireError,
     clip,
-    read_epoch,
-    read_number,
-    read_object,
-    read_position,
+    read,
 )
 from sandbox.protocol.values import Position
 
@@ -38,212 +41,156 @@ MAX_CONTROL = 8 * 1024
 MAX_SIDE = 1000  # of a screen, in cells
 
 Role = Literal["drive", "view"]
+Side = Annotated[int, Meta(ge=1, le=MAX_SIDE)]
 
 NOWHERE = Position("nowhere", MAX_NUMBER)  # no terminal was ever there: whoever comes from it gets a picture
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_WORD = re.compile(r"[a-z_]{1,32}")
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    cols: int
-    rows: int
+class Size(msgspec.Struct, frozen=True):
+    cols: Side
+    rows: Side
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
+class Open(Message, frozen=True, tag="open"):
     """What a viewer wants: bytes after `after`, where it was, or the screen as it is. `size` is what it can show; None:
     whatever there is. One who only views neither types nor has a say in the size. With `anew`, a program that has ended
     is started once more; without, the viewer is told of its end."""
 
-    size: Size | None
     role: Role
-    after: Position | None
+    epoch: EpochName | None = None
+    offset: Number | None = None
     anew: bool = False
+    cols: Side | None = None
+    rows: Side | None = None
+
+    def __post_init__(self) -> None:
+        if self.epoch is not None and self.offset is None:
+            raise WireError("bad offset", "offset")
+        if self.cols is not None and self.rows is None:
+            raise WireError("bad rows", "rows")
+
+    @classmethod
+    def of(cls, size: Size | None, role: Role, after: Position | None, anew: bool = False) -> Self:
+        epoch, offset = (None, 0) if after is None else (after.epoch, after.offset)
+        cols, rows = (None, None) if size is None else (size.cols, size.rows)
+        return cls(role, epoch, offset, anew, cols, rows)
+
+    @property
+    def size(self) -> Size | None:
+        return None if self.cols is None or self.rows is None else Size(self.cols, self.rows)
+
+    @property
+    def after(self) -> Position | None:
+        return None if self.epoch is None or self.offset is None else Position(self.epoch, self.offset)
 
 
-@dataclass(frozen=True, slots=True)
-class Resize:
-    size: Size
+class Resize(Message, frozen=True, tag="resize"):
+    cols: Side
+    rows: Side
+
+    @property
+    def size(self) -> Size:
+        return Size(self.cols, self.rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Greeting:
+class Greeting(Message, frozen=True, tag="hello"):
     """Output counts from `offset` of the process `epoch`. The first `replayed` bytes after it are old. With `picture`,
     the next binary frame is the screen at `offset`."""
 
-    epoch: str
-    offset: int
-    size: Size
-    replayed: int
+    epoch: EpochName
+    offset: Number
+    replayed: Number
     picture: bool
-    title: str = ""
+    title: str
+    cols: Side
+    rows: Side
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "title", clip(self.title))
+
+    @classmethod
+    def of(cls, epoch: str, offset: int, size: Size, replayed: int, picture: bool, title: str = "") -> Self:
+        return cls(epoch, offset, replayed, picture, title, size.cols, size.rows)
+
+    @property
+    def size(self) -> Size:
+        return Size(self.cols, self.rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Reset:
+class Reset(Message, frozen=True, tag="reset"):
     """Clear; the next binary frame is the screen at `offset`; count on from there."""
 
-    epoch: str
-    offset: int
-    size: Size
+    epoch: EpochName
+    offset: Number
+    cols: Side
+    rows: Side
+
+    @classmethod
+    def of(cls, epoch: str, offset: int, size: Size) -> Self:
+        return cls(epoch, offset, size.cols, size.rows)
+
+    @property
+    def size(self) -> Size:
+        return Size(self.cols, self.rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(Message, frozen=True, tag="exit"):
     """The program ended; all it wrote has been sent. Typing starts it anew."""
 
-    code: int | None
-    signal: str | None
+    code: ExitCode | None = None
+    signal: SignalName | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Resized:
+class Resized(Message, frozen=True, tag="resized"):
     """The terminal's size is another now."""
 
-    size: Size
+    cols: Side
+    rows: Side
+
+    @property
+    def size(self) -> Size:
+        return Size(self.cols, self.rows)
 
 
-@dataclass(frozen=True, slots=True)
-class TerminalTrouble:
+class TerminalTrouble(Message, frozen=True, tag="trouble"):
     """Something the viewer should know. `code` is a word for programs: `start_failed`, `input_full`, ..."""
 
-    code: str
+    code: Annotated[str, Meta(pattern=r"^[a-z_]{1,32}\Z")]
     reason: str
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "reason", clip(self.reason))
 
 
 Down = Open | Resize
 Up = Greeting | Reset | Exit | Resized | TerminalTrouble
 
+_encoder = msgspec.json.Encoder()
+_down: msgspec.json.Decoder[Down] = msgspec.json.Decoder(Down)
+_up: msgspec.json.Decoder[Up] = msgspec.json.Decoder(Up)
+
 
 def encode(message: Down | Up) -> bytes:
     """Return the text message that says `message`, as UTF-8."""
-    fields: dict[str, Any]
-    match message:
-        case Open(size, role, after, anew):
-            place = (None, 0) if after is None else (after.epoch, after.offset)
-            fields = {"type": "open", "role": role, "epoch": place[0], "offset": place[1], "anew": anew, **_sides(size)}
-        case Resize(size):
-            fields = {"type": "resize", **_sides(size)}
-        case Greeting():
-            fields = {
-                "type": "hello",
-                "epoch": message.epoch,
-                "offset": message.offset,
-                "replayed": message.replayed,
-                "picture": message.picture,
-                "title": clip(message.title),
-                **_sides(message.size),
-            }
-        case Reset(epoch, offset, size):
-            fields = {"type": "reset", "epoch": epoch, "offset": offset, **_sides(size)}
-        case Exit(code, signal):
-            fields = {"type": "exit", "code": code, "signal": signal}
-        case Resized(size):
-            fields = {"type": "resized", **_sides(size)}
-        case _:
-            fields = {"type": "trouble", "code": message.code, "reason": clip(message.reason)}
-    return orjson.dumps(fields)
+    return _encoder.encode(message)
 
 
-def _sides(size: Size | None) -> dict[str, int | None]:
-    return {"cols": None, "rows": None} if size is None else {"cols": size.cols, "rows": size.rows}
+def decode_down(text: bytes) -> Down:
+    """Read a gateway's control message. Raises WireError."""
+    if len(text) > MAX_CONTROL:
+        raise WireError("control message too long")
+    return read(_down, text)
+
+
+def decode_up(text: bytes) -> Up:
+    """Read a bridge's control message. Raises WireError."""
+    if len(text) > MAX_CONTROL:
+        raise WireError("control message too long")
+    return read(_up, text)
 
 
 def can_be_asked_for(position: Position) -> bool:
     """Whether a terminal may have been there, and `Open` can say so."""
     return bool(EPOCH.fullmatch(position.epoch)) and 0 <= position.offset <= MAX_NUMBER
-
-
-def decode_down(text: bytes) -> Down:
-    """Read a gateway's control message. Raises WireError."""
-    fields = _read(text)
-    match fields.get("type"):
-        case "open":
-            role, anew = fields.get("role"), fields.get("anew", False)
-            if role not in ("drive", "view") or not isinstance(anew, bool):
-                raise WireError("bad open")
-            after = None if fields.get("epoch") is None else read_position(fields)
-            return Open(None if fields.get("cols") is None else _size(fields), role, after, anew)
-        case "resize":
-            return Resize(_size(fields))
-    raise WireError("unknown control message")
-
-
-def decode_up(text: bytes) -> Up:
-    """Read a bridge's control message. Raises WireError."""
-    fields = _read(text)
-    match fields.get("type"):
-        case "hello":
-            picture, title = fields.get("picture"), fields.get("title")
-            if not isinstance(picture, bool) or not isinstance(title, str):
-                raise WireError("bad hello")
-            offset, replayed = read_number(fields, "offset"), read_number(fields, "replayed")
-            return Greeting(read_epoch(fields, "epoch"), offset, _size(fields), replayed, picture, clip(title))
-        case "reset":
-            return Reset(read_epoch(fields, "epoch"), read_number(fields, "offset"), _size(fields))
-        case "exit":
-            return _exit(fields)
-        case "resized":
-            return Resized(_size(fields))
-        case "trouble":
-            word, reason = fields.get("code"), fields.get("reason")
-            if not isinstance(word, str) or not _WORD.fullmatch(word) or not isinstance(reason, str):
-                raise WireError("bad trouble")
-            return TerminalTrouble(word, clip(reason))
-    raise WireError("unknown control message")
-
-
-def decode_terminal(fields: Any) -> dict[str, Any]:
-    """Read one terminal of a bridge's list: the members that are known, and those whole. Raises WireError."""
-    if not isinstance(fields, dict):
-        raise WireError("a terminal is not an object")
-    name, title, command = fields.get("name"), fields.get("title"), fields.get("command")
-    idle, alive, exit = fields.get("idleSeconds"), fields.get("alive"), fields.get("exit")
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise WireError("bad name")
-    if not isinstance(title, str) or not isinstance(alive, bool):
-        raise WireError("bad terminal")
-    if isinstance(idle, bool) or not isinstance(idle, int | float) or not 0 <= idle <= MAX_NUMBER:
-        raise WireError("bad idleSeconds")
-    if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
-        raise WireError("bad command")
-    if exit is not None and not isinstance(exit, dict):
-        raise WireError("bad exit")
-    ended = None if exit is None else _exit(exit)
-    size = _size(fields)
-    return {
-        "name": name,
-        "epoch": read_epoch(fields, "epoch"),
-        "base": read_number(fields, "base"),
-        "offset": read_number(fields, "offset"),
-        "cols": size.cols,
-        "rows": size.rows,
-        "viewers": read_number(fields, "viewers"),
-        "idleSeconds": idle,
-        "alive": alive,
-        "exit": None if ended is None else {"code": ended.code, "signal": ended.signal},
-        "title": clip(title),
-        "command": [word.encode(errors="replace").decode() for word in command],
-    }
-
-
-def _exit(fields: dict[str, Any]) -> Exit:
-    signal = fields.get("signal")
-    if signal is not None and (not isinstance(signal, str) or not SIGNAL.fullmatch(signal)):
-        raise WireError("bad signal")
-    return Exit(None if fields.get("code") is None else read_number(fields, "code", 255), signal)
-
-
-def _read(text: bytes) -> dict[str, Any]:
-    if len(text) > MAX_CONTROL:
-        raise WireError("control message too long")
-    return read_object(text)
-
-
-def _size(fields: dict[str, Any]) -> Size:
-    cols, rows = read_number(fields, "cols", MAX_SIDE), read_number(fields, "rows", MAX_SIDE)
-    if not cols or not rows:
-        raise WireError("bad size")
-    return Size(cols, rows)

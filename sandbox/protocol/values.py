@@ -1,8 +1,14 @@
 """What gateway and bridge tell each other of an agent and its output, as values: both ends and the ports use them."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from msgspec import Meta
+from msgspec.structs import force_setattr
+
+from sandbox.protocol.messages import MAX_REASON, EpochName, ExitCode, Message, Number, SignalName, clip
+
+Reason = Annotated[str, Meta(max_length=MAX_REASON)]
 SizePolicy = Literal["active", "smallest", "fixed"]  # whose wish a terminal's size is: sandbox/terminal/room.py
 
 
@@ -14,8 +20,7 @@ class Position:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(Message, frozen=True, tag="hello"):
     """What the bridge says first on every link.
 
     `taker` names the memory in which the bridge notes what it took; a new name means that the old notes are gone.
@@ -23,20 +28,26 @@ class Hello:
     it runs. `held`: it may not start before `Tree.release`.
     """
 
-    taker: str
-    taken: int
-    epoch: str | None
+    taker: EpochName
+    taken: Number
+    epoch: EpochName | None
     alive: bool
-    held: bool = False
+    held: bool
+
+    def __post_init__(self) -> None:
+        if self.epoch is None:
+            force_setattr(self, "alive", False)
 
 
-@dataclass(frozen=True, slots=True)
-class AgentExit:
+class AgentExit(Message, frozen=True, tag="exit"):
     """The agent process of `epoch` ended after `offset` frames; nothing above `taken` was handed to it."""
 
-    epoch: str
-    offset: int
-    taken: int
-    code: int | None
-    signal: str | None
-    reason: str = ""  # for people: "exited with code 3"
+    epoch: EpochName
+    offset: Number
+    taken: Number
+    code: ExitCode | None
+    signal: SignalName | None
+    reason: Reason  # for people: "exited with code 3"
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "reason", clip(self.reason))

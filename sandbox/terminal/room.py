@@ -154,7 +154,7 @@ class Room:
             seat.cursor = after.offset
             if has_question(missed):
                 seat.asked_until, seat.deaf_until = ring.end, float("inf")
-        greeting = Greeting(
+        greeting = Greeting.of(
             self.epoch,
             seat.cursor,
             self.size,
@@ -190,10 +190,10 @@ class Room:
             seat.epoch, seat.cursor, seat.size_told, seat.exit_told = self.epoch, self.ring.end, self.size, False
             if seat.deaf_until == float("inf"):
                 seat.deaf_until = now + ECHO_SECONDS
-            return Paint(Reset(self.epoch, self.ring.end, self.size))
+            return Paint(Reset.of(self.epoch, self.ring.end, self.size))
         if seat.size_told != self.size:
             seat.size_told = self.size
-            return Say(Resized(self.size))
+            return Say(Resized(self.size.cols, self.size.rows))
         if seat.troubles:
             return Say(seat.troubles.pop(next(iter(seat.troubles))))
         if payload:

@@ -76,7 +76,7 @@ class SandboxTerminalsContract:
 
     async def test_a_sandbox_that_does_not_run_has_none(self, absent: SandboxTerminals) -> None:
         for asked in (
-            absent.open("main", Open(None, "drive", None), Watcher(), lambda frames: None),
+            absent.open("main", Open.of(None, "drive", None), Watcher(), lambda frames: None),
             absent.list(),
             absent.create("main", TerminalWish()),
             absent.resize("main", Size(80, 24)),
@@ -98,7 +98,7 @@ class SandboxTerminalsContract:
     async def test_looking_makes_none(self, terminals: SandboxTerminals) -> None:
         watcher = Watcher()
         with pytest.raises(LinkRefused):
-            await terminals.open("nobodys", Open(None, "view", None), watcher, watcher.pass_on)
+            await terminals.open("nobodys", Open.of(None, "view", None), watcher, watcher.pass_on)
         assert [trouble.code for trouble in watcher.troubles] == ["unknown_terminal"]
         assert "nobodys" not in [each["name"] for each in await terminals.list()]
 

@@ -7,8 +7,8 @@ import orjson
 from sandbox.protocol.terminal import Exit, Greeting, Reset, Size, TerminalTrouble
 from sandbox.protocol.websocket_frames import BINARY, TEXT, FrameReader
 
-HELLO = Greeting("e1", 700, Size(80, 24), 0, False, "vim")
-RESET = Reset("e2", 900, Size(100, 30))
+HELLO = Greeting.of("e1", 700, Size(80, 24), 0, False, "vim")
+RESET = Reset.of("e2", 900, Size(100, 30))
 TROUBLE = TerminalTrouble("start_failed", "no such program")
 ENDED = Exit(3, None)
 

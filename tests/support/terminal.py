@@ -118,13 +118,13 @@ class TerminalViewer:
         self._writer.write(data)
 
     def open(self, role: Role = "drive", size: Size | None = None, after: Position | None = None) -> None:
-        self.send(TEXT, encode(Open(size, role, after)))
+        self.send(TEXT, encode(Open.of(size, role, after)))
 
     def type(self, payload: bytes) -> None:
         self.send(BINARY, payload)
 
     def resize(self, cols: int, rows: int) -> None:
-        self.send(TEXT, encode(Resize(Size(cols, rows))))
+        self.send(TEXT, encode(Resize(cols, rows)))
 
     def freeze(self) -> None:
         """Read nothing more from the connection."""

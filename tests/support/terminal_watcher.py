@@ -122,7 +122,7 @@ async def watch(
 ) -> Watcher:
     """Somebody new at this terminal, greeted."""
     watcher = Watcher()
-    link = await terminals.open(name, Open(size, role, after, anew), watcher, watcher.pass_on)
+    link = await terminals.open(name, Open.of(size, role, after, anew), watcher, watcher.pass_on)
     await until(lambda: watcher.hellos)
     assert watcher.link is link
     return watcher

@@ -200,7 +200,7 @@ class TerminalView:
                 return Exit(code if isinstance(code, int) else None, signal if isinstance(signal, str) else None)
             case "resize":
                 self._size = _size(fields)
-                return Resized(self._size)
+                return Resized(self._size.cols, self._size.rows)
             case "status":
                 return Told(_words(fields, "status"))
             case "error":

@@ -132,8 +132,8 @@ class Attachment:
                 await self._tell_too_large(size)
             case Greeted():
                 await self._greeted(event)
-            case Resized(size):
-                await self._tell_too_large(size)
+            case Resized():
+                await self._tell_too_large(event.size)
             case Exit():
                 await self._ended(event)
             case Told(status):

@@ -141,8 +141,8 @@ class Recorder:
                 await self._output(old, new)
             case Painted(picture, size):
                 await self._painted(picture, size)
-            case Resized(size) if self._recording is not None:
-                await self._write(self._recording.resized(size, self._now()))
+            case Resized() if self._recording is not None:
+                await self._write(self._recording.resized(event.size, self._now()))
             case Exit():
                 self.leave(Left(0, f"ended, {in_words(event)}"))
             case Told("sleeping"):

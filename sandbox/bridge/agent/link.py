@@ -15,6 +15,7 @@ from sandbox.bridge.agent.agent import Agent, AgentFailed
 from sandbox.bridge.base.config import Limits
 from sandbox.protocol import agent as wire
 from sandbox.protocol.agent_stream import BeginEpoch, Frames
+from sandbox.protocol.messages import WireError
 from sandbox.system.log import log
 
 PORTION_BYTES = 256 * 1024
@@ -62,8 +63,8 @@ class AgentLinkServer:
                 message = await _receive(socket)
             attach = wire.decode_down(message) if isinstance(message, str) else None
             if not isinstance(attach, wire.Attach):
-                raise wire.WireError("attach first")
-        except (wire.WireError, TimeoutError):
+                raise WireError("attach first")
+        except (WireError, TimeoutError):
             return await socket.close(BAD_FRAME)
         except WebSocketDisconnect:
             return None
@@ -175,7 +176,7 @@ class _Attachment:
                     self._obey(wire.decode_down(message))
                 else:
                     await self._deliver(message)
-        except wire.WireError as exc:
+        except WireError as exc:
             log("bridge.bad_frame", reason=str(exc))
             return BAD_FRAME
         except TimeoutError:
@@ -206,15 +207,15 @@ class _Attachment:
                 self._agent.stop()
             case wire.Kill():
                 self._agent.kill()
-            case wire.Seen(position):
-                self._agent.confirm(position)
+            case wire.Seen():
+                self._agent.confirm(message.position)
             case wire.Ready(epoch):
                 self._agent.open_gate(epoch)
             case wire.Ping(n):
                 self._pong = n
                 self.wake.set()
             case wire.Attach():
-                raise wire.WireError("a second attach")
+                raise WireError("a second attach")
 
 
 async def _receive(socket: WebSocket) -> str | bytes:
@@ -223,5 +224,5 @@ async def _receive(socket: WebSocket) -> str | bytes:
         raise WebSocketDisconnect(message.get("code", 1006))
     text: str | None = message.get("text")
     if text is None and len(message["bytes"]) > wire.MAX_DOWN:
-        raise wire.WireError("message too long")
+        raise WireError("message too long")
     return text if text is not None else bytes(message["bytes"])

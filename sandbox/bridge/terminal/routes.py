@@ -4,25 +4,37 @@ import asyncio
 import functools
 import os
 from pathlib import Path
-from typing import Any
 
+import msgspec
+from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sandbox.bridge.agent.agent import Agent
+from sandbox.bridge.base.bodies import read_body
 from sandbox.bridge.base.config import Config, env_pair_is_usable
 from sandbox.bridge.base.handover import hand_over
-from sandbox.bridge.base.requests import Refused, read_json
+from sandbox.bridge.base.requests import Refused
 from sandbox.bridge.terminal.terminal import Program, Terminal
 from sandbox.bridge.terminal.viewer import ABSENT, ENDED, GOING, HELD, TOO_MANY, BridgeViewer, Turned
 from sandbox.protocol.terminal import MAX_SIDE, NAME, Open, Size, TerminalTrouble
+from sandbox.protocol.terminal_requests import TerminalBody
 from sandbox.system.log import log
 
 DEFAULT_SIZE = Size(80, 24)
-MAX_ARGUMENTS = 4096
 
 _STATUS = {HELD: 409, TOO_MANY: 429}
+
+_TERMINAL, _SIZE = msgspec.json.Decoder(TerminalBody), msgspec.json.Decoder(Size)
+_WORDS = {
+    "": "known members are command, env, cwd, cols, rows",
+    "command": "command must be a list of strings",
+    "env": "env must be an object of strings",
+    "cwd": "cwd must be a path",
+    "cols": f"cols and rows must be whole numbers from 1 to {MAX_SIDE}",
+    "rows": f"cols and rows must be whole numbers from 1 to {MAX_SIDE}",
+}
 
 
 class Terminals:
@@ -51,42 +63,39 @@ class Terminals:
         await viewer.gone
         return None
 
-    async def list(self, request: Request) -> JSONResponse:
-        return JSONResponse({"terminals": [terminal.describe() for terminal in self._by_name.values()]})
+    async def list(self, request: Request) -> Response:
+        return _answer({"terminals": [terminal.describe() for terminal in self._by_name.values()]})
 
-    async def create(self, request: Request) -> JSONResponse:
+    async def create(self, request: Request) -> Response:
         """Run a terminal, if it does not run. Another command than the one that runs is refused."""
         name = _name(request)
-        members = await read_json(request, {})
-        program, size = self._parse(members)
+        body = await read_body(request, _TERMINAL, _WORDS, TerminalBody())
+        program, size = self._program(body), body.size
         terminal = self._by_name.get(name)
         runs = terminal is not None and terminal.alive
         try:
             if terminal is None:
                 terminal = self._open(name, program, size or DEFAULT_SIZE)
             elif not terminal.alive:
-                terminal.start(program if members.keys() & {"command", "env", "cwd"} else None)
-            elif "command" in members and terminal.program.argv != program.argv:
+                terminal.start(None if body.command is body.env is body.cwd is UNSET else program)
+            elif body.command is not UNSET and terminal.program.argv != program.argv:
                 raise Refused(409, "conflict", "this terminal runs another command")
         except Turned as exc:
             raise Refused(_STATUS.get(exc.close_code, 400), exc.trouble.code, exc.trouble.reason) from exc
         if size is not None:
             terminal.set_size(size)
-        return JSONResponse(terminal.describe(), status_code=200 if runs else 201)
+        return _answer(terminal.describe(), 200 if runs else 201)
 
     async def remove(self, request: Request) -> Response:
         terminal = self._find(request)
         await self._remove(terminal)
         return Response(status_code=204)
 
-    async def resize(self, request: Request) -> JSONResponse:
-        members = await read_json(request, None)
-        size = _size(members) if isinstance(members, dict) else None
-        if size is None:
-            raise Refused(400, "bad_request", f"cols and rows must be whole numbers from 1 to {MAX_SIDE}")
+    async def resize(self, request: Request) -> Response:
+        size = await read_body(request, _SIZE, {"": _WORDS["cols"]})
         terminal = self._find(request)
         terminal.set_size(size)
-        return JSONResponse(terminal.describe())
+        return _answer(terminal.describe())
 
     # Ending
 
@@ -123,7 +132,7 @@ class Terminals:
             raise Turned(TerminalTrouble("unknown_terminal", "nobody has opened this terminal yet"), ABSENT)
         if terminal is None:
             size = wish.size if self._config.sizes != "fixed" and wish.role == "drive" else None
-            terminal = self._open(name, self._parse({})[0], size or DEFAULT_SIZE)
+            terminal = self._open(name, self._program(TerminalBody()), size or DEFAULT_SIZE)
         terminal.join(viewer, wish)
 
     def _open(self, name: str, program: Program, size: Size) -> Terminal:
@@ -152,42 +161,24 @@ class Terminals:
             raise Refused(404, "not_found", "no such terminal")
         return terminal
 
-    def _parse(self, members: Any) -> tuple[Program, Size | None]:
+    def _program(self, body: TerminalBody) -> Program:
         """Raises Refused."""
-        if not isinstance(members, dict) or members.keys() - {"command", "env", "cwd", "cols", "rows"}:
-            raise Refused(400, "bad_request", "known members are command, env, cwd, cols, rows")
-        argv = members.get("command", list(self._config.shell) or _login_shell())
-        if (
-            not isinstance(argv, list)
-            or not 0 < len(argv) <= MAX_ARGUMENTS
-            or not all(map(_is_text, argv))
-            or not argv[0]
-        ):
-            raise Refused(400, "bad_request", "command must be a list of strings")
-        env, cwd = members.get("env", {}), members.get("cwd", "")
-        if not isinstance(env, dict) or not all(env_pair_is_usable(*pair) for pair in env.items()):
-            raise Refused(400, "bad_request", "env must be an object of strings")
-        if not _is_text(cwd):
-            raise Refused(400, "bad_request", "cwd must be a path")
-        size = _size(members)
-        if size is None and ("cols" in members or "rows" in members):
-            raise Refused(400, "bad_request", f"cols and rows must be whole numbers from 1 to {MAX_SIDE}")
-        return Program(tuple(argv), str(Path(self._config.workspace, cwd)), env), size
+        argv = (self._config.shell or _login_shell()) if body.command is UNSET else body.command
+        env = {} if body.env is UNSET else body.env
+        cwd = "" if body.cwd is UNSET else body.cwd
+        if not argv[0]:
+            raise Refused(400, "bad_request", _WORDS["command"])
+        if not all(env_pair_is_usable(*pair) for pair in env.items()):
+            raise Refused(400, "bad_request", _WORDS["env"])
+        return Program(tuple(argv), str(Path(self._config.workspace, cwd)), env)
 
 
 def _login_shell() -> list[str]:
     return ["/bin/bash", "-l"] if os.access("/bin/bash", os.X_OK) else ["/bin/sh"]
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and "\0" not in value
-
-
-def _size(members: dict[str, Any]) -> Size | None:
-    cols, rows = members.get("cols"), members.get("rows")
-    if type(cols) is int and type(rows) is int and 0 < cols <= MAX_SIDE and 0 < rows <= MAX_SIDE:
-        return Size(cols, rows)
-    return None
+def _answer(content: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(content), status, media_type="application/json")
 
 
 def _name(request: Request) -> str:

@@ -7,13 +7,16 @@ brought is framed once and written once to each viewer. The screen is drawn besi
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from sandbox.bridge.base.config import Config
 from sandbox.bridge.terminal.pty import Pty
 from sandbox.bridge.terminal.viewer import FULL_BYTES, HELD, START_FAILED, TOO_MANY, BridgeViewer, Turned
 from sandbox.protocol.terminal import MAX_BYTES, Exit, Greeting, Open, Size, TerminalTrouble, encode
+from sandbox.protocol.terminal_requests import ExitStatus, TerminalStatus
 from sandbox.protocol.websocket_frames import BINARY, frame, frame_text
 from sandbox.system.child import READ_BYTES, describe_exit
 from sandbox.system.log import log
@@ -318,22 +321,22 @@ class Terminal:
 
     # Telling
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> TerminalStatus:
         room, exit = self._room, self._room.exit
-        return {
-            "name": self.name,
-            "epoch": room.epoch,
-            "base": room.ring.base,
-            "offset": room.ring.end,
-            "cols": room.size.cols,
-            "rows": room.size.rows,
-            "viewers": len(self._viewers),
-            "idleSeconds": round(self._loop.time() - self.touched_at, 3),
-            "alive": self.alive,
-            "exit": None if exit is None else {"code": exit.code, "signal": exit.signal},
-            "title": self._painter.title,
-            "command": list(self.program.argv),
-        }
+        return TerminalStatus(
+            name=self.name,
+            epoch=room.epoch,
+            base=room.ring.base,
+            offset=room.ring.end,
+            cols=room.size.cols,
+            rows=room.size.rows,
+            viewers=len(self._viewers),
+            idle_seconds=round(self._loop.time() - self.touched_at, 3),
+            alive=self.alive,
+            exit=None if exit is None else ExitStatus(exit.code, exit.signal),
+            title=self._painter.title,
+            command=list(self.program.argv),
+        )
 
 
 def _frames(payload: bytes) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from sandbox.bridge.base.config import Limits
-from sandbox.protocol.agent import WireError
+from sandbox.protocol.messages import WireError
 from sandbox.protocol.terminal import MAX_INPUT, Open, Resize, Size, TerminalTrouble, decode_down, encode
 from sandbox.protocol.websocket_frames import (
     BINARY,

@@ -131,7 +131,8 @@ class Contained:
         """Make one container and run our Python in it. Raises NotContained."""
         with _files() as files:
             box = self._box(scratch, scratch, "none", files)
-            command = [PYTHON, "-P", "-S", "-c", "import sandbox.ports.provider"]
+            # Without `site` it is quick, so this is a module that needs no package but ours.
+            command = [PYTHON, "-P", "-S", "-c", "import sandbox.system.interpreter"]
             argv = bubblewrap.arguments(self._bwrap, box, command)
             bubblewrap.probe(self._bwrap, argv, env, tuple(files.values()))
 

@@ -163,8 +163,8 @@ class MemoryTerminalLink:
                 self._events.on_reset(step.message, picture or b"")
             case Exit():
                 self._events.on_exit(step.message)
-            case Resized(size):
-                self._events.on_resized(size)
+            case Resized():
+                self._events.on_resized(step.message.size)
             case TerminalTrouble():
                 self._events.on_trouble(step.message)
 

@@ -238,6 +238,16 @@ async def test_deliveries_without_an_agent_are_dropped(tmp_path: Path) -> None:
         await until(lambda: owner.taken == 2)
 
 
+async def test_a_start_whose_line_is_no_line_is_refused(tmp_path: Path) -> None:
+    with running_bridge(tmp_path, ["cat"]) as bridge:
+        await bridge.link(Owner())
+        async with bridge.client() as http:
+            for body in (b"{", b"[]", b"7", b'{"line":7}', b'{"line":"a\\nb"}', b'{"line":"\\ud800"}'):
+                answer = await http.post("/start", content=body)
+                assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+            assert (await http.post("/start", content=b'{"line":null,"more":1}')).json()["started"]
+
+
 async def test_a_process_that_somebody_else_started_takes_nothing_before_the_gateway_knows_it(tmp_path: Path) -> None:
     with running_bridge(tmp_path, ["tee", "copy"]) as bridge:
         owner = Owner()

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from sandbox.bridge.base.config import Config, parse_config
-from sandbox.bridge.exec import BadCommand, parse_command
+from sandbox.bridge.exec import BODY, BadCommand, ExecBody, parse_command
+from sandbox.protocol.messages import WireError, read
 from tests.support.bridge import BridgeProcess, running_bridge
 from tests.support.waiting import until
 
@@ -113,14 +114,18 @@ def config(**members: Any) -> Config:
 
 @pytest.mark.parametrize("members", BAD, ids=lambda members: repr(members)[:40])
 def test_bad_requests_are_refused(members: Any) -> None:
-    with pytest.raises(BadCommand):
-        parse_command(members, config())
+    with pytest.raises((BadCommand, WireError)):
+        parse_command(body(members), config())
+
+
+def body(members: Any) -> ExecBody:
+    return read(BODY, json.dumps(members).encode())
 
 
 def test_bounds_are_never_beyond_the_bridges_own() -> None:
-    command = parse_command({"argv": ["ls"], "timeout": 10**9, "maxOutput": 10**12}, config(exec_timeout=5))
+    command = parse_command(body({"argv": ["ls"], "timeout": 10**9, "maxOutput": 10**12}), config(exec_timeout=5))
     assert (command.timeout, command.max_output) == (5, 8 * 1024 * 1024)
-    assert parse_command({"command": "ls"}, config()).argv == ("/bin/sh", "-c", "ls")
+    assert parse_command(body({"command": "ls"}), config()).argv == ("/bin/sh", "-c", "ls")
 
 
 async def test_refusals_are_answers(bridge: BridgeProcess) -> None:
@@ -138,6 +143,33 @@ async def test_refusals_are_answers(bridge: BridgeProcess) -> None:
             assert answer.json()["error"]
         answer = await http.post("/exec", content=b" " * (2 * 1024 * 1024 + 1))
         assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (b"{", "the body must be JSON"),
+        (b'{"argv":["ls"],"cwd":"\\ud800"}', "the body must be JSON"),
+        (b"[]", "known members are argv, command, cwd, env, timeout, maxOutput"),
+        (b'{"argv":["ls"],"shell":true}', "known members are argv, command, cwd, env, timeout, maxOutput"),
+        (b"{}", "give either argv or command"),
+        (b'{"argv":"ls"}', "argv must be a list of strings"),
+        (b'{"command":7}', "command a string"),
+        (b'{"argv":["ls"],"cwd":1}', "cwd must be a path"),
+        (b'{"argv":["ls"],"env":{"A=B":"c"}}', "env must be an object of strings"),
+        (b'{"argv":["ls"],"timeout":0}', "timeout must be a number of seconds"),
+        (b'{"argv":["ls"],"maxOutput":"1"}', "maxOutput must be a number of bytes"),
+    ],
+)
+async def test_a_refusal_says_what_should_have_been_there(bridge: BridgeProcess, said: bytes, words: str) -> None:
+    async with bridge.client() as http:
+        answer = await http.post("/exec", content=said)
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+    assert words in answer.json()["error"]
+
+
+def test_secrets_are_not_shown() -> None:
+    assert "secret" not in repr(ExecBody(env={"KEY": "secret"}))
 
 
 async def health_answers(bridge: BridgeProcess, meanwhile: asyncio.Task[Any]) -> int:

@@ -22,7 +22,7 @@ from sandbox.protocol.values import AgentExit, Hello, Position
 from tests.support.bridge import TOKEN, Owner
 from tests.support.waiting import until
 
-HELLO = Hello("taker", 0, None, False)
+HELLO = Hello("taker", 0, None, False, False)
 
 
 class Stage:
@@ -212,9 +212,9 @@ HOSTILE: dict[str, Callable[[Stage], None]] = {
     "an unknown type": text(b'{"type":"attach","epoch":null,"offset":0}'),
     "a long control message": text(b'{"type":"problem","reason":"' + b"x" * 9000 + b'"}'),
     "output of nobody": said(b"x"),
-    "output after the exit": said(wire.Epoch("e", 0), AgentExit("e", 0, 0, 0, None), b"x"),
-    "an exit with a wrong count": said(wire.Epoch("e", 0), b"x", AgentExit("e", 2, 0, 0, None)),
-    "an exit of somebody else": said(wire.Epoch("e", 0), AgentExit("f", 0, 0, 0, None)),
+    "output after the exit": said(wire.Epoch("e", 0), AgentExit("e", 0, 0, 0, None, ""), b"x"),
+    "an exit with a wrong count": said(wire.Epoch("e", 0), b"x", AgentExit("e", 2, 0, 0, None, "")),
+    "an exit of somebody else": said(wire.Epoch("e", 0), AgentExit("f", 0, 0, 0, None, "")),
     "an epoch that goes back": said(wire.Epoch("e", 7), wire.Epoch("e", 6)),
     "a confirmation of nothing": said(wire.Taken(1)),
     "an unasked pong": said(wire.Pong(0)),

@@ -112,7 +112,7 @@ class BacklogMachine(RuleBasedStateMachine):
     @rule()
     def finish(self) -> None:
         epoch = list(self.lines)[-1]
-        self.exits[epoch] = AgentExit(epoch, len(self.lines[epoch]), 0, 0, None)
+        self.exits[epoch] = AgentExit(epoch, len(self.lines[epoch]), 0, 0, None, "")
         self.backlog.finish(self.exits[epoch])
 
     @precondition(lambda self: self.epoch is not None)
@@ -198,7 +198,7 @@ def ended(backlog: FrameBacklog, epoch: str, *lines: bytes) -> AgentExit:
     backlog.begin(epoch)
     for line in lines:
         backlog.append(line)
-    exit = AgentExit(epoch, len(lines), 0, 1, None)
+    exit = AgentExit(epoch, len(lines), 0, 1, None, "")
     backlog.finish(exit)
     return exit
 
@@ -266,9 +266,9 @@ def test_only_one_process_runs_at_a_time() -> None:
     backlog.begin("a")
     with pytest.raises(ValueError, match="not ended"):
         backlog.begin("b")
-    backlog.finish(AgentExit("a", 0, 0, 0, None))
+    backlog.finish(AgentExit("a", 0, 0, 0, None, ""))
     with pytest.raises(ValueError, match="no process"):
-        backlog.finish(AgentExit("a", 0, 0, 0, None))
+        backlog.finish(AgentExit("a", 0, 0, 0, None, ""))
     assert backlog.newest is not None
 
 

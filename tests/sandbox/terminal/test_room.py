@@ -90,7 +90,7 @@ class RoomMachine(RuleBasedStateMachine):
     def join(self, role: Role, size: Size | None, back: int, fresh: bool) -> None:
         offset = len(self.written) - back
         after = None if fresh or offset < 0 else Position(self.epoch, offset)
-        seat = self.room.join(Open(size, role, after))
+        seat = self.room.join(Open.of(size, role, after))
         person = Person(seat)
         self.people.append(person)
         if role == "drive":
@@ -103,7 +103,7 @@ class RoomMachine(RuleBasedStateMachine):
 
     @rule(size=sizes)
     def join_from_another_epoch(self, size: Size | None) -> None:
-        person = Person(self.room.join(Open(size, "drive", Position("other", 0))))
+        person = Person(self.room.join(Open.of(size, "drive", Position("other", 0))))
         step = self.room.step(person.seat, READ, self.now)
         assert isinstance(step, Paint)
         assert isinstance(step.message, Greeting)
@@ -210,8 +210,8 @@ class RoomMachine(RuleBasedStateMachine):
                     if isinstance(message, Greeting):
                         assert message.picture == isinstance(step, Paint)
                         assert message.replayed == len(self.written) - message.offset
-                case Say(Resized(size)):
-                    person.size = size
+                case Say(Resized() as resized):
+                    person.size = resized.size
                 case Say(Exit() as exit):
                     assert person.end == len(self.written)
                     assert person.exit is None
@@ -276,16 +276,18 @@ def told(room: Room, seat: Seat, now: float = 0.0) -> list[object]:
 
 
 def came(room: Room, role: Role = "drive", size: Size | None = None, after: Position | None = None) -> Seat:
-    seat = room.join(Open(size, role, after))
+    seat = room.join(Open.of(size, role, after))
     told(room, seat)
     return seat
 
 
 def test_who_comes_first_to_a_silent_terminal_has_nothing_to_clear() -> None:
     room = make_room()
-    assert room.step(room.join(Open(None, "drive", None)), 10, 0) == Say(Greeting("e0", 0, SIZE, 0, picture=False))
-    lost = room.join(Open(None, "drive", Position("older", 7)))
-    assert room.step(lost, 10, 0) == Paint(Greeting("e0", 0, SIZE, 0, picture=True))
+    assert room.step(room.join(Open.of(None, "drive", None)), 10, 0) == Say(
+        Greeting.of("e0", 0, SIZE, 0, picture=False)
+    )
+    lost = room.join(Open.of(None, "drive", Position("older", 7)))
+    assert room.step(lost, 10, 0) == Paint(Greeting.of("e0", 0, SIZE, 0, picture=True))
 
 
 def test_the_size_is_that_of_who_typed_last() -> None:
@@ -320,7 +322,7 @@ def test_a_fixed_size_is_changed_from_outside_only() -> None:
     assert room.takes(seat, b"x", 0)
     assert room.size == SIZE
     room.set_size(Size(30, 30))
-    assert told(room, seat) == [Resized(Size(30, 30))]
+    assert told(room, seat) == [Resized(30, 30)]
 
 
 def test_a_size_set_from_outside_stays_until_somebody_wants_another() -> None:
@@ -389,7 +391,7 @@ def test_an_answer_starts_no_program() -> None:
 def test_answers_to_old_questions_are_dropped(question: bytes) -> None:
     room = make_room()
     room.wrote(b"old" + question)
-    seat = room.join(Open(None, "drive", Position("e0", 0)))
+    seat = room.join(Open.of(None, "drive", Position("e0", 0)))
     assert room.takes(seat, b"\x1b[?1;2c", 0) == (not question)
     told(room, seat, now=5)
     assert room.takes(seat, b"\x1b[?1;2c", 5) == (not question)
@@ -399,12 +401,12 @@ def test_answers_to_old_questions_are_dropped(question: bytes) -> None:
 def test_answers_count_again_after_a_reset_took_the_place_of_old_questions() -> None:
     room = make_room()
     room.wrote(b"\x1b[c")
-    seat = room.join(Open(None, "drive", Position("e0", 0)))
+    seat = room.join(Open.of(None, "drive", Position("e0", 0)))
     room.step(seat, 10, 0)
     seat.full = True
     room.wrote(bytes(RING))
     seat.full = False
-    assert told(room, seat, now=3)[0] == Reset("e0", RING + 3, SIZE)
+    assert told(room, seat, now=3)[0] == Reset.of("e0", RING + 3, SIZE)
     assert not room.takes(seat, b"\x1b[I", 3)
     assert room.takes(seat, b"\x1b[I", 3 + ECHO_SECONDS)
 
@@ -433,7 +435,7 @@ def test_what_was_sent_and_did_not_arrive_is_held_for_the_one_who_left() -> None
     while room.reads(HOLD - 1):
         room.wrote(bytes(READ))
     assert room.ring.end > cursor
-    resumed = room.join(Open(None, "drive", Position("e0", cursor - RING // 2)))
+    resumed = room.join(Open.of(None, "drive", Position("e0", cursor - RING // 2)))
     assert isinstance(room.step(resumed, 10, HOLD - 1), Say)
 
 
@@ -474,7 +476,7 @@ def test_nobody_waits_for_those_who_only_view() -> None:
         assert room.deadline(0) is None
         room.wrote(bytes(READ))
     first.full = False
-    assert told(room, first) == [Reset("e0", 20 * READ, SIZE)]
+    assert told(room, first) == [Reset.of("e0", 20 * READ, SIZE)]
     driver = came(room)
     first.full = driver.full = True
     assert not room.reads(0), "who drives is waited for"

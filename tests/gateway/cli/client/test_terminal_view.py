@@ -212,7 +212,7 @@ def test_a_sleeping_session_has_no_terminal_until_it_wakes() -> None:
     [
         (text("exit", code=3, signal=None), Exit(3, None)),
         (text("exit", code=None, signal="SIGKILL"), Exit(None, "SIGKILL")),
-        (text("resize", cols=100, rows=30), Resized(Size(100, 30))),
+        (text("resize", cols=100, rows=30), Resized(100, 30)),
         (text("error", code="input_full", error="too much"), TerminalTrouble("input_full", "too much")),
         (text("error", code=7), TerminalTrouble("", "")),
         (text("auth_expiring", at="2026-01-01T00:00:00Z"), Expiring()),

@@ -16,7 +16,7 @@ SIDES = st.integers(1, 1000)
 class TestTty:
     def test_title_and_preferences_come_first(self) -> None:
         assert binaries(TtydDialect().greet(HELLO, None)) == [b"1vim", b"2{}"]
-        untitled = HELLO.__class__("e1", 0, Size(80, 24), 0, True)
+        untitled = HELLO.__class__.of("e1", 0, Size(80, 24), 0, True)
         assert binaries(TtydDialect().greet(untitled, b"\xffs")) == [b"1terminal", b"2{}", b"0\x1bc\xffs"]
         assert binaries(TtydDialect().repaint(RESET, b"s")) == [b"0\x1bcs"]
 

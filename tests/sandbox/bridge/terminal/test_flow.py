@@ -100,7 +100,7 @@ async def test_a_frozen_viewer_holds_up_nobody_and_finds_its_way_back(tmp_path: 
                 check(viewer)
             frozen.thaw()
             await frozen.until(lambda: frozen.parts[-1].end == lines * 16)
-            assert frozen.heard(Reset) == [Reset(reads.hello.epoch, lines * 16, reads.hello.size)]
+            assert frozen.heard(Reset) == [Reset.of(reads.hello.epoch, lines * 16, reads.hello.size)]
             check(frozen)
 
 

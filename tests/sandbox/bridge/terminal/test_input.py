@@ -146,10 +146,10 @@ async def test_the_size_of_who_typed_last_reaches_the_program_and_the_others(tmp
             assert other.hello.size == Size(100, 30)
             one.resize(90, 25)
             await one.shows(b"<90x25>")
-            await other.until(lambda: other.heard(Resized) == [Resized(Size(90, 25))])
+            await other.until(lambda: other.heard(Resized) == [Resized(90, 25)])
             other.type(b"x")
             await other.shows(b"<60x20>")
-            await one.until(lambda: one.heard(Resized)[-1] == Resized(Size(60, 20)))
+            await one.until(lambda: one.heard(Resized)[-1] == Resized(60, 20))
             async with bridge.client() as client:
                 answer = await client.post("/terminals/main/size", json={"cols": 33, "rows": 11})
                 assert (answer.status_code, answer.json()["cols"]) == (200, 33)

@@ -38,10 +38,10 @@ from tests.support.terminal_watcher import Watcher
 from tests.support.waiting import until
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
-HELLO = Greeting("e", 40, Size(80, 24), 0, False)
-PAINTED = Greeting("e", 40, Size(80, 24), 0, True)
-RESET = Reset("f", 0, Size(80, 24))
-SHOWN = Open(Size(100, 30), "drive", Position("e", 40))
+HELLO = Greeting.of("e", 40, Size(80, 24), 0, False)
+PAINTED = Greeting.of("e", 40, Size(80, 24), 0, True)
+RESET = Reset.of("f", 0, Size(80, 24))
+SHOWN = Open.of(Size(100, 30), "drive", Position("e", 40))
 Piece = Up | bytes
 
 
@@ -139,7 +139,7 @@ async def test_the_handshake_carries_the_token_and_the_wish(stage: Stage) -> Non
 async def test_a_whole_conversation_is_passed_on_in_order_and_counted(stage: Stage) -> None:
     watcher = Watcher()
     link = await stage.open(watcher, PAINTED, frame(BINARY, b"a picture"), frame(BINARY, b"one"))
-    stage.say(frame(BINARY, b"two"), Resized(Size(9, 9)), frame(BINARY, b""), frame(BINARY, b"x" * MAX_BYTES))
+    stage.say(frame(BINARY, b"two"), Resized(9, 9), frame(BINARY, b""), frame(BINARY, b"x" * MAX_BYTES))
     await until(lambda: len(watcher.output) == 6 + MAX_BYTES)
     assert (watcher.pictures, watcher.sizes, link.passed_bytes) == ([b"a picture"], [Size(9, 9)], 6 + MAX_BYTES)
     stage.say(TerminalTrouble("input_full", "hm"), Exit(3, None), RESET, frame(BINARY, b""), frame(BINARY, b"three"))
@@ -308,7 +308,7 @@ async def test_what_breaks_the_rules_before_hello_is_a_refusal(stage: Stage, bad
 
 @pytest.mark.parametrize(
     "early",
-    [Exit(0, None), Resized(Size(1, 1)), said(RESET, frame(BINARY, b"")), frame(BINARY, b"output")],
+    [Exit(0, None), Resized(1, 1), said(RESET, frame(BINARY, b"")), frame(BINARY, b"output")],
     ids=["exit", "resized", "reset", "output"],
 )
 async def test_nothing_but_trouble_comes_before_hello(stage: Stage, early: Piece) -> None:
@@ -320,7 +320,7 @@ async def test_nothing_but_trouble_comes_before_hello(stage: Stage, early: Piece
 
 @pytest.mark.parametrize(
     "late",
-    [said(HELLO), said(RESET, Exit(0, None)), said(RESET, RESET), said(RESET, Resized(Size(1, 1)))],
+    [said(HELLO), said(RESET, Exit(0, None)), said(RESET, RESET), said(RESET, Resized(1, 1))],
     ids=["a second hello", "no picture", "two resets", "something before the picture"],
 )
 async def test_a_message_out_of_place_loses_the_link(stage: Stage, late: bytes) -> None:
@@ -343,7 +343,7 @@ async def test_a_picture_has_a_bound_and_up_to_it_passes(stage: Stage) -> None:
 FLOODS: dict[str, tuple[bytes, Callable[[Watcher], int]]] = {
     "troubles": (said(TerminalTrouble("hm", "x" * 200)), lambda watcher: len(watcher.troubles)),
     "exits": (said(Exit(0, None)), lambda watcher: len(watcher.exits)),
-    "sizes": (said(Resized(Size(1, 1))), lambda watcher: len(watcher.sizes)),
+    "sizes": (said(Resized(1, 1)), lambda watcher: len(watcher.sizes)),
     "resets": (said(RESET, frame(BINARY, b"")), lambda watcher: len(watcher.resets)),
     "pings": (frame(PING, b"x" * 125), lambda watcher: 0),
     "pongs": (frame(PONG, b""), lambda watcher: 0),
@@ -369,7 +369,7 @@ async def test_asides_are_counted_anew_when_somebody_types(stage: Stage, monkeyp
     watcher = Watcher()
     link = await stage.open(watcher, HELLO)
     for number in range(1, 6):
-        stage.say(said(Resized(Size(1, number))) * 40)
+        stage.say(said(Resized(1, number)) * 40)
         await until(lambda number=number: len(watcher.sizes) == 40 * number)  # type: ignore[misc]
         link.type(b".")
     assert not watcher.lost
