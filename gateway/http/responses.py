@@ -1,5 +1,6 @@
 """How every route reads a body and answers: JSON both ways, refusals as `{error, code}`, never a traceback."""
 
+import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -65,6 +66,10 @@ class LongResponse(StreamingResponse):
             await super().stream_response(send)
         except CUT_SHORT as error:
             log.warning("http.cut_short", cause=repr(error))
+        except BaseException as error:
+            # The reader left. What was read for it is freed now, not when the garbage collector comes: it comes rarely.
+            traceback.clear_frames(error.__traceback__)
+            raise
         finally:
             if isinstance(self.body_iterator, AsyncGenerator):  # what it holds is let go now, not some time later
                 await self.body_iterator.aclose()

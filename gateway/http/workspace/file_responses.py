@@ -93,11 +93,11 @@ async def _exactly(pieces: AsyncGenerator[bytes, None], length: int) -> AsyncGen
 
 async def _begun(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     """The same pieces, the first of them read already."""
-    first = await anext(pieces, b"")
+    first = [await anext(pieces, b"")]  # nobody holds it any longer once it is sent
 
     async def rest() -> AsyncGenerator[bytes, None]:
         try:
-            yield first
+            yield first.pop()
             async for piece in pieces:
                 yield piece
         finally:
