@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from gateway.protocol.errors import ApiError
 from gateway.protocol.strict_json import BadJson, load_object
 from gateway.routing.bodies import Body, read_struct
+from gateway.routing.json_types import Nothing
 from persistence.errors import StoreUnavailable
 from sandbox.ports.tree import TreeFailed
 from sync.errors import Damaged, NoSuchSnapshot
@@ -80,9 +81,9 @@ def refusal(status: int, code: str, message: str, headers: Mapping[str, str] | N
 
 
 async def read_body(request: Request, kind: type[Body], *, most: int = BODY_BYTES) -> Body:
-    """The body, of `most` bytes, as the struct that its route declares; no body is an empty object."""
+    """The body, of `most` bytes, as the struct that its route declares, or as Nothing; no body is an empty object."""
     declared = request.scope.get("spec")
-    assert declared is None or declared.body is kind, "a body is read as what was declared"
+    assert declared is None or kind in (declared.body, Nothing), "a body is read as what was declared"
     return read_struct(await _read_object(request, most), kind)
 
 

@@ -14,8 +14,8 @@ from gateway.auth.policy import OWNER
 from gateway.http.access import owned
 from gateway.http.responses import answer, read_body
 from gateway.protocol.errors import ApiError
-from gateway.routing.bodies import bad_member, unknown_members
-from gateway.routing.json_types import JsonAnswer, JsonBody, Whole, meaning, must, one_of
+from gateway.routing.bodies import bad_member
+from gateway.routing.json_types import JsonAnswer, JsonBody, Nothing, Whole, meaning, must, one_of
 from gateway.routing.parameters import Parameter
 from gateway.routing.route import route
 from gateway.session.actor import SessionActor
@@ -64,16 +64,15 @@ class FaultRoutes:
         what = request.path_params["what"]
         if what not in FAULTS:
             raise ApiError(400, "unknown_fault", f"known are {', '.join(FAULTS)}")
-        wish = await read_body(request, FaultWishBody)
-        if wish.seconds is not UNSET and what != "pause-store":
-            raise unknown_members(["seconds"], [])
-        return answer({"what": what, **await self._cause(actor, what, wish)})
+        if what == "pause-store":
+            wish = await read_body(request, FaultWishBody)
+            return answer({"what": what, "seconds": self._pause_store(actor, wish.seconds)})
+        await read_body(request, Nothing)
+        return answer({"what": what, **await self._cause(actor, what)})
 
-    async def _cause(self, actor: SessionActor, what: str, wish: FaultWishBody) -> dict[str, Any]:
+    async def _cause(self, actor: SessionActor, what: str) -> dict[str, Any]:
         if what == "cut":
             return {"sockets": actor.cut_viewers()}
-        if what == "pause-store":
-            return {"seconds": self._pause_store(actor, wish.seconds)}
         if what == "kill-agent":
             actor.life.kill_agent()
         elif not await self._provider.kill(actor.id):
