@@ -9,6 +9,7 @@ ROOT = Path(__file__).parents[1]
 CONFTEST = """
 from tests.support.failures import pytest_runtest_logfinish, pytest_runtest_logstart, pytest_runtest_makereport
 """
+IN_BACKGROUND = ("sh", "-c", "trap '' INT; exec \"$@\"", "sh")  # a shell has what runs there ignore SIGINT
 TOYS = {
     "passes": "def test_one(): seeded()",
     "fails": """
@@ -30,7 +31,14 @@ def test_one():
     asyncio.run(work())
 """,
     "dies": "import os\ndef test_one(): os._exit(9)",
-    "hangs": "import time\ndef test_one(): time.sleep(600)",
+    "hangs": """
+import time, pytest
+@pytest.fixture
+def place():
+    yield
+    open("left", "w").close()
+def test_one(place): time.sleep(600)
+""",
 }
 
 
@@ -38,7 +46,7 @@ def stress(home: Path, toy: str, *words: str) -> tuple[int, str]:
     (home / "conftest.py").write_text(CONFTEST)
     (home / f"test_{toy}.py").write_text(f"from tests.campaign.size import seeded\n{TOYS[toy]}\n")
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.support.stress", "--busy", "1", *words, "--",
+        [*IN_BACKGROUND, sys.executable, "-m", "tests.support.stress", "--busy", "1", *words, "--",
          "-c", "/dev/null", "--rootdir", str(home), str(home)],
         cwd=home, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
@@ -83,6 +91,7 @@ def test_the_time_is_bounded_and_what_was_under_way_is_named(tmp_path: Path) -> 
     assert code == 1, said
     assert re.search(r"run 1, seed \d+: these tests: out of time during test_hangs.py::test_one", said), said
     assert said.endswith("stress: 0 of 1 runs finished, 0 failed, 0 tests failed\n")
+    assert (tmp_path / "left").exists(), "fixtures end what they have started"
 
 
 def test_the_target_takes_its_bounds_from_variables() -> None:

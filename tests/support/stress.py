@@ -156,6 +156,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="of the first run; each has one of its own otherwise")
     parser.add_argument("pytest", nargs="*", help="run pytest with these words instead of the whole suite")
     asked = parser.parse_args(words)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background; the runs would ignore it, too: see _end
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     suite = {"these tests": ["-m", "pytest", *asked.pytest]} if asked.pytest else groups()
     deadline = time.monotonic() + asked.minutes * 60
     runs: list[Run] = []
