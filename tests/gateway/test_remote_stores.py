@@ -336,10 +336,12 @@ async def test_a_server_that_hangs_is_said_to_hang(tmp_path: Path, own_server: P
     store = own_server.create_database()
     own_server.pause()
     try:
-        code, out, errors = await holdfast(tmp_path / "data", "migrate", STORE=store)
-        found = (await findings(tmp_path / "data", STORE=store))["store"]
+        (code, out, errors), checks = await asyncio.gather(
+            holdfast(tmp_path / "data", "migrate", STORE=store), findings(tmp_path / "data 2", STORE=store)
+        )
     finally:
         own_server.resume()
+    found = checks["store"]
     assert (code, out) == (1, "")
     assert "the server does not answer" in errors
     assert "the server does not answer" in found["told"]

@@ -26,13 +26,14 @@ class ListOfShares(RuleBasedStateMachine):
             made = before.add(f"stamp {len(self.known)}", label, now=self.now, expires_at=self.now + LIFE)
             live = len(before.live(self.now))
             assert (made is None) == (live >= MOST)
-            if made is not None:
-                if len(made.listed) <= len(before.listed):
-                    self.known |= {share.key: share.expires_at > self.now for share in before.listed}
-                assert made.listed[-1].label == label
-                assert made.listed[-1].number == len(self.known) + 1
-                self.known[made.listed[-1].key] = True
-                self.shares = made
+            if made is None:
+                break  # the next would be the same again
+            if len(made.listed) <= len(before.listed):
+                self.known |= {share.key: share.expires_at > self.now for share in before.listed}
+            assert made.listed[-1].label == label
+            assert made.listed[-1].number == len(self.known) + 1
+            self.known[made.listed[-1].key] = True
+            self.shares = made
 
     @rule(number=st.integers(0, 200))
     def take_back(self, number: int) -> None:
