@@ -533,6 +533,17 @@ def test_a_directory_swapped_for_a_symlink_leads_nowhere(
     assert keeper.seen() == on_disk(home)
 
 
+SWAPS = """
+import os
+while True:
+    for one, other in (("workspace/d", "workspace/l"), ("workspace/f", "workspace/m")):
+        os.rename(one, "spare")
+        os.rename(other, one)
+        os.rename("spare", other)
+        os.write(1, b".")
+"""
+
+
 def test_a_racing_swapper_gets_nothing_from_outside(workspace: Path, keeper: Keeper, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -543,30 +554,18 @@ def test_a_racing_swapper_gets_nothing_from_outside(workspace: Path, keeper: Kee
     (workspace / "f").write_bytes(b"mine")
     (workspace / "l").symlink_to(outside)
     (workspace / "m").symlink_to(outside / "secret")
-    ended = threading.Event()
-    swaps = 0
-
-    def swap() -> None:
-        nonlocal swaps
-        spare = workspace.parent / "spare"
-        while not ended.is_set():
-            for one, other in (("d", "l"), ("f", "m")):
-                (workspace / one).rename(spare)
-                (workspace / other).rename(workspace / one)
-                spare.rename(workspace / other)
-                swaps += 1
-
-    swapper = threading.Thread(target=swap)
-    swapper.start()
+    swaps = tmp_path / "swaps"
+    with swaps.open("wb") as counted:
+        swapper = subprocess.Popen([sys.executable, "-c", SWAPS], cwd=workspace.parent, stdout=counted)
     scans = 0
     try:
-        while scans < 300 or swaps < 2000:
+        while scans < 100 or swaps.stat().st_size < 2000:
             with contextlib.suppress(TreeProblem):  # if it is too fast for us
                 keeper.sync(remember=scans % 2 == 0)
             scans += 1
     finally:
-        ended.set()
-        swapper.join()
+        swapper.kill()
+        swapper.wait()
     assert b"secret" not in keeper.chunks.values()
     keeper.sync()
     assert keeper.seen() == on_disk(workspace.parent)
