@@ -8,6 +8,7 @@ import pytest
 
 from gateway.limits.start_queue import StartLimits
 from gateway.protocol.errors import ApiError
+from gateway.session.actor import SessionActor
 from gateway.telemetry.telemetry import REDACTOR
 from persistence.errors import StoreUnavailable
 from persistence.record import Session
@@ -243,18 +244,23 @@ async def test_rescues_come_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
             assert (await town.actor(f"s{number}")).conversation.state.clean
 
 
+async def one_of_two_died(town: Town) -> tuple[SessionActor, SessionActor]:
+    """While no gateway was there; the one that comes back gives each user one place. The dead one, the one alive."""
+    for session_id in ("a1", "a2"):
+        await town.create(session_id)
+        await town.talk("x", session_id)
+    await asyncio.sleep(1)
+    await town.kill()
+    await town.provider.stop("a1")
+    town.starts = StartLimits(running_per_user=1)
+    await town.open()
+    return await town.actor("a1"), await town.actor("a2")
+
+
 async def test_what_a_dead_sandbox_left_is_looked_at_where_there_is_a_place_for_one() -> None:
     """Each of these syncs starts a sandbox: a user with many dead ones started as many at once."""
     async with Town() as town:
-        for session_id in ("a1", "a2"):
-            await town.create(session_id)
-            await town.talk("x", session_id)
-        await asyncio.sleep(1)
-        await town.kill()
-        await town.provider.stop("a1")
-        town.starts = StartLimits(running_per_user=1)
-        await town.open()
-        dead, alive = await town.actor("a1"), await town.actor("a2")
+        dead, alive = await one_of_two_died(town)
         await town.until(lambda: town.registry.stats()["sandboxes_running"] == 1)
         for wait in (True, False):
             with pytest.raises(ApiError, match="HOLDFAST_MAX_RUNNING_PER_USER") as refused:
@@ -298,15 +304,7 @@ async def test_a_sync_of_a_session_that_has_its_users_last_place_waits_for_no_ot
 async def test_a_look_at_what_a_dead_sandbox_left_waits_no_longer_when_its_session_starts() -> None:
     """Its session has the place that both waited for."""
     async with Town() as town:
-        for session_id in ("a1", "a2"):
-            await town.create(session_id)
-            await town.talk("x", session_id)
-        await asyncio.sleep(1)
-        await town.kill()
-        await town.provider.stop("a1")
-        town.starts = StartLimits(running_per_user=1)
-        await town.open()
-        dead, alive = await town.actor("a1"), await town.actor("a2")
+        dead, alive = await one_of_two_died(town)
         await town.until(lambda: dead.describe()["status"] == "sleeping" and dead.conversation.state.unkept)
         await town.until(lambda: alive.describe()["status"] == "running")
         tab = await town.welcomed("a1")
