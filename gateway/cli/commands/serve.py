@@ -30,6 +30,7 @@ ROOM_SECONDS = 1.0  # between two looks at a full disk
 
 M_MMAP_THRESHOLD = -3  # as malloc.h has it
 LARGE_BLOCK_BYTES = 256 << 10
+YOUNG_SECONDS = 1.0
 YOUNG_OBJECTS = 50_000  # more than the widest frame has (gateway/protocol/strict_json.py)
 
 
@@ -93,7 +94,11 @@ async def _serve(settings: Settings, lock: DataDirLock, house: House) -> int:
         _welcome(settings, house)
 
     logging.getLogger("uvicorn.error").disabled = False  # as it was before a start that failed
-    return await serve_app(house.app, settings, door=house.door, drain=house.drain, on_ready=on_ready)
+    collecting = asyncio.create_task(collect_young(YOUNG_SECONDS), name="collect young objects")
+    try:
+        return await serve_app(house.app, settings, door=house.door, drain=house.drain, on_ready=on_ready)
+    finally:
+        collecting.cancel()
 
 
 def keep_descriptors() -> None:
@@ -118,6 +123,13 @@ def collect_rarely() -> None:
     """A frame of 10,000 arrays has the collector look at the whole heap every few frames, and everybody waits. It looks
     only when 50,000 objects are alive that were not before: a frame's are freed by then without it."""
     gc.set_threshold(YOUNG_OBJECTS, 10, 10)
+
+
+async def collect_young(seconds: float) -> None:
+    """Free what is garbage and young, again and again: few objects may hold many bytes, and nobody counts bytes."""
+    while True:
+        await asyncio.sleep(seconds)
+        gc.collect(0)
 
 
 def _welcome(settings: Settings, house: House) -> None:
