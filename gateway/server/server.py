@@ -215,46 +215,70 @@ class AccessLog:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        began = time.perf_counter()
-        status: dict[str, Any] = {}
+        visit = _Visit(scope)
 
         async def receiving() -> MutableMapping[str, Any]:
             message = await receive()
             if message["type"] == "websocket.disconnect":
-                status.setdefault("code", message.get("code", NO_GOODBYE))
+                visit.end(message.get("code", NO_GOODBYE))
             return message
 
         async def sending(message: MutableMapping[str, Any]) -> None:
             kind = message["type"]
             if kind in ("http.response.start", "websocket.http.response.start"):
-                status["status"] = message["status"]
+                visit.status = message["status"]
             elif kind == "websocket.accept":
-                status["status"] = 101
-                self._note("socket.opened", scope)
+                visit.note("socket.opened")
+                visit.status = 101
             elif kind == "websocket.close":
-                status.setdefault("code", message.get("code", 1000))
+                visit.end(message.get("code", 1000))
             await send(message)
-
-        def note(event: str) -> None:
-            self._note(event, scope, **status, seconds=round(time.perf_counter() - began, 4))
-
-        def note_gone(heir: SplicedSocket) -> None:
-            status["code"] = heir.close_code
-            note("socket.closed")
 
         try:
             await self._app(scope, receiving, sending)
         finally:
             outlet: SocketOutlet | None = scope.get("extensions", {}).get(OUTLET)
-            if status.get("status") != 101:
-                note("http.request" if scope["type"] == "http" else "socket.refused")
-            elif outlet is not None and (heir := outlet.heir) is not None:  # the app is over, the connection is not
-                heir.when_gone(lambda: note_gone(heir))
+            if visit.status != 101:
+                visit.note("http.request" if scope["type"] == "http" else "socket.refused")
+            elif outlet is not None and outlet.heir is not None:  # the app is over, the connection is not
+                visit.follow(outlet.heir)
             else:
-                note("socket.closed")
+                visit.note("socket.closed")
 
-    def _note(self, event: str, scope: Scope, **fields: Any) -> None:
+
+class _Visit:
+    """What the log says of one request. It outlives the app's side of a connection that was handed over, so it keeps
+    nothing of the scope, which leads to all of that side."""
+
+    __slots__ = ("_address", "_began", "_code", "_method", "_path", "status")
+
+    def __init__(self, scope: Scope) -> None:
         client = scope.get("client")
-        write = _log.debug if scope["path"] in ("/health", "/ready", "/metrics") else _log.info
-        address = client[0] if client else None
-        write(event, method=scope.get("method", "WS"), path=scope["path"][:512], address=address, **fields)
+        self._method = scope.get("method", "WS")
+        self._path = scope["path"][:512]
+        self._address = client[0] if client else None
+        self._began = time.perf_counter()
+        self._code: int | None = None
+        self.status: int | None = None
+
+    def end(self, code: int) -> None:
+        """How a socket ended: by the code that was said first."""
+        if self._code is None:
+            self._code = code
+
+    def follow(self, heir: SplicedSocket) -> None:
+        """Note the end of a connection when it comes."""
+
+        def gone() -> None:
+            self._code = heir.close_code
+            self.note("socket.closed")
+
+        heir.when_gone(gone)
+
+    def note(self, event: str) -> None:
+        ended = {"status": self.status, "code": self._code}
+        fields: dict[str, Any] = {name: value for name, value in ended.items() if value is not None}
+        if event != "socket.opened":
+            fields["seconds"] = round(time.perf_counter() - self._began, 4)
+        write = _log.debug if self._path in ("/health", "/ready", "/metrics") else _log.info
+        write(event, method=self._method, path=self._path, address=self._address, **fields)
