@@ -10,6 +10,7 @@ be anybody: what it holds until then is its own few KiB, or comes from the reser
 import asyncio
 import base64
 import binascii
+import weakref
 from typing import TYPE_CHECKING, Any, cast
 
 import httptools
@@ -83,6 +84,7 @@ class GuardedHttp(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._clear_timers()
         self._let_go()
+        self.cycle = cast(Any, None)  # it leads back to here, by what answers a request with a body
         if self._place is not None:
             self._place.leave()
 
@@ -203,10 +205,12 @@ class GuardedHttp(HttpToolsProtocol):
     def _await_body(self, cycle: "RequestResponseCycle") -> None:
         """Until its body is here, an answer to this request ends the connection; and what of the body is asked for is
         the application's."""
-        receive = cycle.receive
+        receive = weakref.WeakMethod(cycle.receive)  # who receives keeps the cycle; its `receive` must not
 
         async def receiving() -> "ASGIReceiveEvent":
-            message = await receive()
+            received = receive()
+            assert received is not None
+            message = await received()
             if message["type"] == "http.request":
                 self._body.set(max(0, self._body.total - len(message["body"])))
             return message
@@ -268,7 +272,8 @@ class GuardedHttp(HttpToolsProtocol):
                 return
             # A connection that waits for its next request holds nothing of the last one.
             self._let_go()
-            self.cycle.body, self.cycle.scope = bytearray(), cast(Any, {})
+            if self.cycle is not None:
+                self.cycle.body, self.cycle.scope = bytearray(), cast(Any, {})
             if not self._begun:
                 self.url, self.headers, self.scope = b"", [], cast(Any, {})
         super().on_response_complete()

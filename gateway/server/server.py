@@ -250,7 +250,7 @@ class _Visit:
     """What the log says of one request. It outlives the app's side of a connection that was handed over, so it keeps
     nothing of the scope, which leads to all of that side."""
 
-    __slots__ = ("_address", "_began", "_code", "_method", "_path", "status")
+    __slots__ = ("_address", "_began", "_code", "_heir", "_method", "_path", "status")
 
     def __init__(self, scope: Scope) -> None:
         client = scope.get("client")
@@ -259,6 +259,7 @@ class _Visit:
         self._address = client[0] if client else None
         self._began = time.perf_counter()
         self._code: int | None = None
+        self._heir: SplicedSocket | None = None
         self.status: int | None = None
 
     def end(self, code: int) -> None:
@@ -268,12 +269,13 @@ class _Visit:
 
     def follow(self, heir: SplicedSocket) -> None:
         """Note the end of a connection when it comes."""
+        self._heir = heir
+        heir.when_gone(self._gone)
 
-        def gone() -> None:
-            self._code = heir.close_code
-            self.note("socket.closed")
-
-        heir.when_gone(gone)
+    def _gone(self) -> None:
+        assert self._heir is not None
+        self._code = self._heir.close_code
+        self.note("socket.closed")
 
     def note(self, event: str) -> None:
         ended = {"status": self.status, "code": self._code}

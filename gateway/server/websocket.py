@@ -6,6 +6,7 @@ to the bounds. Only the newest of several pings is answered (RFC 6455, 5.5.3), a
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import structlog
@@ -475,7 +476,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         connections = cast(set[Any], self.connections)
         connections.discard(self)
         connections.add(heir)
-        heir.when_gone(lambda: connections.discard(heir))
+        heir.when_gone(partial(connections.discard, heir))
         self.door.sockets.discard(self)
         if self._leave is not None:
             heir.when_gone(self._leave)

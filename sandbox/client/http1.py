@@ -66,6 +66,10 @@ class HttpResponse:
             raise HttpFailed("the connection was closed before the answer was complete")
         self.is_over = True
 
+    def let_go(self) -> None:
+        """Nothing more will come. The parser refers back to this answer: neither would be freed at once."""
+        del self._parser
+
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self.has_head:
             self.headers[name.lower()] = value

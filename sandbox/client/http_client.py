@@ -7,6 +7,7 @@ Why not a library: docs/decisions/0015-our-own-http-client.md.
 """
 
 import asyncio
+import copy
 import ssl
 from collections import deque
 from collections.abc import Mapping
@@ -92,7 +93,7 @@ class Connection(asyncio.Protocol):
     async def _more(self) -> None:
         """Return when something new has come. Raises OSError if nothing will."""
         if self._failure is not None:
-            raise self._failure
+            raise copy.copy(self._failure)  # what is raised leads to its callers, and so would what is kept
         self._waiter = asyncio.get_running_loop().create_future()
         try:
             await self._waiter
@@ -109,7 +110,7 @@ class Connection(asyncio.Protocol):
             self._waiter.set_result(None)
 
     def _fail(self, error: Exception) -> None:
-        self._failure = self._failure or error
+        self._failure = self._failure or error.with_traceback(None)
         self.close()
 
     # asyncio.Protocol
@@ -139,4 +140,6 @@ class Connection(asyncio.Protocol):
                 self._answer.end()
         except Exception as exc:
             self._fail(exc)
+        if self._answer is not None:
+            self._answer.let_go()
         self._wake()

@@ -11,11 +11,14 @@ import httpx
 import pytest
 import websockets
 from starlette.applications import Starlette
-from starlette.routing import WebSocketRoute
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from gateway.config.settings import Settings
 from gateway.server.front_door import FrontDoor
+from gateway.server.http import GuardedHttp
 from gateway.server.server import EXIT_FAILED, EXIT_OK, EXIT_STARTUP, CannotListen, address_of, bind, serve
 from gateway.server.websocket import GuardedSocket
 from gateway.sockets.attach import outlet_of
@@ -211,26 +214,50 @@ class Owner:
     def on_over(self) -> None: ...
 
 
+@contextlib.asynccontextmanager
+async def serving(*routes: BaseRoute) -> AsyncIterator[str]:
+    """A server in this process; its address."""
+    settings = Settings(port=0)
+    door = FrontDoor(settings)
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    app = Starlette(routes=routes)
+    serve_it = asyncio.create_task(serve(app, settings, door=door, drain=nothing, on_ready=ready.set_result))
+    yield await ready
+    door.stop()
+    assert await serve_it == EXIT_OK
+
+
 async def test_of_a_connection_that_was_handed_over_nothing_of_the_apps_side_is_kept() -> None:
-    """It was twice what an idle terminal costs: the access log kept the scope until the connection ended."""
+    """It was as much as an idle terminal itself: the access log kept the scope until the connection ended."""
 
     async def take(websocket: WebSocket) -> None:
         await websocket.accept()
         outlet_of(websocket).hand_over(Owner(), passes=False)
 
-    settings = Settings(port=0)
-    door = FrontDoor(settings)
-    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    app = Starlette(routes=[WebSocketRoute("/", take)])
-    serving = asyncio.create_task(serve(app, settings, door=door, drain=nothing, on_ready=ready.set_result))
-
     def guarded() -> int:
         gc.collect()
         return sum(isinstance(each, GuardedSocket) for each in gc.get_objects())
 
-    async with websockets.connect((await ready).replace("http", "ws", 1)) as client:
+    async with serving(WebSocketRoute("/", take)) as address, websockets.connect(f"ws{address[4:]}") as client:
         await until(lambda: guarded() == 0)
         await (await client.ping())
-        await client.close()
-    door.stop()
-    assert await serving == EXIT_OK
+
+
+async def test_a_connection_that_ended_is_freed_at_once() -> None:
+    """A request with a body once left its connection, and all that it had read, to the garbage collector."""
+
+    async def echo(request: Request) -> Response:
+        return Response(await request.body())
+
+    gc.collect()
+    gc.disable()
+    try:
+        route = Route("/", echo, methods=["POST"])
+        async with serving(route) as address, httpx.AsyncClient(base_url=address) as client:
+            for _ in range(3):
+                assert (await client.post("/", content=b"some")).text == "some"
+            assert any(isinstance(each, GuardedHttp) for each in gc.get_objects())
+            await client.aclose()
+            await until(lambda: not any(isinstance(each, GuardedHttp) for each in gc.get_objects()))
+    finally:
+        gc.enable()

@@ -1,5 +1,8 @@
 """The client's half of HTTP/1.1, whatever answers and however that is cut."""
 
+import gc
+from weakref import ref
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -105,3 +108,15 @@ def test_nothing_can_be_put_into_a_request_that_would_end_it(bad: str) -> None:
             request(method, target, headers)
     with pytest.raises(ValueError, match="printable"):
         request("GET", "/ HTTP/1.1", {})
+
+
+def test_an_answer_that_was_let_go_is_freed_at_once() -> None:
+    answer = fed(GOOD_HTTP[next(iter(GOOD_HTTP))][0], [], closed=False)[0]
+    answer.let_go()
+    gc.disable()
+    try:
+        kept = ref(answer)
+        del answer
+        assert kept() is None
+    finally:
+        gc.enable()

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import gc
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -225,3 +227,22 @@ async def test_nobody_there_is_an_error_of_the_system(tmp_path: Path) -> None:
     await server.wait_closed()
     with pytest.raises(ConnectionRefusedError):
         await connect_tcp("127.0.0.1", port, None)
+
+
+async def test_a_connection_that_failed_is_freed_at_once_with_all_that_it_read(tmp_path: Path) -> None:
+    """What it raised knew its callers, and it kept what it had raised: nobody counts what such rings hold."""
+
+    async def fails(path: str) -> ref[Connection]:
+        async with asked(path) as connection:
+            with pytest.raises(HttpFailed):
+                await connection.fetch("GET", "/", HEADERS, most=1 << 20)
+            return ref(connection)
+
+    async with serving(tmp_path / "socket", saying([b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort"])) as path:
+        gc.collect()
+        gc.disable()
+        try:
+            kept = await fails(path)
+            await until(lambda: kept() is None)
+        finally:
+            gc.enable()
