@@ -44,6 +44,28 @@ _FORWARDED = (b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"f
 class GuardedHttp(HttpToolsProtocol):
     """One HTTP connection within bounds; it becomes a GuardedSocket when asked to."""
 
+    __slots__ = (
+        "_begun",
+        "_behind_proxy",
+        "_body",
+        "_dropped",
+        "_framed",
+        "_held",
+        "_in_head",
+        "_keep_alive",
+        "_lingers",
+        "_owed",
+        "_place",
+        "_received",
+        "_refused",
+        "_slice",
+        "_stall",
+        "_timer",
+        "_tiny",
+        "door",
+        "limits",
+    )
+
     def __init__(
         self,
         config: Config,

@@ -60,6 +60,42 @@ class GuardedConfig(Config):
 class GuardedSocket(WebSocketsSansIOProtocol):
     """One WebSocket connection within bounds."""
 
+    # Some are uvicorn's: instances share the keys of their dictionaries only if these are few (CPython: 30).
+    __slots__ = (
+        "_claim",
+        "_deaf",
+        "_early",
+        "_held",
+        "_leave",
+        "_newest_ping",
+        "_pulse",
+        "_queued",
+        "_reader",
+        "_resting",
+        "_roomless",
+        "_stalled",
+        "_task",
+        "_timer",
+        "_turns",
+        "_user",
+        "close_sent",
+        "close_timer",
+        "conn",
+        "disconnected",
+        "door",
+        "handshake_complete",
+        "limits",
+        "loop",
+        "outlet",
+        "queue",
+        "read_paused",
+        "request",
+        "response",
+        "scope",
+        "transport",
+        "writable",
+    )
+
     def __init__(
         self,
         config: Config,

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import ctypes
-import gc
 import logging
 import os
 import resource
@@ -21,6 +20,7 @@ from gateway.config.data_dir import DatabaseBusy, DatabaseLock, DataDirBusy, Dat
 from gateway.config.settings import KNOWN, Settings, resolve_secrets
 from gateway.config.version import version
 from gateway.protocol.errors import ApiError
+from gateway.server.garbage import collect_by_schedule, collect_rarely, leave_alone
 from gateway.server.server import CannotListen
 from gateway.server.server import serve as serve_app
 from gateway.telemetry.telemetry import configure_logging
@@ -30,8 +30,6 @@ ROOM_SECONDS = 1.0  # between two looks at a full disk
 
 M_MMAP_THRESHOLD = -3  # as malloc.h has it
 LARGE_BLOCK_BYTES = 256 << 10
-YOUNG_SECONDS = 1.0
-YOUNG_OBJECTS = 50_000  # more than the widest frame has (gateway/protocol/strict_json.py)
 
 
 def serve(settings: Settings) -> int:
@@ -89,12 +87,11 @@ async def _serve(settings: Settings, lock: DataDirLock, house: House) -> int:
     def on_ready(address: str) -> None:
         house.address = reachable(address)
         lock.note_address(house.address)
-        gc.collect()
-        gc.freeze()  # what lives as long as the process need not be looked at again
+        leave_alone()
         _welcome(settings, house)
 
     logging.getLogger("uvicorn.error").disabled = False  # as it was before a start that failed
-    collecting = asyncio.create_task(collect_young(YOUNG_SECONDS), name="collect young objects")
+    collecting = asyncio.create_task(collect_by_schedule(), name="collect garbage")
     try:
         return await serve_app(house.app, settings, door=house.door, drain=house.drain, on_ready=on_ready)
     finally:
@@ -117,19 +114,6 @@ def return_large_blocks() -> None:
     with contextlib.suppress(AttributeError, OSError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
-
-
-def collect_rarely() -> None:
-    """A frame of 10,000 arrays has the collector look at the whole heap every few frames, and everybody waits. It looks
-    only when 50,000 objects are alive that were not before: a frame's are freed by then without it."""
-    gc.set_threshold(YOUNG_OBJECTS, 10, 10)
-
-
-async def collect_young(seconds: float) -> None:
-    """Free what is garbage and young, again and again: few objects may hold many bytes, and nobody counts bytes."""
-    while True:
-        await asyncio.sleep(seconds)
-        gc.collect(0)
 
 
 def _welcome(settings: Settings, house: House) -> None:

@@ -261,3 +261,21 @@ async def test_a_connection_that_ended_is_freed_at_once() -> None:
             await until(lambda: not any(isinstance(each, GuardedHttp) for each in gc.get_objects()))
     finally:
         gc.enable()
+
+
+async def test_an_open_connection_has_few_attributes_outside_its_slots() -> None:
+    """Beyond 30, each connection has a table of their names of its own: 1.3 KiB."""
+
+    async def stay(websocket: WebSocket) -> None:
+        await websocket.accept()
+        await websocket.receive()
+
+    async with (
+        serving(Route("/", lambda _: Response()), WebSocketRoute("/", stay)) as address,
+        httpx.AsyncClient(base_url=address) as client,
+        websockets.connect(f"ws{address[4:]}"),
+    ):
+        assert (await client.get("/")).status_code == 200
+        alive = [each for each in gc.get_objects() if isinstance(each, GuardedHttp | GuardedSocket)]
+        assert {type(each) for each in alive} == {GuardedHttp, GuardedSocket}
+        assert all(len(vars(each)) <= 30 for each in alive)
