@@ -61,8 +61,16 @@ EARLIER = {
 }
 
 
+LATER_LIMITS = {"terminal_hang_up_seconds": 5.0}  # came after the first bridge that may still run; their defaults
+
+
 def use_what_is_loaded() -> None:
-    """Let the new names of loaded modules mean those."""
+    """Let the new names of loaded modules mean those, and give the bridge's limits those that came later."""
     for name, earlier in EARLIER.items():
         if earlier in sys.modules:
             sys.modules.setdefault(name, sys.modules[earlier])
+    from sandbox.bridge.base.config import Limits  # not before: it is the bridge's own now
+
+    for limit, seconds in LATER_LIMITS.items():
+        if not hasattr(Limits, limit):
+            setattr(Limits, limit, seconds)

@@ -92,8 +92,9 @@ class Owner:
 class BridgeProcess:
     """One bridge; `start` again after `kill` is the same sandbox, on the same state directory."""
 
-    def __init__(self, home: Path, agent: Sequence[str], **settings: Any) -> None:
+    def __init__(self, home: Path, agent: Sequence[str], *, code: Path = ROOT, **settings: Any) -> None:
         self.home = home
+        self.code = code
         self.kept = home / "kept"
         self.workspace = self.kept / "workspace"
         self.workspace.mkdir(parents=True, exist_ok=True)
@@ -125,7 +126,8 @@ class BridgeProcess:
                 self.process = subprocess.Popen(
                     [sys.executable, "-m", "sandbox.bridge", str(reading), str(listener.fileno())],
                     pass_fds=[reading, listener.fileno()],
-                    env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]},
+                    cwd=self.code,
+                    env={"PYTHONPATH": str(self.code), "PATH": os.environ["PATH"]},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -1,12 +1,18 @@
 """A bridge outlives an upgrade: what it imports for its first terminal is the new code, on the classes it runs on."""
 
+import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from sandbox.client.tree import BridgeTree
+from tests.support.bridge import ROOT, TOKEN, running_bridge
+from tests.support.terminal import viewing
+
+RELEASE = ROOT / "tests/releases/0.1.0-48cc02e.tar.xz"  # the packages of that commit
 # What was loaded has its earlier names alone, as in a bridge that was started before they changed.
 STARTEDEARLIER = """
 import importlib, sys
@@ -35,41 +41,30 @@ assert routes.Refused is loaded["sandbox.bridge.server"].Refused, "a refusal is 
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
 
 
-# What such a bridge has loaded by the time of its first terminal, and what these modules defined.
-LOADED = {
-    "sandbox.bridge.agent": "Agent AgentFailed AgentHeld AgentRuns MAX_INJECTED",
-    "sandbox.bridge.attachment": "BAD_FRAME Door PORTION_BYTES PROBLEMS_KEPT REPLACED SILENT",
-    "sandbox.bridge.config": "Config ConfigError Limits MAX_CONFIG env_pair_is_usable parse_config read_config",
-    "sandbox.bridge.handover": "EARLY_BYTES HandoverSocket PATHS Taker hand_over",
-    "sandbox.bridge.lines": "LineSplitter",
-    "sandbox.bridge.log": "BoundedLog ErrorLog JsonHandler log",
-    "sandbox.bridge.notes": "NotesInUse TakenNotes",
-    "sandbox.bridge.process": "Child READ_BYTES Reader Spawned Writer descendants describe_exit die_with"
-    " guard_this_process kill_descendants kill_marked reap_adopted start_ticks",
-    "sandbox.bridge.server": "Answer AnyName Bridge MAX_BODY Refused TokenGuard gone read_json",
-    "sandbox.stream": "BACKLOG_BYTES Backlog Begin Cursor FRAME_COST Frames PINNED_BYTES RING_BYTES RUNS_KEPT Ring Run"
-    " Step",
-    "sandbox.wire": "Attach Changed Down EPOCH Epoch Inject Interrupt Kill Ledger MAX_CONTROL_UP MAX_DELIVERY MAX_DOWN"
-    " MAX_LINE MAX_NUMBER MAX_REASON MAX_UP Ping Pong Problem Ready SIGNAL Seen Start Stop Taken Up WireError clip"
-    " decode_down decode_up encode join_deliveries join_lines read_epoch read_flag read_match read_number read_object"
-    " read_position split_deliveries split_lines",
-}
+def upgrade(code: Path) -> None:
+    """Put this tree's package in the place of the one that a bridge was started from."""
+    shutil.rmtree(code / "sandbox")
+    (code / "sandbox").symlink_to(ROOT / "sandbox")
 
 
-@pytest.mark.parametrize("earlier", ["sandbox.bridge.terminals", "sandbox.bridge.transfers"])
-def test_what_it_imports_needs_no_name_that_came_later(earlier: str) -> None:
-    script = f"""
-import importlib, sys, types
-from sandbox.bridge.earlier import EARLIER
-loaded = {{}}
-for name, was in EARLIER.items():
-    if was in {LOADED!r}:
-        module = importlib.import_module(name)
-        loaded[was] = types.ModuleType(was)
-        vars(loaded[was]).update({{each: getattr(module, each, None) for each in {LOADED!r}[was].split()}})
-for name in [name for name in sys.modules if name.startswith("sandbox.")]:
-    del sys.modules[name]
-sys.modules.update(loaded)
-import {earlier}
-"""
-    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
+@pytest.mark.parametrize("loaded", [False, True], ids=["tree not loaded", "tree loaded"])
+async def test_a_bridge_of_the_release_before_opens_and_ends_its_first_terminal(tmp_path: Path, loaded: bool) -> None:
+    """It could open it, and never end it: its limits have none for that. Its sandbox could not be put to sleep."""
+    code = tmp_path / "code"
+    with tarfile.open(RELEASE) as packed:
+        packed.extractall(code, filter="data")
+    with running_bridge(tmp_path, ["cat"], code=code, shell=["sh"]) as bridge:
+        tree = BridgeTree(lambda: (bridge.path, TOKEN))
+        async with bridge.client() as client:
+            assert (await client.get("/health")).status_code == 200
+            if loaded:
+                await tree.release()
+            upgrade(code)
+            assert (await client.post("/terminals/other")).status_code == 201
+            assert (await client.delete("/terminals/other")).status_code == 204, bridge.log
+        async with viewing(bridge) as viewer:
+            viewer.type(b"echo $((6*7))up\r")
+            await viewer.shows(b"42up")
+            await tree.quiet()
+            await viewer.until(lambda: viewer.exit)
+        assert "Error" not in bridge.log
