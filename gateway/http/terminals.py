@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.auth.policy import LIFECYCLE_OR_GUEST, LIFECYCLE_SESSION, OWNER, OWNER_OR_GUEST
-from gateway.http.access import owned
+from gateway.http.access import note_asked, owned
 from gateway.http.request_bodies import (
     A_PATH,
     SizeBody,
@@ -88,6 +88,7 @@ class TerminalRoutes:
             size=read_size(body.cols, body.rows),
         )
         name = _name(request.path_params["name"])
+        await self._awake(request, actor)
         created = await self._ask(actor, lambda terminals: terminals.create(name, wish))
         found = await self._one(actor, name)
         return answer(found, 201 if created else 200)
@@ -103,7 +104,7 @@ class TerminalRoutes:
         size = Size(body.cols, body.rows)
         name = _name(request.path_params["name"])
         await self._one(actor, name)
-        await self._ask(actor, lambda terminals: terminals.resize(name, size), wake=False)
+        await self._ask(actor, lambda terminals: terminals.resize(name, size))
         return answer(await self._one(actor, name))
 
     @route(
@@ -115,7 +116,7 @@ class TerminalRoutes:
         actor = await owned(request, self._registry)
         name = _name(request.path_params["name"])
         found = await self._one(actor, name)
-        await self._ask(actor, lambda terminals: terminals.end(name), wake=False)
+        await self._ask(actor, lambda terminals: terminals.end(name))
         return answer(found)
 
     # Jupyter's REST: what its terminal manager needs
@@ -135,7 +136,7 @@ class TerminalRoutes:
     async def jupyter_create(self, request: Request) -> Response:
         actor = await owned(request, self._registry)
         body = await read_body(request, JupyterWishBody)
-        await self._awake(actor)
+        await self._awake(request, actor)
         taken = {each["name"] for each in await actor.terminals.describe() or []}
         free = (str(number) for number in range(1, 1000) if str(number) not in taken)
         name = _name(body.name) if body.name else next(free)
@@ -171,9 +172,7 @@ class TerminalRoutes:
 
     # Asking the bridge
 
-    async def _ask(self, actor: SessionActor, what: Any, *, wake: bool = True) -> Any:
-        if wake:
-            await self._awake(actor)
+    async def _ask(self, actor: SessionActor, what: Any) -> Any:
         terminals: SandboxTerminals = self._provider.terminals(actor.id)
         try:
             return await what(terminals)
@@ -182,7 +181,9 @@ class TerminalRoutes:
         except LinkRefused as error:
             raise ApiError(503, "sandbox_away", f"the sandbox does not answer: {error}") from error
 
-    async def _awake(self, actor: SessionActor) -> None:
+    async def _awake(self, request: Request, actor: SessionActor) -> None:
+        if actor.describe()["status"] != SessionStatus.RUNNING:
+            note_asked(request, self._registry, actor.user_id, "wake")
         if (await actor.wake())["status"] != SessionStatus.RUNNING:
             reason = actor.conversation.state.reason
             raise ApiError(409, "not_running", f"the sandbox does not run: {reason or actor.life.status}")

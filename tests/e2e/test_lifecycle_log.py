@@ -117,6 +117,21 @@ async def test_every_request_that_concerns_a_sessions_life_has_its_line(gateway:
     assert ask.routes | ask_as_service.routes | OTHERS == changing, "a new route is logged, or said not to be"
 
 
+async def test_a_terminal_that_wakes_its_session_has_the_line_of_a_wake(gateway: Gateway) -> None:
+    await gateway.create("s")
+    async with gateway.http() as ada, gateway.http(gateway.admin) as admin:
+        for client, path, who in (
+            (ada, "/api/sandboxes/s/terminals/t2", "user"),
+            (ada, "/jupyter/s/api/terminals", "user"),
+            (admin, "/api/sandboxes/s/terminals/t2", "admin"),
+        ):
+            assert (await ada.post("/api/sandboxes/s/sleep")).status_code == 200
+            seen = len(asked(gateway))
+            for _ in range(2):  # the second finds it awake
+                assert (await client.post(path)).is_success
+            assert asked(gateway)[seen:] == [("wake", who)]
+
+
 async def test_a_stranger_leaves_no_line_of_a_session(gateway: Gateway) -> None:
     await gateway.create("hers")
     async with gateway.http(gateway.bearer("bob")) as bob:
