@@ -137,7 +137,7 @@ class Reset(Message, frozen=True, tag="reset"):
 
 
 class Exit(Message, frozen=True, tag="exit"):
-    """The program ended; all it wrote has been sent. Typing starts it anew."""
+    """The program ended; all it wrote has been sent. Typing starts it anew, and is typed into it."""
 
     code: ExitCode | None = None
     signal: SignalName | None = None

@@ -112,6 +112,22 @@ async def test_a_line_typed_into_a_sleeping_terminal_runs(gateway: Gateway, dial
         assert "not found" not in client.shown
 
 
+@pytest.mark.parametrize("keys", ["line", "key by key"])
+async def test_a_line_typed_after_the_program_ended_runs_in_the_next(gateway: Gateway, keys: str) -> None:
+    """The first key was once eaten: `cho` ran. A line in one frame vanished."""
+    session = f"ended-{'line' if keys == 'line' else 'keys'}"
+    await gateway.create(session)
+    async with at(gateway, session, "native") as client:
+        await client.type("exit\r")
+        await client.says(type="exit")
+        line = "echo $((6*7))after\r"
+        for piece in [line] if keys == "line" else line:
+            await client.type(piece)
+        await client.shows("42after")
+        assert "not found" not in client.shown
+        assert not [said for said in client.said if said["type"] == "error"]
+
+
 async def test_tens_of_kilobytes_are_typed_in_order_and_once(gateway: Gateway) -> None:
     await gateway.create("long")
     lines = [f"n=$(((n*31+{number})%1000003)); : {'x' * 960}\r" for number in range(60)]

@@ -166,7 +166,7 @@ class Attachment:
     async def _ended(self, exit: Exit) -> None:
         if self._drives and not self._typed and not self._link.viewer.lively:  # it ended before this viewer came
             await self._close_screen()
-            await self._say(f"ended, {in_words(exit)}: press a key to start it again")
+            await self._say(f"ended, {in_words(exit)}: press Enter to start it again")
             return
         left = Left(exit_code(exit), f"ended, {in_words(exit)}" if exit_code(exit) else "")
         if exit.signal != "SIGHUP":

@@ -239,8 +239,8 @@ class Terminal:
         self.touched_at = self._loop.time()
         try:
             if self._pty is None:
-                self.start()  # what was typed asks for that; it is not for the program that begins
-            elif not self._pty.type(payload):
+                self.start()
+            if self._pty is not None and not self._pty.type(payload):
                 self._complain(
                     seat, TerminalTrouble("input_full", "the program does not read; this input was left out")
                 )

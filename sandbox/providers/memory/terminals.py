@@ -85,7 +85,7 @@ class MemoryTerminal:
             return
         if not self.alive:
             self.begin()
-        elif payload == b"quit":
+        if payload == b"quit":
             self.exit(3)
         else:
             self.write(payload)

@@ -223,8 +223,8 @@ async def test_a_program_that_ended_before_can_be_started_again(
         person.type(b"exit 5\r")
         assert await person.finish() == 5
     async with at_terminal(*words(road), env=env) as person:
-        await person.until(b"[ended, exit code 5: press a key to start it again]")
-        person.type(b" ")
+        await person.until(b"[ended, exit code 5: press Enter to start it again]")
+        person.type(b"\r")
         await until(lambda: gateway.main.number == 2)
         await person.until(b"$ ", times=2)
         person.type(b"exit 6\r")

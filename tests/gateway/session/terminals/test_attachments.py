@@ -290,7 +290,7 @@ async def test_an_exit_is_told_and_typing_begins_anew(awake: World) -> None:
     await tab.until("reset")
     await late.until("reset")
     await parrot(tab, b"new")
-    assert tab.output == b"new"
+    assert tab.output == b"againnew"
 
 
 async def test_a_plain_client_is_shown_out_at_the_end_and_starts_anew_by_coming_back(awake: World) -> None:
