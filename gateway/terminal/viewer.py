@@ -172,10 +172,13 @@ class TerminalViewer:
             self._room.wanted(self)
 
     def tell_withheld(self) -> None:
-        """The sandbox was not stopped after all: what ended has ended."""
+        """The sandbox was not stopped after all: what ended has ended, and what was typed since starts it anew."""
         exit, self._withheld = self._withheld, None
         if exit is not None:
             self.on_exit(exit)
+            if self._link is not None:
+                for payload in self.ahead.drop():
+                    self._link.type(payload)
 
     def forget_withheld(self) -> None:
         self._withheld = None
@@ -221,9 +224,9 @@ class TerminalViewer:
             self._enter(frames)
 
     def _enter(self, frames: bytes) -> None:
-        """Input, as whole frames of a client."""
+        """Input, as whole frames of a client. A program that a sleep hung up reads no more: input is for the next."""
         self._unpark()
-        if self._link is not None:
+        if self._link is not None and self._withheld is None:
             self._link.write(frames)
         else:
             self._room.typed_unlinked(self, frames)
@@ -317,10 +320,11 @@ class TerminalViewer:
     def on_exit(self, exit: Exit) -> None:
         if self._room.stopping:  # the client is told that it sleeps, and stays: typing wakes it
             self._withheld = exit
+            self.ahead.ended()
             return
         self._write(self._dialect.exited(exit))
         self._room.input_dropped(self, self.ahead.ended())
-        if self._dialect.closes_at_exit:
+        if self._dialect.closes_at_exit and not self.ahead:  # else somebody types already
             self.close(CloseCode.FINISHED)
 
     def on_resized(self, size: Size) -> None:

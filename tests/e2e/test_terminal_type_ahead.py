@@ -13,7 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from sandbox.providers.local.layout import SandboxHome
 from sandbox.providers.local.processes import Process
 from tests.support.gateway import Gateway
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, until
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +110,34 @@ async def test_a_line_typed_into_a_sleeping_terminal_runs(gateway: Gateway, dial
         await client.shows("42done")
         assert client.shown.count("42after") == 1
         assert "not found" not in client.shown
+
+
+@pytest.mark.parametrize("dialect", ["native", "plain"])
+async def test_lines_typed_while_a_session_falls_asleep_run_when_it_wakes(gateway: Gateway, dialect: str) -> None:
+    """The last sync takes a while, and the program has ended by then: what was typed meanwhile was lost."""
+    session = f"falls-{dialect}"
+    await gateway.create(session)
+    async with at(gateway, session, dialect) as client, gateway.http() as http:
+        await client.type("for i in $(seq 3000); do echo $i > f$i; done; echo $((6*7))made\r")
+        await client.shows("42made")
+        sleeping = asyncio.create_task(do(gateway, session, "sleep"))
+
+        async def hung_up() -> bool:
+            there = (await http.get(f"/api/sandboxes/{session}/terminals")).json()["terminals"]
+            return sleeping.done() or not any(each["alive"] for each in there)
+
+        await until(hung_up, "the program to end")
+        lines = 0
+        while not lines or not sleeping.done():
+            lines += 1
+            await client.type(f"echo {lines} >> typed\r")
+            await asyncio.sleep(0.05)
+        await sleeping
+        await client.type("echo $((6*7))woken\r")
+        await client.shows("42woken")
+        ran = await http.get(f"/files/{session}/typed", params={"source": "live"})
+        assert ran.text.split() == [str(number) for number in range(1, lines + 1)]
+        assert not [said for said in client.said if said["type"] == "error"]
 
 
 @pytest.mark.parametrize("keys", ["line", "key by key"])

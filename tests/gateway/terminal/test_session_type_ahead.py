@@ -7,8 +7,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.limits.start_queue import StartLimits
+from gateway.protocol.errors import ApiError
 from gateway.session.model.ports import SessionLimits
 from gateway.terminal.type_ahead import MAX_BYTES
+from sandbox.ports.tree import TreeFailed
 from sandbox.protocol.websocket_frames import BINARY, client_frame
 from tests.support.sessions import World
 from tests.support.terminal_tabs import TerminalTab, linked_tab, terminal_tab
@@ -62,6 +64,54 @@ async def test_a_line_in_one_frame_is_typed_on_the_plain_dialect(asleep: World) 
     tab.type(LINE)
     await tab.met(lambda: "".join(tab.texts).endswith("echo hello\n"), "the echo")
     assert "".join(tab.texts).count("hello") == 1
+
+
+async def falling_asleep(world: World) -> asyncio.Future[object]:
+    """The session is put to sleep: its programs were hung up, and the last sync is under way."""
+    actor, sandbox = await world.actor(), world.sandbox()
+    sandbox.roots.step_seconds = 5.0
+    sleeping: asyncio.Future[object] = asyncio.ensure_future(actor.sleep())
+    await world.until(lambda: "quiet" in sandbox.roots.steps, "the end of all programs")
+    sandbox.terminals["main"].exit(None, "SIGHUP")
+    await asyncio.sleep(1)
+    return sleeping
+
+
+@pytest.mark.parametrize("dialect", ["native", "plain"])
+async def test_a_line_typed_while_the_session_falls_asleep_is_typed_into_the_next_program(
+    awake: World, dialect: str
+) -> None:
+    """Its program was hung up, and the bridge was still there: the line went to nobody."""
+    tab = await linked_tab(awake, dialect=dialect)
+    sleeping = await falling_asleep(awake)
+    for key in LINE:
+        tab.type(bytes([key]))
+        await asyncio.sleep(0.1)
+    assert not sleeping.done()
+    assert not awake.sandbox().terminals["main"].alive, "nothing was typed into it"
+    await sleeping
+    await tab.met(lambda: (tab.output or "".join(tab.texts).encode()).endswith(LINE), "the echo")
+    assert typed(awake).count(b"hello") == 1
+    assert not tab.seen("error")
+    assert not tab.seen("exit")
+    assert awake.provider.starts == 2
+
+
+@pytest.mark.parametrize("dialect", ["native", "plain"])
+async def test_a_line_typed_during_a_sleep_that_fails_is_typed_into_the_next_program(
+    awake: World, dialect: str
+) -> None:
+    tab = await linked_tab(awake, dialect=dialect)
+    awake.sandbox().roots.failures["scan"] = [TreeFailed("failed", "not now")] * 3
+    sleeping = await falling_asleep(awake)
+    tab.type(LINE)
+    await asyncio.sleep(1)
+    assert not awake.sandbox().terminals["main"].alive, "nothing was typed into it"
+    with pytest.raises(ApiError, match="not now"):
+        await sleeping
+    await tab.met(lambda: (tab.output or "".join(tab.texts).encode()).endswith(LINE), "the echo")
+    assert len(tab.seen("exit")) == (dialect == "native")
+    assert awake.provider.starts == 1
 
 
 async def test_what_comes_behind_the_handshake_of_a_sleeping_session_is_typed(asleep: World) -> None:
