@@ -7,8 +7,10 @@ table in docs/protocol.md are made.
 """
 
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import getattr_static
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
@@ -22,6 +24,7 @@ from gateway.routing.parameters import Parameter
 WS = "WS"
 SPECS = "__routes__"
 NONE: Mapping[Any, Any] = MappingProxyType({})
+_NAMES = re.compile(r"(?<=\{)[^}:]+")  # of a path's parameters
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
 
@@ -112,8 +115,14 @@ def socket(path: str, who: RoutePolicy, doc: str) -> Declaration:
 
 
 def served(*parts: object) -> list[BaseRoute]:
-    """The declared routes of each object, in the order of their declaration."""
-    return [_served(spec, getattr(part, name)) for part in parts for name, spec in _declared(type(part))]
+    """The declared routes of each object, in the order of their declaration, inherited ones first. Raises ValueError if
+    two declare the same: the first would be served, and the second be described."""
+    declared = [(spec, getattr(part, name)) for part in parts for name, spec in _declared(type(part))]
+    shapes = Counter((spec.method, _NAMES.sub("", spec.path)) for spec, _ in declared)
+    repeated = [f"{method} {path}" for (method, path), count in shapes.items() if count > 1]
+    if repeated:
+        raise ValueError(f"declared more than once: {', '.join(repeated)}")
+    return [_served(spec, endpoint) for spec, endpoint in declared]
 
 
 def specs_of(routes: Sequence[BaseRoute]) -> list[RouteSpec]:
@@ -129,7 +138,8 @@ def _declaring(spec: RouteSpec) -> Declaration:
 
 
 def _declared(kind: type) -> list[tuple[str, RouteSpec]]:
-    return [(name, spec) for name, member in vars(kind).items() for spec in getattr(member, SPECS, ())]
+    names = dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base))
+    return [(name, spec) for name in names for spec in getattr(getattr_static(kind, name), SPECS, ())]
 
 
 def _served(spec: RouteSpec, endpoint: Callable[..., Awaitable[Any]]) -> BaseRoute:

@@ -1,5 +1,6 @@
 """One declaration is a served route, a policy, an operation of OpenAPI and a row of the docs."""
 
+import re
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
@@ -151,9 +152,54 @@ class Several:
         return Response()
 
 
+class More:
+    @route("GET", "/d", OWNER, "fourth", "In another object")
+    async def more(self, _: Request) -> Response:
+        return Response()
+
+
+class Inherits(More):
+    @route("GET", "/e", OWNER, "fifth", "Beside what is inherited")
+    async def own(self, _: Request) -> Response:
+        return Response()
+
+
+class Overrides(More):
+    async def more(self, _: Request) -> Response:
+        return Response()
+
+
+class Again:
+    @route("GET", "/logs/{session}", OWNER, "again", "What another serves already")
+    async def again(self, _: Request) -> Response:
+        return Response()
+
+    @route("POST", "/logs/{id}", OWNER, "other", "Another method, another route")
+    async def other(self, _: Request) -> Response:
+        return Response()
+
+    @socket("/d", OWNER, "A socket, not what GET is")
+    async def listen(self, _: WebSocket) -> None: ...
+
+
+def test_a_route_that_is_declared_twice_is_refused() -> None:
+    """Routing took the first declaration, and OpenAPI described the second."""
+    with pytest.raises(ValueError, match=re.escape("declared more than once: GET /logs/{}")):
+        served(Several(), Again())
+    with pytest.raises(ValueError, match="more than once: GET /d"):
+        served(More(), More())
+    assert len(served(More(), Again())) == 4
+
+
+def test_an_inherited_declaration_is_served_unless_its_method_is_another() -> None:
+    assert [spec.path for spec in specs_of(served(Inherits()))] == ["/d", "/e"]
+    assert served(Overrides()) == []
+
+
 def test_routes_come_in_the_order_of_their_declaration() -> None:
-    routes = served(Several(), Several())
-    assert [spec.path for spec in specs_of(routes)] == 2 * ["/b", "/a", "/ws/c", "/logs/{id}", "/files/{path:path}"]
+    routes = served(Several(), More())
+    paths = ["/b", "/a", "/ws/c", "/logs/{id}", "/files/{path:path}", "/d"]
+    assert [spec.path for spec in specs_of(routes)] == paths
     assert [type(each) for each in routes[:3]] == [ServedRoute, ServedRoute, ServedSocket]
     assert unprotected(routes) == []
     assert all(getattr(each, "policy", None) is OWNER for each in routes)
