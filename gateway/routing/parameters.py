@@ -65,10 +65,10 @@ class FlagParameter(Parameter):
         self._default = "1" if default else "0"
 
     def read(self, request: HTTPConnection) -> bool:
-        given = request.query_params.get(self.name, self._default)
-        if given not in ("0", "1", "true", "false"):
-            raise self._bad("0 or 1")
-        return given in ("1", "true")
+        given = self._given(request) or [self._default]
+        if len(given) > 1 or given[0] not in ("0", "1", "true", "false"):
+            raise self._bad("given once, 0 or 1")
+        return given[0] in ("1", "true")
 
 
 class WordParameter(Parameter):

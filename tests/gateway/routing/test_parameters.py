@@ -63,7 +63,7 @@ def test_what_is_given_is_read(parameter: Any, given: str, value: Any) -> None:
             for bad in ("0", "1001", "", "-1", "1.0", "\u0661")
         ),
         *((AFTER, bad, f"given once, a whole number from 0 to {2**53}") for bad in ("9" * 20, str(2**53 + 1), "x")),
-        *((PURGE, bad, "0 or 1") for bad in ("", "yes", "TRUE", "2")),
+        *((PURGE, bad, "given once, 0 or 1") for bad in ("", "yes", "TRUE", "2")),
         *((ROLE, bad, "given once: letters, digits, _ and -, at most 64") for bad in ("", "a b", "x" * 65, "a\n")),
         *((SOURCE, bad, "given once, one of auto, live") for bad in ("", "Live", "live,auto")),
         *((USER, bad, "given once, 1 to 256 printable characters") for bad in ("", "x" * 257, "a\nb")),
@@ -76,7 +76,7 @@ def test_what_is_not_as_declared_is_refused_by_name(parameter: Any, given: str, 
     assert str(refused.value) == f"{parameter.name} must be {wanted}"
 
 
-@pytest.mark.parametrize("parameter", [LIMIT, AFTER, ROLE, SOURCE, USER])
+@pytest.mark.parametrize("parameter", ALL)
 def test_twice_is_refused(parameter: Any) -> None:
     good = {"role": "a", "source": "live", "userId": "a"}.get(parameter.name, "1")
     assert parameter.read(asked((parameter.name, good))) is not None
