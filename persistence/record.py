@@ -110,7 +110,7 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class Spooled:
-    """The write is durable on this node, and the store will follow: `Heard.settled` tells what became of its record."""
+    """The write is durable on this node, and the store will follow: `StoreListener.settled` tells what came of it."""
 
     seq: int
     unique: bool = False  # whether it is certain that the cid is new: the store will not call it a Duplicate

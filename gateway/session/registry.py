@@ -203,7 +203,7 @@ class SessionRegistry:
             raise ApiError(401, "share_ended", SHARE_ENDED)
 
     def settled(self, session_id: str, seq: int, outcome: Outcome) -> None:
-        """What became in the store of a record that was durable here first (`Heard.settled`)."""
+        """What became in the store of a record that was durable here first (`StoreListener.settled`)."""
         if (actor := self._actors.get(session_id)) is not None:
             actor.post(actor.incoming.settled, seq, outcome)
 

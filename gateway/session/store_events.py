@@ -36,7 +36,7 @@ class Follower:
 
 
 class StoreEvents:
-    """The store's `Heard`. `on_settled` is set once there is somebody who wants to know."""
+    """The store's `StoreListener`. `on_settled` is set once there is somebody who wants to know."""
 
     def __init__(self) -> None:
         self.on_settled: Settled | None = None

@@ -35,7 +35,7 @@ STEADY_SECONDS = 5.0  # a link that was lost sooner is found again with more and
 
 
 class Running(Protocol):
-    """Of the session's sandbox (`Life` is one)."""
+    """What a terminal needs to know of the session's sandbox."""
 
     stopping: bool
 
