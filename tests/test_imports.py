@@ -1,4 +1,5 @@
-"""`make lint` refuses an import that points the wrong way, also one that does so through another module."""
+"""`make lint` refuses an import that points the wrong way, also one that does so through another module, and a module
+that has no place among the layers."""
 
 import os
 import shutil
@@ -44,7 +45,7 @@ def test_the_copy_passes_the_gate(tree: Path) -> None:
         ("sync/machine/state.py", "import persistence.record", "sync is not allowed to import persistence"),
         ("persistence/record.py", "import sync.format.keys", "persistence is not allowed to import sync"),
         ("persistence/record.py", "import sandbox.protocol.values", "persistence is not allowed to import sandbox"),
-        ("sync/machine/driver.py", "import sandbox.client.agent_link", "sync is not allowed to import sandbox.client"),
+        ("sync/machine/driver.py", "import sandbox.client.agent_link", "sync is not allowed to import sandbox"),
         ("sync/machine/state.py", "import sync.snapshots.push", "sync.machine is not allowed to import sync.snapshots"),
         (
             "sandbox/bridge/agent/agent.py",
@@ -82,15 +83,43 @@ def test_the_copy_passes_the_gate(tree: Path) -> None:
             "import gateway.session.sandbox.supervisor",
             "no cycles between siblings BROKEN",
         ),
+        ("gateway/loose.py", "", "- gateway.loose"),
+        ("gateway/nodes/place.py", "", "- gateway.nodes"),
+        ("sandbox/nodes/place.py", "", "- sandbox.nodes"),
+        ("persistence/nodes/place.py", "", "- persistence.nodes"),
+        ("sync/nodes/place.py", "", "- sync.nodes"),
+        (
+            "persistence/record.py",
+            "import persistence.sqlite.store",
+            "persistence.record is not allowed to import persistence.sqlite",
+        ),
+        (
+            "sandbox/bridge/watch.py",
+            "import sandbox.ports.terminals",
+            "sandbox.bridge is not allowed to import sandbox.ports",
+        ),
+        ("sync/format/keys.py", "import sandbox.demo_agent", "sync is not allowed to import sandbox"),
+        ("sync/format/keys.py", "import sandbox.tree.chunker", "sync is not allowed to import sandbox"),
+        ("sync/format/keys.py", "import sandbox.ports.terminals", "sync is not allowed to import sandbox"),
+        ("gateway/session/actor.py", "import tests.support.gateway", "gateway is not allowed to import tests"),
+        ("sandbox/bridge/exec.py", "import bench.relay", "sandbox is not allowed to import bench"),
+        ("gateway/protocol/text.py", "import importlib", "gateway is not allowed to import importlib"),
     ],
 )
 def test_an_import_against_the_grain_is_refused(tree: Path, module: str, line: str, broken: str) -> None:
     path = tree / module
-    before = path.read_text()
-    path.write_text(f"{before}\n{line}\n")
+    folder_is_new, before = not path.parent.exists(), path.read_text() if path.exists() else None
+    path.parent.mkdir(exist_ok=True)
+    (path.parent / "__init__.py").touch()
+    path.write_text(f"{before or ''}\n{line}\n")
     try:
         gate = run_gate(tree)
     finally:
-        path.write_text(before)
+        if folder_is_new:
+            shutil.rmtree(path.parent)
+        elif before is None:
+            path.unlink()
+        else:
+            path.write_text(before)
     assert gate.returncode == 1
     assert broken in gate.stdout
