@@ -107,6 +107,7 @@ class GuardedHttp(HttpToolsProtocol):
         self._clear_timers()
         self._let_go()
         self.cycle = cast(Any, None)  # it leads back to here, by what answers a request with a body
+        self.pipeline.clear()  # as these do
         if self._place is not None:
             self._place.leave()
 
@@ -342,6 +343,7 @@ class GuardedHttp(HttpToolsProtocol):
         self._clear_timers()
         self._let_go()
         self.url, self.headers = b"", []
+        self.parser = cast(Any, None)  # it holds what it has not told yet
         if self.cycle is not None:
             self.cycle.body = bytearray()
         self.flow.resume_reading()
