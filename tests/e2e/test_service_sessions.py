@@ -116,7 +116,12 @@ async def test_services_list_read_and_export_it(gateway: Gateway) -> None:
 async def test_a_users_session_is_not_the_services_to_create(gateway: Gateway) -> None:
     await gateway.create("adas", "ada")
     async with gateway.http(gateway.relay) as relay:
-        assert (await relay.post("/api/sandboxes/adas", json={})).json()["code"] == "taken"
+        refused = (await relay.post("/api/sandboxes/adas", json={})).json()
+        assert refused == {
+            "error": "this session id is a user's: give the owner's userId, or choose another id",
+            "code": "taken",
+        }
+        assert (await relay.post("/api/sandboxes/adas", json={"userId": "ada"})).status_code == 200, "as it says"
         assert (await relay.get("/api/sandboxes/adas")).json()["userId"] == "ada"
 
 

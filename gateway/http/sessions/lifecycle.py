@@ -92,6 +92,8 @@ class SandboxRoutes:
         known = await self._registry.owner(session_id)
         asked_for = {"network": wish.network, "clones": wish.repo_url is not None, "env_given": bool(wish.env)}
         note_asked(request, self._registry, user_id, "create", known=known is not None, **asked_for)
+        if user_id == NO_USER and known not in (None, NO_USER):
+            raise ApiError(409, "taken", "this session id is a user's: give the owner's userId, or choose another id")
         actor = await self._registry.create(session_id, user_id, wish)
         return answer(actor.describe(), 201 if known is None else 200)
 
