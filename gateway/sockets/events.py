@@ -55,7 +55,7 @@ class EventsSocket:
     async def _stay(self, websocket: WebSocket, viewer: EventViewer, who: Principal) -> None:
         entry = AccessWatch(viewer, who, self._verifier)
         async with asyncio.TaskGroup() as beside:
-            reader = _Reader(viewer, entry, beside)
+            reader = _EventsReader(viewer, entry, beside)
             viewer.outlet.on_text = reader.on_text
             entry.begin()
             try:
@@ -65,7 +65,7 @@ class EventsSocket:
                 reader.end()
 
 
-class _Reader:
+class _EventsReader:
     """What a page says. Called by the guard with each whole text message; never waits."""
 
     __slots__ = ("_beside", "_entry", "_refreshing", "_viewer")

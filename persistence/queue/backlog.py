@@ -38,7 +38,7 @@ class QueueLimits:
 
 
 @dataclass(slots=True)
-class _Entry:
+class _QueuedWrite:
     write: Write
     since: float
     size: int
@@ -51,10 +51,10 @@ class WriteBacklog:
 
     def __init__(self, limits: QueueLimits) -> None:
         self._limits = limits
-        self._waiting: deque[_Entry] = deque()
-        self._last: dict[str, _Entry] = {}  # each session's last waiting write
-        self._in_flight: list[_Entry] = []
-        self._held: dict[str, deque[_Entry]] = {}  # by session: what waits beside the line
+        self._waiting: deque[_QueuedWrite] = deque()
+        self._last: dict[str, _QueuedWrite] = {}  # each session's last waiting write
+        self._in_flight: list[_QueuedWrite] = []
+        self._held: dict[str, deque[_QueuedWrite]] = {}  # by session: what waits beside the line
         self.bytes = 0  # waiting and in flight
         self.coalesced = 0
 
@@ -81,7 +81,7 @@ class WriteBacklog:
         size = write.size
         if refusable and write.append is not None and not self.has_room(size):
             return False
-        entry = _Entry(write, now, size, then)
+        entry = _QueuedWrite(write, now, size, then)
         self._last[write.session_id] = entry
         self.bytes += size
         held = self._held.get(write.session_id) if self._held else None
@@ -112,7 +112,7 @@ class WriteBacklog:
         """The sessions that are held."""
         return list(self._held)
 
-    def _join(self, entry: _Entry, write: Write, then: Then | None) -> None:
+    def _join(self, entry: _QueuedWrite, write: Write, then: Then | None) -> None:
         entry.write = merged(entry.write, write)
         size = entry.write.size
         self.bytes += size - entry.size

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from sandbox.system.child import kill_descendants, reap_adopted
 
 
-class _Server(uvicorn.Server):
+class _BridgeServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield  # the bridge has its own: the agent goes first
@@ -39,7 +39,7 @@ async def serve_until(
 ) -> None:
     """Serve `app` until `ending` is set; then end the programs, then everything. `sockets` is uvicorn's WebSocket
     class; a message on one has at most `max_message` bytes."""
-    server = _Server(
+    server = _BridgeServer(
         uvicorn.Config(
             app,
             loop="none",

@@ -31,7 +31,7 @@ _MAX_JOINED = 64 * 1024  # fragments of one message, together
 _MOST_FRAMES = 1000  # looked at in one go: others want a turn, too
 
 
-class _Scan:
+class _FrameScan:
     """The bytes a scan has and has not let pass yet: either some behind an aside, or the beginning of one frame."""
 
     __slots__ = ("_at", "_data", "_missing", "_tail", "aside")
@@ -84,7 +84,7 @@ class _Scan:
         self._data, self._at = b"", 0
 
 
-class DownScan(_Scan):
+class DownScan(_FrameScan):
     """A bridge's frames on their way to a viewer. `passed_bytes` counts the payload that was let through."""
 
     __slots__ = ("_picture", "passed_bytes")
@@ -164,7 +164,7 @@ class DownScan(_Scan):
         return head + size
 
 
-class UpScan(_Scan):
+class UpScan(_FrameScan):
     """A viewer's frames on their way to the bridge. `passed_frames` counts what was let through. Where nothing
     `passes`, every message is an aside: their bytes mean something else than input.
 

@@ -141,7 +141,7 @@ class Trees:
     async def serve(self, socket: WebSocket) -> None:
         """Do what one connection asks for."""
         await socket.accept()
-        talk = _Talk(socket, self._config.limits)
+        talk = _TreeTalk(socket, self._config.limits)
         working = asyncio.create_task(self._serve(talk), name="tree.work")
         tasks = {
             working,
@@ -172,7 +172,7 @@ class Trees:
                 async for _ in steps:
                     pass
 
-    async def _serve(self, talk: "_Talk") -> None:
+    async def _serve(self, talk: "_TreeTalk") -> None:
         try:
             ask = await talk.hear(ScanAsk, RestoreAsk, SurveyAsk, QuietAsk, ReleaseAsk)
             await self._perform(talk, ask)
@@ -194,11 +194,11 @@ class Trees:
             logging.getLogger(__name__).exception("tree.crashed")
             await self._fail(talk, "failed", f"the bridge failed: {type(exc).__name__}")
 
-    async def _fail(self, talk: "_Talk", code: str, error: str) -> None:
+    async def _fail(self, talk: "_TreeTalk", code: str, error: str) -> None:
         log("tree.failed", code=code, error=error)
         await talk.say(Trouble(code, error))
 
-    async def _perform(self, talk: "_Talk", ask: object) -> None:
+    async def _perform(self, talk: "_TreeTalk", ask: object) -> None:
         match ask:
             case ScanAsk():
                 async with self.turn:
@@ -229,7 +229,7 @@ class Trees:
         known, changed, files = await self.work(lambda: self._scan_with().survey(ask))
         return Survey(self._agent.held, known, changed, files)
 
-    async def _scan(self, talk: "_Talk", ask: ScanAsk) -> None:
+    async def _scan(self, talk: "_TreeTalk", ask: ScanAsk) -> None:
         scan = await self.work(lambda: self._scan_with().scan(ask))
         async with contextlib.aclosing(self.ahead(scan.batches())) as batches:
             async for batch in batches:
@@ -245,7 +245,7 @@ class Trees:
         await self.work(scan.remember, remember.token)
         await talk.say(Done())
 
-    async def _restore(self, talk: "_Talk", ask: RestoreAsk) -> None:
+    async def _restore(self, talk: "_TreeTalk", ask: RestoreAsk) -> None:
         with self.swapping():
             entries = await _hear_entries(talk)
             staging = await self.work(Staging, self._config.kept, ask.token)
@@ -263,7 +263,7 @@ class Trees:
                 await self.work(staging.close)
             await self._say_restored(talk, ask.token, entries)
 
-    async def _say_restored(self, talk: "_Talk", token: str, entries: Sequence[Entry]) -> None:
+    async def _say_restored(self, talk: "_TreeTalk", token: str, entries: Sequence[Entry]) -> None:
         """Say so, and learn meanwhile what was put there. The gateway leaves when it has heard it; the turn goes on
         until all is known, as then programs may begin to change it."""
         adopting = self._begin(lambda: self._adopt(token, entries))
@@ -280,7 +280,7 @@ class Trees:
         except TreeProblem as exc:  # the tree is there all the same; the next scan will tell all of it
             log("tree.not_adopted", code=exc.code, error=exc.error)
 
-    async def _take_frames(self, talk: "_Talk", staging: Staging) -> None:
+    async def _take_frames(self, talk: "_TreeTalk", staging: Staging) -> None:
         """Write what comes, to its end; while some of it is written the next comes."""
         writing: asyncio.Future[None] | None = None
         is_last = False
@@ -293,7 +293,7 @@ class Trees:
             await writing
 
 
-class _Talk:
+class _TreeTalk:
     """One conversation. Reads a little ahead, so that the end of the connection is noticed while nobody listens, and a
     thread that writes need not be woken for every message."""
 
@@ -338,14 +338,14 @@ class _Talk:
                 await self.say(told)
 
 
-async def _hear_entries(talk: _Talk) -> list[Entry]:
+async def _hear_entries(talk: _TreeTalk) -> list[Entry]:
     entries: list[Entry] = []
     while isinstance(message := await talk.hear(RestoreEntries, RestorePlan), RestoreEntries):
         entries += message.entries
     return entries
 
 
-async def _hear_frames(talk: _Talk) -> tuple[list[Frame], bool]:
+async def _hear_frames(talk: _TreeTalk) -> tuple[list[Frame], bool]:
     """The frames that have come, and whether there will be no more."""
     frames: list[Frame] = []
     while isinstance(message := await talk.hear(Chunks, RestoreEnd), Chunks):
