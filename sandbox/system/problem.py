@@ -1,7 +1,7 @@
 """Why a tree cannot be read, in words for whoever owns it. Pure."""
 
 import errno
-import os
+from os import fsencode
 
 LONGEST_SHOWN = 200
 
@@ -33,7 +33,7 @@ def unreadable(path: str, error: OSError) -> TreeProblem:
     reason = error.strerror or "it cannot be opened"
     advice = "make it readable, or name it in .holdfastignore"
     kind = UnreadableFile if is_forbidden(error) else TreeProblem
-    return kind("failed", f"{printable(os.fsencode(path))} cannot be read: {reason}: {advice}")
+    return kind("failed", f"{printable(fsencode(path))} cannot be read: {reason}: {advice}")
 
 
 def is_forbidden(error: OSError) -> bool:

@@ -8,9 +8,9 @@ A tree changes by sections, one for each directory in which something is differe
 cache file holds, so a tree read from there has gone the same way as the one in memory.
 """
 
-import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
+from os import fsdecode, fsencode
 from typing import Final
 
 import msgspec
@@ -89,7 +89,7 @@ class TreeIndex:
     def __init__(self) -> None:
         self.token: str | None = None
         self.rules: dict[str, bytes] = {}
-        self.roots = {os.fsdecode(root): Directory() for root in ROOTS}
+        self.roots = {fsdecode(root): Directory() for root in ROOTS}
 
     def find(self, path: str) -> Directory:
         """Raises KeyError if there is no such directory."""
@@ -102,7 +102,7 @@ class TreeIndex:
     def apply(self, sections: Iterable[Section]) -> None:
         """Raises KeyError or ValueError if they do not fit; then the tree is of no use any more."""
         for section in sections:
-            directory = self.find(os.fsdecode(section.path))
+            directory = self.find(fsdecode(section.path))
             for name in split_names(section.gone):
                 directory.remove(name)
             names = split_names(section.names)
@@ -131,14 +131,14 @@ class TreeIndex:
                 if directory.stamps:
                     contents = [directory.contents.get(name) for name in directory.stamps]
                     names, stamps = join_names(directory.stamps), list(directory.stamps.values())
-                    yield Section(os.fsencode(path), directory.data_bytes, names, stamps, contents)
+                    yield Section(fsencode(path), directory.data_bytes, names, stamps, contents)
 
 
 def tree_of(entries: Iterable[Entry]) -> TreeIndex:
     """A tree of these entries, none of whose stamps can be believed yet. Raises KeyError if a directory is missing."""
     tree = TreeIndex()
     for entry in sorted(entries, key=lambda entry: entry.path.count(b"/")):
-        above, _, name = os.fsdecode(entry.path).rpartition("/")
+        above, _, name = fsdecode(entry.path).rpartition("/")
         directory = tree.find(above)
         doubt = UNSETTLED if entry.unsettled else YOUNG
         mode = _TYPES[Kind(entry.kind)] | entry.mode
@@ -191,8 +191,8 @@ def size_of(chunks: Iterable[Chunk]) -> int:
 
 
 def join_names(names: Mapping[str, object] | Iterable[str]) -> bytes:
-    return os.fsencode("/".join(names))
+    return fsencode("/".join(names))
 
 
 def split_names(names: bytes) -> list[str]:
-    return os.fsdecode(names).split("/") if names else []
+    return fsdecode(names).split("/") if names else []

@@ -7,9 +7,9 @@ was read carries a doubt, a sixth number. Such a stamp equals none that a walk f
 So does what was mapped by a program when it was read, whatever its age.
 """
 
-import os
 from collections.abc import Callable
 from operator import attrgetter
+from os import stat_result
 from typing import Final
 
 from sandbox.protocol.entry import MAX_MTIME_NS
@@ -23,7 +23,7 @@ MAPPED: Final = 3  # it may change without a trace, see sandbox/system/mapped_fi
 YOUNG_NS: Final = 2_000_000_000
 GRAIN_NS: Final = 100_000_000  # longer than a grain of any clock that tells fractions of a second
 
-stamp_of: Callable[[os.stat_result], Stamp] = attrgetter("st_mode", "st_size", "st_mtime_ns", "st_ctime_ns", "st_ino")
+stamp_of: Callable[[stat_result], Stamp] = attrgetter("st_mode", "st_size", "st_mtime_ns", "st_ctime_ns", "st_ino")
 
 
 def read_at(stamp: Stamp, now_ns: int) -> Stamp:

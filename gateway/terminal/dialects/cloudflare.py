@@ -9,8 +9,8 @@ clears before it comes back is not all (the cursor's line stays, and so do the m
 full reset.
 """
 
-import signal
 from collections.abc import Sequence
+from signal import Signals
 
 from gateway.terminal.dialects.control import CLEAR, read_control, rough_size, say
 from gateway.terminal.dialects.ports import Heard, Typed, Wanted
@@ -60,4 +60,4 @@ class CloudflareDialect:
 
 def _code(name: str | None) -> int:
     """What a shell makes of a signal: `code` is declared a number."""
-    return 128 + next((known for known in signal.Signals if known.name == name), 0)
+    return 128 + next((known for known in Signals if known.name == name), 0)
