@@ -4,9 +4,9 @@ Input is for one program. It waits here until that program can read it, in order
 
 - Input for the program on the viewer's screen goes to that program or to none. It waits while the link is found again.
   If another program is found instead, it is dropped: a key meant for an editor must not run in a shell.
-- A session at rest (asleep, failed) has no program, and neither has one that falls asleep, once its programs were hung
-  up. Input is for the next one, and wakes the session. What a terminal sends by itself, and a mouse, is not kept: it
-  answers a program that is gone.
+- A session at rest (asleep, failed) has no program, and one that is being put to sleep loses it. Input is for
+  the next one, and wakes the session. What a terminal sends by itself, and a mouse, is not kept: it answers a program
+  that is gone.
 - A sandbox that dies leaves viewers who may still look at its program. Until the next one is up, their input is
   dropped.
 
@@ -88,8 +88,8 @@ class TypeAhead:
         return (messages, None) if meant else ([], GONE if messages else None)
 
     def ended(self) -> TerminalTrouble | None:
-        """The viewer's program ended, and the viewer is told that, or that the session sleeps: what it types now is for
-        the next. The trouble to tell if something is dropped."""
+        """The viewer is told that its program ended, or it is about to be: what it types now is for the next. The
+        trouble to tell if something is dropped."""
         dropped = self._program is not None and self.drop()
         self._program, self._orphaned = None, False
         return GONE if dropped else None

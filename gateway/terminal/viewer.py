@@ -76,6 +76,7 @@ class TerminalViewer:
         "_dialect",
         "_full",
         "_greeted",
+        "_kept",
         "_link",
         "_room",
         "_size",
@@ -110,6 +111,7 @@ class TerminalViewer:
         self._size = size
         self._greeted = False
         self._full = False  # the client takes no more
+        self._kept = False  # it typed while its sandbox is being stopped
         self._stopped = False  # the client wants no more
         self._told = ""  # the newest status it knows
         self._took = 0  # bytes of output since it was last paused
@@ -172,16 +174,19 @@ class TerminalViewer:
             self._room.wanted(self)
 
     def tell_withheld(self) -> None:
-        """The sandbox was not stopped after all: what ended has ended, and what was typed since starts it anew."""
+        """The sandbox was not stopped after all: what ended has ended. What was typed meanwhile is for the program that
+        goes on, or starts the next."""
         exit, self._withheld = self._withheld, None
+        kept, self._kept = self._kept, False
         if exit is not None:
             self.on_exit(exit)
-            if self._link is not None:
-                for payload in self.ahead.drop():
-                    self._link.type(payload)
+        if kept and self._link is not None and self._at is not None:
+            waited = self.ahead.drop() if exit is not None else self.ahead.found(self._at.epoch)[0]
+            for payload in waited:
+                self._link.type(payload)
 
     def forget_withheld(self) -> None:
-        self._withheld = None
+        self._withheld, self._kept = None, False
 
     def tell_status(self, status: str, *, absent: bool = False) -> None:
         """The session's status, to a client that is not linked or was told another. `absent`: no sandbox runs."""
@@ -224,12 +229,16 @@ class TerminalViewer:
             self._enter(frames)
 
     def _enter(self, frames: bytes) -> None:
-        """Input, as whole frames of a client. A program that a sleep hung up reads no more: input is for the next."""
+        """Input, as whole frames of a client. A program that a sleep is about to hang up on may not read it any more:
+        input is for the next."""
         self._unpark()
-        if self._link is not None and self._withheld is None:
+        if self._link is not None and not self._room.stopping:
             self._link.write(frames)
-        else:
-            self._room.typed_unlinked(self, frames)
+            return
+        if self._link is not None and not self._kept:
+            self._kept = True
+            self.ahead.ended()
+        self._room.typed_unlinked(self, frames)
 
     def on_text(self, payload: bytes) -> None:
         for heard in self._dialect.hear_text(payload):
@@ -295,6 +304,7 @@ class TerminalViewer:
         self._link = link
         self.on_input_full(False)
         self._trouble = self._withheld = None
+        self._kept = False
         self._set_flow()
         if self._stopped:
             self._tell_paused()
@@ -320,7 +330,6 @@ class TerminalViewer:
     def on_exit(self, exit: Exit) -> None:
         if self._room.stopping:  # the client is told that it sleeps, and stays: typing wakes it
             self._withheld = exit
-            self.ahead.ended()
             return
         self._write(self._dialect.exited(exit))
         self._room.input_dropped(self, self.ahead.ended())

@@ -97,6 +97,42 @@ async def test_a_line_typed_while_the_session_falls_asleep_is_typed_into_the_nex
     assert awake.provider.starts == 2
 
 
+async def test_a_line_typed_before_a_sleep_ends_the_program_is_typed_into_the_next(awake: World) -> None:
+    """It was on its way to the program when that was ended."""
+    tab = await linked_tab(awake)
+    roots = awake.sandbox().roots
+    roots.step_seconds = 5.0
+    sleeping = asyncio.ensure_future((await awake.actor()).sleep())
+    await asyncio.sleep(1)
+    assert "quiet" not in roots.steps, "the program runs"
+    tab.type(LINE)
+    await sleeping
+    await tab.met(lambda: tab.output == LINE, "the echo")
+    assert not tab.seen("error")
+    assert awake.provider.starts == 2
+
+
+async def test_a_line_typed_during_a_sleep_that_fails_early_is_typed_into_the_program_that_goes_on(
+    awake: World,
+) -> None:
+    tab = await linked_tab(awake)
+    roots = awake.sandbox().roots
+    roots.step_seconds = 5.0
+    roots.failures["quiet"] = [TreeFailed("failed", "not now")] * 9
+    sleeping = asyncio.ensure_future((await awake.actor()).sleep())
+    await asyncio.sleep(1)
+    tab.type(LINE)
+    tab.type(b"\x1b[I")  # what a terminal says by itself
+    with pytest.raises(ApiError, match="not now"):
+        await sleeping
+    await tab.shows(LINE)
+    assert tab.output == LINE
+    assert not tab.seen("exit")
+    assert not tab.seen("reset")
+    awake.sandbox().terminals["main"].write(b"!")
+    await tab.shows(b"!")
+
+
 @pytest.mark.parametrize("dialect", ["native", "plain"])
 async def test_a_line_typed_during_a_sleep_that_fails_is_typed_into_the_next_program(
     awake: World, dialect: str
