@@ -7,6 +7,9 @@ one stand-in, reached through the real link; their terminals are another's, if i
 import asyncio
 import os
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
 
 import uvloop
 
@@ -17,10 +20,24 @@ from gateway.config.settings import Settings, load_settings, resolve_secrets
 from gateway.server.server import serve
 from gateway.telemetry.telemetry import configure_logging
 from sandbox.client import agent_link
+from sandbox.client.endpoint import P, UnixEndpoint
 from sandbox.client.terminals import BridgeTerminals
-from sandbox.ports.provider import LinkEvents, SandboxSpec
+from sandbox.ports.link import LinkEvents
+from sandbox.ports.provider import SandboxSpec
 from sandbox.protocol.values import Position
 from sandbox.providers.memory.tree import MemoryRoots, MemoryTree
+
+
+@dataclass(frozen=True, slots=True)
+class StandInEndpoint:
+    port: int
+
+    prefix = ""
+    host = "bridge"
+    headers: ClassVar = {"Authorization": "Bearer standin"}
+
+    async def dial(self, factory: Callable[[], P]) -> P:
+        return (await asyncio.get_running_loop().create_connection(factory, "127.0.0.1", self.port))[1]
 
 
 class StandInProvider:
@@ -30,8 +47,11 @@ class StandInProvider:
     level = "trusted"
 
     def __init__(self, port: int, terminals_socket: str) -> None:
-        self._port = port
-        self._terminals = BridgeTerminals(lambda: (terminals_socket, "standin"))
+        async def find_terminals() -> UnixEndpoint:
+            return UnixEndpoint(terminals_socket, "standin")
+
+        self._agent = StandInEndpoint(port)
+        self._terminals = BridgeTerminals(find_terminals)
         self._running: set[str] = set()
 
     async def open(self) -> None:
@@ -44,10 +64,7 @@ class StandInProvider:
         self._running.add(spec.session_id)
 
     async def connect(self, session_id: str, events: LinkEvents, after: Position | None) -> agent_link.BridgeLink:
-        loop = asyncio.get_running_loop()
-        return await agent_link.connect(
-            lambda factory: loop.create_connection(factory, "127.0.0.1", self._port), "standin", events, after
-        )
+        return await agent_link.connect(self._agent, events, after)
 
     async def running(self) -> list[str]:
         return list(self._running)

@@ -27,7 +27,8 @@ from gateway.routing.route import route
 from gateway.session.actor import SessionActor
 from gateway.session.model.state import SessionStatus
 from gateway.session.registry import SessionRegistry
-from sandbox.ports.provider import LinkRefused, SandboxProvider
+from sandbox.ports.link import LinkRefused
+from sandbox.ports.provider import SandboxProvider
 from sandbox.ports.terminals import SandboxTerminals, TerminalRefused, TerminalWish
 from sandbox.protocol.terminal import NAME, Size
 

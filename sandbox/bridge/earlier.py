@@ -25,7 +25,6 @@ EARLIER = {
     "sandbox.client.terminal_link": "sandbox.terminal.link",
     "sandbox.client.terminals": "sandbox.terminal.client",
     "sandbox.client.tree": "sandbox.tree.client",
-    "sandbox.ports.provider": "sandbox.ports",
     "sandbox.ports.terminals": "sandbox.terminal.ports",
     "sandbox.ports.tree": "sandbox.tree.ports",
     "sandbox.protocol.agent": "sandbox.wire",

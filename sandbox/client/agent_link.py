@@ -11,10 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from sandbox.client import endpoint
-from sandbox.client.endpoint import Dial, open_link
+from sandbox.client.endpoint import BridgeConnection, Endpoint, open_link
 from sandbox.client.handshake import Handshake
-from sandbox.ports.provider import LinkEvents, LinkRefused
+from sandbox.ports.link import LinkEvents, LinkRefused
 from sandbox.protocol import agent as wire
 from sandbox.protocol.messages import WireError
 from sandbox.protocol.values import AgentExit, Hello, Position
@@ -37,15 +36,15 @@ DEFAULT_TIMINGS = Timings()
 
 
 async def connect(
-    dial: Dial, token: str, events: LinkEvents, after: Position | None, *, timings: Timings = DEFAULT_TIMINGS
+    endpoint: Endpoint, events: LinkEvents, after: Position | None, *, timings: Timings = DEFAULT_TIMINGS
 ) -> "BridgeLink":
     """Open a link. Events come only after the caller has it. Raises LinkRefused."""
-    link = BridgeLink(token, events, after, timings)
-    return await open_link(dial, link, link.opened, timings.handshake_seconds)
+    link = BridgeLink(endpoint, events, after, timings)
+    return await open_link(endpoint, link, link.opened, timings.handshake_seconds)
 
 
-class BridgeLink(endpoint.BridgeConnection):
-    """Implements sandbox.ports.provider.Link."""
+class BridgeLink(BridgeConnection):
+    """Implements sandbox.ports.link.Link."""
 
     __slots__ = (
         "_after",
@@ -72,13 +71,13 @@ class BridgeLink(endpoint.BridgeConnection):
         "opened",
     )
 
-    def __init__(self, token: str, events: LinkEvents, after: Position | None, timings: Timings) -> None:
+    def __init__(self, endpoint: Endpoint, events: LinkEvents, after: Position | None, timings: Timings) -> None:
         self._loop = asyncio.get_running_loop()
         self._events = events
         self._after = after
         self._timings = timings
         self._transport: asyncio.Transport | None = None
-        self._handshake: Handshake | None = Handshake("/agent", token)  # None when it is over
+        self._handshake: Handshake | None = Handshake(endpoint, "/agent")  # None when it is over
         self._reader = FrameReader(wire.MAX_UP, MAX_FRAGMENTS, masked=False)
         self._ledger = wire.LinkRules()
         self._deliveries: list[tuple[int, bytes]] = []

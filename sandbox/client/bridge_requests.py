@@ -1,4 +1,4 @@
-"""One request to a bridge over its unix socket, JSON both ways. The answer is untrusted: bounded in size and time."""
+"""One request to a bridge, JSON both ways. The answer is untrusted: bounded in size and time."""
 
 import asyncio
 import json
@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
+from sandbox.client.endpoint import Endpoint
 from sandbox.client.http1 import HttpFailed
-from sandbox.client.http_client import connect_unix
+from sandbox.client.http_client import connect
 
 MAX_ANSWER = 8 * 1024 * 1024
 
@@ -16,27 +17,25 @@ class CallFailed(Exception):
     """The bridge did not answer as it should."""
 
 
-async def call(path: str, method: str, target: str, *, token: str = "", body: object = None, timeout: float) -> Any:
-    """Return the decoded JSON of a 200 answer. `path` is the socket's. Raises CallFailed."""
-    status, answer = await ask(path, method, target, token=token, body=body, timeout=timeout)
+async def call(endpoint: Endpoint, method: str, target: str, *, body: object = None, timeout: float) -> Any:
+    """Return the decoded JSON of a 200 answer. Raises CallFailed."""
+    status, answer = await ask(endpoint, method, target, body=body, timeout=timeout)
     if status != 200:
         raise CallFailed(f"the bridge answered {status}")
     return answer
 
 
-async def ask(
-    path: str, method: str, target: str, *, token: str = "", body: object = None, timeout: float
-) -> tuple[int, Any]:
+async def ask(endpoint: Endpoint, method: str, target: str, *, body: object = None, timeout: float) -> tuple[int, Any]:
     """Return the status and the decoded JSON of any answer. Raises CallFailed."""
     payload = b"" if body is None else msgspec.json.encode(body)
-    headers = {"Host": "bridge", "Connection": "close"}
+    headers = {"Host": endpoint.host, "Connection": "close", **endpoint.headers}
     headers |= {"Content-Type": "application/json"} if payload else {}
-    headers |= {"Authorization": f"Bearer {token}"} if token else {}
     try:
         async with asyncio.timeout(timeout):
-            connection = await connect_unix(path)
+            connection = await connect(endpoint)
             try:
-                status, _, answer = await connection.fetch(method, target, headers, payload, most=MAX_ANSWER + 1)
+                whole = endpoint.prefix + target
+                status, _, answer = await connection.fetch(method, whole, headers, payload, most=MAX_ANSWER + 1)
             finally:
                 connection.close()
     except TimeoutError as exc:

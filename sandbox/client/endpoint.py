@@ -1,12 +1,64 @@
-"""How a connection to a bridge is opened: dialled, greeted, or given up with a reason."""
+"""How one bridge is reached. Every client of a bridge dials through an Endpoint: link, tree, terminals, files, exec.
+
+Nothing else in this package knows what lies between the gateway and a bridge. An Endpoint is one address: where to
+dial, what goes before each path, and what goes into the head of each request.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
-from sandbox.ports.provider import LinkRefused
+from websockets.asyncio.client import ClientConnection, connect
 
-Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[object]]
+from sandbox.ports.link import LinkRefused
+
+P = TypeVar("P", bound=asyncio.Protocol)
+
+
+class Endpoint(Protocol):
+    """Constructing one does no I/O. It stays valid while the bridge it was found for runs."""
+
+    @property
+    def prefix(self) -> str:
+        """Goes before every path; "" or a path without a slash at its end."""
+        ...
+
+    @property
+    def host(self) -> str:
+        """The Host header of every request."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Go into the head of every request: the bridge's token, and what a relay in between asks for. Secret."""
+        ...
+
+    async def dial(self, factory: Callable[[], P]) -> P:
+        """Connect a new protocol to the bridge, like `loop.create_connection`; return it after its `connection_made`.
+        Raises OSError."""
+        ...
+
+
+Find = Callable[[], Awaitable[Endpoint]]  # of a sandbox that runs; raises LinkRefused if none does, SandboxUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class UnixEndpoint:
+    """A unix socket on this host."""
+
+    path: str
+    token: str = field(default="", repr=False)
+
+    prefix = ""
+    host = "bridge"
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+
+    async def dial(self, factory: Callable[[], P]) -> P:
+        return (await asyncio.get_running_loop().create_unix_connection(factory, self.path))[1]
 
 
 class BridgeConnection(asyncio.Protocol):
@@ -22,12 +74,11 @@ class BridgeConnection(asyncio.Protocol):
 L = TypeVar("L", bound=BridgeConnection)
 
 
-async def open_link(dial: Dial, link: L, opened: "asyncio.Future[None]", seconds: float) -> L:
-    """`dial` takes a protocol factory and connects it, like `loop.create_unix_connection`; `link`
-    is returned when `opened` says so. Raises LinkRefused; then the link is closed."""
+async def open_link(endpoint: Endpoint, link: L, opened: "asyncio.Future[None]", seconds: float) -> L:
+    """Connect `link`; it is returned when `opened` says so. Raises LinkRefused; then the link is closed."""
     try:
         async with asyncio.timeout(seconds):
-            await dial(lambda: link)
+            await endpoint.dial(lambda: link)
             await opened
     except TimeoutError:
         if opened.done() and not opened.cancelled() and opened.exception() is None:
@@ -41,3 +92,23 @@ async def open_link(dial: Dial, link: L, opened: "asyncio.Future[None]", seconds
         link.close()
         raise
     return link
+
+
+async def open_websocket(endpoint: Endpoint, path: str, **options: Any) -> ClientConnection:
+    """A connection of the `websockets` library. Raises what `websockets.asyncio.client.connect` raises."""
+    return await _Dialled(endpoint, path, **options)
+
+
+class _Dialled(connect):
+    """The library's `connect`, over an Endpoint. It follows no redirect: a bridge has nowhere to send us."""
+
+    def __init__(self, endpoint: Endpoint, path: str, **options: Any) -> None:
+        uri = f"ws://{endpoint.host}{endpoint.prefix}{path}"
+        super().__init__(uri, additional_headers=endpoint.headers, proxy=None, **options)
+        self._endpoint = endpoint
+
+    async def open_tcp_connection(self) -> ClientConnection:
+        return await self._endpoint.dial(lambda: self.factory(self.ws_uri))
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc

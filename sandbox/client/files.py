@@ -10,8 +10,9 @@ from urllib.parse import quote_from_bytes
 
 import msgspec
 
+from sandbox.client.endpoint import Endpoint
 from sandbox.client.http1 import HttpResponse
-from sandbox.client.http_client import Connection, connect_unix
+from sandbox.client.http_client import Connection, connect
 from sandbox.ports.tree import LiveEntry, LiveFile, LiveListing, TreeFailed
 from sandbox.protocol.entry import MAX_FILE, MAX_MTIME_NS, MAX_NAME, MAX_PATH
 from sandbox.protocol.messages import clip
@@ -46,12 +47,11 @@ class _Error(msgspec.Struct):
 
 
 async def look(
-    address: tuple[str, str], root: bytes, path: bytes, start: int, length: int | None, silence_seconds: float
+    endpoint: Endpoint, root: bytes, path: bytes, start: int, length: int | None, silence_seconds: float
 ) -> LiveListing | LiveFile | None:
-    """As SandboxTree.files, of the bridge with this socket and token."""
-    socket, token = address
-    target = f"/files/{quote_from_bytes(root + b'/' + path)}"
-    headers = {"Host": "bridge", "Connection": "close", "Authorization": f"Bearer {token}"}
+    """As SandboxTree.files, of the bridge at `endpoint`."""
+    target = f"{endpoint.prefix}/files/{quote_from_bytes(root + b'/' + path)}"
+    headers = {"Host": endpoint.host, "Connection": "close", **endpoint.headers}
     if start or length is not None:
         last = "" if length is None else start + max(length, 1) - 1
         headers["Range"] = f"bytes={start}-{last}"
@@ -59,7 +59,7 @@ async def look(
     found: LiveListing | LiveFile | None = None
     try:
         async with asyncio.timeout(silence_seconds):
-            connection = await connect_unix(socket)
+            connection = await connect(endpoint)
             answer = await connection.ask("GET", target, headers)
             found = await _understand(connection, answer, start, length, silence_seconds)
     except TimeoutError:

@@ -7,7 +7,8 @@ from websockets.client import ClientProtocol
 from websockets.protocol import OPEN
 from websockets.uri import parse_uri
 
-from sandbox.ports.provider import LinkRefused
+from sandbox.client.endpoint import Endpoint
+from sandbox.ports.link import LinkRefused
 
 MAX_HEAD = 64 * 1024  # of the bridge's answer
 
@@ -22,10 +23,11 @@ class Handshake:
 
     __slots__ = ("_head", "_protocol", "request")
 
-    def __init__(self, path: str, token: str) -> None:
-        self._protocol = ClientProtocol(parse_uri(f"ws://bridge{path}"), logger=_silent)
+    def __init__(self, endpoint: Endpoint, path: str) -> None:
+        uri = parse_uri(f"ws://{endpoint.host}{endpoint.prefix}{path}")
+        self._protocol = ClientProtocol(uri, logger=_silent)
         request = self._protocol.connect()
-        request.headers["Authorization"] = f"Bearer {token}"
+        request.headers.update(endpoint.headers)
         self._protocol.send_request(request)
         self.request = b"".join(self._protocol.data_to_send())
         self._head = b""

@@ -13,14 +13,15 @@ from collections import deque
 from collections.abc import Mapping
 from typing import cast
 
+from sandbox.client.endpoint import Endpoint
 from sandbox.client.http1 import HttpFailed, HttpResponse, request
 
 READ_BYTES = 256 << 10
 
 
-async def connect_unix(path: str) -> "Connection":
+async def connect(endpoint: Endpoint) -> "Connection":
     """Raises OSError."""
-    return (await asyncio.get_running_loop().create_unix_connection(Connection, path))[1]
+    return await endpoint.dial(Connection)
 
 
 async def connect_tcp(host: str, port: int, tls: ssl.SSLContext | None) -> "Connection":

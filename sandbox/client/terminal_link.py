@@ -11,9 +11,9 @@ the transport, up to its high-water mark and one message; then the viewer is no 
 import asyncio
 from typing import cast
 
-from sandbox.client.endpoint import BridgeConnection, Dial, open_link
+from sandbox.client.endpoint import BridgeConnection, Endpoint, open_link
 from sandbox.client.handshake import Handshake
-from sandbox.ports.provider import LinkRefused
+from sandbox.ports.link import LinkRefused
 from sandbox.ports.terminals import PassOn, TerminalEvents
 from sandbox.protocol import terminal as wire
 from sandbox.protocol.messages import WireError
@@ -26,12 +26,12 @@ MAX_ASIDES = 10_000  # messages beside output that may come before the viewer ha
 
 
 async def connect(
-    dial: Dial, token: str, name: str, opening: wire.Open, events: TerminalEvents, pass_on: PassOn
+    endpoint: Endpoint, name: str, opening: wire.Open, events: TerminalEvents, pass_on: PassOn
 ) -> "BridgeTerminalLink":
-    """Open a link. `dial` takes a protocol factory and connects it. Raises LinkRefused."""
+    """Open a link. Raises LinkRefused."""
     opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    link = BridgeTerminalLink(token, name, opening, events, pass_on, opened)
-    return await open_link(dial, link, opened, HANDSHAKE_SECONDS)
+    link = BridgeTerminalLink(endpoint, name, opening, events, pass_on, opened)
+    return await open_link(endpoint, link, opened, HANDSHAKE_SECONDS)
 
 
 class BridgeTerminalLink(BridgeConnection):
@@ -52,7 +52,7 @@ class BridgeTerminalLink(BridgeConnection):
 
     def __init__(
         self,
-        token: str,
+        endpoint: Endpoint,
         name: str,
         opening: wire.Open,
         events: TerminalEvents,
@@ -60,7 +60,7 @@ class BridgeTerminalLink(BridgeConnection):
         opened: asyncio.Future[None],
     ) -> None:
         """`opened` is told when the bridge has said hello, or why it did not."""
-        self._opening: tuple[Handshake, wire.Open] | None = Handshake(f"/terminals/{name}/link", token), opening
+        self._opening: tuple[Handshake, wire.Open] | None = Handshake(endpoint, f"/terminals/{name}/link"), opening
         self._events = events
         self._pass_on = pass_on
         self._scan = DownScan()

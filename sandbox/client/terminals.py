@@ -1,14 +1,13 @@
-"""A bridge's terminals over its unix socket: implements sandbox/ports/terminals.py."""
+"""A bridge's terminals: implements sandbox/ports/terminals.py."""
 
-import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from msgspec import UNSET
 
 from sandbox.client import terminal_link
 from sandbox.client.bridge_requests import CallFailed, ask
-from sandbox.ports.provider import LinkRefused
+from sandbox.client.endpoint import Find
+from sandbox.ports.link import LinkRefused
 from sandbox.ports.terminals import PassOn, TerminalEvents, TerminalRefused, TerminalWish
 from sandbox.protocol.messages import WireError, clip
 from sandbox.protocol.terminal import Open, Size
@@ -17,8 +16,6 @@ from sandbox.protocol.terminal_requests import TerminalBody, decode_terminal
 CALL_SECONDS = 10.0
 LIST_SECONDS = 2.0  # a session's status waits for it
 MOST_LISTED = 1000
-
-Find = Callable[[], tuple[str, str]]  # the socket and the token of a bridge; raises LinkRefused
 
 
 class BridgeTerminals:
@@ -30,12 +27,7 @@ class BridgeTerminals:
     async def open(
         self, name: str, opening: Open, events: TerminalEvents, pass_on: PassOn
     ) -> terminal_link.BridgeTerminalLink:
-        path, token = self._find()
-
-        async def dial(factory: Callable[[], asyncio.Protocol]) -> None:
-            await asyncio.get_running_loop().create_unix_connection(factory, path)
-
-        return await terminal_link.connect(dial, token, name, opening, events, pass_on)
+        return await terminal_link.connect(await self._find(), name, opening, events, pass_on)
 
     async def list(self) -> list[dict[str, Any]]:
         _, answer = await self._ask("GET", "/terminals", seconds=LIST_SECONDS)
@@ -67,9 +59,9 @@ class BridgeTerminals:
     async def _ask(
         self, method: str, target: str, body: object = None, *, seconds: float = CALL_SECONDS
     ) -> tuple[int, Any]:
-        path, token = self._find()
+        endpoint = await self._find()
         try:
-            status, answer = await ask(path, method, target, token=token, body=body, timeout=seconds)
+            status, answer = await ask(endpoint, method, target, body=body, timeout=seconds)
         except CallFailed as exc:
             raise LinkRefused(f"the bridge did not answer: {exc}") from exc
         if status in (200, 201, 204):

@@ -1,4 +1,4 @@
-"""The gateway's end of an operation on a sandbox's tree: implements sandbox/ports/tree.py over a bridge's socket.
+"""The gateway's end of an operation on a sandbox's tree: implements sandbox/ports/tree.py.
 
 One connection for each operation, as sandbox/protocol/tree.py says. The bridge is as untrusted as what runs beside it:
 each message is checked for its place in the conversation, for its size and its numbers; what an entry says and whether
@@ -14,15 +14,16 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, TypeVar
 
-from websockets.asyncio.client import ClientConnection, unix_connect
+from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from sandbox.client.bridge_requests import CallFailed, call
+from sandbox.client.endpoint import Endpoint, Find, open_websocket
 from sandbox.client.files import look
-from sandbox.ports.provider import LinkRefused
+from sandbox.ports.link import LinkRefused
 from sandbox.ports.tree import LiveFile, LiveListing, TreeFailed
 from sandbox.protocol.entry import ID_BYTES, MAX_CHUNK, Entry, Frame, Kind
 from sandbox.protocol.messages import clip
@@ -61,8 +62,6 @@ HEARTBEATS_A_SECOND, HEARTBEATS_AT_ONCE = 10, 100
 WAITING_MESSAGES = 2  # read from the socket and not yet looked at; more stay in the kernel
 WAITING_BYTES = 1 << 20  # written and not yet in the kernel
 
-Find = Callable[[], tuple[str, str]]  # the socket and the token of a bridge; raises LinkRefused
-
 _CODE = re.compile(r"[a-z_]{1,32}")
 _silent = logging.getLogger("holdfast.tree.websockets")
 _silent.addHandler(logging.NullHandler())
@@ -92,7 +91,7 @@ class BridgeTree:
 
     async def greet(self) -> None:
         try:
-            await call(self._address()[0], "GET", "/health", timeout=self._greet_seconds)
+            await call(await self._endpoint(), "GET", "/health", timeout=self._greet_seconds)
         except CallFailed as exc:
             raise TreeFailed("silent", f"the bridge does not answer: {exc}") from exc
 
@@ -124,22 +123,21 @@ class BridgeTree:
     async def files(
         self, root: bytes, path: bytes, *, start: int = 0, length: int | None = None
     ) -> LiveListing | LiveFile | None:
-        return await look(self._address(), root, path, start, length, self._silence_seconds)
+        return await look(await self._endpoint(), root, path, start, length, self._silence_seconds)
 
-    def _address(self) -> tuple[str, str]:
+    async def _endpoint(self) -> Endpoint:
         try:
-            return self._find()
+            return await self._find()
         except LinkRefused as exc:
             raise TreeFailed("absent", str(exc)) from exc
 
     @contextlib.asynccontextmanager
     async def _talk(self, ask: Down, work_seconds: float) -> AsyncIterator["_Talk"]:
-        path, token = self._address()
+        endpoint = await self._endpoint()
         try:
-            socket = await unix_connect(
-                path,
-                "ws://bridge/tree",
-                additional_headers={"Authorization": f"Bearer {token}"},
+            socket = await open_websocket(
+                endpoint,
+                "/tree",
                 compression=None,
                 ping_interval=None,
                 open_timeout=self._greet_seconds,

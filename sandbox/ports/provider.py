@@ -1,10 +1,11 @@
 """Where a session's program runs, and how the gateway talks to it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from sandbox.protocol.values import AgentExit, Hello, Position
+from sandbox.ports.link import Link, LinkEvents
+from sandbox.protocol.values import Position
 
 if TYPE_CHECKING:  # a bridge starts without what trees are made of
     from sandbox.ports.terminals import SandboxTerminals
@@ -13,10 +14,6 @@ if TYPE_CHECKING:  # a bridge starts without what trees are made of
 
 class SandboxFailed(Exception):
     """The sandbox could not be started. The text is for the user: what went wrong and what to do."""
-
-
-class LinkRefused(Exception):
-    """No link to the bridge: it is gone, or does not answer, or is not ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,83 +29,6 @@ class SandboxSpec:
     repo_branch: str | None = None
     hold: bool = False  # the agent may not start before `Tree.release`
     empty: bool = False  # begin with empty roots; what was there stays beside them
-
-
-class LinkEvents(Protocol):
-    """What a link tells its owner. Called from the event loop, in order, never concurrently; must not block.
-
-    After `connect`: on_hello; then, for each agent process whose frames are not confirmed yet, on_epoch, on_frames...,
-    on_exit if it ended; then the same live. on_lost comes once, last, unless the owner closed the link itself.
-    """
-
-    def on_hello(self, hello: Hello) -> None: ...
-    def on_epoch(self, epoch: str, base: int) -> None:
-        """Frames of `epoch` follow, the first is base + 1. Also called when an old link's replay starts in the
-        middle.
-        """
-        ...
-
-    def on_frames(self, epoch: str, first: int, lines: Sequence[bytes]) -> None:
-        """Lines of agent output without their newline, numbered first, first + 1, ..."""
-        ...
-
-    def on_exit(self, exit: AgentExit) -> None: ...
-    def on_taken(self, seq: int) -> None:
-        """Every record delivered on this link up to `seq` was handed to the agent."""
-        ...
-
-    def on_problem(self, reason: str) -> None:
-        """Something the user should read: the agent could not be started, a line was too long."""
-        ...
-
-    def on_changed(self) -> None:
-        """Something in the two roots may have changed: a hint, at most about one a second. Without it nothing is
-        known either way."""
-        ...
-
-    def on_lost(self, reason: str) -> None: ...
-
-
-class Link(Protocol):
-    """The gateway's connection to one bridge. All methods return at once; after on_lost they do nothing."""
-
-    def start(self, line: bytes | None) -> None:
-        """Run the agent if it does not run; `line` (the kept `start` frame) is the first it reads. Answered by
-        on_epoch; while the agent is held, by on_problem.
-        """
-        ...
-
-    def deliver(self, seq: int, line: bytes) -> None:
-        """Hand one record to the agent, in order, once. What the bridge has not taken when the agent exits or the
-        link is lost is forgotten by the bridge: deliver it again after the next on_epoch or on_hello.
-        """
-        ...
-
-    def inject(self, line: bytes) -> None:
-        """Write a line to the agent past the queue, unnumbered (abort)."""
-        ...
-
-    def interrupt(self) -> None:
-        """SIGINT to the agent's process group."""
-        ...
-
-    def stop_agent(self) -> None:
-        """End the agent process: close its input, then SIGTERM, then SIGKILL. Answered by on_exit."""
-        ...
-
-    def kill_agent(self) -> None:
-        """SIGKILL to the agent's process group: no last words. Answered by on_exit."""
-        ...
-
-    def confirm(self, position: Position) -> None:
-        """Everything up to `position` is durable here: the bridge may forget it."""
-        ...
-
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-    def close(self) -> None:
-        """Let go without on_lost. The sandbox and its agent go on."""
-        ...
 
 
 class SandboxProvider(Protocol):

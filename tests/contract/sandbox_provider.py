@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from sandbox.ports.provider import Link, LinkRefused, SandboxProvider, SandboxSpec
+from sandbox.ports.link import Link, LinkRefused
+from sandbox.ports.provider import SandboxProvider, SandboxSpec
 from sandbox.protocol.values import Position
 from sandbox.providers.memory.scripted import OnLine, ScriptedProcess
 from tests.support.bridge import Owner

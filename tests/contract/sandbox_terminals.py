@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from sandbox.ports.provider import LinkRefused
+from sandbox.ports.link import LinkRefused
 from sandbox.ports.terminals import SandboxTerminals, TerminalRefused, TerminalWish
 from sandbox.protocol.terminal import Exit, Open, Size
 from sandbox.protocol.values import Position

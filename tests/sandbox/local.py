@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.client.bridge_requests import call
-from sandbox.ports.provider import Link, LinkEvents, SandboxSpec
+from sandbox.client.endpoint import UnixEndpoint
+from sandbox.ports.link import Link, LinkEvents
+from sandbox.ports.provider import SandboxSpec
 from sandbox.protocol.values import Position
 from sandbox.providers.local.layout import SandboxHome
 from sandbox.providers.local.provider import LocalProvider
@@ -61,8 +63,6 @@ async def command(provider: LocalProvider, session_id: str, argv: Sequence[str])
     home = SandboxHome(provider.data_dir, session_id)
     bridge = home.read_note()
     assert bridge is not None
-    path = provider.socket_path(bridge.socket)
-    answer: dict[str, Any] = await call(
-        path, "POST", "/exec", token=bridge.token, body={"argv": list(argv)}, timeout=60
-    )
+    endpoint = UnixEndpoint(provider.socket_path(bridge.socket), bridge.token)
+    answer: dict[str, Any] = await call(endpoint, "POST", "/exec", body={"argv": list(argv)}, timeout=60)
     return answer

@@ -1,6 +1,5 @@
 """A real bridge process on a unix socket, and an owner of links that writes down what it is told."""
 
-import asyncio
 import contextlib
 import json
 import os
@@ -16,6 +15,7 @@ from typing import Any
 import httpx
 
 from sandbox.client.agent_link import BridgeLink, Timings, connect
+from sandbox.client.endpoint import Endpoint, Find, UnixEndpoint
 from sandbox.protocol.values import AgentExit, Hello, Position
 from tests.support.waiting import until
 
@@ -156,15 +156,9 @@ class BridgeProcess:
         self, events: Owner, after: Position | None = None, *, timings: Timings | None = None, token: str = TOKEN
     ) -> BridgeLink:
         """Attach; the bridge may still be starting."""
-        loop = asyncio.get_running_loop()
         hellos = len(events.hellos)
-        link = await connect(
-            lambda factory: loop.create_unix_connection(factory, self.path),
-            token,
-            events,
-            after,
-            timings=timings or Timings(handshake_seconds=30),
-        )
+        timings = timings or Timings(handshake_seconds=30)
+        link = await connect(UnixEndpoint(self.path, token), events, after, timings=timings)
         self.links.append(link)
         await until(lambda: len(events.hellos) > hellos or events.lost)
         return link
@@ -180,6 +174,15 @@ class BridgeProcess:
     @property
     def log(self) -> str:
         return (self.home / "bridge.log").read_text()
+
+
+def at(path: str, token: str = TOKEN) -> Find:
+    """Where a test's bridge is."""
+
+    async def find() -> Endpoint:
+        return UnixEndpoint(path, token)
+
+    return find
 
 
 @contextlib.contextmanager

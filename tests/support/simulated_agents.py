@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from sandbox.ports.provider import Link, LinkEvents, SandboxSpec
+from sandbox.ports.link import Link, LinkEvents
+from sandbox.ports.provider import SandboxSpec
 from sandbox.protocol.values import Position
 from sandbox.providers.memory.provider import MemoryProvider
 from sandbox.providers.memory.scripted import Script, ScriptedProcess

@@ -26,7 +26,7 @@ from gateway.session.viewers.broadcast import Broadcast
 from persistence import crash_points
 from persistence.commit_plan import rejected_marker
 from persistence.record import Dead, Fenced, Loaded, Outcome, Record, Rejected, Session, Status, Write
-from sandbox.ports.provider import Link
+from sandbox.ports.link import Link
 
 DELIVERED_SECONDS = 0.01
 

@@ -30,7 +30,8 @@ from gateway.session.sandbox.link_listener import LinkListener
 from gateway.session.sandbox.restart_policy import RestartPolicy
 from gateway.session.workspace.workspace import ENDED, NotRestored, NotWritten, Workspace
 from persistence.backoff import delay
-from sandbox.ports.provider import LinkRefused, SandboxFailed, SandboxProvider
+from sandbox.ports.link import LinkRefused
+from sandbox.ports.provider import SandboxFailed, SandboxProvider
 from sandbox.protocol.values import AgentExit, Hello
 from sync.machine.reconcile import Newest
 

@@ -19,7 +19,8 @@ from gateway.session.model.state import SessionStatus
 from gateway.terminal.type_ahead import is_typing
 from gateway.terminal.viewer import TerminalViewer
 from persistence.backoff import delay
-from sandbox.ports.provider import LinkRefused, SandboxProvider
+from sandbox.ports.link import LinkRefused
+from sandbox.ports.provider import SandboxProvider
 from sandbox.protocol.terminal import TerminalTrouble
 from sandbox.protocol.terminal_frames import inputs
 

@@ -19,9 +19,11 @@ from typing import Any
 
 from sandbox.client.agent_link import connect
 from sandbox.client.bridge_requests import CallFailed, call
+from sandbox.client.endpoint import UnixEndpoint
 from sandbox.client.terminals import BridgeTerminals
 from sandbox.client.tree import BridgeTree
-from sandbox.ports.provider import Link, LinkEvents, LinkRefused, SandboxFailed, SandboxSpec
+from sandbox.ports.link import Link, LinkEvents, LinkRefused
+from sandbox.ports.provider import SandboxFailed, SandboxSpec
 from sandbox.protocol.values import Position
 from sandbox.providers.local import bubblewrap, clone, git, processes
 from sandbox.providers.local.isolation import Contained, Level, SandboxLimits, Started, Trusted
@@ -152,12 +154,7 @@ class LocalProvider:
                 raise SandboxFailed(f"the sandbox could not be started: {exc.strerror or exc}") from exc
 
     async def connect(self, session_id: str, events: LinkEvents, after: Position | None) -> Link:
-        path, token = self._find(session_id)
-
-        async def dial(factory: Callable[[], Any]) -> tuple[Any, Any]:
-            return await asyncio.get_running_loop().create_unix_connection(factory, path)
-
-        return await connect(dial, token, events, after)
+        return await connect(await self._find(session_id), events, after)
 
     async def running(self) -> list[str]:
         return await asyncio.to_thread(self._running)
@@ -195,12 +192,12 @@ class LocalProvider:
             os.close(self._sockets)
             self._sockets = -1
 
-    def _find(self, session_id: str) -> tuple[str, str]:
-        """The socket and the token of the bridge that runs. Raises LinkRefused."""
+    async def _find(self, session_id: str) -> UnixEndpoint:
+        """The bridge that runs. Raises LinkRefused."""
         bridge = SandboxHome(self.data_dir, session_id).read_note()
         if bridge is None or not runs(bridge):
             raise LinkRefused(f"no sandbox runs for {session_id}")
-        return self.socket_path(bridge.socket), bridge.token
+        return UnixEndpoint(self.socket_path(bridge.socket), bridge.token)
 
     def _contained(self) -> Level:
         contained = Contained(self._bwrap or bubblewrap.find(), self.data_dir, self._limits, self._readable)
@@ -226,7 +223,7 @@ class LocalProvider:
             try:
                 # More than a pipe holds waits for the bridge to read it; should that die, the write fails.
                 await asyncio.to_thread(_write_all, config, self._config(home, spec, token))
-                await call(self.socket_path(home.socket), "GET", "/health", timeout=self._start_timeout)
+                await call(UnixEndpoint(self.socket_path(home.socket)), "GET", "/health", timeout=self._start_timeout)
             finally:
                 said = started.last_words()
         except (CallFailed, OSError) as exc:

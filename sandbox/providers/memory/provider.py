@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal, ParamSpec
 
-from sandbox.ports.provider import Link, LinkEvents, LinkRefused, SandboxFailed, SandboxSpec
+from sandbox.ports.link import Link, LinkEvents, LinkRefused
+from sandbox.ports.provider import SandboxFailed, SandboxSpec
 from sandbox.ports.tree import TreeFailed
 from sandbox.protocol.agent_stream import BeginEpoch, Cursor, FrameBacklog, Frames
 from sandbox.protocol.values import AgentExit, Hello, Position

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from sandbox.ports.provider import LinkRefused
+from sandbox.ports.link import LinkRefused
 from sandbox.ports.terminals import PassOn, TerminalEvents, TerminalRefused, TerminalWish
 from sandbox.protocol.terminal import MAX_BYTES, Exit, Greeting, Open, Reset, Resized, Size, TerminalTrouble
 from sandbox.protocol.terminal_frames import inputs

@@ -8,7 +8,7 @@ from time import thread_time
 import pytest
 from structlog.testing import capture_logs
 
-from sandbox.ports.provider import LinkEvents
+from sandbox.ports.link import LinkEvents
 from sandbox.protocol.agent import MAX_DOWN
 from sandbox.protocol.agent_stream import BACKLOG_BYTES
 from sandbox.protocol.values import Position

@@ -11,7 +11,7 @@ from gateway.protocol.errors import ApiError
 from gateway.session.actor import SessionActor
 from gateway.session.registry import SessionRegistry
 from persistence.record import Outcome, Write
-from sandbox.ports.provider import Link, LinkEvents
+from sandbox.ports.link import Link, LinkEvents
 from sandbox.protocol.values import Position
 from sandbox.providers.memory.scripted import silent
 from tests.support.faults import Fault

@@ -12,7 +12,7 @@ import pytest
 
 from sandbox.bridge.agent.taken import TakenNotes
 from sandbox.client.agent_link import BridgeLink, Timings
-from sandbox.ports.provider import LinkRefused
+from sandbox.ports.link import LinkRefused
 from sandbox.protocol.values import AgentExit, Position
 from sandbox.system.child import die_with
 from tests.support.bridge import TOKEN, BridgeProcess, Owner, running_bridge

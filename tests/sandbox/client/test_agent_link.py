@@ -16,7 +16,8 @@ from websockets.server import ServerProtocol
 
 from sandbox.client import agent_link as link_module
 from sandbox.client.agent_link import BridgeLink, Timings, connect
-from sandbox.ports.provider import LinkRefused
+from sandbox.client.endpoint import UnixEndpoint
+from sandbox.ports.link import LinkRefused
 from sandbox.protocol import agent as wire
 from sandbox.protocol.values import AgentExit, Hello, Position
 from tests.support.bridge import TOKEN, Owner
@@ -74,14 +75,7 @@ class Stage:
                 self.frame(Opcode.TEXT, wire.encode(message))
 
     async def link(self, owner: Owner, after: Position | None = None, **timings: float) -> BridgeLink:
-        loop = asyncio.get_running_loop()
-        return await connect(
-            lambda factory: loop.create_unix_connection(factory, self.path),
-            TOKEN,
-            owner,
-            after,
-            timings=Timings(**timings),
-        )
+        return await connect(UnixEndpoint(self.path, TOKEN), owner, after, timings=Timings(**timings))
 
 
 @pytest.fixture

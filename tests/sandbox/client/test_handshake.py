@@ -6,10 +6,12 @@ from hypothesis import strategies as st
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
+from sandbox.client.endpoint import UnixEndpoint
 from sandbox.client.handshake import MAX_HEAD, Handshake
-from sandbox.ports.provider import LinkRefused
+from sandbox.ports.link import LinkRefused
 
 TOKEN = "t" * 43
+ENDPOINT = UnixEndpoint("/nowhere", TOKEN)
 
 
 def accepted(request: bytes) -> tuple[Request, bytes]:
@@ -24,7 +26,7 @@ def accepted(request: bytes) -> tuple[Request, bytes]:
 
 @given(st.binary(max_size=40), st.lists(st.integers(1, 60), max_size=10))
 def test_an_answer_is_found_however_it_is_cut_and_what_is_behind_it_is_returned(rest: bytes, cuts: list[int]) -> None:
-    handshake = Handshake("/terminals/main/link", TOKEN)
+    handshake = Handshake(ENDPOINT, "/terminals/main/link")
     request, answer = accepted(handshake.request)
     assert (request.path, request.headers["Authorization"]) == ("/terminals/main/link", f"Bearer {TOKEN}")
     left, behind = answer + rest, None
@@ -55,11 +57,11 @@ def test_an_answer_is_found_however_it_is_cut_and_what_is_behind_it_is_returned(
 )
 def test_any_other_answer_is_a_refusal(answer: bytes, reason: str) -> None:
     with pytest.raises(LinkRefused, match=reason):
-        Handshake("/agent", TOKEN).feed(answer)
+        Handshake(ENDPOINT, "/agent").feed(answer)
 
 
 def test_an_answer_without_end_is_refused_at_its_bound() -> None:
-    handshake = Handshake("/agent", TOKEN)
+    handshake = Handshake(ENDPOINT, "/agent")
     for _ in range(MAX_HEAD // 1024):
         assert handshake.feed(b"x" * 1024) is None
     with pytest.raises(LinkRefused):

@@ -16,12 +16,14 @@ from persistence.http_sink.client import SinkClient
 from persistence.http_sink.responses import Again
 from sandbox.client.agent_link import connect
 from sandbox.client.bridge_requests import CallFailed, call
+from sandbox.client.endpoint import UnixEndpoint
 from sandbox.client.http1 import HttpFailed
-from sandbox.client.http_client import READ_BYTES, Connection, connect_tcp, connect_unix
+from sandbox.client.http_client import READ_BYTES, Connection, connect_tcp
+from sandbox.client.http_client import connect as connect_http
 from sandbox.client.tree import BridgeTree
-from sandbox.ports.provider import LinkRefused
+from sandbox.ports.link import LinkRefused
 from sandbox.ports.tree import TreeFailed
-from tests.support.bridge import Owner
+from tests.support.bridge import Owner, at
 from tests.support.hostile_answers import BAD_HTTP, BODY, GOOD_HTTP
 from tests.support.waiting import until
 
@@ -56,7 +58,7 @@ def saying(answers: list[bytes]) -> Write:
 
 @contextlib.asynccontextmanager
 async def asked(path: str) -> AsyncIterator[Connection]:
-    connection = await connect_unix(path)
+    connection = await connect_http(UnixEndpoint(path))
     try:
         yield connection
     finally:
@@ -74,24 +76,23 @@ async def fetches(path: str) -> None:
 
 async def calls(path: str) -> None:
     with pytest.raises(CallFailed):
-        await call(path, "GET", "/health", timeout=60)
+        await call(UnixEndpoint(path), "GET", "/health", timeout=60)
 
 
 async def reads_a_file(path: str) -> None:
-    tree = BridgeTree(lambda: (path, "token"), silence_seconds=60)
+    tree = BridgeTree(at(path, "token"), silence_seconds=60)
     with pytest.raises(TreeFailed, match="no answer that can be read"):
         await tree.files(b"workspace", b"a")
 
 
 async def attaches(path: str) -> None:
-    loop = asyncio.get_running_loop()
     with pytest.raises(LinkRefused):
-        await connect(lambda factory: loop.create_unix_connection(factory, path), "token", Owner(), None)
+        await connect(UnixEndpoint(path, "token"), Owner(), None)
 
 
 async def posts(path: str) -> None:
     async def dial(*_: object) -> Connection:
-        return await connect_unix(path)
+        return await connect_http(UnixEndpoint(path))
 
     async with SinkClient("http://sink", "token", dial, connections=1, post_seconds=60) as client:
         assert isinstance(await client.post("/x", "key", b"{}"), Again)
@@ -220,7 +221,7 @@ async def test_a_connection_that_breaks_is_an_error_of_the_system() -> None:
 
 async def test_nobody_there_is_an_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        await connect_unix(str(tmp_path / "missing"))
+        await connect_http(UnixEndpoint(str(tmp_path / "missing")))
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     server.close()

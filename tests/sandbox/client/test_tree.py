@@ -36,6 +36,7 @@ from sandbox.protocol.tree import (
     decode_down,
     encode,
 )
+from tests.support.bridge import at
 from tests.support.waiting import until
 
 CONTENT = b"some content"
@@ -86,7 +87,7 @@ class Stage:
             seconds -= 0.05
 
     def tree(self, **settings: Any) -> BridgeTree:
-        return BridgeTree(lambda: (self.path, "token"), **settings)
+        return BridgeTree(at(self.path, "token"), **settings)
 
 
 @pytest.fixture
@@ -359,7 +360,7 @@ async def answering(path: Path, answer: bytes, *, hang: bool = False) -> AsyncIt
 
     server = await asyncio.start_unix_server(serve, path)
     try:
-        yield BridgeTree(lambda: (str(path), "token"), silence_seconds=0.3 if hang else 30)
+        yield BridgeTree(at(str(path), "token"), silence_seconds=0.3 if hang else 30)
     finally:
         server.close()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from gateway.protocol.close_codes import CloseCode
-from sandbox.client.endpoint import BridgeConnection, open_link
+from sandbox.client.endpoint import BridgeConnection, P, UnixEndpoint, open_link
 from sandbox.protocol.terminal import TerminalTrouble
 from sandbox.protocol.websocket_frames import BINARY, PONG, client_frame
 from tests.support.sessions import World
@@ -186,11 +186,13 @@ async def test_a_link_that_opened_at_the_last_moment_is_open(awake: World) -> No
         def close(self) -> None:
             self.closed = True
 
-    async def dial(factory: Callable[[], asyncio.Protocol]) -> None:
-        factory()
-        opened.set_result(None)
-        await asyncio.sleep(60)
+    class Slow(UnixEndpoint):
+        async def dial(self, factory: Callable[[], P]) -> P:
+            link = factory()
+            opened.set_result(None)
+            await asyncio.sleep(60)
+            return link
 
     link = Late()
-    assert await open_link(dial, link, opened, 10.0) is link
+    assert await open_link(Slow("nowhere"), link, opened, 10.0) is link
     assert not link.closed

@@ -12,7 +12,8 @@ from gateway.session.actor import SessionActor
 from gateway.telemetry.telemetry import REDACTOR
 from persistence.errors import StoreUnavailable
 from persistence.record import Session
-from sandbox.ports.provider import Link, LinkEvents, SandboxSpec
+from sandbox.ports.link import Link, LinkEvents
+from sandbox.ports.provider import SandboxSpec
 from sandbox.ports.tree import TreeFailed
 from sandbox.protocol.values import Position
 from sync.ports import ObjectsUnavailable

@@ -16,7 +16,7 @@ from sandbox.bridge.terminal.viewer import BAD_FRAME, ENDED, GOING, HELD, START_
 from sandbox.client.tree import BridgeTree
 from sandbox.protocol.terminal import MAX_INPUT, Exit, Greeting, Reset, Size, TerminalTrouble
 from sandbox.protocol.websocket_frames import BINARY, CLOSE, TEXT, client_frame
-from tests.support.bridge import TOKEN, BridgeProcess, Owner, running_bridge
+from tests.support.bridge import BridgeProcess, Owner, at, running_bridge
 from tests.support.terminal import Refusal, dial, viewing
 from tests.support.waiting import until
 
@@ -167,7 +167,7 @@ async def test_all_quiet_ends_terminals_in_order_and_lets_nobody_start_them(tmp_
         async with viewing(bridge) as viewer, viewing(bridge, "other") as other:
             for each in (viewer, other):
                 await each.shows(b"ready")
-            tree = BridgeTree(lambda: (bridge.path, TOKEN))
+            tree = BridgeTree(at(bridge.path))
             await tree.quiet()
             for each in (viewer, other):
                 assert await each.until(lambda v=each: v.exit) == Exit(3, None)  # type: ignore[misc]

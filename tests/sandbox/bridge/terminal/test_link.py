@@ -13,9 +13,10 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
 from sandbox.client import terminal_link as link_module
+from sandbox.client.endpoint import UnixEndpoint
 from sandbox.client.terminal_link import MAX_ASIDES, BridgeTerminalLink, connect
 from sandbox.client.terminals import BridgeTerminals
-from sandbox.ports.provider import LinkRefused
+from sandbox.ports.link import LinkRefused
 from sandbox.ports.terminals import TerminalRefused, TerminalWish
 from sandbox.protocol.terminal import (
     MAX_BYTES,
@@ -33,7 +34,7 @@ from sandbox.protocol.terminal import (
 )
 from sandbox.protocol.values import Position
 from sandbox.protocol.websocket_frames import client_frame, frame, frame_close
-from tests.support.bridge import TOKEN
+from tests.support.bridge import TOKEN, at
 from tests.support.terminal_watcher import Watcher
 from tests.support.waiting import until
 
@@ -98,15 +99,7 @@ class Stage:
 
     async def open(self, watcher: Watcher, *first: Piece) -> BridgeTerminalLink:
         self.first = said(*first)
-        loop = asyncio.get_running_loop()
-        return await connect(
-            lambda factory: loop.create_unix_connection(factory, self.path),
-            TOKEN,
-            "main",
-            SHOWN,
-            watcher,
-            watcher.pass_on,
-        )
+        return await connect(UnixEndpoint(self.path, TOKEN), "main", SHOWN, watcher, watcher.pass_on)
 
 
 @pytest.fixture
@@ -456,11 +449,11 @@ async def answering(tmp_path: Path) -> AsyncIterator[Answering]:
 async def test_an_answer_that_makes_no_sense_is_no_answer(answering: Answering, status: int, body: Any) -> None:
     answering.say(status, body)
     with pytest.raises(LinkRefused):
-        await BridgeTerminals(lambda: (answering.path, TOKEN)).list()
+        await BridgeTerminals(at(answering.path)).list()
 
 
 async def test_a_refusal_is_told_in_its_own_words_within_bounds(answering: Answering) -> None:
-    terminals = BridgeTerminals(lambda: (answering.path, TOKEN))
+    terminals = BridgeTerminals(at(answering.path))
     answering.say(429, {"code": "too_many", "error": "x\n" * 100_000})
     with pytest.raises(TerminalRefused) as refused:
         await terminals.create("main", TerminalWish())

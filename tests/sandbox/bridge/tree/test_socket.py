@@ -26,8 +26,9 @@ from sandbox.bridge.agent.agent import Agent
 from sandbox.bridge.agent.taken import TakenNotes
 from sandbox.bridge.base.config import Config, parse_config
 from sandbox.bridge.tree.socket import Trees
+from sandbox.client.endpoint import UnixEndpoint
 from sandbox.client.tree import BridgeTree
-from sandbox.ports.provider import LinkRefused
+from sandbox.ports.link import LinkRefused
 from sandbox.ports.tree import LiveFile, TreeFailed
 from sandbox.protocol.tree import (
     Batch,
@@ -47,13 +48,13 @@ from sandbox.protocol.tree import (
     encode,
 )
 from tests.contract.sandbox_tree import Told, frames, restore, scan
-from tests.support.bridge import TOKEN, BridgeProcess, Owner, running_bridge
+from tests.support.bridge import TOKEN, BridgeProcess, Owner, at, running_bridge
 from tests.support.headless import headless, looks_dead
 from tests.support.waiting import until
 
 
 def tree_of(bridge: BridgeProcess, **settings: Any) -> BridgeTree:
-    return BridgeTree(lambda: (bridge.path, TOKEN), **settings)
+    return BridgeTree(at(bridge.path), **settings)
 
 
 def write_much(bridge: BridgeProcess, files: int = 400) -> dict[str, bytes]:
@@ -657,7 +658,7 @@ async def test_files_are_read_and_never_beyond_their_root(tmp_path: Path) -> Non
 async def test_only_the_token_opens_the_tree(tmp_path: Path) -> None:
     with running_bridge(tmp_path, ["cat"]) as bridge:
         await bridge.link(Owner())
-        stranger = BridgeTree(lambda: (bridge.path, "x" * 43))
+        stranger = BridgeTree(at(bridge.path, "x" * 43))
         for attempt in (stranger.survey(()), stranger.files(b"workspace", b"")):
             with pytest.raises(TreeFailed):
                 await attempt
@@ -667,14 +668,14 @@ async def test_only_the_token_opens_the_tree(tmp_path: Path) -> None:
 
 
 async def test_a_tree_of_nobody_is_absent(tmp_path: Path) -> None:
-    def find() -> tuple[str, str]:
+    async def find() -> UnixEndpoint:
         raise LinkRefused("no sandbox runs")
 
     with pytest.raises(TreeFailed, match="no sandbox runs") as failed:
         await BridgeTree(find).release()
     assert failed.value.code == "absent"
     with pytest.raises(TreeFailed, match="cannot be reached"):
-        await BridgeTree(lambda: (str(tmp_path / "nothing"), TOKEN)).release()
+        await BridgeTree(at(str(tmp_path / "nothing"))).release()
 
 
 def config_in(home: Path) -> Config:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.client.bridge_requests import MAX_ANSWER, CallFailed, call
+from sandbox.client.endpoint import UnixEndpoint
 from sandbox.providers.local import processes, seccomp
 from sandbox.providers.local.isolation import _bridge
 from sandbox.providers.local.layout import SandboxHome
@@ -282,12 +283,12 @@ async def answering(path: Path, answer: bytes, *, hang: bool = False) -> AsyncIt
 async def test_a_bad_answer_of_a_bridge_is_a_failed_call(answer: bytes, reason: str, tmp_path: Path) -> None:
     async with answering(tmp_path / "s", answer) as path:
         with pytest.raises(CallFailed, match=reason):
-            await call(path, "GET", "/health", timeout=30)
+            await call(UnixEndpoint(path), "GET", "/health", timeout=30)
 
 
 async def test_a_bridge_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
     async with answering(tmp_path / "s", b"HTTP/1.1 200 OK\r\n\r\n{", hang=True) as path:
         with pytest.raises(CallFailed, match="no answer within"):
-            await call(path, "GET", "/health", timeout=0.05)
+            await call(UnixEndpoint(path), "GET", "/health", timeout=0.05)
     with pytest.raises(CallFailed, match="no connection"):
-        await call(str(tmp_path / "missing"), "GET", "/health", timeout=30)
+        await call(UnixEndpoint(str(tmp_path / "missing")), "GET", "/health", timeout=30)

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from sandbox.ports.provider import LinkRefused, SandboxFailed
+from sandbox.ports.link import LinkRefused
+from sandbox.ports.provider import SandboxFailed
 from sandbox.ports.tree import TreeFailed
 from sandbox.protocol.tree import Batch, ScanAsk
 from sandbox.providers.local import processes

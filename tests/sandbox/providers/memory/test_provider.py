@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from sandbox.ports.provider import LinkRefused, SandboxFailed, SandboxSpec
+from sandbox.ports.link import LinkRefused
+from sandbox.ports.provider import SandboxFailed, SandboxSpec
 from sandbox.ports.tree import TreeFailed
 from sandbox.protocol.tree import ScanAsk, TreeLimits
 from sandbox.providers.memory.provider import MemoryProvider
