@@ -22,8 +22,10 @@ from gateway.telemetry.telemetry import configure_logging
 from sandbox.client import agent_link
 from sandbox.client.endpoint import P, UnixEndpoint
 from sandbox.client.terminals import BridgeTerminals
+from sandbox.ports.fleet import SandboxSpec
 from sandbox.ports.link import LinkEvents
-from sandbox.ports.provider import SandboxSpec
+from sandbox.ports.sandbox import Command, CommandRefused, CommandResult
+from sandbox.ports.tree import LiveFile, LiveListing
 from sandbox.protocol.values import Position
 from sandbox.providers.memory.tree import MemoryRoots, MemoryTree
 
@@ -40,8 +42,8 @@ class StandInEndpoint:
         return (await asyncio.get_running_loop().create_connection(factory, "127.0.0.1", self.port))[1]
 
 
-class StandInProvider:
-    """A SandboxProvider whose every sandbox is the same process."""
+class StandInFleet:
+    """A Fleet whose every sandbox is the same process."""
 
     name = "standin"
     level = "trusted"
@@ -50,9 +52,9 @@ class StandInProvider:
         async def find_terminals() -> UnixEndpoint:
             return UnixEndpoint(terminals_socket, "standin")
 
-        self._agent = StandInEndpoint(port)
-        self._terminals = BridgeTerminals(find_terminals)
-        self._running: set[str] = set()
+        self.agent = StandInEndpoint(port)
+        self.terminals = BridgeTerminals(find_terminals)
+        self.alive: set[str] = set()
 
     async def open(self) -> None:
         return None
@@ -61,39 +63,62 @@ class StandInProvider:
         pass
 
     async def start(self, spec: SandboxSpec) -> None:
-        self._running.add(spec.session_id)
-
-    async def connect(self, session_id: str, events: LinkEvents, after: Position | None) -> agent_link.BridgeLink:
-        return await agent_link.connect(self._agent, events, after)
+        self.alive.add(spec.session_id)
 
     async def running(self) -> list[str]:
-        return list(self._running)
+        return list(self.alive)
 
-    async def stop(self, session_id: str) -> None:
-        self._running.discard(session_id)
-
-    async def kill(self, session_id: str) -> bool:
-        return False
-
-    async def destroy(self, session_id: str) -> None:
-        self._running.discard(session_id)
-
-    def tree(self, session_id: str) -> MemoryTree:
-        roots = MemoryRoots()  # empty, and nothing is ever in it
-        return MemoryTree(lambda: roots)
-
-    def terminals(self, session_id: str) -> BridgeTerminals:
-        return self._terminals
-
-    async def logs(self, session_id: str, *, limit: int = 65536) -> bytes:
-        return b""
+    def sandbox(self, session_id: str) -> "StandInSandbox":
+        return StandInSandbox(session_id, self)
 
     async def close(self) -> None:
         return None
 
 
-async def run(settings: Settings, provider: StandInProvider) -> int:
-    house = build_house(settings, resolve_secrets(settings), provider=provider)
+class StandInSandbox:
+    provider = StandInFleet.name
+    level = StandInFleet.level
+
+    def __init__(self, session_id: str, fleet: StandInFleet) -> None:
+        self.session_id = session_id
+        self._fleet = fleet
+
+    async def runs(self) -> bool:
+        return self.session_id in self._fleet.alive
+
+    async def connect(self, events: LinkEvents, after: Position | None) -> agent_link.BridgeLink:
+        return await agent_link.connect(self._fleet.agent, events, after)
+
+    def tree(self) -> MemoryTree:
+        roots = MemoryRoots()  # empty, and nothing is ever in it
+        return MemoryTree(lambda: roots)
+
+    def terminals(self) -> BridgeTerminals:
+        return self._fleet.terminals
+
+    async def files(
+        self, root: bytes, path: bytes, *, start: int = 0, length: int | None = None
+    ) -> LiveListing | LiveFile | None:
+        return None
+
+    async def exec(self, command: Command) -> CommandResult:
+        raise CommandRefused("the stand-in runs nothing")
+
+    async def logs(self, *, limit: int = 65536) -> bytes:
+        return b""
+
+    async def stop(self) -> None:
+        self._fleet.alive.discard(self.session_id)
+
+    async def kill(self) -> bool:
+        return False
+
+    async def destroy(self) -> None:
+        await self.stop()
+
+
+async def run(settings: Settings, fleet: StandInFleet) -> int:
+    house = build_house(settings, resolve_secrets(settings), fleet=fleet)
     return await serve(
         house.app,
         settings,
@@ -108,7 +133,7 @@ def main(port: int, terminals_socket: str = "") -> int:
     settings = load_settings(os.environ)
     configure_logging(settings.log_level)
     with DataDirLock(settings.data_dir), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(run(settings, StandInProvider(port, terminals_socket)))
+        return runner.run(run(settings, StandInFleet(port, terminals_socket)))
 
 
 if __name__ == "__main__":

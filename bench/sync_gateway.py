@@ -17,10 +17,10 @@ import uvloop
 
 from gateway.config.settings import load_settings
 from gateway.wiring.objects import make_objects
-from sandbox.ports.provider import SandboxSpec
+from sandbox.ports.fleet import SandboxSpec
 from sandbox.protocol.tree import ScanAsk
+from sandbox.providers.local.fleet import LocalFleet
 from sandbox.providers.local.layout import SandboxHome
-from sandbox.providers.local.provider import LocalProvider
 from sync.snapshots.service import SnapshotService
 
 SESSION = "bench"
@@ -28,25 +28,25 @@ AGENT = ("cat",)
 
 
 class Gateway:
-    def __init__(self, provider: LocalProvider, vault: SnapshotService, rules: ScanAsk) -> None:
-        self._provider = provider
+    def __init__(self, fleet: LocalFleet, vault: SnapshotService, rules: ScanAsk) -> None:
+        self._fleet = fleet
         self._vault = vault
         self._rules = rules
 
     async def start(self, sandbox: str) -> str:
         """The workspace of a new sandbox, whose agent is held."""
-        await self._provider.start(SandboxSpec(sandbox, 1, AGENT, hold=True))
-        await self._provider.tree(sandbox).survey(self._rules.agent_skip)
-        return str(SandboxHome(self._provider.data_dir, sandbox).workspace)
+        await self._fleet.start(SandboxSpec(sandbox, 1, AGENT, hold=True))
+        await self._fleet.sandbox(sandbox).tree().survey(self._rules.agent_skip)
+        return str(SandboxHome(self._fleet.data_dir, sandbox).workspace)
 
     async def push(self, repository: str, sandbox: str) -> float:
-        tree = self._provider.tree(sandbox)
+        tree = self._fleet.sandbox(sandbox).tree()
         began = time.perf_counter()
         await self._vault.push(repository, SESSION, tree, self._rules, lambda: None)
         return time.perf_counter() - began
 
     async def restore(self, repository: str, sandbox: str) -> float:
-        tree = self._provider.tree(sandbox)
+        tree = self._fleet.sandbox(sandbox).tree()
         began = time.perf_counter()
         restored = await self._vault.restore(repository, SESSION, tree, aside=False, told=lambda _: None)
         seconds = time.perf_counter() - began
@@ -67,15 +67,15 @@ class Gateway:
 async def main() -> None:
     settings = load_settings(os.environ)
     rules = ScanAsk(agent_skip=settings.sync_agent_skip)
-    provider = LocalProvider(settings.data_dir, level="trusted")
-    await provider.open()
+    fleet = LocalFleet(settings.data_dir, level="trusted")
+    await fleet.open()
     try:
         async with make_objects(settings) as objects:
-            await Gateway(provider, SnapshotService(objects), rules).serve()
+            await Gateway(fleet, SnapshotService(objects), rules).serve()
     finally:
-        for sandbox in await provider.running():
-            await provider.stop(sandbox)
-        await provider.close()
+        for sandbox in await fleet.running():
+            await fleet.sandbox(sandbox).stop()
+        await fleet.close()
 
 
 if __name__ == "__main__":

@@ -78,8 +78,10 @@ from persistence.queue.backlog import QueueLimits
 from persistence.queue.queue import PersistenceQueue
 from persistence.sqlite.file import REPLACED
 from persistence.sqlite.file_identity import FileIdentity, database_files
-from sandbox.ports.provider import SandboxFailed, SandboxProvider
+from sandbox.ports.fleet import Fleet
+from sandbox.ports.sandbox import SandboxFailed
 from sandbox.protocol.tree import ScanAsk, TreeLimits
+from sandbox.providers.several import Fleets
 from sandbox.system.interpreter import PYTHON
 from sync.machine.state import SyncLimits
 from sync.ports import ObjectsRefused, ObjectsUnavailable
@@ -142,16 +144,14 @@ def make_database(settings: Settings) -> MessageStore:
     return SqliteStore(settings.store.path if settings.store.kind == "sqlite" else settings.spool_path)
 
 
-def make_provider(
-    settings: Settings, *, data_dir: Path | None = None, warn: Callable[[str], None] | None = None
-) -> SandboxProvider:
-    """The provider the settings ask for. Raises SettingsError if the sandboxes' env file cannot be used."""
-    from sandbox.providers.local.provider import LocalProvider, TerminalSettings
+def make_fleet(settings: Settings, *, data_dir: Path | None = None, warn: Callable[[str], None] | None = None) -> Fleet:
+    """The fleet the settings ask for. Raises SettingsError if the sandboxes' env file cannot be used."""
+    from sandbox.providers.local.fleet import LocalFleet, TerminalSettings
 
     env_file = settings.sandbox_env_file
     base_env = read_sandbox_env(env_file) if env_file is not None else {}
     REDACTOR.add(*base_env.values())
-    return LocalProvider(
+    return LocalFleet(
         data_dir or settings.data_dir,
         level=settings.local_level,
         loopback_only=settings.loopback_only,
@@ -185,9 +185,7 @@ def make_keys(settings: Settings, secrets: Secrets) -> KeySource:
 class House:
     """Everything of one gateway process, wired. Serve `app` behind `door`; `drain` once before the end."""
 
-    def __init__(
-        self, settings: Settings, secrets: Secrets, provider: SandboxProvider | None = None, page: Path = BUILT
-    ) -> None:
+    def __init__(self, settings: Settings, secrets: Secrets, fleet: Fleet | None = None, page: Path = BUILT) -> None:
         self._settings = settings
         self._page_directory = page
         self.address = f"http://{settings.host}:{settings.port}"  # what the page says; the launcher knows better
@@ -200,7 +198,7 @@ class House:
         self.store = make_store(settings, secrets, self.door.fatal)
         self.hearing = StoreEvents()
         self.store.heard = self.hearing
-        self.provider = provider or make_provider(settings)
+        self.fleets = Fleets(fleet or make_fleet(settings))
         self.objects = make_objects(settings)
         self.vault = SnapshotService(self.objects, SnapshotLimits(settings.snapshot_keep, settings.snapshot_grace))
         self.queue = PersistenceQueue(
@@ -213,7 +211,7 @@ class House:
         self.registry = SessionRegistry(
             self.store,
             self.queue,
-            self.provider,
+            self.fleets,
             Keeping(self.vault, _workspace_limits(settings)),
             _session_limits(settings),
             self.metrics,
@@ -261,16 +259,16 @@ class House:
             OpenApiRoutes(version(), lambda: routes),
             SandboxRoutes(self.registry),
             SnapshotRoutes(self.registry, self.vault),
-            FileRoutes(self.registry, self.vault, self.provider),
+            FileRoutes(self.registry, self.vault),
             MessageRoutes(self.registry, self.store, self.hearing),
             SessionRoutes(self.registry, self.store),
             ExportRoutes(self.registry, self.store, self.hearing),
             DeadLetterRoutes(self.store),
-            LogRoutes(self.registry, self.provider),
+            LogRoutes(self.registry),
             TicketRoutes(self.registry, self._tickets, any_id=settings.create_on_attach),
-            TerminalRoutes(self.registry, self.provider),
+            TerminalRoutes(self.registry),
             ShareRoutes(self.registry, secrets.jwt_secret, issuer=settings.jwt_issuer, audience=settings.jwt_audience),
-            FaultRoutes(self.registry, self.provider, self.queue, enabled=settings.demo),
+            FaultRoutes(self.registry, self.queue, enabled=settings.demo),
             ChatSocket(doorway),
             EventsSocket(self.registry, self._verifier),
             RawSocket(doorway),
@@ -378,8 +376,8 @@ class House:
                 version=version(),
                 store=str(self._settings.store),
                 objects=str(self._settings.objects),
-                provider=self.provider.name,
-                isolation=self.provider.level,
+                provider=self.fleets.name,
+                isolation=self.fleets.level,
             )
             yield
 
@@ -408,8 +406,8 @@ class House:
 
     def _watch(self) -> None:
         """Every queue's depth, and how many are here, read when somebody looks."""
-        self.metrics.expect(self.provider.name)
-        of_provider = {"sandboxes_running": {"provider": self.provider.name}}
+        self.metrics.expect(self.fleets.name)
+        of_provider = {"sandboxes_running": {"provider": self.fleets.name}}
         for name in self._gauges():
             read = partial(self._gauge, name)
             self.metrics.watch(name, name.replace("_", " "), read, **of_provider.get(name, {}))
@@ -434,15 +432,13 @@ class House:
         return {**queue, **first_stage, **self.registry.stats(), **own}
 
 
-def build_house(
-    settings: Settings, secrets: Secrets, *, provider: SandboxProvider | None = None, page: Path = BUILT
-) -> House:
-    """Wire a gateway, with a `provider` and a directory of the built `page` of the caller's own if they are given.
+def build_house(settings: Settings, secrets: Secrets, *, fleet: Fleet | None = None, page: Path = BUILT) -> House:
+    """Wire a gateway, with a `fleet` and a directory of the built `page` of the caller's own if they are given.
     Raises SettingsError; everything else that can go wrong goes wrong in the lifespan.
     """
     REDACTOR.add(secrets.jwt_secret, secrets.api_token, secrets.internal_token, secrets.relay_secret)
     REDACTOR.add(*settings.store.passwords, *settings.objects.secrets)
-    return House(settings, secrets, provider, page)
+    return House(settings, secrets, fleet, page)
 
 
 def _about(settings: Settings) -> dict[str, Any]:

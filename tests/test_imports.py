@@ -59,7 +59,7 @@ def test_the_copy_passes_the_gate(tree: Path) -> None:
         ),
         (
             "sandbox/protocol/values.py",
-            "import sandbox.ports.provider",
+            "import sandbox.ports.fleet",
             "sandbox.protocol is not allowed to import sandbox.ports",
         ),
         (

@@ -43,7 +43,7 @@ async def looked_at(request: Request, registry: "SessionRegistry") -> "Session":
 def note_asked(request: Request, registry: "SessionRegistry", user_id: str, what: str, **fields: Any) -> None:
     """Log what is asked of the session named by the path, which is `user_id`'s."""
     session_id, by = request.path_params["id"], principal(request).kind
-    session_asked(what, by, session_id=session_id, user_id=user_id, provider=registry.provider_name, **fields)
+    session_asked(what, by, session_id=session_id, user_id=user_id, provider=registry.provider_of(session_id), **fields)
 
 
 def unknown_session() -> ApiError:

@@ -28,8 +28,7 @@ from gateway.session.actor import SessionActor
 from gateway.session.model.state import SessionStatus
 from gateway.session.registry import SessionRegistry
 from sandbox.ports.link import LinkRefused
-from sandbox.ports.provider import SandboxProvider
-from sandbox.ports.terminals import SandboxTerminals, TerminalRefused, TerminalWish
+from sandbox.ports.terminals import TerminalRefused, TerminalWish
 from sandbox.protocol.terminal import NAME, Size
 
 OURS, JUPYTER = "/api/sandboxes/{id}/terminals", "/jupyter/{id}/api/terminals"
@@ -59,9 +58,8 @@ class TtyToken(JsonAnswer):
 
 
 class TerminalRoutes:
-    def __init__(self, registry: SessionRegistry, provider: SandboxProvider) -> None:
+    def __init__(self, registry: SessionRegistry) -> None:
         self._registry = registry
-        self._provider = provider
 
     @route(
         "GET", OURS, LIFECYCLE_OR_GUEST, "listTerminals",
@@ -174,9 +172,8 @@ class TerminalRoutes:
     # Asking the bridge
 
     async def _ask(self, actor: SessionActor, what: Any) -> Any:
-        terminals: SandboxTerminals = self._provider.terminals(actor.id)
         try:
-            return await what(terminals)
+            return await what(actor.sandbox.terminals())
         except TerminalRefused as error:
             raise ApiError(error.status, error.code, str(error)) from error
         except LinkRefused as error:

@@ -40,7 +40,7 @@ from gateway.session.model.description import Live, SandboxPlace, describe
 from gateway.session.model.ports import SessionLimits, SessionMetrics
 from gateway.session.model.state import SessionStatus, Wish, spec_members
 from gateway.session.sandbox.shutdown import SandboxShutdown
-from gateway.session.sandbox.supervisor import SandboxSupervisor, queued_frame
+from gateway.session.sandbox.supervisor import SandboxSupervisor, StartSandbox, queued_frame
 from gateway.session.terminals.attachments import SessionTerminals
 from gateway.session.viewers.broadcast import Broadcast
 from gateway.session.workspace.workspace import Keeping, NotRestored, Workspace
@@ -49,7 +49,7 @@ from gateway.terminal.viewer import TerminalViewer
 from persistence.ports import MessageStore
 from persistence.queue.queue import PersistenceQueue
 from persistence.record import Loaded, Record
-from sandbox.ports.provider import SandboxFailed, SandboxProvider
+from sandbox.ports.sandbox import Sandbox, SandboxFailed
 from sandbox.protocol.values import Position
 from sync.errors import SyncFailed, SyncRefused
 from sync.machine.history import Moved
@@ -75,7 +75,6 @@ class SessionActor:
         "_joining",
         "_loop",
         "_owed",
-        "_provider",
         "_purge",
         "_purged",
         "_room",
@@ -99,6 +98,7 @@ class SessionActor:
         "rest",
         "rng",
         "room",
+        "sandbox",
         "store",
         "terminals",
         "turns",
@@ -114,7 +114,8 @@ class SessionActor:
         *,
         store: MessageStore,
         queue: PersistenceQueue,
-        provider: SandboxProvider,
+        sandbox: Sandbox,
+        start: StartSandbox,
         agent: tuple[str, ...],
         envs: dict[str, Mapping[str, str]],
         keeping: Keeping,
@@ -138,7 +139,7 @@ class SessionActor:
         self.quota = quota
         self.utcnow = utcnow
         self.room, self.pending = room, pending  # shared with the user's other sessions
-        self._provider = provider
+        self.sandbox = sandbox
         self._spawn = spawn
         self._purge = purge
         self._bulletin = bulletin
@@ -161,10 +162,10 @@ class SessionActor:
         self.incoming = Inbound(self, self.conversation)
         self.output = AgentOutput(self, self.conversation, loaded.checkpoint)
         self._envs = envs
-        self.workspace = Workspace(self, self.conversation, self.user_id, provider, keeping)
-        self.life = SandboxSupervisor(self, self.conversation, self.output, self.workspace, provider, agent, envs)
-        self.rest = SandboxShutdown(self, self.life, self.workspace, provider)
-        self.terminals = SessionTerminals(self, self.id, provider, self.life)
+        self.workspace = Workspace(self, self.conversation, self.user_id, sandbox, keeping)
+        self.life = SandboxSupervisor(self, self.conversation, self.output, self.workspace, sandbox, start, agent, envs)
+        self.rest = SandboxShutdown(self, self.life, self.workspace, sandbox)
+        self.terminals = SessionTerminals(self, sandbox, self.life)
         self.terminals.on_intent = self._wanted_by_typing
         self.terminals.on_left = self._somebody_left
         self.life.on_status = self.terminals.status_changed
@@ -270,8 +271,8 @@ class SessionActor:
         self._spawn(self, work, name)
 
     def asked(self, what: str, by: str = "gateway", **fields: Any) -> None:
-        name = self._provider.name
-        session_asked(what, by, session_id=self.id, user_id=self.user_id, provider=name, **fields)
+        provider = self.sandbox.provider
+        session_asked(what, by, session_id=self.id, user_id=self.user_id, provider=provider, **fields)
 
     def agent_ready(self) -> None:
         self.life.agent_ready()
@@ -489,7 +490,7 @@ class SessionActor:
         waiting = self.turns.waiting(self.id)
         queue = None if waiting is None else waiting.members()
         live = Live(self.life.connection, viewers, len(talk.window), talk.last_active, sync, queue)
-        place = SandboxPlace(self._provider.name, self._provider.level)
+        place = SandboxPlace(self.sandbox.provider, self.sandbox.level)
         state = replace(talk.state, status=self.life.status)
         return describe(self.id, self.user_id, self.created_at, talk.last_durable, talk.spec, state, place, live)
 

@@ -40,7 +40,8 @@ from persistence.paging import sessions_after
 from persistence.ports import MessageStore
 from persistence.queue.queue import PersistenceQueue
 from persistence.record import NO_USER, Outcome, Record, Session, Status, Write
-from sandbox.ports.provider import SandboxFailed, SandboxProvider
+from sandbox.ports.sandbox import Sandbox, SandboxFailed
+from sandbox.providers.several import Fleets
 from sync.snapshots.service import short_id
 
 log = structlog.get_logger()
@@ -74,7 +75,7 @@ class SessionRegistry:
         self,
         store: MessageStore,
         queue: PersistenceQueue,
-        provider: SandboxProvider,
+        fleets: Fleets,
         keeping: Keeping,
         limits: SessionLimits,
         metrics: SessionMetrics,
@@ -90,7 +91,7 @@ class SessionRegistry:
     ) -> None:
         self._store = store
         self._queue = queue
-        self._provider = provider
+        self._fleets = fleets
         self._keeping = keeping
         self._limits = limits
         self._metrics = metrics
@@ -118,7 +119,7 @@ class SessionRegistry:
 
     async def __aenter__(self) -> Self:
         self._reattaching_since = asyncio.get_running_loop().time()
-        await self._provider.open()
+        await self._fleets.open()
         await self._group.__aenter__()
         self._keep(self._reap, "reaper")
         self._keep(self._find_old_sandboxes, "reattach")
@@ -135,11 +136,16 @@ class SessionRegistry:
         for task in [*self._keepers, *self._tasks.values(), *self._beside]:
             task.cancel()
         await self._group.__aexit__(None, None, None)
-        await self._provider.close()
+        await self._fleets.close()
 
-    @property
-    def provider_name(self) -> str:
-        return self._provider.name
+    def provider_of(self, session_id: str) -> str:
+        """Where the session's sandbox runs, if the session is loaded; otherwise where those of new ones do."""
+        actor = self._actors.get(session_id)
+        return self._fleets.name if actor is None else actor.sandbox.provider
+
+    def sandbox(self, session: Session) -> Sandbox:
+        """The handle of a session's sandbox. Loads nobody."""
+        return self._fleets.sandbox(session.id)
 
     # -- finding and making -------------------------------------------------------------------------------------------
 
@@ -220,7 +226,7 @@ class SessionRegistry:
         if told := network.refusal(spec.network, granted=spec.network_granted, repo_url=spec.repo_url):
             raise ApiError(403, "network_not_allowed", told)
         try:
-            self._provider.check(sandbox_spec(session_id, 1, spec, self._agent, wish.env))
+            self._fleets.check(sandbox_spec(session_id, 1, spec, self._agent, wish.env))
         except SandboxFailed as error:
             raise ApiError(400, "bad_sandbox", str(error)) from error
         session = Session(session_id, user_id, self._utcnow(), spec.to_json(), state.to_json())
@@ -321,8 +327,8 @@ class SessionRegistry:
             self._created(kept.id, kept.user_id, **fields)
 
     def _created(self, session_id: str, user_id: str, **fields: str) -> None:
-        self._metrics.created(self.provider_name)
-        log.info("session.created", session_id=session_id, user_id=user_id, provider=self.provider_name, **fields)
+        self._metrics.created(self._fleets.name)
+        log.info("session.created", session_id=session_id, user_id=user_id, provider=self._fleets.name, **fields)
 
     @asynccontextmanager
     async def _room_for(self, session_id: str, user_id: str, *, starts: bool = False) -> AsyncIterator[None]:
@@ -376,8 +382,8 @@ class SessionRegistry:
         """A session that the store has listed, with what only a loaded one knows."""
         if (actor := self._actors.get(kept.id)) is not None:
             return actor.describe()
-        place = SandboxPlace(self._provider.name, self._provider.level)
-        spec, state = SessionSpec.from_json(kept.spec), SessionState.from_json(kept.state)
+        spec, state, sandbox = SessionSpec.from_json(kept.spec), SessionState.from_json(kept.state), self.sandbox(kept)
+        place = SandboxPlace(sandbox.provider, sandbox.level)
         return describe(kept.id, kept.user_id, kept.created_at, kept.last_seq, spec, state, place)
 
     def loaded(self, session_id: str) -> dict[str, Any] | None:
@@ -402,7 +408,8 @@ class SessionRegistry:
             await self._unanswered(loaded.session),
             store=self._store,
             queue=self._queue,
-            provider=self._provider,
+            sandbox=self.sandbox(loaded.session),
+            start=self._fleets.start,
             agent=self._agent,
             envs=self._envs,
             keeping=self._keeping,
@@ -556,12 +563,12 @@ class SessionRegistry:
     async def _find_old_sandboxes(self) -> None:
         """Load what has business of its own: a sandbox that runs, an answer under way, a message that waits, files
         that could not be kept."""
-        running = set(await self._provider.running())
+        running = set(await self._fleets.running())
         waiting = set(await self._patiently(self._store.waiting))
         count, orphans, busy = await self._patiently(lambda: self._look_through(running, waiting))
         for session_id in orphans:
             log.warning("sandbox.orphan", session_id=session_id)
-            await self._provider.stop(session_id)
+            await self._fleets.sandbox(session_id).stop()
         running -= orphans
         gate = asyncio.Semaphore(REATTACH_AT_ONCE)
 
@@ -579,7 +586,7 @@ class SessionRegistry:
                 if actor.conversation.state.status is SessionStatus.ERROR:
                     actor.life.recover(since=self._reattaching_since)
                 elif actor.conversation.state.status in ASLEEP:  # its gateway died while it put it to sleep
-                    await self._provider.stop(session_id)
+                    await self._fleets.sandbox(session_id).stop()
 
         async with asyncio.TaskGroup() as loading:
             for session_id in busy:

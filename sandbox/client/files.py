@@ -49,7 +49,7 @@ class _Error(msgspec.Struct):
 async def look(
     endpoint: Endpoint, root: bytes, path: bytes, start: int, length: int | None, silence_seconds: float
 ) -> LiveListing | LiveFile | None:
-    """As SandboxTree.files, of the bridge at `endpoint`."""
+    """As Sandbox.files, of the bridge at `endpoint`."""
     target = f"{endpoint.prefix}/files/{quote_from_bytes(root + b'/' + path)}"
     headers = {"Host": endpoint.host, "Connection": "close", **endpoint.headers}
     if start or length is not None:

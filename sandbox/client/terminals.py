@@ -6,8 +6,9 @@ from msgspec import UNSET
 
 from sandbox.client import terminal_link
 from sandbox.client.bridge_requests import CallFailed, ask
-from sandbox.client.endpoint import Find
+from sandbox.client.endpoint import Endpoint, Find
 from sandbox.ports.link import LinkRefused
+from sandbox.ports.sandbox import SandboxUnavailable
 from sandbox.ports.terminals import PassOn, TerminalEvents, TerminalRefused, TerminalWish
 from sandbox.protocol.messages import WireError, clip
 from sandbox.protocol.terminal import Open, Size
@@ -27,7 +28,7 @@ class BridgeTerminals:
     async def open(
         self, name: str, opening: Open, events: TerminalEvents, pass_on: PassOn
     ) -> terminal_link.BridgeTerminalLink:
-        return await terminal_link.connect(await self._find(), name, opening, events, pass_on)
+        return await terminal_link.connect(await self._endpoint(), name, opening, events, pass_on)
 
     async def list(self) -> list[dict[str, Any]]:
         _, answer = await self._ask("GET", "/terminals", seconds=LIST_SECONDS)
@@ -56,10 +57,16 @@ class BridgeTerminals:
     async def end(self, name: str) -> None:
         await self._ask("DELETE", f"/terminals/{name}")
 
+    async def _endpoint(self) -> Endpoint:
+        try:
+            return await self._find()
+        except SandboxUnavailable as exc:
+            raise LinkRefused(str(exc)) from exc
+
     async def _ask(
         self, method: str, target: str, body: object = None, *, seconds: float = CALL_SECONDS
     ) -> tuple[int, Any]:
-        endpoint = await self._find()
+        endpoint = await self._endpoint()
         try:
             status, answer = await ask(endpoint, method, target, body=body, timeout=seconds)
         except CallFailed as exc:

@@ -24,6 +24,7 @@ from sandbox.client.bridge_requests import CallFailed, call
 from sandbox.client.endpoint import Endpoint, Find, open_websocket
 from sandbox.client.files import look
 from sandbox.ports.link import LinkRefused
+from sandbox.ports.sandbox import SandboxUnavailable
 from sandbox.ports.tree import LiveFile, LiveListing, TreeFailed
 from sandbox.protocol.entry import ID_BYTES, MAX_CHUNK, Entry, Frame, Kind
 from sandbox.protocol.messages import clip
@@ -123,6 +124,7 @@ class BridgeTree:
     async def files(
         self, root: bytes, path: bytes, *, start: int = 0, length: int | None = None
     ) -> LiveListing | LiveFile | None:
+        """As Sandbox.files."""
         return await look(await self._endpoint(), root, path, start, length, self._silence_seconds)
 
     async def _endpoint(self) -> Endpoint:
@@ -130,6 +132,8 @@ class BridgeTree:
             return await self._find()
         except LinkRefused as exc:
             raise TreeFailed("absent", str(exc)) from exc
+        except SandboxUnavailable as exc:
+            raise TreeFailed("silent", str(exc)) from exc
 
     @contextlib.asynccontextmanager
     async def _talk(self, ask: Down, work_seconds: float) -> AsyncIterator["_Talk"]:

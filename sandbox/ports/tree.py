@@ -124,16 +124,8 @@ class LiveFile:
 
 
 class SandboxTree(Tree, Protocol):
-    """A tree as a running sandbox has it: also its files, as they are now, one at a time."""
+    """A tree as a running sandbox has it."""
 
     async def greet(self) -> None:
         """Returns when the sandbox has answered. Raises TreeFailed; within seconds, if it does not."""
-        ...
-
-    async def files(
-        self, root: bytes, path: bytes, *, start: int = 0, length: int | None = None
-    ) -> LiveListing | LiveFile | None:
-        """What is at `path` below `root`, symlinks followed within the root; None if nothing is. Of a file, `length`
-        bytes from `start`, fewer at its end. Raises TreeFailed: `bad_path`, if the path leads out or names what cannot
-        be read."""
         ...

@@ -1,4 +1,4 @@
-"""What the tree of every SandboxProvider promises. An adapter's test class gives the fixtures `provider` and `hands`,
+"""What the tree of every Fleet promises. An adapter's test class gives the fixtures `fleet` and `hands`,
 by which a test does to a sandbox's roots what a program in it would do."""
 
 import asyncio
@@ -9,12 +9,12 @@ from typing import Protocol
 
 import pytest
 
-from sandbox.ports.provider import SandboxProvider
+from sandbox.ports.fleet import Fleet
 from sandbox.ports.tree import LiveFile, LiveListing, SandboxTree, TreeFailed
 from sandbox.protocol.chunk_frames import groups, pack, unpack
 from sandbox.protocol.entry import Chunk, Entry, Frame, Kind
 from sandbox.protocol.tree import Batch, ScanAsk, ScanDone, TreeLimits
-from tests.contract.sandbox_provider import attach, run_agent, spec
+from tests.contract.sandbox import attach, run_agent, spec
 from tests.support.bridge import Owner
 from tests.support.waiting import until
 
@@ -116,23 +116,23 @@ def write_all(hands: Hands) -> None:
 
 
 class SandboxTreeContract:
-    async def test_a_tree_of_a_sandbox_that_does_not_run_fails(self, provider: SandboxProvider) -> None:
-        tree = provider.tree("s1")
+    async def test_a_tree_of_a_sandbox_that_does_not_run_fails(self, fleet: Fleet) -> None:
+        tree = fleet.sandbox("s1").tree()
         for attempt in (
             tree.greet(),
             tree.survey(()),
             tree.quiet(),
             tree.release(),
             scan(tree),
-            tree.files(b"workspace", b""),
+            fleet.sandbox("s1").files(b"workspace", b""),
         ):
             with pytest.raises(TreeFailed) as failed:
                 await attempt
             assert failed.value.code == "absent"
 
-    async def test_a_scan_tells_the_whole_tree(self, provider: SandboxProvider, hands: Hands) -> None:
-        await provider.start(spec())
-        tree = provider.tree("s1")
+    async def test_a_scan_tells_the_whole_tree(self, fleet: Fleet, hands: Hands) -> None:
+        await fleet.start(spec())
+        tree = fleet.sandbox("s1").tree()
         empty = await scan(tree)
         assert (empty.entries, empty.done) == ({}, ScanDone(None, 0, 0, 0))
         write_all(hands)
@@ -149,9 +149,9 @@ class SandboxTreeContract:
         assert (told.done.base, told.done.files) == (None, len(FILES) + 1)
         assert told.done.total_bytes == sum(map(len, FILES.values()))
 
-    async def test_after_remember_a_scan_tells_differences(self, provider: SandboxProvider, hands: Hands) -> None:
-        await provider.start(spec())
-        tree = provider.tree("s1")
+    async def test_after_remember_a_scan_tells_differences(self, fleet: Fleet, hands: Hands) -> None:
+        await fleet.start(spec())
+        tree = fleet.sandbox("s1").tree()
         write_all(hands)
         await scan(tree, remember="first")
         hands.write(b"workspace/a.txt", b"changed")
@@ -172,13 +172,13 @@ class SandboxTreeContract:
         assert other.done.base is None
         assert other.entries.keys() == (await scan(tree)).entries.keys()
 
-    async def test_what_is_remembered_outlives_the_sandbox(self, provider: SandboxProvider, hands: Hands) -> None:
-        await provider.start(spec())
+    async def test_what_is_remembered_outlives_the_sandbox(self, fleet: Fleet, hands: Hands) -> None:
+        await fleet.start(spec())
         write_all(hands)
-        await scan(provider.tree("s1"), remember="kept")
-        await provider.stop("s1")
-        await provider.start(spec(incarnation=2))
-        tree = provider.tree("s1")
+        await scan(fleet.sandbox("s1").tree(), remember="kept")
+        await fleet.sandbox("s1").stop()
+        await fleet.start(spec(incarnation=2))
+        tree = fleet.sandbox("s1").tree()
         survey = await tree.survey(())
         assert (survey.held, survey.known, survey.changed, survey.files) == (False, "kept", 0, len(FILES) + 1)
         hands.write(b"workspace/a.txt", b"longer than before")
@@ -187,30 +187,30 @@ class SandboxTreeContract:
         assert (survey.known, survey.changed, survey.files) == ("kept", 2, len(FILES))
         assert (await scan(tree, base="kept")).removed == {b"workspace/b.txt"}
 
-    async def test_a_scan_that_is_left_in_the_middle_is_over(self, provider: SandboxProvider, hands: Hands) -> None:
-        await provider.start(spec())
+    async def test_a_scan_that_is_left_in_the_middle_is_over(self, fleet: Fleet, hands: Hands) -> None:
+        await fleet.start(spec())
         write_all(hands)
-        tree = provider.tree("s1")
+        tree = fleet.sandbox("s1").tree()
         async with tree.scan(ScanAsk()) as left:
             assert isinstance(await left.next(), Batch)
         assert (await tree.survey(())).known is None
         assert (await scan(tree)).files() == FILES
 
-    async def test_a_second_operation_waits_for_the_first(self, provider: SandboxProvider, hands: Hands) -> None:
-        await provider.start(spec())
+    async def test_a_second_operation_waits_for_the_first(self, fleet: Fleet, hands: Hands) -> None:
+        await fleet.start(spec())
         write_all(hands)
-        tree = provider.tree("s1")
+        tree = fleet.sandbox("s1").tree()
         async with tree.scan(ScanAsk()) as first:
             assert isinstance(await first.next(), Batch)
-            second = asyncio.create_task(scan(provider.tree("s1")))
+            second = asyncio.create_task(scan(fleet.sandbox("s1").tree()))
             await asyncio.wait({second}, timeout=0.1)
             assert not second.done()
         assert (await second).files() == FILES
 
-    async def test_what_is_restored_is_what_was_scanned(self, provider: SandboxProvider, hands: Hands) -> None:
-        await provider.start(spec())
+    async def test_what_is_restored_is_what_was_scanned(self, fleet: Fleet, hands: Hands) -> None:
+        await fleet.start(spec())
         write_all(hands)
-        tree = provider.tree("s1")
+        tree = fleet.sandbox("s1").tree()
         before = await scan(tree)
         hands.write(b"workspace/a.txt", b"spoilt")
         hands.write(b"workspace/unwanted", b"too much")
@@ -226,24 +226,24 @@ class SandboxTreeContract:
         assert await restore(tree, Told(), "generation 0") == 0
         assert hands.files() == {}
 
-    async def test_a_live_file_may_have_any_name(self, provider: SandboxProvider, hands: Hands) -> None:
-        await provider.start(spec())
-        tree = provider.tree("s1")
+    async def test_a_live_file_may_have_any_name(self, fleet: Fleet, hands: Hands) -> None:
+        await fleet.start(spec())
+        sandbox = fleet.sandbox("s1")
         names = (b"\n", b"a\nb", b"a\n", b"\r\n", b" ?#%0a&", b"\xe2\x80\xa8", b"\x85\x1b")
         for name in names:
             path = b"line\nbreak/" + name
             hands.write(b"workspace/" + path, name)
-            file = await tree.files(b"workspace", path)
+            file = await sandbox.files(b"workspace", path)
             assert isinstance(file, LiveFile)
             assert b"".join([piece async for piece in file.content]) == name
-        listing = await tree.files(b"workspace", b"line\nbreak")
+        listing = await sandbox.files(b"workspace", b"line\nbreak")
         assert isinstance(listing, LiveListing)
         assert {entry.name for entry in listing.entries} == set(names)
 
-    async def test_a_restore_tells_how_far_it_is(self, provider: SandboxProvider, hands: Hands) -> None:
-        await provider.start(spec())
+    async def test_a_restore_tells_how_far_it_is(self, fleet: Fleet, hands: Hands) -> None:
+        await fleet.start(spec())
         write_all(hands)
-        tree = provider.tree("s1")
+        tree = fleet.sandbox("s1").tree()
         before = await scan(tree)
         seen = [(0, 0)]
         async with tree.restore("generation 1", aside=False) as begun:
@@ -257,12 +257,10 @@ class SandboxTreeContract:
             assert begun.progress() == whole
         assert seen == sorted(seen)
 
-    async def test_an_interrupted_restore_changes_nothing_and_is_gone_on_with(
-        self, provider: SandboxProvider, hands: Hands
-    ) -> None:
-        await provider.start(spec())
+    async def test_an_interrupted_restore_changes_nothing_and_is_gone_on_with(self, fleet: Fleet, hands: Hands) -> None:
+        await fleet.start(spec())
         write_all(hands)
-        tree = provider.tree("s1")
+        tree = fleet.sandbox("s1").tree()
         before = await scan(tree)
         hands.write(b"workspace/a.txt", b"newer")
         async with tree.restore("generation 1", aside=False) as begun:
@@ -275,22 +273,18 @@ class SandboxTreeContract:
         assert await restore(tree, before, "generation 1") == len(lacking - big)
         assert hands.files() == FILES
 
-    async def test_what_a_restore_replaces_is_kept_aside_on_request(
-        self, provider: SandboxProvider, hands: Hands
-    ) -> None:
-        await provider.start(spec())
-        tree = provider.tree("s1")
+    async def test_what_a_restore_replaces_is_kept_aside_on_request(self, fleet: Fleet, hands: Hands) -> None:
+        await fleet.start(spec())
+        tree = fleet.sandbox("s1").tree()
         hands.write(b"workspace/a.txt", b"old")
         hands.write(b"agent/b.txt", b"old")
         await restore(tree, Told(), "nothing", aside=True)
         assert (hands.files(), hands.aside()) == ({}, [{b"workspace/a.txt": b"old", b"agent/b.txt": b"old"}])
 
-    async def test_a_restore_fails_whole_if_its_content_is_wrong_or_missing(
-        self, provider: SandboxProvider, hands: Hands
-    ) -> None:
-        await provider.start(spec())
+    async def test_a_restore_fails_whole_if_its_content_is_wrong_or_missing(self, fleet: Fleet, hands: Hands) -> None:
+        await fleet.start(spec())
         write_all(hands)
-        tree = provider.tree("s1")
+        tree = fleet.sandbox("s1").tree()
         before = await scan(tree)
         hands.write(b"workspace/a.txt", b"newer")
         now = hands.files()
@@ -307,10 +301,10 @@ class SandboxTreeContract:
                 await evil.plan([Entry(b"etc/passwd", Kind.FILE, 0o644, 0)])
         assert hands.files() == now
 
-    async def test_a_held_agent_does_not_start_before_it_is_released(self, provider: SandboxProvider) -> None:
-        await provider.start(spec(hold=True))
-        tree, owner = provider.tree("s1"), Owner()
-        link = await attach(provider, owner)
+    async def test_a_held_agent_does_not_start_before_it_is_released(self, fleet: Fleet) -> None:
+        await fleet.start(spec(hold=True))
+        tree, owner = fleet.sandbox("s1").tree(), Owner()
+        link = await attach(fleet, owner)
         assert owner.hellos[0].held
         link.start(b"too early")
         await until(lambda: owner.problems)
@@ -321,26 +315,26 @@ class SandboxTreeContract:
         assert not (await tree.survey(())).held
         await run_agent(link, owner)
         later = Owner()
-        await attach(provider, later)
+        await attach(fleet, later)
         assert (later.hellos[0].held, later.hellos[0].alive) == (False, True)
-        await provider.start(spec(incarnation=2))
+        await fleet.start(spec(incarnation=2))
         assert not (await tree.survey(())).held
 
-    async def test_nothing_is_restored_beneath_a_running_agent(self, provider: SandboxProvider, hands: Hands) -> None:
-        await provider.start(spec())
+    async def test_nothing_is_restored_beneath_a_running_agent(self, fleet: Fleet, hands: Hands) -> None:
+        await fleet.start(spec())
         owner = Owner()
-        link = await attach(provider, owner)
+        link = await attach(fleet, owner)
         await run_agent(link, owner)
         hands.write(b"workspace/a.txt", b"in use")
         with pytest.raises(TreeFailed) as failed:
-            await restore(provider.tree("s1"), Told(), "nothing")
+            await restore(fleet.sandbox("s1").tree(), Told(), "nothing")
         assert failed.value.code == "busy"
         assert hands.files() == {b"workspace/a.txt": b"in use"}
 
-    async def test_quiet_ends_the_agent_and_none_starts_before_it_is_released(self, provider: SandboxProvider) -> None:
-        await provider.start(spec())
-        tree, owner = provider.tree("s1"), Owner()
-        link = await attach(provider, owner)
+    async def test_quiet_ends_the_agent_and_none_starts_before_it_is_released(self, fleet: Fleet) -> None:
+        await fleet.start(spec())
+        tree, owner = fleet.sandbox("s1").tree(), Owner()
+        link = await attach(fleet, owner)
         await run_agent(link, owner)
         link.stop_agent()
         link.start(b"on its way")
@@ -354,20 +348,18 @@ class SandboxTreeContract:
         assert (await tree.survey(())).held
         assert owner.lost == []
         later = Owner()
-        link = await attach(provider, later)
+        link = await attach(fleet, later)
         assert (later.hellos[0].held, later.hellos[0].alive) == (True, False)
         await tree.release()
         await run_agent(link, later, b"once more")
-        await provider.start(spec(incarnation=2))
+        await fleet.start(spec(incarnation=2))
         assert not (await tree.survey(())).held
 
-    async def test_programs_end_and_are_let_go_in_the_middle_of_a_scan(
-        self, provider: SandboxProvider, hands: Hands
-    ) -> None:
-        await provider.start(spec())
+    async def test_programs_end_and_are_let_go_in_the_middle_of_a_scan(self, fleet: Fleet, hands: Hands) -> None:
+        await fleet.start(spec())
         write_all(hands)
-        tree, owner = provider.tree("s1"), Owner()
-        link = await attach(provider, owner)
+        tree, owner = fleet.sandbox("s1").tree(), Owner()
+        link = await attach(fleet, owner)
         await run_agent(link, owner)
         async with tree.scan(ScanAsk()) as slow:
             assert isinstance(await slow.next(), Batch)
@@ -377,44 +369,40 @@ class SandboxTreeContract:
                 await tree.release()
             await run_agent(link, owner, b"once more")
 
-    async def test_a_sandbox_may_begin_empty_and_what_was_there_is_kept_aside(
-        self, provider: SandboxProvider, hands: Hands
-    ) -> None:
-        await provider.start(spec())
+    async def test_a_sandbox_may_begin_empty_and_what_was_there_is_kept_aside(self, fleet: Fleet, hands: Hands) -> None:
+        await fleet.start(spec())
         hands.write(b"workspace/a.txt", b"old")
-        await provider.start(spec(incarnation=2))
+        await fleet.start(spec(incarnation=2))
         assert hands.files() == {b"workspace/a.txt": b"old"}
-        await provider.start(spec(incarnation=3, empty=True))
+        await fleet.start(spec(incarnation=3, empty=True))
         assert (hands.files(), hands.aside()) == ({}, [{b"workspace/a.txt": b"old"}])
-        assert (await scan(provider.tree("s1"))).entries == {}
+        assert (await scan(fleet.sandbox("s1").tree())).entries == {}
 
-    async def test_the_roots_are_kept_until_the_sandbox_is_destroyed(
-        self, provider: SandboxProvider, hands: Hands
-    ) -> None:
-        await provider.start(spec())
+    async def test_the_roots_are_kept_until_the_sandbox_is_destroyed(self, fleet: Fleet, hands: Hands) -> None:
+        await fleet.start(spec())
         hands.write(b"workspace/a.txt", b"kept")
-        await scan(provider.tree("s1"), remember="kept")
-        await provider.stop("s1")
+        await scan(fleet.sandbox("s1").tree(), remember="kept")
+        await fleet.sandbox("s1").stop()
         assert hands.files() == {b"workspace/a.txt": b"kept"}
-        await provider.destroy("s1")
-        await provider.start(spec())
-        survey = await provider.tree("s1").survey(())
+        await fleet.sandbox("s1").destroy()
+        await fleet.start(spec())
+        survey = await fleet.sandbox("s1").tree().survey(())
         assert (survey.known, survey.files) == (None, 0)
 
-    async def test_a_write_is_noticed(self, provider: SandboxProvider, hands: Hands) -> None:
-        await provider.start(spec())
+    async def test_a_write_is_noticed(self, fleet: Fleet, hands: Hands) -> None:
+        await fleet.start(spec())
         owner = Owner()
-        await attach(provider, owner)
+        await attach(fleet, owner)
         for n in range(2):
             changes = owner.changes
             hands.write(b"workspace/new %d/file" % n, b"x")
             await until(partial(_has_more, owner, changes))
 
-    async def test_live_files_are_read_one_at_a_time(self, provider: SandboxProvider, hands: Hands) -> None:
-        await provider.start(spec())
+    async def test_live_files_are_read_one_at_a_time(self, fleet: Fleet, hands: Hands) -> None:
+        await fleet.start(spec())
         write_all(hands)
-        tree = provider.tree("s1")
-        listing = await tree.files(b"workspace", b"")
+        sandbox = fleet.sandbox("s1")
+        listing = await sandbox.files(b"workspace", b"")
         assert isinstance(listing, LiveListing)
         assert {entry.name: (entry.kind, entry.size, entry.target) for entry in listing.entries} == {
             b"a.txt": ("file", 3, b""),
@@ -427,14 +415,14 @@ class SandboxTreeContract:
         }
         end = len(BIG) - 2
         for start, length, wanted in ((0, None, BIG), (7, 9, BIG[7:16]), (end, 9, BIG[end:]), (3, None, BIG[3:])):
-            file = await tree.files(b"workspace", b"big", start=start, length=length)
+            file = await sandbox.files(b"workspace", b"big", start=start, length=length)
             assert isinstance(file, LiveFile)
             assert (file.size, file.start, file.length) == (len(BIG), start, len(wanted))
             assert b"".join([piece async for piece in file.content]) == wanted
         for path, start in ((b"big", 0), (b"big", 10**9), (b"deep/er/c", 0), (b"\xff odd \n", 0)):
-            file = await tree.files(b"workspace", path, start=start, length=0)
+            file = await sandbox.files(b"workspace", path, start=start, length=0)
             assert isinstance(file, LiveFile)
             assert (file.size, file.length) == (len(FILES[b"workspace/" + path]), 0)
             await file.close()
-        assert await tree.files(b"workspace", b"deep/nothing") is None
-        assert await tree.files(b"neither", b"") is None
+        assert await sandbox.files(b"workspace", b"deep/nothing") is None
+        assert await sandbox.files(b"neither", b"") is None

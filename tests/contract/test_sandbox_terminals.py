@@ -4,58 +4,58 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sandbox.ports.provider import SandboxProvider
+from sandbox.ports.fleet import Fleet
 from sandbox.ports.terminals import SandboxTerminals
-from sandbox.providers.memory.provider import MemoryProvider
-from tests.contract.sandbox_provider import parrot, spec
+from sandbox.providers.memory.fleet import MemoryFleet
+from tests.contract.sandbox import parrot, spec
 from tests.contract.sandbox_terminals import SandboxTerminalsContract
 from tests.sandbox.local import opened
 
 
 @pytest.fixture(scope="module")
-async def memory() -> SandboxProvider:
-    provider = MemoryProvider(parrot)
-    await provider.start(spec())
-    return provider
+async def memory() -> Fleet:
+    fleet = MemoryFleet(parrot)
+    await fleet.start(spec())
+    return fleet
 
 
 @pytest.fixture(scope="module")
-async def trusted(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SandboxProvider]:
-    async with opened(tmp_path_factory.mktemp("trusted"), "trusted") as provider:
-        await provider.start(spec())
-        yield provider
+async def trusted(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+    async with opened(tmp_path_factory.mktemp("trusted"), "trusted") as fleet:
+        await fleet.start(spec())
+        yield fleet
 
 
 @pytest.fixture(scope="module")
-async def contained(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SandboxProvider]:
-    async with opened(tmp_path_factory.mktemp("contained"), "contained") as provider:
-        await provider.start(spec())
-        yield provider
+async def contained(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+    async with opened(tmp_path_factory.mktemp("contained"), "contained") as fleet:
+        await fleet.start(spec())
+        yield fleet
 
 
 class _OfProvider(SandboxTerminalsContract):
     @pytest.fixture
-    def terminals(self, provider: SandboxProvider) -> SandboxTerminals:
-        return provider.terminals("s1")
+    def terminals(self, fleet: Fleet) -> SandboxTerminals:
+        return fleet.sandbox("s1").terminals()
 
     @pytest.fixture
-    def absent(self, provider: SandboxProvider) -> SandboxTerminals:
-        return provider.terminals("another")
+    def absent(self, fleet: Fleet) -> SandboxTerminals:
+        return fleet.sandbox("another").terminals()
 
 
 class TestMemoryTerminals(_OfProvider):
     @pytest.fixture
-    def provider(self, memory: SandboxProvider) -> SandboxProvider:
+    def fleet(self, memory: Fleet) -> Fleet:
         return memory
 
 
 class TestLocalTerminalsTrusted(_OfProvider):
     @pytest.fixture
-    def provider(self, trusted: SandboxProvider) -> SandboxProvider:
+    def fleet(self, trusted: Fleet) -> Fleet:
         return trusted
 
 
 class TestLocalTerminalsContained(_OfProvider):
     @pytest.fixture
-    def provider(self, contained: SandboxProvider) -> SandboxProvider:
+    def fleet(self, contained: Fleet) -> Fleet:
         return contained

@@ -1,4 +1,4 @@
-"""What several tests of the local provider need."""
+"""What several tests of the local fleet need."""
 
 import contextlib
 import sys
@@ -6,48 +6,57 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sandbox.client.bridge_requests import call
-from sandbox.client.endpoint import UnixEndpoint
+from sandbox.ports.fleet import SandboxSpec
 from sandbox.ports.link import Link, LinkEvents
-from sandbox.ports.provider import SandboxSpec
+from sandbox.ports.sandbox import Command, CommandResult
 from sandbox.protocol.values import Position
+from sandbox.providers.local.fleet import LocalFleet
 from sandbox.providers.local.layout import SandboxHome
-from sandbox.providers.local.provider import LocalProvider
+from sandbox.providers.local.sandbox import LocalSandbox
 from sandbox.providers.local.teardown import end
 
 LEVELS = ("trusted", "contained")
 
 
-class Provider(LocalProvider):
+class _Sandbox(LocalSandbox):
+    links: list[Link]
+
+    async def connect(self, events: LinkEvents, after: Position | None) -> Link:
+        self.links.append(await super().connect(events, after))
+        return self.links[-1]
+
+
+class _Fleet(LocalFleet):
     """One that closes its links at the end: a loop may not be closed before they are."""
 
     def __init__(self, data_dir: Path, **settings: Any) -> None:
         super().__init__(data_dir, **settings)
         self.links: list[Link] = []
 
-    async def connect(self, session_id: str, events: LinkEvents, after: Position | None) -> Link:
-        self.links.append(await super().connect(session_id, events, after))
-        return self.links[-1]
+    def sandbox(self, session_id: str) -> LocalSandbox:
+        sandbox = _Sandbox(session_id, self.level, self._host)
+        sandbox.links = self.links
+        return sandbox
 
 
 @contextlib.asynccontextmanager
-async def opened(data_dir: Path, level: str, **settings: Any) -> AsyncIterator[LocalProvider]:
-    """A provider on `data_dir`; whatever runs there at the end is ended."""
-    provider = Provider(data_dir, level=level, **settings)
-    await provider.open()
+async def opened(data_dir: Path, level: str, **settings: Any) -> AsyncIterator[LocalFleet]:
+    """A fleet on `data_dir`; whatever runs there at the end is ended."""
+    fleet = _Fleet(data_dir, level=level, **settings)
+    await fleet.open()
     try:
-        yield provider
+        yield fleet
     finally:
-        for link in provider.links:
+        for link in fleet.links:
             link.close()
-        await let_go(provider)
+        await let_go(fleet)
 
 
-async def let_go(provider: LocalProvider) -> None:
-    """Kill whatever runs and close the provider."""
-    for session_id in await provider.running():
-        await end(SandboxHome(provider.data_dir, session_id), patience=0)
-    await provider.close()
+async def let_go(fleet: LocalFleet) -> None:
+    """Kill whatever runs and close the fleet."""
+    for session_id in await fleet.running():
+        await end(SandboxHome(fleet.data_dir, session_id), patience=0)
+    await fleet.close()
 
 
 def spec(session_id: str = "s1", agent: Sequence[str] = ("cat",), **wishes: Any) -> SandboxSpec:
@@ -58,11 +67,6 @@ def python(source: str) -> tuple[str, ...]:
     return (sys.executable, "-c", source)
 
 
-async def command(provider: LocalProvider, session_id: str, argv: Sequence[str]) -> dict[str, Any]:
+async def command(fleet: LocalFleet, session_id: str, argv: Sequence[str]) -> CommandResult:
     """Run a command inside, through the bridge."""
-    home = SandboxHome(provider.data_dir, session_id)
-    bridge = home.read_note()
-    assert bridge is not None
-    endpoint = UnixEndpoint(provider.socket_path(bridge.socket), bridge.token)
-    answer: dict[str, Any] = await call(endpoint, "POST", "/exec", body={"argv": list(argv)}, timeout=60)
-    return answer
+    return await fleet.sandbox(session_id).exec(Command(tuple(argv), timeout_seconds=60))

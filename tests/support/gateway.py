@@ -194,14 +194,14 @@ class Gateway:
         return time.monotonic() - began
 
     async def _end_sandboxes(self) -> None:
-        from sandbox.providers.local.provider import LocalProvider
+        from sandbox.providers.local.fleet import LocalFleet
 
         if not (self.data_dir / "sandboxes").exists():
             return
-        provider = LocalProvider(data_dir=self.data_dir, level="trusted", loopback_only=True)
+        provider = LocalFleet(data_dir=self.data_dir, level="trusted", loopback_only=True)
         await provider.open()
         try:
-            await asyncio.gather(*(provider.stop(session_id) for session_id in await provider.running()))
+            await asyncio.gather(*(provider.sandbox(session_id).stop() for session_id in await provider.running()))
         finally:
             await provider.close()
 

@@ -186,7 +186,7 @@ def main(control: socket.socket) -> None:
 
 def _warm_up() -> None:
     """Import what a gateway imports, also what it imports only when it needs it."""
-    for name in ("gateway.cli.commands.serve", "tests.campaign.sync.mutants", "sandbox.providers.local.provider"):
+    for name in ("gateway.cli.commands.serve", "tests.campaign.sync.mutants", "sandbox.providers.local.fleet"):
         importlib.import_module(name)
     for package in (
         "persistence.http_sink",

@@ -30,8 +30,10 @@ from persistence.queue.backlog import QueueLimits
 from persistence.queue.queue import PersistenceQueue
 from persistence.spool.store import SpooledStore
 from sandbox.protocol.values import Position
-from sandbox.providers.memory.provider import MemoryProvider, MemorySandbox
+from sandbox.providers.memory.fleet import MemoryFleet
+from sandbox.providers.memory.sandbox import MemorySandbox
 from sandbox.providers.memory.scripted import Script, echo
+from sandbox.providers.several import Fleets
 from sync.objects.memory import MemoryObjects
 from sync.snapshots.service import SnapshotService
 from tests.support.faults import Fault, FlakyStore
@@ -197,7 +199,7 @@ class World:
         self.spooled = spooled
         self.disk = Disk()  # the spool's
         self.poison: bytes | None = None  # see FlakyStore
-        self.provider = MemoryProvider(script)
+        self.fleet = MemoryFleet(script)
         self.objects = MemoryObjects()
         self.workspaces = WorkspaceLimits()
         self.limits = limits or SessionLimits()
@@ -258,7 +260,7 @@ class World:
         registry = SessionRegistry(
             store,
             queue,
-            self.provider,
+            Fleets(self.fleet),
             Keeping(self.vault(), self.workspaces),
             self.limits,
             self.metrics,
@@ -325,7 +327,7 @@ class World:
         return tab
 
     def sandbox(self, session_id: str = "s") -> MemorySandbox:
-        return self.provider.sandboxes[session_id]
+        return self.fleet.sandboxes[session_id]
 
     async def history(self, session_id: str = "s") -> list[dict[str, Any]]:
         """The stored conversation as every reader sees it, whatever the gateway's store is up to. A store that is

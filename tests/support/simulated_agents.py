@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from sandbox.ports.fleet import SandboxSpec
 from sandbox.ports.link import Link, LinkEvents
-from sandbox.ports.provider import SandboxSpec
 from sandbox.protocol.values import Position
-from sandbox.providers.memory.provider import MemoryProvider
+from sandbox.providers.memory.fleet import MemoryFleet
 from sandbox.providers.memory.scripted import Script, ScriptedProcess
 
 
@@ -91,7 +91,7 @@ class Agent:
             go_on()
 
 
-class SlowProvider(MemoryProvider):
+class SlowFleet(MemoryFleet):
     """Sandboxes that take their time, now and then."""
 
     def __init__(self, script: Script, rng: Random) -> None:

@@ -20,7 +20,7 @@ from sandbox.providers.memory.scripted import OnLine, ScriptedProcess
 from tests.support.faults import Fault
 from tests.support.promises import check_session
 from tests.support.sessions import World
-from tests.support.simulated_agents import Agent, SlowProvider, Truth
+from tests.support.simulated_agents import Agent, SlowFleet, Truth
 from tests.support.simulated_people import POISON, Person
 
 LIMITS = SessionLimits(
@@ -36,7 +36,7 @@ class Simulation:
         self.truths: dict[str, Truth] = {}
         self.world = World(self._script, limits=LIMITS, seed=seed, spooled=self.rng.random() < 0.5)
         self.world.poison = POISON.encode()
-        self.world.provider = SlowProvider(self._script, self.rng)
+        self.world.fleet = SlowFleet(self._script, self.rng)
         names = [f"s{number}" for number in range(self.rng.randint(1, 3))]
         self.truths = {name: Truth() for name in names}
         self.people = [
@@ -111,7 +111,7 @@ class Simulation:
                 await self._mend()
             await self._settle()
             for name, truth in self.truths.items():
-                sandbox = self.world.provider.sandboxes.get(name)
+                sandbox = self.world.fleet.sandboxes.get(name)
                 people = [person for person in self.people if person.session_id == name]
                 history = await self.world.history(name)
                 self.reached += check_session(history, truth, people, sandbox.agent if sandbox else None)
@@ -171,34 +171,34 @@ class Simulation:
             self.reached["no session for 5 s"] += 1
 
     def _cut_link(self) -> None:
-        if sandbox := self.world.provider.sandboxes.get(self._somewhere()):
+        if sandbox := self.world.fleet.sandboxes.get(self._somewhere()):
             sandbox.lose_link()
 
     def _kill_bridge(self) -> None:
-        if (sandbox := self.world.provider.sandboxes.get(self._somewhere())) and sandbox.alive:
+        if (sandbox := self.world.fleet.sandboxes.get(self._somewhere())) and sandbox.alive:
             sandbox.crash()
 
     def _forget(self) -> None:
-        if (sandbox := self.world.provider.sandboxes.get(self._somewhere())) and sandbox.alive:
+        if (sandbox := self.world.fleet.sandboxes.get(self._somewhere())) and sandbox.alive:
             sandbox.crash()
             sandbox.forget_taken()
 
     def _kill_agent(self) -> None:
-        if (sandbox := self.world.provider.sandboxes.get(self._somewhere())) and sandbox.agent:
+        if (sandbox := self.world.fleet.sandboxes.get(self._somewhere())) and sandbox.agent:
             sandbox.agent.exit(None, "SIGKILL")
 
     def _cut_while_taking(self) -> None:
-        if (sandbox := self.world.provider.sandboxes.get(self._somewhere())) and sandbox.alive:
+        if (sandbox := self.world.fleet.sandboxes.get(self._somewhere())) and sandbox.alive:
             # A bridge that only loses its link still hands over what it noted.
             whats: list[Literal["link", "agent", "bridge"]] = ["agent", "bridge"]
             sandbox.cut_at = (sandbox.taken + self.rng.randint(1, 3), self.rng.choice(whats))
 
     def _hang(self) -> None:
-        if (sandbox := self.world.provider.sandboxes.get(self._somewhere())) and sandbox.agent:
+        if (sandbox := self.world.fleet.sandboxes.get(self._somewhere())) and sandbox.agent:
             sandbox.agent.hang()
 
     def _read_on(self) -> None:
-        for sandbox in self.world.provider.sandboxes.values():
+        for sandbox in self.world.fleet.sandboxes.values():
             if sandbox.agent:
                 sandbox.agent.read_on()
 
@@ -301,13 +301,13 @@ class Simulation:
             person.tab.send("start", model="m")
 
     def _start_fails(self) -> None:
-        self.world.provider.start_failures.append("no room")
+        self.world.fleet.start_failures.append("no room")
 
     def _link_refused(self) -> None:
         def again() -> None:
-            self.world.provider.link_problem = None
+            self.world.fleet.link_problem = None
 
-        self.world.provider.link_problem = "not now"
+        self.world.fleet.link_problem = "not now"
         self._later(0.1, 6.0, again)
 
     def _slow_tab(self) -> None:
@@ -328,9 +328,9 @@ class Simulation:
         self.world.store.gate.set()
         self.world.store.faults.clear()
         self.world.store.held = False
-        self.world.provider.link_problem = None
-        self.world.provider.start_failures.clear()
-        for sandbox in self.world.provider.sandboxes.values():
+        self.world.fleet.link_problem = None
+        self.world.fleet.start_failures.clear()
+        for sandbox in self.world.fleet.sandboxes.values():
             sandbox.cut_at = None
 
     async def _settle(self) -> None:

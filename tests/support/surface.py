@@ -100,9 +100,7 @@ class Surface:
         self.world = world
         self.objects = objects
         self.vault = world.vault()
-        routes = served(
-            FileRoutes(world.registry, self.vault, world.provider), SnapshotRoutes(world.registry, self.vault)
-        )
+        routes = served(FileRoutes(world.registry, self.vault), SnapshotRoutes(world.registry, self.vault))
         guard = Middleware(
             PolicyMiddleware,
             routes=routes,

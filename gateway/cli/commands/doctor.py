@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from gateway.app import TRUSTS_EVERYBODY, make_provider
+from gateway.app import TRUSTS_EVERYBODY, make_fleet
 from gateway.cli.commands.doctor_objects import check_objects
 from gateway.cli.commands.doctor_snapshots import check_snapshots
 from gateway.cli.commands.doctor_store import Finding, check_store
@@ -23,7 +23,8 @@ from gateway.config.data_dir import RESTORING, holder
 from gateway.config.settings import Settings, SettingsError, read_sandbox_env
 from gateway.config.values import widest
 from gateway.protocol.text import visible_line
-from sandbox.ports.provider import SandboxFailed, SandboxProvider
+from sandbox.ports.fleet import Fleet
+from sandbox.ports.sandbox import SandboxFailed
 
 FIRST_PLAUSIBLE = 1_735_689_600  # 2025-01-01: a clock before it was never set
 FREE_BYTES = 1 << 30
@@ -110,7 +111,7 @@ def _sandbox(settings: Settings) -> Finding:
         if settings.sandbox_env_file is not None:
             read_sandbox_env(settings.sandbox_env_file)
         with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as place:
-            level = asyncio.run(_open_once(make_provider(settings, data_dir=Path(place), warn=warnings.append)))
+            level = asyncio.run(_open_once(make_fleet(settings, data_dir=Path(place), warn=warnings.append)))
     except SettingsError as error:
         return Finding("sandbox", "fail", "; ".join(error.problems), "mend HOLDFAST_SANDBOX_ENV_FILE")
     except SandboxFailed as error:
@@ -122,12 +123,12 @@ def _sandbox(settings: Settings) -> Finding:
     return Finding("sandbox", "warn", told, "your own code only; install bubblewrap for level contained")
 
 
-async def _open_once(provider: SandboxProvider) -> str:
-    await provider.open()
+async def _open_once(fleet: Fleet) -> str:
+    await fleet.open()
     try:
-        return provider.level
+        return fleet.level
     finally:
-        await provider.close()
+        await fleet.close()
 
 
 def _port(settings: Settings) -> Finding:

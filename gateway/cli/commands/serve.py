@@ -129,7 +129,7 @@ def _welcome(settings: Settings, house: House) -> None:
     if not house.has_page:
         say("  it has no page yet:      make page, in a checkout; or install the wheel")
     say(f"  talk to a new session:   {typed(settings, 'chat')}")
-    say(f"  sandboxes:               {house.provider.name}, {house.provider.level}")
+    say(f"  sandboxes:               {house.fleets.name}, {house.fleets.level}")
     say("  stop:                    Ctrl-C (sessions are kept)")
 
 

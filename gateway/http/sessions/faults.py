@@ -21,7 +21,6 @@ from gateway.routing.route import route
 from gateway.session.actor import SessionActor
 from gateway.session.registry import SessionRegistry
 from persistence.queue.queue import PersistenceQueue
-from sandbox.ports.provider import SandboxProvider
 
 FAULTS = ("cut", "kill-agent", "kill-bridge", "pause-store")
 LONGEST_SECONDS = 60
@@ -44,11 +43,8 @@ class Fault(JsonAnswer):
 class FaultRoutes:
     """`POST /api/sandboxes/{id}/demo/{what}`, for the session's owner; not there at all unless `enabled`."""
 
-    def __init__(
-        self, registry: SessionRegistry, provider: SandboxProvider, queue: PersistenceQueue, *, enabled: bool
-    ) -> None:
+    def __init__(self, registry: SessionRegistry, queue: PersistenceQueue, *, enabled: bool) -> None:
         self._registry = registry
-        self._provider = provider
         self._queue = queue
         self._enabled = enabled
 
@@ -75,7 +71,7 @@ class FaultRoutes:
             return {"sockets": actor.cut_viewers()}
         if what == "kill-agent":
             actor.life.kill_agent()
-        elif not await self._provider.kill(actor.id):
+        elif not await actor.sandbox.kill():
             raise ApiError(409, "not_running", "the session's sandbox does not run")
         return {}
 

@@ -9,15 +9,13 @@ from gateway.protocol.text import visible
 from gateway.routing.parameters import IntegerParameter
 from gateway.routing.route import route
 from gateway.session.registry import SessionRegistry
-from sandbox.ports.provider import SandboxProvider
 
 TAIL = IntegerParameter("tail", 1, 1 << 20, 64 << 10, "bytes")
 
 
 class LogRoutes:
-    def __init__(self, registry: SessionRegistry, provider: SandboxProvider) -> None:
+    def __init__(self, registry: SessionRegistry) -> None:
         self._registry = registry
-        self._provider = provider
 
     @route(
         "GET", "/logs/{id}", ADMINS_OR_OWNER, "logs", "The end of what agent and bridge logged",
@@ -27,7 +25,7 @@ class LogRoutes:
         """The last `tail` bytes. Control characters are spelled out: whoever reads this has a terminal to lose."""
         actor = await owned(request, self._registry)
         size = TAIL.read(request)
-        written = await self._provider.logs(actor.id, limit=size)
+        written = await actor.sandbox.logs(limit=size)
         headers = {
             "Cache-Control": "no-store",
             "X-Content-Type-Options": "nosniff",

@@ -29,8 +29,8 @@ from gateway.routing.parameters import PATH, ChoiceParameter, IntegerParameter, 
 from gateway.routing.route import route
 from gateway.session.registry import SessionRegistry
 from persistence.record import Session
-from sandbox.ports.provider import SandboxProvider
-from sandbox.ports.tree import LiveEntry, LiveFile, LiveListing, SandboxTree, TreeFailed
+from sandbox.ports.sandbox import Sandbox
+from sandbox.ports.tree import LiveEntry, LiveFile, LiveListing, TreeFailed
 from sandbox.protocol.entry import Entry, Kind
 from sync.format.manifest import StoredTree
 from sync.snapshots.service import SnapshotService
@@ -44,10 +44,9 @@ TREES_AT_ONCE = 8  # looked up at the same time: whoever asks for many files of 
 
 
 class FileRoutes:
-    def __init__(self, registry: SessionRegistry, vault: SnapshotService, provider: SandboxProvider) -> None:
+    def __init__(self, registry: SessionRegistry, vault: SnapshotService) -> None:
         self._registry = registry
         self._vault = vault
-        self._provider = provider
         self._gate = asyncio.Semaphore(TREES_AT_ONCE)
         self._gates = ConcurrencyLimit(TREES_OF_A_USER, "looks into kept files", waiting=MOST_WAITING)
 
@@ -109,10 +108,10 @@ class FileRoutes:
 
     async def _live(self, session: Session, asked: "_Asked") -> "FileFound | dict[str, Any] | None":
         """None if the sandbox does not run."""
-        tree = self._provider.tree(session.id)
+        sandbox = self._registry.sandbox(session)
         root, _, path = asked.path.partition(b"/")
         try:
-            found = await tree.files(root, path, length=0)
+            found = await sandbox.files(root, path, length=0)
         except TreeFailed as error:
             if error.code == "absent":
                 return None
@@ -125,7 +124,7 @@ class FileRoutes:
         await found.close()
 
         def read(start: int, length: int) -> AsyncGenerator[bytes, None]:
-            return _live_bytes(tree, root, path, start, length)
+            return _live_bytes(sandbox, root, path, start, length)
 
         return FileFound(path.rpartition(b"/")[2], found.size, "live", read)
 
@@ -162,10 +161,10 @@ def _live_entry(entry: LiveEntry) -> dict[str, Any]:
 
 
 async def _live_bytes(
-    tree: SandboxTree, root: bytes, path: bytes, start: int, length: int
+    sandbox: Sandbox, root: bytes, path: bytes, start: int, length: int
 ) -> AsyncGenerator[bytes, None]:
     """So many bytes of the file. Raises TreeFailed, also if it is not there any more, or shorter than it was."""
-    found = await tree.files(root, path, start=start, length=length)
+    found = await sandbox.files(root, path, start=start, length=length)
     if not isinstance(found, LiveFile):
         raise TreeFailed("changed", "it is gone meanwhile")
     try:

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from gateway.auth.shares import Shares
-from sandbox.ports.provider import SandboxSpec
+from sandbox.ports.fleet import SandboxSpec
 
 
 class SessionStatus(StrEnum):

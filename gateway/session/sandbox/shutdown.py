@@ -21,7 +21,7 @@ from gateway.session.model.state import SessionStatus
 from gateway.session.sandbox.supervisor import SandboxSupervisor
 from gateway.session.workspace.workspace import NotRestored, Workspace
 from persistence.backoff import delay
-from sandbox.ports.provider import SandboxFailed, SandboxProvider
+from sandbox.ports.sandbox import Sandbox, SandboxFailed
 from sync.errors import SyncFailed, SyncRefused
 
 log = structlog.get_logger()
@@ -40,14 +40,14 @@ RESCUE_BASE, RESCUE_CAP = 5.0, 300.0  # seconds between two attempts at what a s
 
 
 class SandboxShutdown:
-    __slots__ = ("_entrance", "_host", "_life", "_provider", "_rescuing", "_talk", "_workspace")
+    __slots__ = ("_entrance", "_host", "_life", "_rescuing", "_sandbox", "_talk", "_workspace")
 
-    def __init__(self, host: Host, life: SandboxSupervisor, workspace: Workspace, provider: SandboxProvider) -> None:
+    def __init__(self, host: Host, life: SandboxSupervisor, workspace: Workspace, sandbox: Sandbox) -> None:
         self._host = host
         self._life = life
         self._talk = life.talk
         self._workspace = workspace
-        self._provider = provider
+        self._sandbox = sandbox
         self._rescuing = False
         self._entrance = asyncio.Lock()  # one at a time asks for a turn
 
@@ -75,7 +75,7 @@ class SandboxShutdown:
                     self._refuse_ended()
                     life.drop_link()
                     try:
-                        await self._provider.stop(talk.id)
+                        await self._sandbox.stop()
                     except asyncio.CancelledError:
                         self._workspace.hold.let_go_soon()
                         raise
@@ -114,7 +114,7 @@ class SandboxShutdown:
 
     async def _runs(self) -> bool:
         """Whether the sandbox does. A link says nothing: its loss may not have been heard yet."""
-        return self._talk.id in await self._provider.running()
+        return await self._sandbox.runs()
 
     def _refuse_ended(self) -> None:
         """The sandbox, its files and its generations may be another gateway's by now. Raises ApiError."""
@@ -137,7 +137,7 @@ class SandboxShutdown:
             if self._talk.state.status is not SessionStatus.ARCHIVED:  # it was created again, by somebody as quick
                 return
             self._refuse_ended()
-            await self._provider.destroy(self._talk.id)
+            await self._sandbox.destroy()
             self._refuse_ended()
             await self._workspace.forget()
             self._talk.save(has_workspace=False, **NOTHING_KEPT)
@@ -236,7 +236,7 @@ class SandboxShutdown:
         finally:
             self._workspace.lost()
             if not self._host.ended:
-                await self._provider.stop(talk.id)
+                await self._sandbox.stop()
 
     async def put_back(self, number: int) -> None:
         """Raises what the vault raises; ApiError if the session is not paused any more."""

@@ -14,7 +14,7 @@ session is `unrestored`.
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import structlog
@@ -30,12 +30,15 @@ from gateway.session.sandbox.link_listener import LinkListener
 from gateway.session.sandbox.restart_policy import RestartPolicy
 from gateway.session.workspace.workspace import ENDED, NotRestored, NotWritten, Workspace
 from persistence.backoff import delay
+from sandbox.ports.fleet import SandboxSpec
 from sandbox.ports.link import LinkRefused
-from sandbox.ports.provider import SandboxFailed, SandboxProvider
+from sandbox.ports.sandbox import Sandbox, SandboxFailed
 from sandbox.protocol.values import AgentExit, Hello
 from sync.machine.reconcile import Newest
 
 log = structlog.get_logger()
+
+StartSandbox = Callable[[SandboxSpec], Awaitable[None]]
 
 STEADY_SECONDS = 10.0  # a link that was lost sooner is found again with more and more patience
 
@@ -64,10 +67,11 @@ class SandboxSupervisor:
         "_linked_at",
         "_lost_again",
         "_patience",
-        "_provider",
         "_restart",
         "_rising",
+        "_sandbox",
         "_shown",
+        "_start",
         "_told",
         "_wanted",
         "lock",
@@ -85,7 +89,8 @@ class SandboxSupervisor:
         conversation: Conversation,
         output: AgentOutput,
         workspace: Workspace,
-        provider: SandboxProvider,
+        sandbox: Sandbox,
+        start: StartSandbox,
         agent: tuple[str, ...],
         envs: Mapping[str, Mapping[str, str]],
     ) -> None:
@@ -93,7 +98,8 @@ class SandboxSupervisor:
         self.talk = conversation
         self.output = output
         self.workspace = workspace
-        self._provider = provider
+        self._sandbox = sandbox
+        self._start = start
         self._agent = agent
         self._envs = envs  # of all sessions
         self.lock = asyncio.Lock()
@@ -315,7 +321,7 @@ class SandboxSupervisor:
                 await self._end_failed(str(error))
                 return
             except NotWritten:
-                await self._provider.stop(talk.id)
+                await self._sandbox.stop()
                 self.workspace.lost()
                 self.become(SessionStatus.SLEEPING, STORE_AWAY)
                 if len(talk.window):
@@ -324,7 +330,7 @@ class SandboxSupervisor:
             except Exception:  # `starting` would be for ever
                 await self._end_failed("it could not be started")
                 raise
-            self._host.metrics.woken(self._provider.name, self._host.now() - began)
+            self._host.metrics.woken(self._sandbox.provider, self._host.now() - began)
             self.become(SessionStatus.RUNNING)
 
     async def start_held(
@@ -346,15 +352,15 @@ class SandboxSupervisor:
         self.workspace.lost()
         if self._host.ended:
             raise NotRestored(ENDED)
-        await self._provider.start(spec)
-        self._host.metrics.started(self._provider.name)
+        await self._start(spec)
+        self._host.metrics.started(self._sandbox.provider)
         started()
         await self.workspace.prepare(newest, empty=empty, keep=keep)
 
     async def _end_failed(self, reason: str, status: SessionStatus = SessionStatus.ERROR) -> None:
         """What is declared dead must be, unless it is another gateway's by now."""
         if not self._host.ended:
-            await self._provider.stop(self.talk.id)
+            await self._sandbox.stop()
             self._failed(reason, status)
 
     def _failed(self, reason: str, status: SessionStatus = SessionStatus.ERROR) -> None:
@@ -400,11 +406,11 @@ class SandboxSupervisor:
 
     async def _find_again(self, since: float | None) -> bool:
         if not await self._reach():
-            await self._provider.stop(self.talk.id)  # it may run and not answer: it must be dead
+            await self._sandbox.stop()  # it may run and not answer: it must be dead
             self._gone("its sandbox ended")
             return False
         if since is not None:
-            self._host.metrics.reattached(self._provider.name, self._host.now() - since)
+            self._host.metrics.reattached(self._sandbox.provider, self._host.now() - since)
         return True
 
     async def _reach(self) -> bool:
@@ -412,7 +418,7 @@ class SandboxSupervisor:
         brings any more, or its gateway ended while it stopped it. A link that is lost before that is known is no
         reason to end anything: whoever hears of the loss looks again."""
         for attempt in range(self._host.limits.link_attempts):
-            if self.talk.id not in await self._provider.running():
+            if not await self._sandbox.runs():
                 return False
             self._hello = hello = asyncio.get_running_loop().create_future()
             try:
@@ -437,7 +443,7 @@ class SandboxSupervisor:
             self._host.post(self._deal, ear, self._greet, (said,))
             return True
         self.drop_link()
-        await self._provider.stop(self.talk.id)
+        await self._sandbox.stop()
         self._gone("its gateway ended while it was started or stopped")
         return False
 
@@ -452,7 +458,7 @@ class SandboxSupervisor:
     async def _attach(self, *, start_agent: bool) -> None:
         talk = self.talk
         self._ear = ear = LinkListener(self)
-        link = await self._provider.connect(talk.id, ear, self.output.received)
+        link = await self._sandbox.connect(ear, self.output.received)
         if self._ear is not ear:  # let go meanwhile: nobody would ever hear it, or close it
             link.close()
             return
@@ -572,7 +578,7 @@ class SandboxSupervisor:
             self.rise_again()
 
     async def _look_after(self) -> None:
-        if self.talk.id not in await self._provider.running() and self.stopping:
+        if not await self._sandbox.runs() and self.stopping:
             self.workspace.lost()
 
     def rise_again(self) -> None:
@@ -587,7 +593,7 @@ class SandboxSupervisor:
                 return
             ended = self.talk.state.status not in ASLEEP  # else it was found, and held
             if ended:
-                await self._provider.stop(self.talk.id)
+                await self._sandbox.stop()
                 self.workspace.lost()
                 self._patience.failed(self._host.now())
                 self.become(SessionStatus.SLEEPING, "its sandbox ended")

@@ -20,7 +20,7 @@ from gateway.terminal.type_ahead import is_typing
 from gateway.terminal.viewer import TerminalViewer
 from persistence.backoff import delay
 from sandbox.ports.link import LinkRefused
-from sandbox.ports.provider import SandboxProvider
+from sandbox.ports.sandbox import Sandbox
 from sandbox.protocol.terminal import TerminalTrouble
 from sandbox.protocol.terminal_frames import inputs
 
@@ -60,12 +60,12 @@ class Running(Protocol):
 
 
 class SessionTerminals:
-    __slots__ = ("_bringing", "_host", "_id", "_life", "_provider", "_viewers", "_wanted", "on_intent", "on_left")
+    __slots__ = ("_bringing", "_host", "_id", "_life", "_sandbox", "_viewers", "_wanted", "on_intent", "on_left")
 
-    def __init__(self, host: Host, session_id: str, provider: SandboxProvider, life: Running) -> None:
+    def __init__(self, host: Host, sandbox: Sandbox, life: Running) -> None:
         self._host = host
-        self._id = session_id
-        self._provider = provider
+        self._id = sandbox.session_id
+        self._sandbox = sandbox
         self._life = life
         self._viewers: dict[TerminalViewer, int] = {}  # and how often each had typed when somebody last looked
         self._bringing: frozenset[TerminalViewer] = frozenset()  # few; an empty set takes 216 bytes, this one none
@@ -227,7 +227,7 @@ class SessionTerminals:
                     continue
                 try:
                     viewer.linked_at = self._host.now()
-                    terminals = self._provider.terminals(self._id)
+                    terminals = self._sandbox.terminals()
                     await terminals.open(viewer.name, viewer.opening(), viewer, viewer.pass_on)
                 except LinkRefused as error:
                     if attempt == viewer.flaps:
@@ -246,6 +246,6 @@ class SessionTerminals:
         if not self._life.up:
             return None
         try:
-            return await self._provider.terminals(self._id).list()
+            return await self._sandbox.terminals().list()
         except LinkRefused:
             return None

@@ -14,7 +14,7 @@ import structlog
 
 from gateway.session.model.ports import Host
 from persistence.backoff import delay
-from sandbox.ports.provider import SandboxProvider
+from sandbox.ports.sandbox import Sandbox
 from sandbox.ports.tree import TreeFailed
 
 log = structlog.get_logger()
@@ -24,12 +24,11 @@ ASK_BASE, ASK_CAP = 0.2, 10.0  # seconds between two attempts
 
 
 class Freeze:
-    __slots__ = ("_asking", "_host", "_provider", "_session_id", "_wanted")
+    __slots__ = ("_asking", "_host", "_sandbox", "_wanted")
 
-    def __init__(self, host: Host, session_id: str, provider: SandboxProvider) -> None:
+    def __init__(self, host: Host, sandbox: Sandbox) -> None:
         self._host = host
-        self._session_id = session_id
-        self._provider = provider
+        self._sandbox = sandbox
         self._wanted: asyncio.Event | None = None  # it is to be let go; set when it is
         self._asking: asyncio.Task[Any] | None = None
 
@@ -39,7 +38,7 @@ class Freeze:
         self.forget()
         if asking is not None:  # what it has asked for must not come after what we ask for
             await asyncio.wait({asking})
-        await self._provider.tree(self._session_id).quiet()
+        await self._sandbox.tree().quiet()
 
     async def let_go(self) -> None:
         """Programs may start again. Returns when they can, or after a while; then it is asked for still."""
@@ -52,7 +51,7 @@ class Freeze:
         """The same; what is returned is set when they can, or there is no sandbox any more."""
         self.forget()
         wanted = self._wanted = asyncio.Event()
-        self._host.spawn(self._ask(wanted), f"let go {self._session_id}")
+        self._host.spawn(self._ask(wanted), f"let go {self._sandbox.session_id}")
         return wanted
 
     def forget(self) -> None:
@@ -78,9 +77,9 @@ class Freeze:
     async def _is_let_go(self, *, first: bool) -> bool:
         """Whether it is, or nothing is left of it."""
         try:
-            await self._provider.tree(self._session_id).release()
+            await self._sandbox.tree().release()
         except TreeFailed as error:
             if first:
-                log.warning("sandbox.not_let_go", session_id=self._session_id, cause=str(error))
+                log.warning("sandbox.not_let_go", session_id=self._sandbox.session_id, cause=str(error))
             return error.code == "absent"
         return True

@@ -23,7 +23,7 @@ from gateway.session.workspace.freeze import Freeze
 from gateway.session.workspace.parked_tree import ParkedTree
 from persistence.errors import StoreUnavailable
 from persistence.record_json import iso
-from sandbox.ports.provider import SandboxProvider
+from sandbox.ports.sandbox import Sandbox
 from sandbox.ports.tree import ScannedTree, TreeFailed
 from sandbox.protocol.tree import ScanAsk, Survey
 from sandbox.system.problem import printable
@@ -89,8 +89,8 @@ class Workspace:
         "_keeping",
         "_patience",
         "_progress",
-        "_provider",
         "_pushing",
+        "_sandbox",
         "_talk",
         "_told_at",
         "_unread",
@@ -102,14 +102,14 @@ class Workspace:
     )
 
     def __init__(
-        self, host: Host, conversation: Conversation, user_id: str, provider: SandboxProvider, keeping: Keeping
+        self, host: Host, conversation: Conversation, user_id: str, sandbox: Sandbox, keeping: Keeping
     ) -> None:
         self._host = host
         self._talk = conversation
         self._user_id = user_id
-        self._provider = provider
+        self._sandbox = sandbox
         self._keeping = keeping
-        self.hold = Freeze(host, conversation.id, provider)
+        self.hold = Freeze(host, sandbox)
         self._driver: SyncDriver | None = None
         self._history: History | None = None
         self._begins_with_less = False
@@ -248,17 +248,17 @@ class Workspace:
                 async with asyncio.timeout(1.0):
                     await saved.wait()
         try:
-            await self._provider.tree(self._talk.id).release()
+            await self._sandbox.tree().release()
         except TreeFailed as error:
             raise NotRestored(str(error)) from error
 
     async def _survey(self) -> Survey:
         async with asyncio.timeout(self._keeping.limits.restore_seconds):
-            return await self._provider.tree(self._talk.id).survey(self._keeping.limits.rules.agent_skip)
+            return await self._sandbox.tree().survey(self._keeping.limits.rules.agent_skip)
 
     async def _restore(self, *, aside: bool) -> None:
         keeping, began = self._keeping, self._host.now()
-        tree = self._provider.tree(self._talk.id)
+        tree = self._sandbox.tree()
         self._host.asked("restore", aside=aside)
         async with keeping.restoring.of(self._user_id), asyncio.timeout(keeping.limits.restore_seconds) as patience:
             loop = asyncio.get_running_loop()
@@ -426,7 +426,7 @@ class Workspace:
 
     async def _push(self, uploaded: Callable[[], None]) -> int:
         keeping, metrics = self._keeping, self._host.metrics
-        tree = self._provider.tree(self._talk.id)
+        tree = self._sandbox.tree()
         try:
             async with self._pushing:
                 await tree.greet()  # one that does not answer takes nobody's slot

@@ -9,7 +9,7 @@ while the bridge is being killed, can stay: trusted means trusted.
 import asyncio
 import signal
 
-from sandbox.ports.provider import SandboxFailed
+from sandbox.ports.sandbox import SandboxFailed
 from sandbox.providers.local import processes
 from sandbox.providers.local.layout import BridgeNote, SandboxHome
 from sandbox.providers.local.processes import Process

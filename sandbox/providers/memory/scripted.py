@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from sandbox.ports.provider import SandboxSpec
+from sandbox.ports.fleet import SandboxSpec
 
 OnLine = Callable[[bytes], None]
 STOP_SECONDS = 7.0

@@ -86,7 +86,7 @@ def sleeps_without_sync() -> None:
     """The programs end, and that is taken for enough."""
 
     async def settle(self: workspace.Workspace) -> int:
-        await self._provider.tree(self._talk.id).quiet()
+        await self._sandbox.tree().quiet()
         return self._talk.state.generation
 
     put(workspace.Workspace, "settle", settle)

@@ -150,19 +150,19 @@ async def assert_up_to_date(world: World, page: Page) -> None:
 async def test_the_list_comes_first_and_loads_and_wakes_nobody(world: World) -> None:
     for name in ("a", "b"):
         await world.create(name, title=name.upper())
-    await world.until(lambda: len(world.provider.sandboxes) == 2)
+    await world.until(lambda: len(world.fleet.sandboxes) == 2)
     for name in ("a", "b"):
         await (await world.actor(name)).sleep()
     await asyncio.sleep(1)
     await world.restart()
-    starts = world.provider.starts
+    starts = world.fleet.starts
     async with watching(world) as page:
         await asyncio.sleep(60)
         assert [frame["type"] for frame in page.frames] == ["sandboxes"]
         assert {name: each["title"] for name, each in page.sessions.items()} == {"a": "A", "b": "B"}
         assert {each["status"] for each in page.sessions.values()} == {"sleeping"}
         assert world.registry.stats()["sessions_loaded"] == 0
-        assert world.provider.starts == starts
+        assert world.fleet.starts == starts
 
 
 async def test_every_change_is_shown_until_the_page_shows_what_the_list_would(world: World) -> None:
@@ -250,7 +250,7 @@ async def test_what_says_nothing_new_is_not_sent(world: World) -> None:
 
 async def test_each_transition_of_a_sync_is_sent_in_order_with_its_time(world: World) -> None:
     await world.create("s")
-    await world.until(lambda: bool(world.provider.sandboxes))
+    await world.until(lambda: bool(world.fleet.sandboxes))
     actor = await world.actor("s")
     await asyncio.sleep(30)
     before = len(actor.workspace.history)
@@ -277,7 +277,7 @@ async def test_why_a_sync_failed_is_in_its_transitions(world: World, monkeypatch
         raise ObjectsUnavailable("the store is away")
 
     await world.create("s")
-    await world.until(lambda: bool(world.provider.sandboxes))
+    await world.until(lambda: bool(world.fleet.sandboxes))
     await asyncio.sleep(30)
     monkeypatch.setattr(world.objects, "put", away)
     async with watching(world) as page:
@@ -659,7 +659,7 @@ async def test_a_page_that_has_left_is_told_nothing_more(world: World) -> None:
 
 
 async def test_sessions_cost_nothing_more_while_nobody_watches_and_little_after_somebody_did(world: World) -> None:
-    world.provider.script = silent
+    world.fleet.script = silent
     for number in range(50):
         await world.create(f"s{number}")
     await asyncio.sleep(60)

@@ -134,14 +134,14 @@ async def test_starts_are_few_at_once_and_users_take_turns() -> None:
     async with world_of(at_once=2, at_once_per_user=1) as world:
         begun: list[str] = []
         gate = asyncio.Event()
-        start = world.provider.start
+        start = world.fleet.start
 
         async def slowly(spec: object) -> None:
             begun.append(spec.session_id)  # type: ignore[attr-defined]
             await gate.wait()
             await start(spec)  # type: ignore[arg-type]
 
-        world.provider.start = slowly  # type: ignore[method-assign]
+        world.fleet.start = slowly  # type: ignore[method-assign]
         for session_id in ("m1", "m2", "m3"):
             await world.create(session_id, user="mal")
         for session_id in ("v1", "v2"):
@@ -161,14 +161,14 @@ async def test_starts_are_few_at_once_and_users_take_turns() -> None:
 async def test_a_start_that_takes_long_keeps_nobody_waiting() -> None:
     async with world_of(at_once=1) as world:
         gate = asyncio.Event()
-        start = world.provider.start
+        start = world.fleet.start
 
         async def slowly(spec: object) -> None:
             if spec.session_id == "slow":  # type: ignore[attr-defined]
                 await gate.wait()
             await start(spec)  # type: ignore[arg-type]
 
-        world.provider.start = slowly  # type: ignore[method-assign]
+        world.fleet.start = slowly  # type: ignore[method-assign]
         await world.create("slow", user="mal")
         began = asyncio.get_running_loop().time()
         await world.create("quick", user="vic")

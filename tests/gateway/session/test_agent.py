@@ -256,10 +256,10 @@ async def test_start_wakes_a_sleeping_session_and_not_a_paused_one(world: World)
     tab.send("start", model="m1")
     await tab.until("connection_status", sandboxStatus="connected")
     await actor.pause()
-    starts = world.provider.starts
+    starts = world.fleet.starts
     tab.send("start", model="m2")
     await asyncio.sleep(60)
-    assert (world.provider.starts, actor.describe()["status"]) == (starts, "paused")
+    assert (world.fleet.starts, actor.describe()["status"]) == (starts, "paused")
 
 
 # -- permissions and questions ----------------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ async def test_an_answer_is_not_refused_for_room() -> None:
 
 
 async def test_each_done_answers_the_oldest_and_echo_is_whole(world: World) -> None:
-    world.provider.script = echo
+    world.fleet.script = echo
     await world.create()
     tab = await world.welcomed()
     for number in range(10):

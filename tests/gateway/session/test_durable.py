@@ -173,13 +173,13 @@ async def test_a_session_deleted_before_it_was_let_go_is_removed_by_a_second_del
     """Its workspace is on the disk, though it never was one."""
     async with Town() as town:
         actor = await town.create()
-        await town.until(lambda: "s" in town.provider.sandboxes, "a sandbox")
+        await town.until(lambda: "s" in town.fleet.sandboxes, "a sandbox")
         town.store.outage = Fault.AWAY
         with pytest.raises(ApiError):
             await actor.destroy(purge=False)
         town.store.outage = None
         await actor.destroy(purge=False)
-        assert "s" not in town.provider.sandboxes
+        assert "s" not in town.fleet.sandboxes
 
 
 async def test_with_a_spool_an_answer_is_durable_here_while_the_store_is_away() -> None:
@@ -258,7 +258,7 @@ async def taken_over(town: Town) -> tuple[SessionActor, Town]:
     """A session that runs, as its first owner knows it; and its second owner, who has attached to its sandbox."""
     actor = await started(town)
     other = Town()
-    other.kept, other.provider, other.objects = town.kept, town.provider, town.objects
+    other.kept, other.fleet, other.objects = town.kept, town.fleet, town.objects
     await other.open()
     theirs = await other.actor()
     await other.until(lambda: theirs.output.agent_alive, "the agent is theirs")
@@ -288,7 +288,7 @@ async def test_who_is_not_the_owner_any_more_deletes_nothing(known: bool) -> Non
             with pytest.raises(ApiError) as refused:
                 await actor.destroy(purge=False)
             assert (refused.value.status, refused.value.code) == (503, "session_failed")
-            assert "s" in other.provider.sandboxes
+            assert "s" in other.fleet.sandboxes
             assert (await other.vault().pointer("ann", "s")).newest.number == 1
             if known:
                 await still_theirs(other)
@@ -343,7 +343,7 @@ async def test_a_sandbox_that_died_is_not_started_again_behind_a_sleep() -> None
     async with Town() as town:
         actor = await started(town)
         await asyncio.sleep(60)  # a link that lasted is looked for at once
-        starts = town.provider.starts
+        starts = town.fleet.starts
         async with actor.life.lock:
             town.sandbox().crash()
             await asyncio.sleep(1)
@@ -351,7 +351,7 @@ async def test_a_sandbox_that_died_is_not_started_again_behind_a_sleep() -> None
             await asyncio.sleep(1)
         assert (await asked)["status"] == "sleeping"
         await asyncio.sleep(30)
-        assert (actor.describe()["status"], town.provider.starts) == ("sleeping", starts)
+        assert (actor.describe()["status"], town.fleet.starts) == ("sleeping", starts)
         tab = await town.welcomed()
         tab.say("wake up")
         await tab.until("done")

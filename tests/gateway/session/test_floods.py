@@ -12,7 +12,7 @@ from sandbox.ports.link import LinkEvents
 from sandbox.protocol.agent import MAX_DOWN
 from sandbox.protocol.agent_stream import BACKLOG_BYTES
 from sandbox.protocol.values import Position
-from sandbox.providers.memory.provider import MemoryLink
+from sandbox.providers.memory.link import MemoryLink
 from sandbox.providers.memory.scripted import ScriptedProcess, silent
 from tests.support.sessions import Tab, World
 

@@ -203,7 +203,7 @@ async def test_with_a_ttl_of_one_second_every_held_message_is_reported() -> None
 
 
 async def test_what_was_sent_and_not_confirmed_is_not_expired_before_the_bridge_has_said(world: World) -> None:
-    world.provider.script = deaf
+    world.fleet.script = deaf
     await world.create()
     tab = await world.welcomed()
     await tab.until("connection_status", sandboxStatus="connected")
@@ -211,8 +211,8 @@ async def test_what_was_sent_and_not_confirmed_is_not_expired_before_the_bridge_
     await tab.until("ack")
     await asyncio.sleep(1)
     await world.kill()
-    world.provider.link_problem = "the bridge does not answer"
-    world.provider.start_seconds = 1000
+    world.fleet.link_problem = "the bridge does not answer"
+    world.fleet.start_seconds = 1000
     await world.open()
     tab = await world.welcomed()
     await asyncio.sleep(600)
@@ -236,7 +236,7 @@ async def test_a_message_the_dead_bridge_had_taken_is_interrupted_and_never_run_
 
 
 async def test_what_was_sent_to_a_bridge_whose_notes_are_gone_is_interrupted(world: World) -> None:
-    world.provider.script = deaf
+    world.fleet.script = deaf
     await world.create()
     tab = await world.welcomed()
     await tab.until("connection_status", sandboxStatus="connected")
@@ -253,7 +253,7 @@ async def test_what_was_sent_to_a_bridge_whose_notes_are_gone_is_interrupted(wor
 
 
 async def test_what_the_bridge_had_not_taken_is_delivered_after_it_came_back(world: World) -> None:
-    world.provider.script = deaf
+    world.fleet.script = deaf
     await world.create()
     tab = await world.welcomed()
     await tab.until("connection_status", sandboxStatus="connected")
@@ -312,7 +312,7 @@ async def test_a_lost_reply_of_the_store_stores_nothing_twice(world: World) -> N
 
 
 async def test_a_raw_line_is_a_record_and_reaches_the_agent_as_it_came(world: World) -> None:
-    world.provider.script = silent
+    world.fleet.script = silent
     await world.create()
     tab = await world.welcomed()
     await tab.until("connection_status", sandboxStatus="connected")

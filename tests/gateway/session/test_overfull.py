@@ -72,13 +72,13 @@ async def test_it_sleeps_when_idle_and_costs_nothing_then() -> None:
         assert actor.describe()["sync"]["state"] == "failed"
         await asyncio.sleep(2 * actor.sleep_after)
         assert actor.conversation.state.status is SessionStatus.SLEEPING
-        starts = town.provider.starts
+        starts = town.fleet.starts
         await asyncio.sleep(HOURS)
-        assert (town.provider.starts, await town.provider.running()) == (starts, [])
+        assert (town.fleet.starts, await town.fleet.running()) == (starts, [])
         assert await town.actor() is not actor, "it is not kept in memory"
         await town.restart()
         await asyncio.sleep(HOURS)
-        assert town.provider.starts == starts
+        assert town.fleet.starts == starts
 
 
 async def test_one_that_has_crashed_is_looked_at_once_and_then_waits_for_its_owner() -> None:
@@ -90,9 +90,9 @@ async def test_one_that_has_crashed_is_looked_at_once_and_then_waits_for_its_own
         actor = await town.actor()
         await asyncio.sleep(300)
         assert actor.conversation.state.overfull
-        starts = town.provider.starts
+        starts = town.fleet.starts
         await asyncio.sleep(HOURS)
-        assert town.provider.starts == starts
+        assert town.fleet.starts == starts
         assert town.sandbox().files[LARGE] == b"y" * 20_000
 
 
@@ -120,7 +120,7 @@ async def test_its_disk_goes_with_the_session() -> None:
         actor = await overfull(town)
         await actor.sleep()
         await actor.destroy(purge=True)
-        assert "s" not in town.provider.sandboxes
+        assert "s" not in town.fleet.sandboxes
 
 
 async def test_the_limits_of_every_workspace_keep_no_sandbox_running_either() -> None:

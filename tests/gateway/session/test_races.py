@@ -46,13 +46,13 @@ async def test_a_message_that_comes_before_an_idle_session_can_be_put_to_sleep_k
     await world.create()
     tab = await world.welcomed()
     await tab.until("connection_status", sandboxStatus="connected")
-    connect, slow = world.provider.connect, asyncio.Event()
+    connect, slow = world.fleet.connect, asyncio.Event()
 
     async def connect_slowly(session_id: str, events: LinkEvents, after: Position | None) -> Link:
         await slow.wait()
         return await connect(session_id, events, after)
 
-    monkeypatch.setattr(world.provider, "connect", connect_slowly)
+    monkeypatch.setattr(world.fleet, "connect", connect_slowly)
     await asyncio.sleep(595)
     world.sandbox().lose_link()
     await asyncio.sleep(10)  # the reaper waits for whoever finds the link again
@@ -62,7 +62,7 @@ async def test_a_message_that_comes_before_an_idle_session_can_be_put_to_sleep_k
     await tab.until("receipt", cid="c1")
     await asyncio.sleep(60)
     assert tab.actor.describe()["status"] == "running"
-    assert world.provider.starts == 1, "nobody put it to sleep with a message waiting"
+    assert world.fleet.starts == 1, "nobody put it to sleep with a message waiting"
 
 
 async def test_a_sandbox_that_cannot_be_stopped_is_found_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ async def test_a_sandbox_that_cannot_be_stopped_is_found_again(world: World, mon
     async def stop(session_id: str) -> None:
         fail()
 
-    monkeypatch.setattr(world.provider, "stop", stop)
+    monkeypatch.setattr(world.fleet, "stop", stop)
     with pytest.raises(RuntimeError):
         await actor.sleep()
     monkeypatch.undo()
@@ -89,7 +89,7 @@ async def test_a_sandbox_whose_start_breaks_can_be_started_again(world: World, m
     async def start(spec: object) -> None:
         fail()
 
-    monkeypatch.setattr(world.provider, "start", start)
+    monkeypatch.setattr(world.fleet, "start", start)
     with pytest.raises(RuntimeError):
         await actor.wake()
     assert actor.describe()["status"] == "error"
@@ -104,13 +104,13 @@ async def test_a_link_that_comes_for_a_session_that_failed_meanwhile_is_closed(
 ) -> None:
     actor = await world.create()
     await (await world.welcomed()).until("connection_status", sandboxStatus="connected")
-    connect, slow = world.provider.connect, asyncio.Event()
+    connect, slow = world.fleet.connect, asyncio.Event()
 
     async def connect_slowly(session_id: str, events: LinkEvents, after: Position | None) -> Link:
         await slow.wait()
         return await connect(session_id, events, after)
 
-    monkeypatch.setattr(world.provider, "connect", connect_slowly)
+    monkeypatch.setattr(world.fleet, "connect", connect_slowly)
     world.sandbox().lose_link()
     await asyncio.sleep(1)
     actor.post(fail)

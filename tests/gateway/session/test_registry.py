@@ -12,7 +12,7 @@ from gateway.server.viewer import Viewer
 from gateway.session.model.state import SessionSpec
 from persistence.errors import StoreUnavailable
 from persistence.record import Session
-from sandbox.ports.provider import SandboxSpec
+from sandbox.ports.fleet import SandboxSpec
 from sandbox.providers.memory.scripted import silent
 from tests.support.faults import Fault
 from tests.support.sessions import RecordingOutlet, World
@@ -47,7 +47,7 @@ async def test_attach_or_create_makes_a_session_that_sleeps(world: World) -> Non
     assert actor is not None
     await asyncio.sleep(10)
     assert actor.describe()["status"] == "sleeping"
-    assert world.provider.starts == 0
+    assert world.fleet.starts == 0
     tab = await world.welcomed("new")
     tab.say("a")
     await tab.until("done")
@@ -71,7 +71,7 @@ async def test_a_crash_closes_its_own_viewers_harms_no_neighbour_and_is_mended_b
     back.say("two", "c2")
     await back.until("done", seq=4)
     assert [json.loads(line)["content"] for _, line in world.sandbox("a").handed] == ["one", "two"]
-    assert world.provider.starts == 2
+    assert world.fleet.starts == 2
 
 
 async def test_a_viewer_that_comes_while_its_session_crashes_is_closed_too(world: World) -> None:
@@ -168,7 +168,7 @@ async def test_a_gateway_that_opens_while_the_store_is_away_waits_and_then_finds
     assert world.deaths == []
     world.store.outage = None
     await world.until(lambda: world.sandbox().linked, "the link")
-    assert world.provider.starts == 1
+    assert world.fleet.starts == 1
 
 
 async def test_drain_says_goodbye_gets_the_acks_out_and_leaves_sandboxes_running() -> None:
@@ -203,11 +203,11 @@ async def test_a_restarted_gateway_finds_what_runs_and_stops_what_nobody_owns(wo
     for name in "abc":
         await world.create(name)
         await (await world.welcomed(name)).until("connection_status", sandboxStatus="connected")
-    await world.provider.start(SandboxSpec("orphan", 1, ("agent",)))
+    await world.fleet.start(SandboxSpec("orphan", 1, ("agent",)))
     await world.restart()
     await world.until(lambda: all(world.sandbox(name).linked for name in "abc"), "the links")
     await world.until(lambda: not world.sandbox("orphan").alive, "the orphan's end")
-    assert world.provider.starts == 4
+    assert world.fleet.starts == 4
 
 
 async def test_a_sandbox_that_was_being_put_to_sleep_when_its_gateway_died_is_stopped(world: World) -> None:
@@ -217,7 +217,7 @@ async def test_a_sandbox_that_was_being_put_to_sleep_when_its_gateway_died_is_st
     await actor.sleep()
     await asyncio.sleep(1)
     await world.kill()
-    await world.provider.start(world.sandbox().spec)
+    await world.fleet.start(world.sandbox().spec)
     await world.open()
     await world.until(lambda: not world.sandbox().alive, "the stop")
     assert (await world.actor()).describe()["status"] == "sleeping"

@@ -48,7 +48,7 @@ def typed(world: World) -> bytes:
 
 async def test_a_line_typed_key_by_key_is_typed_whole(asleep: World) -> None:
     """The first key was once eaten: `cho hello` ran."""
-    asleep.provider.start_seconds = 5.0
+    asleep.fleet.start_seconds = 5.0
     tab = await sleeping_tab(asleep)
     for key in LINE:
         tab.type(bytes([key]))
@@ -160,11 +160,11 @@ async def test_what_comes_behind_the_handshake_of_a_sleeping_session_is_typed(as
 async def test_a_client_that_comes_back_is_greeted_with_word_that_its_program_is_gone(awake: World) -> None:
     """A client that typed while it was away must not send that: it would run in the next program."""
     place = (await linked_tab(awake)).position
-    awake.provider.link_problem = "not now"
+    awake.fleet.link_problem = "not now"
     tab = await terminal_tab(awake, after=place)
     ready = await tab.until("ready")
     assert (ready["epoch"], ready.get("absent")) == (place.epoch, None), "it may be found again"
-    awake.provider.link_problem = None
+    awake.fleet.link_problem = None
     await (await awake.actor()).sleep()
     tab = await terminal_tab(awake, after=place)
     ready = await tab.until("ready")
@@ -186,7 +186,7 @@ async def test_what_was_typed_for_a_program_that_is_gone_wakes_nobody(awake: Wor
 
 
 async def test_two_viewers_type_and_each_is_typed_whole(asleep: World) -> None:
-    asleep.provider.start_seconds = 5.0
+    asleep.fleet.start_seconds = 5.0
     one, two = await sleeping_tab(asleep), await sleeping_tab(asleep)
     for first, second in zip(b"abcdef", b"uvwxyz", strict=True):
         one.type(bytes([first]))
@@ -196,11 +196,11 @@ async def test_two_viewers_type_and_each_is_typed_whole(asleep: World) -> None:
     assert bytes(sorted(one.output)) == b"abcdefuvwxyz"
     assert [key for key in one.output if key in b"abcdef"] == list(b"abcdef")
     assert [key for key in one.output if key in b"uvwxyz"] == list(b"uvwxyz")
-    assert asleep.provider.starts == 2, "one start for both"
+    assert asleep.fleet.starts == 2, "one start for both"
 
 
 async def test_who_leaves_before_the_program_is_up_types_nothing(asleep: World) -> None:
-    asleep.provider.start_seconds = 5.0
+    asleep.fleet.start_seconds = 5.0
     gone, stays = await sleeping_tab(asleep), await sleeping_tab(asleep)
     gone.type(b"gone")
     await gone.until("status", status="starting")
@@ -212,7 +212,7 @@ async def test_who_leaves_before_the_program_is_up_types_nothing(asleep: World) 
 
 async def test_who_leaves_takes_what_was_typed_along(asleep: World) -> None:
     """Each viewer may hold a long paste: all of one user's together are bounded, and nothing of them stays."""
-    asleep.provider.start_seconds = 60.0
+    asleep.fleet.start_seconds = 60.0
     actor = await asleep.actor()
     tabs = [await sleeping_tab(asleep) for _ in range(40)]
     for tab in tabs:
@@ -227,7 +227,7 @@ async def test_who_leaves_takes_what_was_typed_along(asleep: World) -> None:
 
 
 async def test_64_kib_wait_and_what_is_beyond_is_refused_with_all_that_follows(asleep: World) -> None:
-    asleep.provider.start_seconds = 5.0
+    asleep.fleet.start_seconds = 5.0
     tab = await sleeping_tab(asleep)
     for number in range(80):
         tab.type(b"%04d" % number * 256)
@@ -243,7 +243,7 @@ async def test_64_kib_wait_and_what_is_beyond_is_refused_with_all_that_follows(a
 
 
 async def test_what_a_dialect_without_a_word_has_refused_is_logged_once(asleep: World) -> None:
-    asleep.provider.start_seconds = 5.0
+    asleep.fleet.start_seconds = 5.0
     tab = await sleeping_tab(asleep, dialect="plain")
     with capture_logs() as logs:
         for _ in range(20):
@@ -256,7 +256,7 @@ async def test_what_a_dialect_without_a_word_has_refused_is_logged_once(asleep: 
 
 
 async def test_what_was_typed_for_a_start_that_fails_is_dropped_with_a_word(asleep: World) -> None:
-    asleep.provider.start_failures = ["no room"]
+    asleep.fleet.start_failures = ["no room"]
     tab = await sleeping_tab(asleep)
     tab.type(b"wake")
     assert "did not start" in (await tab.until("error", code="input_dropped"))["error"]
@@ -270,7 +270,7 @@ async def test_a_session_that_is_given_up_says_that_typing_does_not_start_it() -
     async with World(limits=SessionLimits(crashes=1)) as world:
         await (await world.create()).wake()
         await (await world.actor()).sleep()
-        world.provider.start_failures = ["no room"]
+        world.fleet.start_failures = ["no room"]
         tab = await sleeping_tab(world)
         tab.type(b"wake")
         await tab.until("status", status="error")
@@ -284,7 +284,7 @@ async def test_a_session_that_is_given_up_says_that_typing_does_not_start_it() -
 
 
 async def test_a_pause_before_the_program_is_up_drops_what_waits_with_a_word(asleep: World) -> None:
-    asleep.provider.start_seconds = 5.0
+    asleep.fleet.start_seconds = 5.0
     tab = await sleeping_tab(asleep)
     tab.type(b"wake")
     await tab.until("status", status="starting")
@@ -346,7 +346,7 @@ async def test_what_waits_in_the_queue_is_typed_when_a_place_is_free() -> None:
 async def test_keys_meant_for_a_program_that_died_with_its_sandbox_reach_no_other(awake: World, dialect: str) -> None:
     """Whoever answers an editor's question must not have the answer run by a shell."""
     tab = await linked_tab(awake, dialect=dialect)
-    awake.provider.start_seconds = 5.0
+    awake.fleet.start_seconds = 5.0
     awake.sandbox().crash()
     with capture_logs() as logs:
         for key in b"yes\n" * 10:
@@ -363,7 +363,7 @@ async def test_keys_meant_for_a_program_that_died_with_its_sandbox_reach_no_othe
 
 async def test_who_comes_while_a_sandbox_is_started_after_a_crash_types_into_the_next_program(awake: World) -> None:
     await linked_tab(awake)
-    awake.provider.start_seconds = 5.0
+    awake.fleet.start_seconds = 5.0
     awake.sandbox().crash()
     await asyncio.sleep(1)
     tab = await terminal_tab(awake)
@@ -373,7 +373,7 @@ async def test_who_comes_while_a_sandbox_is_started_after_a_crash_types_into_the
 
 async def test_keys_meant_for_a_program_that_was_replaced_while_the_link_was_away_reach_no_other(awake: World) -> None:
     tab = await linked_tab(awake)
-    awake.provider.link_problem = "not now"
+    awake.fleet.link_problem = "not now"
     terminal = awake.sandbox().terminals["main"]
     for link in list(terminal.links.values()):
         link.lose("cut by the test")
@@ -381,7 +381,7 @@ async def test_keys_meant_for_a_program_that_was_replaced_while_the_link_was_awa
     tab.type(b"yes")
     await asyncio.sleep(1)
     terminal.begin()
-    awake.provider.link_problem = None
+    awake.fleet.link_problem = None
     await tab.until("error", code="input_dropped")
     tab.type(b"ls")
     await tab.shows(b"ls")
@@ -391,17 +391,17 @@ async def test_keys_meant_for_a_program_that_was_replaced_while_the_link_was_awa
 async def test_what_is_typed_while_a_lost_sandbox_is_looked_for_wakes_the_session(awake: World) -> None:
     await awake.kill()
     awake.sandbox().crash()
-    awake.provider.link_problem = "not now"
+    awake.fleet.link_problem = "not now"
     await awake.open()
     tab = await terminal_tab(awake)
     tab.type(b"anybody?")
-    awake.provider.link_problem = None
+    awake.fleet.link_problem = None
     await tab.shows(b"anybody?")
     assert tab.output == b"anybody?"
 
 
 async def test_what_a_terminal_says_by_itself_is_not_typed_into_the_next_program(asleep: World) -> None:
-    asleep.provider.start_seconds = 5.0
+    asleep.fleet.start_seconds = 5.0
     tab = await sleeping_tab(asleep)
     for said in (b"l", b"\x1b[I", b"\x1b[<35;10;10M", b"s"):
         tab.type(said)

@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 
-# Opens the provider as the gateway does, and runs this Python in a sandbox.
+# Opens the fleet as the gateway does, and runs this Python in a sandbox.
 STARTS_ONE = """
 import asyncio, sys
 from pathlib import Path
 from sandbox.system.interpreter import PYTHON
-from sandbox.providers.local.provider import LocalProvider
+from sandbox.providers.local.fleet import LocalFleet
 from tests.sandbox.local import command, spec
 
 async def main():
-    provider = LocalProvider(Path(sys.argv[1]), level=sys.argv[2])
-    await provider.open()
+    fleet = LocalFleet(Path(sys.argv[1]), level=sys.argv[2])
+    await fleet.open()
     try:
-        print(sys.executable, provider.level)
-        await provider.start(spec())
-        print((await command(provider, "s1", [PYTHON, "-c", "print('found')"]))["stdout"])
+        print(sys.executable, fleet.level)
+        await fleet.start(spec())
+        print((await command(fleet, "s1", [PYTHON, "-c", "print('found')"]))["stdout"])
     finally:
-        await provider.stop("s1")
-        await provider.close()
+        await fleet.sandbox("s1").stop()
+        await fleet.close()
 
 asyncio.run(main())
 """

@@ -274,7 +274,7 @@ async def test_an_object_store_that_fails_is_told_apart(surface: Surface) -> Non
 async def running(surface: Surface) -> MemoryRoots:
     """The roots of a session `live` that runs."""
     await surface.world.create("live", user="ada")
-    await surface.world.until(lambda: "live" in surface.world.provider.sandboxes, "a sandbox")
+    await surface.world.until(lambda: "live" in surface.world.fleet.sandboxes, "a sandbox")
     roots = surface.world.sandbox("live").roots
     roots.files |= {b"workspace/now": LARGE, b"workspace/d/x": b"x", b"agent/key": b"k"}
     roots.symlinks[b"workspace/l"] = b"now"
@@ -332,7 +332,7 @@ async def test_a_live_file_that_changes_between_two_looks_is_not_mixed(surface: 
 async def test_a_session_that_ran_is_read_from_its_newest_generation(surface: Surface, running: MemoryRoots) -> None:
     await surface.keep(running, "live")
     running.files[b"workspace/now"] = b"not kept"
-    await surface.world.provider.stop("live")
+    await surface.world.fleet.sandbox("live").stop()
     reply = await surface.get("/files/live/now")
     assert (reply.body, reply.headers["x-holdfast-source"]) == (LARGE, "synced")
     assert (await surface.get("/files/live/now?source=live")).refusal == (409, "not_running")

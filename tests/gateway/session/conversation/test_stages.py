@@ -233,7 +233,7 @@ async def test_a_service_is_answered_at_the_first_durable_stage(spooled: World) 
 
 
 async def test_what_expired_before_it_was_stored_is_acked_as_expired(spooled: World) -> None:
-    spooled.provider.start_failures += ["no room"] * 100
+    spooled.fleet.start_failures += ["no room"] * 100
     await spooled.create()
     tab = await spooled.welcomed()
     spooled.store.held = True
@@ -358,7 +358,7 @@ async def test_what_is_not_taken_is_not_delivered_if_it_still_waited(spooled: Wo
 
 async def test_a_turn_whose_message_was_not_taken_is_still_its_own_after_a_restart(spooled: World) -> None:
     """Its `done` was once taken for the next message's: the marker did not say that the agent has it."""
-    spooled.provider.script = silent
+    spooled.fleet.script = silent
     tab = await connected(spooled)
     spooled.store.poison, spooled.store.held = b"bad", True
     tab.say("bad", "c1")

@@ -17,7 +17,7 @@ from gateway.session.model.state import (
     sandbox_spec,
     spec_members,
 )
-from sandbox.ports.provider import SandboxSpec
+from sandbox.ports.fleet import SandboxSpec
 
 TEXT = st.text(max_size=20)
 VALUES: st.SearchStrategy[Any] = st.recursive(

@@ -93,7 +93,7 @@ async def test_delete_archives_and_create_revives_the_conversation(world: World)
     await tab.until("done")
     assert (await actor.destroy(False))["status"] == "archived"
     assert tab.closed_with == 1000
-    assert world.provider.sandboxes == {}
+    assert world.fleet.sandboxes == {}
     with pytest.raises(ApiError) as refused:
         await actor.wake()
     assert refused.value.code == "archived"
@@ -159,7 +159,7 @@ async def test_env_is_kept_over_sleep_and_needed_again_after_a_restart(world: Wo
 
 
 async def test_a_sandbox_that_cannot_start_is_error_with_its_reason_and_is_tried_again(world: World) -> None:
-    world.provider.start_failures = ["no room on this machine", "still none"]
+    world.fleet.start_failures = ["no room on this machine", "still none"]
     actor = await world.create()
     tab = await world.welcomed()
     tab.say("a", "c1")
@@ -167,7 +167,7 @@ async def test_a_sandbox_that_cannot_start_is_error_with_its_reason_and_is_tried
     assert error["error"] == "no room on this machine"
     await tab.until("session_status", status="error", reason="no room on this machine")
     await tab.until("done")
-    assert world.provider.starts == 3
+    assert world.fleet.starts == 3
     assert actor.describe()["status"] == "running"
 
 
@@ -178,7 +178,7 @@ async def test_what_was_answering_when_the_sandbox_cannot_come_back_is_interrupt
         tab = await world.welcomed()
         tab.say("a", "c1")
         await tab.until("receipt")
-        world.provider.start_problem = "gone for good"
+        world.fleet.start_problem = "gone for good"
         world.sandbox().crash()
         await tab.until("interrupted", cid="c1")
         await tab.until("session_status", status="error")
@@ -195,7 +195,7 @@ async def test_a_lost_link_is_found_again_and_nothing_is_lost(world: World) -> N
         await asyncio.sleep(0.05)
     await tab.until("done", count=40)
     assert [json.loads(line)["content"] for _, line in world.sandbox().handed] == [f"m{n}" for n in range(40)]
-    assert world.provider.starts == 1
+    assert world.fleet.starts == 1
     assert tab.seen("interrupted") == []
 
 
@@ -238,7 +238,7 @@ async def test_bridges_that_die_again_and_again_are_given_up_after_five(world: W
         world.sandbox().crash()
     await tab.until("error", code="crash_loop")
     await asyncio.sleep(30)
-    assert world.provider.starts == 5
+    assert world.fleet.starts == 5
     await actor.wake()
     tab.say("a")
     await tab.until("done")
@@ -298,7 +298,7 @@ async def test_an_answer_that_waits_for_the_store_counts_although_its_sandbox_is
     await tab.until("ack", count=2)
     world.store.gate.clear()
     await asyncio.sleep(1)
-    world.provider.start_problem = "gone for good"
+    world.fleet.start_problem = "gone for good"
     world.sandbox().crash()
     await tab.until("session_status", status="error")
     world.store.gate.set()
@@ -311,7 +311,7 @@ async def test_an_answer_that_waits_for_the_store_counts_although_its_sandbox_is
 
 async def test_a_session_put_to_sleep_during_an_outage_stays_asleep(world: World) -> None:
     """The exit of its agent, dealt with when the store was back, once counted as a crash and woke it."""
-    world.provider.script = silent
+    world.fleet.script = silent
     actor = await world.create()
     tab = await world.welcomed()
     await tab.until("connection_status", sandboxStatus="connected")
@@ -330,18 +330,18 @@ async def test_a_session_put_to_sleep_during_an_outage_stays_asleep(world: World
     await tab.until("done")
     await asyncio.sleep(60)
     assert actor.describe()["status"] == "sleeping"
-    assert world.provider.starts == 1
+    assert world.fleet.starts == 1
 
 
 async def test_a_wake_takes_the_sandbox_once_for_all_who_want_it(world: World) -> None:
-    world.provider.start_seconds = 5.0
+    world.fleet.start_seconds = 5.0
     actor = await world.create()
     tab, other = await world.welcomed(), await world.welcomed()
     tab.say("a")
     other.say("b")
     await asyncio.gather(actor.wake(), actor.wake(), actor.resume(None))
     await tab.until("done", count=2)
-    assert world.provider.starts == 1
+    assert world.fleet.starts == 1
 
 
 async def test_a_session_sleeps_after_its_own_idle_time(world: World) -> None:
@@ -405,7 +405,7 @@ async def test_a_sandbox_that_does_not_answer_is_ended_before_its_messages_are_c
         tab.say("a")
         await tab.until("receipt")
         await world.kill()
-        world.provider.link_problem = "it does not answer"
+        world.fleet.link_problem = "it does not answer"
         await world.open()
         await world.welcomed()
 

@@ -24,7 +24,7 @@ async def awake(world: World) -> World:
 
 async def test_who_leaves_while_no_link_can_be_had_is_noticed(awake: World) -> None:
     """Those who waited were once not read, so that nobody saw them go."""
-    awake.provider.link_problem = "the bridge is busy"
+    awake.fleet.link_problem = "the bridge is busy"
     tabs = [await terminal_tab(awake) for _ in range(5)]
     actor = await awake.actor()
     await asyncio.sleep(1)
@@ -39,13 +39,13 @@ async def test_who_leaves_while_no_link_can_be_had_is_noticed(awake: World) -> N
 async def test_what_is_typed_without_a_link_waits_up_to_a_bound_and_the_rest_is_said_to_be_left_out(
     awake: World,
 ) -> None:
-    awake.provider.link_problem = "the bridge is busy"
+    awake.fleet.link_problem = "the bridge is busy"
     tab = await terminal_tab(awake)
     for _ in range(1000):
         tab.type(b"y" * 100)
         await asyncio.sleep(0.001)
     await tab.until("error", code="input_full")
-    awake.provider.link_problem = None
+    awake.fleet.link_problem = None
     await tab.shows(b"y" * 1000)
     assert len(tab.output) <= 64 * 1024
 

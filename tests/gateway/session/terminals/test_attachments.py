@@ -73,12 +73,12 @@ async def test_attaching_does_not_wake_and_typing_does_and_is_typed(awake: World
     await tab.shows(b"wake up")
     await parrot(tab, b"now")
     assert tab.output == b"wake upnow"
-    assert awake.provider.starts == 2
+    assert awake.fleet.starts == 2
 
 
 async def test_what_is_typed_while_it_starts_is_typed_when_it_runs(awake: World) -> None:
     await (await awake.actor()).sleep()
-    awake.provider.start_seconds = 20.0
+    awake.fleet.start_seconds = 20.0
     tab = await terminal_tab(awake)
     await tab.until("status", status="sleeping")
     tab.type(b"wake")
@@ -142,7 +142,7 @@ async def test_a_paused_session_says_so_to_whoever_types(awake: World) -> None:
 
 async def test_a_sandbox_that_cannot_start_is_told_and_typing_tries_again(awake: World) -> None:
     await (await awake.actor()).sleep()
-    awake.provider.start_failures = ["no room"]
+    awake.fleet.start_failures = ["no room"]
     tab = await terminal_tab(awake)
     tab.type(b"wake")
     await tab.until("status", status="error")
@@ -182,13 +182,13 @@ async def everything(world: World) -> bytes:
 async def test_what_is_typed_while_the_link_is_away_is_typed_later(awake: World) -> None:
     tab = await linked_tab(awake)
     await parrot(tab, b"a")
-    awake.provider.link_problem = "not now"
+    awake.fleet.link_problem = "not now"
     cut(awake)
     await asyncio.sleep(0)
     tab.type(b"held")
     await asyncio.sleep(10)
     assert tab.output == b"a"
-    awake.provider.link_problem = None
+    awake.fleet.link_problem = None
     await tab.shows(b"held")
     assert tab.output == b"aheld"
 
@@ -196,10 +196,10 @@ async def test_what_is_typed_while_the_link_is_away_is_typed_later(awake: World)
 async def test_a_link_that_was_overtaken_by_the_ring_is_repainted(awake: World) -> None:
     tab = await linked_tab(awake)
     await parrot(tab, b"old")
-    awake.provider.link_problem = "not now"
+    awake.fleet.link_problem = "not now"
     cut(awake)
     terminal(awake).write(b"x" * 100_000 + b"newest")
-    awake.provider.link_problem = None
+    awake.fleet.link_problem = None
     reset = await tab.until("reset")
     assert reset["offset"] == 3 + 100_006
     assert b"newest" in tab.pictures[0]
@@ -237,11 +237,11 @@ async def test_a_place_that_is_met_late_is_where_the_client_was_told(awake: Worl
     await parrot(tab, b"before")
     place = tab.position
     tab.leave()
-    awake.provider.link_problem = "not now"
+    awake.fleet.link_problem = "not now"
     tab = await terminal_tab(awake, after=place)
     await asyncio.sleep(5)
     terminal(awake).write(b"meanwhile")
-    awake.provider.link_problem = None
+    awake.fleet.link_problem = None
     await tab.shows(b"meanwhile")
     assert tab.position == Position(place.epoch, place.offset + len(b"meanwhile"))
 
@@ -250,7 +250,7 @@ async def test_why_a_bridge_lets_nobody_in_is_told_once_and_behind_ready(awake: 
     """A bridge whose shell cannot be run says so at every attempt."""
     tab = await linked_tab(awake)
     cut(awake)
-    awake.provider.link_problem = "not now"
+    awake.fleet.link_problem = "not now"
     await awake.until(lambda: not tab.viewer.linked, "the loss")
     for _ in range(5):
         tab.viewer.on_trouble(TerminalTrouble("start_failed", "no such program"))
@@ -260,7 +260,7 @@ async def test_why_a_bridge_lets_nobody_in_is_told_once_and_behind_ready(awake: 
     fresh.viewer.on_trouble(TerminalTrouble("start_failed", "no such program"))
     await fresh.until("error", code="start_failed")
     assert fresh.controls[0]["type"] == "ready"
-    awake.provider.link_problem = None
+    awake.fleet.link_problem = None
     await awake.until(lambda: tab.viewer.linked and fresh.viewer.linked, "the links")
 
 
@@ -308,7 +308,7 @@ async def test_a_plain_client_is_shown_out_at_the_end_and_starts_anew_by_coming_
 async def test_a_terminal_that_is_ended_shows_its_viewers_out_and_stays_ended(awake: World) -> None:
     """Its viewers once came back at once, and made another of the same name."""
     tab = await linked_tab(awake)
-    await awake.provider.terminals("s").end("main")
+    await awake.fleet.sandbox("s").terminals().end("main")
     assert await tab.until_closed() == 1000
     assert tab.seen("exit")
     await asyncio.sleep(60)
@@ -379,7 +379,7 @@ async def test_what_is_typed_behind_a_goodbye_wakes_nobody(awake: World) -> None
 async def test_viewers_are_counted_with_the_others(awake: World) -> None:
     actor = await awake.actor()
     chat = await awake.welcomed()
-    await awake.provider.terminals("s").create("second", TerminalWish())
+    await awake.fleet.sandbox("s").terminals().create("second", TerminalWish())
     one, two = await linked_tab(awake), await linked_tab(awake, name="second", role="view")
     await awake.until(lambda: actor.describe()["viewers"] == 3, "all three")
     assert awake.registry.stats()["terminal_viewers"] == 2
@@ -420,7 +420,7 @@ async def test_typing_keeps_a_session_awake_and_watching_does_not(awake: World) 
 async def test_what_a_viewer_types_keeps_nobody_awake() -> None:
     async with World(limits=SessionLimits(sleep_after=60)) as world:
         await (await world.create()).wake()
-        await world.provider.terminals("s").create("main", TerminalWish())
+        await world.fleet.sandbox("s").terminals().create("main", TerminalWish())
         tab = await linked_tab(world, role="view")
         for _ in range(20):
             tab.type(b".")

@@ -74,7 +74,7 @@ async def test_a_sync_tells_the_truth_when_gateway_and_sandbox_have_died(moment:
         town.sandbox().files[FILE] = b"written before"
         await asyncio.sleep(1)
         await town.kill()
-        await town.provider.stop("s")
+        await town.fleet.sandbox("s").stop()
         await town.open()
         actor = await town.actor("s")
         await turns(moment)
@@ -113,12 +113,12 @@ async def test_a_sync_of_a_disk_that_lost_most_of_its_files_does_not_answer_with
 async def test_a_sleeping_session_whose_disk_lost_most_of_its_files_says_so_once() -> None:
     async with Town() as town:
         actor = await settled(town)
-        town.provider.start_problem = "not today"
+        town.fleet.start_problem = "not today"
         town.sandbox().files.clear()
         town.sandbox().files[FILE] = b"all that is left"
         town.sandbox().crash()
         await town.until(lambda: actor.describe()["status"] == "error", "an error")
-        town.provider.start_problem = None
+        town.fleet.start_problem = None
         with pytest.raises(ApiError, match="kept beside"):
             await actor.sync(wait=True)
         assert await answered(town, actor)

@@ -411,7 +411,7 @@ async def test_a_failed_sync_is_made_good_also_if_its_sandbox_is_gone() -> None:
         await town.until(lambda: actor.conversation.state.sync_error != "", "a note of it")
         await asyncio.sleep(1)
         await town.kill()
-        await town.provider.stop("s")
+        await town.fleet.sandbox("s").stop()
         town.objects.away = False
         await town.open()
         again = await town.actor()

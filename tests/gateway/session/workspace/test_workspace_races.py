@@ -12,8 +12,8 @@ from gateway.session.actor import SessionActor
 from gateway.telemetry.telemetry import REDACTOR
 from persistence.errors import StoreUnavailable
 from persistence.record import Session
+from sandbox.ports.fleet import SandboxSpec
 from sandbox.ports.link import Link, LinkEvents
-from sandbox.ports.provider import SandboxSpec
 from sandbox.ports.tree import TreeFailed
 from sandbox.protocol.values import Position
 from sync.ports import ObjectsUnavailable
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.virtual_time
 
 def say_hello_late(town: Town, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on a link says nothing for a while."""
-    connect = town.provider.connect
+    connect = town.fleet.connect
 
     async def late(session_id: str, events: LinkEvents, after: Position | None) -> Link:
         link = await connect(session_id, events, after)
@@ -33,7 +33,7 @@ def say_hello_late(town: Town, seconds: float, monkeypatch: pytest.MonkeyPatch) 
         asyncio.get_running_loop().call_later(seconds, link.resume_reading)
         return link
 
-    monkeypatch.setattr(town.provider, "connect", late)
+    monkeypatch.setattr(town.fleet, "connect", late)
 
 
 async def failed_and_alone(town: Town) -> None:
@@ -46,7 +46,7 @@ async def failed_and_alone(town: Town) -> None:
     await town.until(lambda: actor.conversation.state.sync_error != "", "a note of it")
     await asyncio.sleep(1)
     await town.kill()
-    await town.provider.stop("s")
+    await town.fleet.sandbox("s").stop()
 
 
 async def test_no_agent_starts_between_the_last_scan_and_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,10 +79,10 @@ async def test_an_archived_session_is_not_rescued() -> None:
         assert (described["sync"]["state"], described["sync"]["dirty"]) == ("idle", False)
         await asyncio.sleep(1)
         await town.restart()
-        starts = town.provider.starts
+        starts = town.fleet.starts
         await asyncio.sleep(600)
         assert await town.vault().newest("ann", "s") is None
-        assert town.provider.starts == starts
+        assert town.fleet.starts == starts
 
 
 class LateCreate(AwayObjects):
@@ -158,7 +158,7 @@ async def test_a_lost_link_is_no_reason_to_end_what_runs(what: str) -> None:
         await (actor.sync(wait=True) if what == "sync" else actor.wake())
         await asyncio.sleep(5)
         assert agent.alive
-        assert town.provider.starts == 1
+        assert town.fleet.starts == 1
 
 
 async def test_a_sync_while_the_gateway_leaves_ends_nothing() -> None:
@@ -190,7 +190,7 @@ async def test_a_rescue_outlives_the_reaper_and_an_outage() -> None:
     async with Town() as town:
         await failed_and_alone(town)
         await asyncio.sleep(900)
-        town.provider.start_seconds = 10
+        town.fleet.start_seconds = 10
         await town.open()
         await asyncio.sleep(3600)
         town.objects.away = False
@@ -204,11 +204,11 @@ async def test_what_a_crash_left_is_kept_although_nobody_comes_back() -> None:
         actor, tab = await town.begun()
         await asyncio.sleep(10)
         town.sandbox().files[FILE] = b"2"
-        town.provider.start_problem = "not today"
+        town.fleet.start_problem = "not today"
         town.sandbox().crash()
         tab.leave()
         await town.until(lambda: actor.describe()["status"] == "error", "an error")
-        town.provider.start_problem = None
+        town.fleet.start_problem = None
         await asyncio.sleep(1000)
         _, tree = await town.vault().tree("ann", "s", None)
         assert FILE in tree.entries
@@ -223,8 +223,8 @@ async def test_rescues_come_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
         await asyncio.sleep(1)
         await town.kill()
         for number in range(20):
-            await town.provider.stop(f"s{number}")
-        start, now, most = town.provider.start, 0, 0
+            await town.fleet.sandbox(f"s{number}").stop()
+        start, now, most = town.fleet.start, 0, 0
 
         async def counted(spec: SandboxSpec) -> None:
             nonlocal now, most
@@ -236,7 +236,7 @@ async def test_rescues_come_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
             finally:
                 now -= 1
 
-        monkeypatch.setattr(town.provider, "start", counted)
+        monkeypatch.setattr(town.fleet, "start", counted)
         town.starts = StartLimits(at_once=4, at_once_per_user=2)
         await town.open()
         await asyncio.sleep(600)
@@ -252,7 +252,7 @@ async def one_of_two_died(town: Town) -> tuple[SessionActor, SessionActor]:
         await town.talk("x", session_id)
     await asyncio.sleep(1)
     await town.kill()
-    await town.provider.stop("a1")
+    await town.fleet.sandbox("a1").stop()
     town.starts = StartLimits(running_per_user=1)
     await town.open()
     return await town.actor("a1"), await town.actor("a2")
@@ -283,21 +283,21 @@ async def test_a_sync_of_a_session_that_has_its_users_last_place_waits_for_no_ot
         await town.kill()
         town.starts = StartLimits(running_per_user=1)
         await town.open()
-        start = town.provider.start
+        start = town.fleet.start
 
         async def slow(spec: SandboxSpec) -> None:
             await asyncio.sleep(1)
             await start(spec)
 
-        monkeypatch.setattr(town.provider, "start", slow)
+        monkeypatch.setattr(town.fleet, "start", slow)
         actor = await town.create()
         for _ in range(2):  # new, and dead
             await town.until(lambda: actor.describe()["status"] == "starting" and actor.conversation.state.unkept)
-            assert "s" not in await town.provider.running()
+            assert "s" not in await town.fleet.running()
             async with asyncio.timeout(60):
                 await actor.sync(wait=True)
             assert actor.describe()["status"] == "running"
-            await town.provider.stop("s")
+            await town.fleet.sandbox("s").stop()
             town.sandbox().lose_link()
             await town.until(lambda: actor.describe()["status"] != "running")
 
@@ -508,9 +508,9 @@ async def test_a_problem_heard_while_it_stops_does_not_wake_it_again(monkeypatch
         waking = asyncio.ensure_future(actor.wake())
         await asyncio.sleep(0)
         await asyncio.gather(waking, actor.sleep())
-        starts = town.provider.starts
+        starts = town.fleet.starts
         await asyncio.sleep(60)
-        assert (actor.describe()["status"], town.provider.starts) == ("sleeping", starts)
+        assert (actor.describe()["status"], town.fleet.starts) == ("sleeping", starts)
 
 
 @pytest.mark.parametrize("moments", [range(10), range(10, 20), range(20, 30)])
@@ -557,7 +557,7 @@ async def test_a_word_that_is_lost_leaves_no_sandbox_held() -> None:
         with pytest.raises(ApiError, match="not now"):
             await actor.pause()
         await answers(tab)
-        assert (actor.describe()["status"], roots.held, town.provider.starts) == ("running", False, 1)
+        assert (actor.describe()["status"], roots.held, town.fleet.starts) == ("running", False, 1)
 
 
 async def test_a_sandbox_that_cannot_be_let_go_is_begun_anew_when_its_link_is_found_again() -> None:
@@ -570,10 +570,10 @@ async def test_a_sandbox_that_cannot_be_let_go_is_begun_anew_when_its_link_is_fo
             await actor.pause()
         town.sandbox().files[FILE] = b"still there"
         town.sandbox().lose_link("cut")
-        await town.until(lambda: town.provider.starts == 2 or not town.sandbox().alive, "its end", within=60)
+        await town.until(lambda: town.fleet.starts == 2 or not town.sandbox().alive, "its end", within=60)
         roots.failures.clear()
         await answers(tab)
-        assert (town.provider.starts, town.sandbox().files) == (2, {FILE: b"still there"})
+        assert (town.fleet.starts, town.sandbox().files) == (2, {FILE: b"still there"})
 
 
 async def test_what_lets_go_of_one_sandbox_does_not_let_go_of_the_next() -> None:
@@ -667,7 +667,7 @@ async def test_a_sandbox_that_still_waits_for_its_workspace_is_never_said_to_run
         roots.failures["plan"] = [TreeFailed("failed", "never")] * 3
         roots.step_seconds = 1
         waking = asyncio.ensure_future(actor.wake())
-        await town.until(lambda: town.provider.starts == 2, "the start")
+        await town.until(lambda: town.fleet.starts == 2, "the start")
         await asyncio.sleep(0.5)
         await town.kill()
         await asyncio.gather(waking, return_exceptions=True)
@@ -694,7 +694,7 @@ async def test_whoever_wants_a_sandbox_that_turns_out_to_be_held_gets_one(
         town.sandbox().files.clear()
         town.sandbox().roots.step_seconds = 1
         waking = asyncio.ensure_future(actor.wake())
-        await town.until(lambda: town.provider.starts == 2, "the start")
+        await town.until(lambda: town.fleet.starts == 2, "the start")
         await town.kill()
         await asyncio.gather(waking, return_exceptions=True)
         say_hello_late(town, 0.5, monkeypatch)
@@ -715,15 +715,15 @@ async def test_a_bridge_that_holds_an_agent_that_was_let_go_is_begun_anew(monkey
         town.sandbox().files[FILE] = b"mine"
         await actor.sleep()
         roots = town.sandbox().roots
-        connect = town.provider.connect
+        connect = town.fleet.connect
 
         async def once_held(session_id: str, events: LinkEvents, after: Position | None) -> Link:
             roots.held = True
             monkeypatch.undo()
             return await connect(session_id, events, after)
 
-        monkeypatch.setattr(town.provider, "connect", once_held)
+        monkeypatch.setattr(town.fleet, "connect", once_held)
         await actor.wake()
         await town.until(lambda: actor.output.agent_alive, "an agent", within=60)
-        assert (actor.describe()["status"], town.provider.starts) == ("running", 3)
+        assert (actor.describe()["status"], town.fleet.starts) == ("running", 3)
         assert town.sandbox().files == {FILE: b"mine"}

@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.ports.provider import SandboxFailed
+from sandbox.ports.sandbox import SandboxFailed
 from sandbox.providers.local import clone
 from sandbox.providers.local.clone import check_addresses, check_repo
 from sandbox.providers.local.layout import SandboxHome
@@ -301,13 +301,13 @@ async def test_a_repository_is_cloned_into_an_empty_workspace_and_only_there(
 ) -> None:
     address, certificates = repositories
     wish = spec(network="outbound", repo_url=f"{address}/r.git", repo_branch="feature/x")
-    async with opened(tmp_path, level, **settings(certificates)) as provider:
-        await provider.start(wish)
+    async with opened(tmp_path, level, **settings(certificates)) as fleet:
+        await fleet.start(wish)
         workspace = tmp_path / "sandboxes/s1/kept/workspace"
         assert (workspace / "hello.txt").read_text() == "hello from the branch\n"
         assert not (workspace / ".git/hooks").exists(), "no templates, so no hooks"
         (workspace / "hello.txt").write_text("changed")
-        await provider.start(wish)
+        await fleet.start(wish)
         assert (workspace / "hello.txt").read_text() == "changed"
         assert sorted(path.name for path in workspace.parent.iterdir()) == ["agent", "workspace"]
         inside = sorted(path.name for path in (tmp_path / "sandboxes/s1").iterdir())
@@ -326,12 +326,12 @@ async def test_a_clone_that_fails_says_why_and_leaves_no_half_workspace(
     path: str, branch: str | None, reason: str, tmp_path: Path, repositories: tuple[str, Path]
 ) -> None:
     address, certificates = repositories
-    async with opened(tmp_path, "contained", **settings(certificates)) as provider:
+    async with opened(tmp_path, "contained", **settings(certificates)) as fleet:
         with pytest.raises(SandboxFailed, match=f"(?i)git clone failed: .*({reason})"):
-            await provider.start(spec(network="outbound", repo_url=address + path, repo_branch=branch))
+            await fleet.start(spec(network="outbound", repo_url=address + path, repo_branch=branch))
         assert not (tmp_path / "sandboxes/s1/kept/workspace").exists()
         assert not (tmp_path / "sandboxes/s1/clone").exists()
-        assert await provider.running() == []
+        assert await fleet.running() == []
 
 
 @pytest.mark.parametrize(
@@ -347,10 +347,10 @@ async def test_a_clone_that_fails_says_why_and_leaves_no_half_workspace(
 async def test_a_wish_that_cannot_be_met_is_refused_with_its_reason(
     wish: dict[str, str], reason: str, tmp_path: Path
 ) -> None:
-    async with opened(tmp_path, "trusted") as provider:
+    async with opened(tmp_path, "trusted") as fleet:
         with pytest.raises(SandboxFailed, match=reason):
-            await provider.start(spec(**wish))
-        assert await provider.running() == []
+            await fleet.start(spec(**wish))
+        assert await fleet.running() == []
 
 
 async def test_what_a_killed_gateway_left_of_a_clone_is_cleared_away(
@@ -363,8 +363,8 @@ async def test_what_a_killed_gateway_left_of_a_clone_is_cleared_away(
     (home.root / "clone" / "repository" / "half").touch()
     still_at_it = subprocess.Popen(["sleep", "600"], env={MARKER: home.marker})
     try:
-        async with opened(tmp_path, "trusted", **settings(certificates)) as provider:
-            await provider.start(spec(network="outbound", repo_url=f"{address}/r.git", repo_branch="feature/x"))
+        async with opened(tmp_path, "trusted", **settings(certificates)) as fleet:
+            await fleet.start(spec(network="outbound", repo_url=f"{address}/r.git", repo_branch="feature/x"))
             assert sorted(path.name for path in home.workspace.iterdir()) == [".git", "hello.txt"]
             assert find(still_at_it.pid) is None
     finally:
@@ -374,7 +374,7 @@ async def test_what_a_killed_gateway_left_of_a_clone_is_cleared_away(
 
 async def test_a_clone_that_takes_too_long_is_ended(tmp_path: Path, repositories: tuple[str, Path]) -> None:
     address, certificates = repositories
-    async with opened(tmp_path, "trusted", clone_timeout=0.001, **settings(certificates)) as provider:
+    async with opened(tmp_path, "trusted", clone_timeout=0.001, **settings(certificates)) as fleet:
         with pytest.raises(SandboxFailed, match="not done after"):
-            await provider.start(spec(network="outbound", repo_url=f"{address}/r.git"))
+            await fleet.start(spec(network="outbound", repo_url=f"{address}/r.git"))
         assert not (tmp_path / "sandboxes/s1/kept/workspace").exists()

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import sandbox
-from sandbox.ports.provider import SandboxSpec
-from sandbox.providers.local.provider import LocalProvider
+from sandbox.ports.fleet import SandboxSpec
+from sandbox.providers.local.fleet import LocalFleet
 from tests.sandbox.escape import attempts
 from tests.sandbox.local import command
 
@@ -102,11 +102,11 @@ def targets(tmp_path: Path) -> Iterator[dict[str, Any]]:
 async def escapes(level: str, targets: dict[str, Any]) -> dict[str, str]:
     """Run every attempt in a sandbox of this level; return those that succeeded."""
     data = Path(targets["data"])
-    provider = LocalProvider(data, level=level)
-    await provider.open()
+    fleet = LocalFleet(data, level=level)
+    await fleet.open()
     try:
         for session_id in ("victim", "attacker"):
-            await provider.start(SandboxSpec(session_id, 1, ("true",)))
+            await fleet.start(SandboxSpec(session_id, 1, ("true",)))
         (data / "sandboxes/victim/kept/workspace/private").write_text(CANARY)
         (data / "sandboxes/attacker/kept/workspace/attempts.py").write_text(Path(attempts.__file__).read_text())
         notes = {
@@ -123,13 +123,13 @@ async def escapes(level: str, targets: dict[str, Any]) -> dict[str, str]:
             ),
             "code": "/holdfast-code/sandbox" if level == "contained" else os.path.dirname(sandbox.__file__ or ""),
         }
-        done = await command(provider, "attacker", [sys.executable, "attempts.py", json.dumps(told)])
-        assert done["exitCode"] == 0, done["stderr"]
-        results: dict[str, str | None] = json.loads(done["stdout"])
+        done = await command(fleet, "attacker", [sys.executable, "attempts.py", json.dumps(told)])
+        assert done.exit_code == 0, done.stderr
+        results: dict[str, str | None] = json.loads(done.stdout)
     finally:
         for session_id in ("victim", "attacker"):
-            await provider.destroy(session_id)
-        await provider.close()
+            await fleet.sandbox(session_id).destroy()
+        await fleet.close()
     assert len(results) == len(attempts.ATTEMPTS) >= 40
     return {name: got for name, got in results.items() if got is not None}
 

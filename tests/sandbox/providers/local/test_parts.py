@@ -1,4 +1,4 @@
-"""The small parts under the local provider: removal, processes, the filter, calls, layout."""
+"""The small parts under the local fleet: removal, processes, the filter, calls, layout."""
 
 import asyncio
 import contextlib

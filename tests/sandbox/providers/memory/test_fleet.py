@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from sandbox.ports.fleet import SandboxSpec
 from sandbox.ports.link import LinkRefused
-from sandbox.ports.provider import SandboxFailed, SandboxSpec
+from sandbox.ports.sandbox import SandboxFailed
 from sandbox.ports.tree import TreeFailed
 from sandbox.protocol.tree import ScanAsk, TreeLimits
-from sandbox.providers.memory.provider import MemoryProvider
+from sandbox.providers.memory.fleet import MemoryFleet
 from sandbox.providers.memory.scripted import OnLine, ScriptedProcess, silent
 from tests.contract.sandbox_tree import Told, restore, scan
 from tests.support.bridge import Owner
@@ -30,9 +31,9 @@ def message(text: Any) -> bytes:
 
 
 async def test_the_default_agent_answers_in_the_chat_dialect() -> None:
-    provider, owner = MemoryProvider(), Owner()
-    await provider.start(SPEC)
-    link = await provider.connect("s1", owner, None)
+    fleet, owner = MemoryFleet(), Owner()
+    await fleet.start(SPEC)
+    link = await fleet.sandbox("s1").connect(owner, None)
     link.start(b'{"type":"start"}')
     link.deliver(1, message("well met"))
     link.deliver(2, message([{"type": "text", "text": "par"}, {"type": "image"}, {"type": "text", "text": "ts"}]))
@@ -48,34 +49,34 @@ async def test_the_default_agent_answers_in_the_chat_dialect() -> None:
 
 
 async def test_a_start_takes_its_time_and_fails_when_told_to() -> None:
-    provider = MemoryProvider()
-    provider.start_seconds = 90.0
-    provider.start_failures = ["no room"]
+    fleet = MemoryFleet()
+    fleet.start_seconds = 90.0
+    fleet.start_failures = ["no room"]
     with pytest.raises(SandboxFailed, match="no room"):
-        await provider.start(SPEC)
-    await provider.start(SPEC)
+        await fleet.start(SPEC)
+    await fleet.start(SPEC)
     assert asyncio.get_running_loop().time() >= 180
-    assert provider.starts == 2
-    provider.start_problem = "never again"
+    assert fleet.starts == 2
+    fleet.start_problem = "never again"
     with pytest.raises(SandboxFailed, match="never again"):
-        await provider.start(SPEC)
-    assert await provider.running() == []
+        await fleet.start(SPEC)
+    assert await fleet.running() == []
 
 
 async def test_a_link_is_refused_when_told_to() -> None:
-    provider = MemoryProvider()
-    await provider.start(SPEC)
-    provider.link_problem = "half-open"
+    fleet = MemoryFleet()
+    await fleet.start(SPEC)
+    fleet.link_problem = "half-open"
     with pytest.raises(LinkRefused, match="half-open"):
-        await provider.connect("s1", Owner(), None)
+        await fleet.sandbox("s1").connect(Owner(), None)
 
 
 @pytest.mark.parametrize("what", ["link", "agent", "bridge"])
 async def test_a_record_that_was_noted_and_not_handed_over_is_never_handed_over(what: Any) -> None:
-    provider, owner = MemoryProvider(silent), Owner()
-    await provider.start(SPEC)
-    sandbox = provider.sandboxes["s1"]
-    link = await provider.connect("s1", owner, None)
+    fleet, owner = MemoryFleet(silent), Owner()
+    await fleet.start(SPEC)
+    sandbox = fleet.sandboxes["s1"]
+    link = await fleet.sandbox("s1").connect(owner, None)
     link.start(None)
     link.deliver(1, b"one")
     await settle()
@@ -87,10 +88,10 @@ async def test_a_record_that_was_noted_and_not_handed_over_is_never_handed_over(
     assert bool(owner.lost) == (what != "agent")
     assert bool(owner.exits) == (what == "agent")
     if what == "bridge":
-        assert await provider.running() == []
-        await provider.start(SPEC)
+        assert await fleet.running() == []
+        await fleet.start(SPEC)
     again = Owner()
-    link = await provider.connect("s1", again, None)
+    link = await fleet.sandbox("s1").connect(again, None)
     link.start(None)
     link.deliver(2, b"two")
     link.deliver(3, b"three")
@@ -100,12 +101,12 @@ async def test_a_record_that_was_noted_and_not_handed_over_is_never_handed_over(
 
 
 async def test_an_agent_that_hangs_takes_nothing_until_it_reads_on() -> None:
-    provider, owner = MemoryProvider(silent), Owner()
-    await provider.start(SPEC)
-    link = await provider.connect("s1", owner, None)
+    fleet, owner = MemoryFleet(silent), Owner()
+    await fleet.start(SPEC)
+    link = await fleet.sandbox("s1").connect(owner, None)
     link.start(None)
     await settle()
-    agent = provider.sandboxes["s1"].agent
+    agent = fleet.sandboxes["s1"].agent
     assert agent is not None
     agent.hang()
     link.deliver(1, b"one")
@@ -121,9 +122,9 @@ async def test_an_agent_that_ignores_the_end_of_its_input_is_killed_and_the_next
         process.on_stop = lambda: None
         return lambda line: process.emit(line)
 
-    provider, owner = MemoryProvider(stubborn), Owner()
-    await provider.start(SPEC)
-    link = await provider.connect("s1", owner, None)
+    fleet, owner = MemoryFleet(stubborn), Owner()
+    await fleet.start(SPEC)
+    link = await fleet.sandbox("s1").connect(owner, None)
     link.start(b"first")
     link.stop_agent()
     link.start(b"second")
@@ -142,21 +143,21 @@ async def test_a_start_that_waits_for_the_end_of_a_process_is_forgotten_when_all
         process.on_stop = lambda: None
         return lambda line: process.emit(line)
 
-    provider, owner = MemoryProvider(stubborn), Owner()
-    await provider.start(SPEC)
-    link = await provider.connect("s1", owner, None)
+    fleet, owner = MemoryFleet(stubborn), Owner()
+    await fleet.start(SPEC)
+    link = await fleet.sandbox("s1").connect(owner, None)
     link.start(b"first")
     link.stop_agent()
     link.start(b"second")
     await settle()
-    quiet = asyncio.create_task(provider.tree("s1").quiet())
+    quiet = asyncio.create_task(fleet.sandbox("s1").tree().quiet())
     await settle()
     link.start(b"third")
     await quiet
     await settle()
     assert (len(owner.epochs), owner.exits[0].signal) == (1, "SIGKILL")
     assert owner.problems == ["the agent waits for its workspace"]
-    await provider.tree("s1").release()
+    await fleet.sandbox("s1").tree().release()
     link.start(b"fourth")
     await settle()
     assert owner.lines() == [b"fourth"]
@@ -168,9 +169,9 @@ async def test_a_script_acts_later_unless_its_process_has_ended() -> None:
         process.later(7200, lambda: process.lose_link("by the script"))
         return lambda line: process.exit(1)
 
-    provider, owner = MemoryProvider(ticking), Owner()
-    await provider.start(SPEC)
-    link = await provider.connect("s1", owner, None)
+    fleet, owner = MemoryFleet(ticking), Owner()
+    await fleet.start(SPEC)
+    link = await fleet.sandbox("s1").connect(owner, None)
     link.start(None)
     await asyncio.sleep(4000)
     assert owner.lines() == [b"an hour later"]
@@ -181,10 +182,10 @@ async def test_a_script_acts_later_unless_its_process_has_ended() -> None:
 
 
 async def test_what_was_on_its_way_when_a_link_is_cut_is_gone_and_comes_with_the_next_link() -> None:
-    provider, owner = MemoryProvider(silent), Owner()
-    await provider.start(SPEC)
-    sandbox = provider.sandboxes["s1"]
-    link = await provider.connect("s1", owner, None)
+    fleet, owner = MemoryFleet(silent), Owner()
+    await fleet.start(SPEC)
+    sandbox = fleet.sandboxes["s1"]
+    link = await fleet.sandbox("s1").connect(owner, None)
     link.start(None)
     await settle()
     assert sandbox.agent is not None
@@ -195,15 +196,15 @@ async def test_what_was_on_its_way_when_a_link_is_cut_is_gone_and_comes_with_the
     assert (owner.received, owner.lost, sandbox.handed) == (0, ["cut by the test"], [])
     assert not sandbox.linked
     again = Owner()
-    await provider.connect("s1", again, None)
+    await fleet.sandbox("s1").connect(again, None)
     await settle()
     assert again.lines() == [b'{"never":"arrives here"}']
 
 
 async def test_a_paused_link_hears_nothing_until_it_resumes() -> None:
-    provider, owner = MemoryProvider(silent), Owner()
-    await provider.start(SPEC)
-    link = await provider.connect("s1", owner, None)
+    fleet, owner = MemoryFleet(silent), Owner()
+    await fleet.start(SPEC)
+    link = await fleet.sandbox("s1").connect(owner, None)
     link.pause_reading()
     link.start(None)
     await settle()
@@ -214,16 +215,16 @@ async def test_a_paused_link_hears_nothing_until_it_resumes() -> None:
 
 
 async def test_an_agent_that_cannot_be_run_is_a_problem_and_notes_can_be_lost() -> None:
-    provider, owner = MemoryProvider(silent), Owner()
-    await provider.start(SPEC)
-    sandbox = provider.sandboxes["s1"]
+    fleet, owner = MemoryFleet(silent), Owner()
+    await fleet.start(SPEC)
+    sandbox = fleet.sandboxes["s1"]
     sandbox.agent_problem = "no such program"
     sandbox.log += b"agent: no such program"
-    link = await provider.connect("s1", owner, None)
+    link = await fleet.sandbox("s1").connect(owner, None)
     link.start(None)
     await settle()
     assert (owner.problems, owner.epochs) == (["no such program"], [])
-    assert await provider.logs("s1", limit=7) == b"program"
+    assert await fleet.sandbox("s1").logs(limit=7) == b"program"
     taker = sandbox.taker
     sandbox.forget_taken()
     assert sandbox.taker != taker
@@ -233,27 +234,27 @@ async def test_what_a_script_writes_is_in_the_roots_and_is_noticed() -> None:
     def writing(process: ScriptedProcess) -> OnLine:
         return lambda line: process.write_file(b"workspace/" + line, b"written")
 
-    provider, owner = MemoryProvider(writing), Owner()
-    await provider.start(SPEC)
-    link = await provider.connect("s1", owner, None)
+    fleet, owner = MemoryFleet(writing), Owner()
+    await fleet.start(SPEC)
+    link = await fleet.sandbox("s1").connect(owner, None)
     link.start(b"a")
     link.inject(b"b")
     await settle()
-    sandbox = provider.sandboxes["s1"]
+    sandbox = fleet.sandboxes["s1"]
     assert sandbox.files == {b"workspace/a": b"written", b"workspace/b": b"written"}
     assert owner.changes == 2
     sandbox.files[b"workspace/c"] = b"unnoticed"
     await settle()
     assert owner.changes == 2
     sandbox.crash()
-    await provider.start(SPEC)
+    await fleet.start(SPEC)
     assert sandbox.files.keys() == {b"workspace/a", b"workspace/b", b"workspace/c"}
 
 
 async def test_each_step_of_an_operation_takes_its_time_and_fails_when_told_to() -> None:
-    provider = MemoryProvider(silent)
-    await provider.start(SPEC)
-    roots, tree = provider.sandboxes["s1"].roots, provider.tree("s1")
+    fleet = MemoryFleet(silent)
+    await fleet.start(SPEC)
+    roots, tree = fleet.sandboxes["s1"].roots, fleet.sandbox("s1").tree()
     roots.files[b"workspace/a"] = b"x"
     roots.step_seconds = 10.0
     told = await scan(tree, remember="first")
@@ -282,27 +283,27 @@ async def test_each_step_of_an_operation_takes_its_time_and_fails_when_told_to()
 
 @pytest.mark.parametrize("end", ["crash", "stop", "start"])
 async def test_an_operation_ends_with_its_sandbox(end: str) -> None:
-    provider = MemoryProvider(silent)
-    await provider.start(SPEC)
-    sandbox, tree = provider.sandboxes["s1"], provider.tree("s1")
+    fleet = MemoryFleet(silent)
+    await fleet.start(SPEC)
+    sandbox, tree = fleet.sandboxes["s1"], fleet.sandbox("s1").tree()
     sandbox.files[b"workspace/a"] = b"x"
     async with tree.scan(ScanAsk()) as begun:
         await begun.next()
         if end == "crash":
             sandbox.crash()
         else:
-            await (provider.stop("s1") if end == "stop" else provider.start(SPEC))
+            await (fleet.sandbox("s1").stop() if end == "stop" else fleet.start(SPEC))
         with pytest.raises(TreeFailed):
             await anext(begun.fetch((0,)))
     assert sandbox.files == {b"workspace/a": b"x"}
 
 
 async def test_limits_hold_for_a_tree_in_memory_too() -> None:
-    provider = MemoryProvider(silent)
-    await provider.start(SPEC)
-    provider.sandboxes["s1"].files.update({b"workspace/%d" % n: b"xy" for n in range(5)})
+    fleet = MemoryFleet(silent)
+    await fleet.start(SPEC)
+    fleet.sandboxes["s1"].files.update({b"workspace/%d" % n: b"xy" for n in range(5)})
     for limits, code in ((TreeLimits(files=4), "too_many"), (TreeLimits(total_bytes=9), "too_large")):
         with pytest.raises(TreeFailed) as failed:
-            async with provider.tree("s1").scan(ScanAsk(limits=limits)) as begun:
+            async with fleet.sandbox("s1").tree().scan(ScanAsk(limits=limits)) as begun:
                 await begun.next()
         assert failed.value.code == code

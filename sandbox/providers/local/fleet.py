@@ -11,26 +11,21 @@ import json
 import os
 import secrets
 import tempfile
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandbox.client.agent_link import connect
 from sandbox.client.bridge_requests import CallFailed, call
-from sandbox.client.endpoint import UnixEndpoint
-from sandbox.client.terminals import BridgeTerminals
-from sandbox.client.tree import BridgeTree
-from sandbox.ports.link import Link, LinkEvents, LinkRefused
-from sandbox.ports.provider import SandboxFailed, SandboxSpec
-from sandbox.protocol.values import Position
+from sandbox.ports.fleet import SandboxSpec
+from sandbox.ports.sandbox import SandboxFailed
 from sandbox.providers.local import bubblewrap, clone, git, processes
+from sandbox.providers.local.host import LocalHost
 from sandbox.providers.local.isolation import Contained, Level, SandboxLimits, Started, Trusted
 from sandbox.providers.local.launch import listen, open_log
 from sandbox.providers.local.layout import BridgeNote, SandboxHome, tail
-from sandbox.providers.local.teardown import end, kill, runs
-from sandbox.providers.local.trash import Trash
+from sandbox.providers.local.sandbox import NAME, LocalSandbox, runs_at
+from sandbox.providers.local.teardown import end
 from sandbox.tree.staging import begin_empty, recover_swap
 
 _SECRET_LENGTH = 8  # shorter values are too likely to be ordinary words
@@ -63,10 +58,10 @@ class TerminalSettings:
         return {**shell, "sizes": self.sizes, "limits": limits}
 
 
-class LocalProvider:
-    """SandboxProvider on this host. `open` decides the level; nothing else may be called before it."""
+class LocalFleet:
+    """Implements sandbox.ports.fleet.Fleet. `open` decides the level; nothing else may be called before it."""
 
-    name = "local"
+    name = NAME
 
     def __init__(
         self,
@@ -89,12 +84,12 @@ class LocalProvider:
     ) -> None:
         """`base_env` is what every sandbox gets; `readable` are further directories that a contained one may read;
         `bwrap` is the program to contain with, by default the one on the path."""
-        self.data_dir = data_dir.absolute()
+        self._host = LocalHost(data_dir, warn, stop_timeout=stop_timeout)
+        self.data_dir = self._host.data_dir
         self._asked = level
         self._loopback_only = loopback_only
         self._base_env = dict(base_env or {})
         self._start_timeout = start_timeout
-        self._stop_timeout = stop_timeout
         self._clone_timeout = clone_timeout
         self._exec_timeout = exec_timeout
         self._orphan_seconds = orphan_seconds
@@ -105,22 +100,13 @@ class LocalProvider:
         self._bwrap = bwrap
         self._warn = warn
         self._level: Level = Trusted()
-        self._sockets = -1  # the directory of the sockets, open
-        self._trash = Trash(self.data_dir / "trash", warn)
-        self._busy: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     @property
     def level(self) -> str:
         return self._level.name
 
     async def open(self) -> None:
-        try:
-            for name in ("sandboxes", "run", "trash"):
-                (self.data_dir / name).mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._sockets = os.open(self.data_dir / "run", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as exc:
-            raise SandboxFailed(f"the data directory cannot be used: {exc}") from exc
-        self._trash.open()
+        self._host.open()
         if self._asked == "trusted":
             if not self._loopback_only:
                 self._warn("sandboxes run without isolation (level trusted), and others can reach this gateway")
@@ -137,12 +123,22 @@ class LocalProvider:
                 ) from exc
             self._warn(f"sandboxes run without isolation (level trusted): {exc}. Install bubblewrap")
 
+    def check(self, spec: SandboxSpec) -> None:
+        if spec.repo_url is None:
+            return
+        try:
+            clone.check_repo(spec.repo_url, spec.repo_branch, allow_private=self._allow_private_repos)
+        except ValueError as exc:
+            raise SandboxFailed(str(exc)) from exc
+        if spec.network == "none":
+            raise SandboxFailed("repoUrl needs the network: create the session with network: outbound")
+
     async def start(self, spec: SandboxSpec) -> None:
         if spec.network not in ("none", "outbound"):
             raise SandboxFailed(f"network: {spec.network!r} is neither none nor outbound")
-        home = SandboxHome(self.data_dir, spec.session_id)
-        async with self._turn(spec.session_id):
-            await end(home, patience=self._stop_timeout)
+        home = self._host.home(spec.session_id)
+        async with self._host.turn(spec.session_id):
+            await end(home, patience=self._host.stop_timeout)
             try:
                 await asyncio.to_thread(home.make)
                 if spec.empty:
@@ -153,51 +149,14 @@ class LocalProvider:
             except OSError as exc:
                 raise SandboxFailed(f"the sandbox could not be started: {exc.strerror or exc}") from exc
 
-    async def connect(self, session_id: str, events: LinkEvents, after: Position | None) -> Link:
-        return await connect(await self._find(session_id), events, after)
-
     async def running(self) -> list[str]:
         return await asyncio.to_thread(self._running)
 
-    async def stop(self, session_id: str) -> None:
-        async with self._turn(session_id):
-            await end(SandboxHome(self.data_dir, session_id), patience=self._stop_timeout)
-
-    async def kill(self, session_id: str) -> bool:
-        return await asyncio.to_thread(kill, SandboxHome(self.data_dir, session_id))
-
-    async def destroy(self, session_id: str) -> None:
-        home = SandboxHome(self.data_dir, session_id)
-        async with self._turn(session_id):
-            await end(home, patience=self._stop_timeout)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(home.socket, dir_fd=self._sockets)
-            try:
-                await asyncio.to_thread(self._trash.take, home.root)
-            except OSError as exc:
-                raise SandboxFailed(f"the files of {session_id} could not be removed: {exc.strerror or exc}") from exc
-
-    def tree(self, session_id: str) -> BridgeTree:
-        return BridgeTree(lambda: self._find(session_id))
-
-    def terminals(self, session_id: str) -> BridgeTerminals:
-        return BridgeTerminals(lambda: self._find(session_id))
-
-    async def logs(self, session_id: str, *, limit: int = 65536) -> bytes:
-        return await asyncio.to_thread(SandboxHome(self.data_dir, session_id).logs, limit)
+    def sandbox(self, session_id: str) -> LocalSandbox:
+        return LocalSandbox(session_id, self.level, self._host)
 
     async def close(self) -> None:
-        self._trash.close()
-        if self._sockets >= 0:
-            os.close(self._sockets)
-            self._sockets = -1
-
-    async def _find(self, session_id: str) -> UnixEndpoint:
-        """The bridge that runs. Raises LinkRefused."""
-        bridge = SandboxHome(self.data_dir, session_id).read_note()
-        if bridge is None or not runs(bridge):
-            raise LinkRefused(f"no sandbox runs for {session_id}")
-        return UnixEndpoint(self.socket_path(bridge.socket), bridge.token)
+        self._host.close()
 
     def _contained(self) -> Level:
         contained = Contained(self._bwrap or bubblewrap.find(), self.data_dir, self._limits, self._readable)
@@ -209,8 +168,7 @@ class LocalProvider:
         found = []
         for entry in (self.data_dir / "sandboxes").iterdir():
             with contextlib.suppress(ValueError):
-                bridge = SandboxHome(self.data_dir, entry.name).read_note()
-                if bridge is not None and runs(bridge):
+                if runs_at(self._host.home(entry.name)):
                     found.append(entry.name)
         return found
 
@@ -223,7 +181,7 @@ class LocalProvider:
             try:
                 # More than a pipe holds waits for the bridge to read it; should that die, the write fails.
                 await asyncio.to_thread(_write_all, config, self._config(home, spec, token))
-                await call(UnixEndpoint(self.socket_path(home.socket)), "GET", "/health", timeout=self._start_timeout)
+                await call(self._host.endpoint(home.socket), "GET", "/health", timeout=self._start_timeout)
             finally:
                 said = started.last_words()
         except (CallFailed, OSError) as exc:
@@ -244,7 +202,7 @@ class LocalProvider:
         config, config_end = os.pipe()
         log = open_log(home.bridge_log)
         try:
-            with listen(self._sockets, home.socket) as listener:
+            with listen(self._host.sockets, home.socket) as listener:
                 env = {**self._plain_env(home), "PYTHONPATH": self._level.places(home).code}
                 started = self._level.start_bridge(home, spec.network, env, config, listener.fileno(), log)
             home.write_note(
@@ -317,16 +275,6 @@ class LocalProvider:
                 said = said.replace(secret, "***")
         return f"the sandbox did not start: {exc}" + (f". It said: {said}" if said else "")
 
-    def check(self, spec: SandboxSpec) -> None:
-        if spec.repo_url is None:
-            return
-        try:
-            clone.check_repo(spec.repo_url, spec.repo_branch, allow_private=self._allow_private_repos)
-        except ValueError as exc:
-            raise SandboxFailed(str(exc)) from exc
-        if spec.network == "none":
-            raise SandboxFailed("repoUrl needs the network: create the session with network: outbound")
-
     async def _clone(self, home: SandboxHome, spec: SandboxSpec, url: str) -> None:
         """Clone beside the workspace, as the sandbox would run it, then put it in its place in one step."""
         self.check(spec)
@@ -339,7 +287,7 @@ class LocalProvider:
         staging = home.root / "clone"
         if staging.exists():
             await end(home, patience=0, thorough=True)  # a gateway died while it cloned; its git may still be at it
-        await asyncio.to_thread(self._trash.take, staging)
+        await asyncio.to_thread(self._host.trash.take, staging)
         workspace = staging / "workspace"
         for directory in (staging, workspace):
             directory.mkdir(mode=0o700)
@@ -354,17 +302,7 @@ class LocalProvider:
         except git.GitFailed as exc:
             raise SandboxFailed(f"git clone failed: {clone.reason(exc.output) or exc}") from exc
         finally:
-            await asyncio.to_thread(self._trash.take, staging)
-
-    def socket_path(self, name: str) -> str:
-        return f"/proc/self/fd/{self._sockets}/{name}"
-
-    def _turn(self, session_id: str) -> asyncio.Lock:
-        """One change of a sandbox at a time."""
-        lock = self._busy.get(session_id)
-        if lock is None:
-            lock = self._busy[session_id] = asyncio.Lock()
-        return lock
+            await asyncio.to_thread(self._host.trash.take, staging)
 
 
 def _begin_empty(kept: Path) -> None:

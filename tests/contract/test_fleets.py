@@ -1,4 +1,4 @@
-"""The SandboxProvider contract, once per adapter and level."""
+"""The contracts of fleets and their sandboxes, once per adapter and level."""
 
 import os
 from collections.abc import AsyncIterator
@@ -6,21 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.ports.provider import SandboxProvider
+from sandbox.ports.fleet import Fleet
+from sandbox.providers.local.fleet import LocalFleet
 from sandbox.providers.local.layout import SandboxHome
-from sandbox.providers.memory.provider import MemoryProvider, MemorySandbox
-from tests.contract.sandbox_provider import SandboxProviderContract, parrot
+from sandbox.providers.memory.fleet import MemoryFleet
+from sandbox.providers.memory.sandbox import MemorySandbox
+from sandbox.providers.several import Fleets
+from tests.contract.fleet import FleetContract
+from tests.contract.sandbox import SandboxContract, parrot, prints
 from tests.contract.sandbox_tree import Hands, SandboxTreeContract
 from tests.sandbox.local import opened
 
 
 class MemoryHands:
-    def __init__(self, provider: MemoryProvider) -> None:
-        self._provider = provider
+    def __init__(self, fleet: MemoryFleet) -> None:
+        self._fleet = fleet
 
     @property
     def _sandbox(self) -> MemorySandbox:
-        return self._provider.sandboxes["s1"]
+        return self._fleet.sandboxes["s1"]
 
     def write(self, path: bytes, content: bytes) -> None:
         self._sandbox.write(path, content)
@@ -81,34 +85,53 @@ def _files(top: bytes, roots: tuple[bytes, ...]) -> dict[bytes, bytes]:
     return found
 
 
-class TestMemoryProvider(SandboxProviderContract, SandboxTreeContract):
+class TestMemoryFleet(FleetContract, SandboxContract, SandboxTreeContract):
     @pytest.fixture
-    async def provider(self) -> MemoryProvider:
-        return MemoryProvider(parrot)
+    async def fleet(self) -> MemoryFleet:
+        return MemoryFleet(parrot, prints)
 
     @pytest.fixture
-    def hands(self, provider: MemoryProvider) -> Hands:
-        return MemoryHands(provider)
+    def hands(self, fleet: MemoryFleet) -> Hands:
+        return MemoryHands(fleet)
 
 
-class TestLocalProviderTrusted(SandboxProviderContract, SandboxTreeContract):
+class TestSeveralFleets(FleetContract, SandboxContract, SandboxTreeContract):
+    """The first of them is where a sandbox runs whose spec names no provider."""
+
     @pytest.fixture
-    async def provider(self, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
-        async with opened(tmp_path, "trusted") as provider:
-            assert (provider.name, provider.level) == ("local", "trusted")
-            yield provider
+    async def first(self) -> MemoryFleet:
+        return MemoryFleet(parrot, prints)
+
+    @pytest.fixture
+    async def fleet(self, first: MemoryFleet, tmp_path: Path) -> AsyncIterator[Fleet]:
+        fleets = Fleets(first, LocalFleet(tmp_path, level="trusted"))
+        await fleets.open()
+        yield fleets
+        await fleets.close()
+
+    @pytest.fixture
+    def hands(self, first: MemoryFleet) -> Hands:
+        return MemoryHands(first)
+
+
+class TestLocalFleetTrusted(FleetContract, SandboxContract, SandboxTreeContract):
+    @pytest.fixture
+    async def fleet(self, tmp_path: Path) -> AsyncIterator[Fleet]:
+        async with opened(tmp_path, "trusted") as fleet:
+            assert (fleet.name, fleet.level) == ("local", "trusted")
+            yield fleet
 
     @pytest.fixture
     def hands(self, tmp_path: Path) -> Hands:
         return LocalHands(tmp_path)
 
 
-class TestLocalProviderContained(SandboxProviderContract, SandboxTreeContract):
+class TestLocalFleetContained(FleetContract, SandboxContract, SandboxTreeContract):
     @pytest.fixture
-    async def provider(self, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
-        async with opened(tmp_path, "contained") as provider:
-            assert (provider.name, provider.level) == ("local", "contained")
-            yield provider
+    async def fleet(self, tmp_path: Path) -> AsyncIterator[Fleet]:
+        async with opened(tmp_path, "contained") as fleet:
+            assert (fleet.name, fleet.level) == ("local", "contained")
+            yield fleet
 
     @pytest.fixture
     def hands(self, tmp_path: Path) -> Hands:

@@ -1,4 +1,4 @@
-"""Sandboxes that exist only in this process, with scripted agents: a real adapter for tests on virtual time.
+"""A sandbox that exists only in this process, with a scripted agent.
 
 It keeps the contract of a real bridge: records are taken once, what was taken is remembered across incarnations, frames
 are numbered per agent process and kept until confirmed, deliveries that were not taken are forgotten when the agent
@@ -6,127 +6,22 @@ exits or the link is lost. Both directions of a link are queues emptied by the e
 back from within a call. Unlike a real bridge it goes on reading an agent whose output nobody confirms.
 """
 
-import asyncio
 import secrets
 from collections import deque
 from collections.abc import Callable
 from typing import Literal, ParamSpec
 
-from sandbox.ports.link import Link, LinkEvents, LinkRefused
-from sandbox.ports.provider import SandboxFailed, SandboxSpec
-from sandbox.ports.tree import TreeFailed
+from sandbox.ports.fleet import SandboxSpec
+from sandbox.ports.link import LinkEvents
 from sandbox.protocol.agent_stream import BeginEpoch, Cursor, FrameBacklog, Frames
 from sandbox.protocol.values import AgentExit, Hello, Position
-from sandbox.providers.memory.scripted import Script, ScriptedProcess, echo
-from sandbox.providers.memory.terminals import MemoryTerminal, MemoryTerminals
-from sandbox.providers.memory.tree import MemoryRoots, MemoryTree
+from sandbox.providers.memory.link import MemoryLink
+from sandbox.providers.memory.scripted import Script, ScriptedProcess
+from sandbox.providers.memory.terminals import MemoryTerminal
+from sandbox.providers.memory.tree import MemoryRoots
 
-Action = Callable[[], None]
 P = ParamSpec("P")
 _PORTION = 64 * 1024
-
-
-class _Pipe:
-    """One direction of a link: what is put in happens later, in order, unless the link is cut before."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Action] = deque()
-        self._scheduled = False
-        self._paused = False
-        self._cut = False
-
-    def put(self, action: Action) -> None:
-        if not self._cut:
-            self._waiting.append(action)
-            self._schedule()
-
-    def cut(self) -> None:
-        self._cut = True
-        self._waiting.clear()
-
-    def pause(self) -> None:
-        self._paused = True
-
-    def resume(self) -> None:
-        self._paused = False
-        self._schedule()
-
-    def _schedule(self) -> None:
-        if self._waiting and not self._scheduled and not self._paused:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._run)
-
-    def _run(self) -> None:
-        self._scheduled = False
-        for _ in range(len(self._waiting)):
-            if not self._waiting or self._paused:
-                break
-            self._waiting.popleft()()
-        self._schedule()
-
-
-class MemoryLink:
-    """A Link to a MemorySandbox."""
-
-    def __init__(self, sandbox: "MemorySandbox", events: LinkEvents) -> None:
-        self.events = events
-        self.down = _Pipe()  # bridge -> gateway
-        self._up = _Pipe()
-        self._sandbox = sandbox
-        self._over = False
-
-    def start(self, line: bytes | None) -> None:
-        self._send(lambda: self._sandbox.start_agent(line))
-
-    def deliver(self, seq: int, line: bytes) -> None:
-        self._send(lambda: self._sandbox.delivered(seq, line))
-
-    def inject(self, line: bytes) -> None:
-        self._send(lambda: self._sandbox.injected(line))
-
-    def interrupt(self) -> None:
-        self._send(lambda: self._sandbox.interrupted())
-
-    def stop_agent(self) -> None:
-        self._send(lambda: self._sandbox.stop_agent())
-
-    def kill_agent(self) -> None:
-        self._send(lambda: self._sandbox.kill_agent())
-
-    def confirm(self, position: Position) -> None:
-        self._send(lambda: self._sandbox.confirmed(position))
-
-    def pause_reading(self) -> None:
-        self.down.pause()
-
-    def resume_reading(self) -> None:
-        self.down.resume()
-
-    def close(self) -> None:
-        """What was sent before still arrives."""
-        self._over = True
-        self.down.cut()
-        self._up.put(lambda: self._sandbox.let_go(self))
-
-    def lose(self, reason: str, *, orderly: bool = False) -> None:
-        """The connection ends. In order, what was on its way still arrives; otherwise it is gone in both directions."""
-        self._up.cut()
-        if self._over:
-            return
-        self._over = True
-        if not orderly:
-            self.down.cut()
-            self.down = _Pipe()
-        self.down.put(lambda: self.events.on_lost(reason))
-
-    def began(self, epoch: str, base: int) -> None:
-        """Answers the bridge before the owner can deliver anything to this process."""
-        self._send(lambda: self._sandbox.ready(epoch))
-        self.events.on_epoch(epoch, base)
-
-    def _send(self, action: Action) -> None:
-        if not self._over:
-            self._up.put(action)
 
 
 class MemorySandbox:
@@ -348,92 +243,3 @@ class MemorySandbox:
         link, self._link = self._link, None
         if link:
             link.lose(reason, orderly=orderly)
-
-
-class MemoryProvider:
-    """A SandboxProvider whose sandboxes are objects. Its knobs may be turned at any time."""
-
-    name = "memory"
-
-    def __init__(self, script: Script = echo) -> None:
-        self.script = script  # for sandboxes made from now on
-        self.start_seconds = 0.0  # how long a start takes
-        self.start_failures: list[str] = []  # each start takes one and fails with it
-        self.start_problem: str | None = None  # every start fails with it
-        self.link_problem: str | None = None  # every connect is refused with it
-        self.starts = 0
-        self.sandboxes: dict[str, MemorySandbox] = {}  # also those that do not run
-
-    @property
-    def level(self) -> str:
-        return "trusted"
-
-    async def open(self) -> None:
-        return None
-
-    def check(self, spec: SandboxSpec) -> None:
-        pass
-
-    async def start(self, spec: SandboxSpec) -> None:
-        self.starts += 1
-        await self.stop(spec.session_id)
-        await asyncio.sleep(self.start_seconds)
-        problem = self.start_failures.pop(0) if self.start_failures else self.start_problem
-        if problem is not None:
-            raise SandboxFailed(problem)
-        sandbox = self.sandboxes.setdefault(spec.session_id, MemorySandbox(spec, self.script))
-        sandbox.boot(spec)
-
-    async def connect(self, session_id: str, events: LinkEvents, after: Position | None) -> Link:
-        sandbox = self.sandboxes.get(session_id)
-        if self.link_problem is not None:
-            raise LinkRefused(self.link_problem)
-        if sandbox is None or not sandbox.alive:
-            raise LinkRefused(f"no sandbox runs for {session_id}")
-        return sandbox.attach(events, after)
-
-    async def running(self) -> list[str]:
-        return [session_id for session_id, sandbox in self.sandboxes.items() if sandbox.alive]
-
-    async def stop(self, session_id: str) -> None:
-        sandbox = self.sandboxes.get(session_id)
-        if sandbox and sandbox.alive:
-            sandbox.end("the sandbox was stopped")
-
-    async def kill(self, session_id: str) -> bool:
-        sandbox = self.sandboxes.get(session_id)
-        if sandbox is None or not sandbox.alive:
-            return False
-        sandbox.crash()
-        return True
-
-    async def destroy(self, session_id: str) -> None:
-        await self.stop(session_id)
-        self.sandboxes.pop(session_id, None)
-
-    def tree(self, session_id: str) -> MemoryTree:
-        def running() -> MemorySandbox:
-            sandbox = self.sandboxes.get(session_id)
-            if sandbox is None or not sandbox.alive:
-                raise TreeFailed("absent", f"no sandbox runs for {session_id}")
-            return sandbox
-
-        return MemoryTree(lambda: running().roots, lambda: running().agent is not None, lambda: running().stop_agent())
-
-    def terminals(self, session_id: str) -> MemoryTerminals:
-        def running() -> dict[str, MemoryTerminal]:
-            sandbox = self.sandboxes.get(session_id)
-            if self.link_problem is not None:
-                raise LinkRefused(self.link_problem)
-            if sandbox is None or not sandbox.alive:
-                raise LinkRefused(f"no sandbox runs for {session_id}")
-            return sandbox.terminals
-
-        return MemoryTerminals(running, _Pipe)
-
-    async def logs(self, session_id: str, *, limit: int = 65536) -> bytes:
-        sandbox = self.sandboxes.get(session_id)
-        return bytes(sandbox.log[-limit:]) if sandbox and limit > 0 else b""
-
-    async def close(self) -> None:
-        return None

@@ -1,0 +1,65 @@
+"""Where sessions' sandboxes run: all those of one provider."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sandbox.ports.sandbox import Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxSpec:
+    """What a session runs in. `env` holds secrets: it is never written down, logged, or put on a command line."""
+
+    session_id: str
+    incarnation: int
+    agent: tuple[str, ...]
+    network: str = "none"  # or "outbound"
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    repo_url: str | None = None
+    repo_branch: str | None = None
+    hold: bool = False  # the agent may not start before `Tree.release`
+    empty: bool = False  # begin with empty roots; what was there stays beside them
+    provider: str = ""  # which of several fleets; "": the only one, or the first
+
+
+class Fleet(Protocol):
+    """Starts and finds sandboxes. A sandbox outlives the gateway; every method is safe to repeat. `start` and `running`
+    may raise SandboxUnavailable: the provider does not answer, and nothing is known."""
+
+    @property
+    def name(self) -> str:
+        """`local`, `memory`, ...: the provider's, stored with each session."""
+        ...
+
+    @property
+    def level(self) -> str:
+        """`trusted`, `contained`, ..."""
+        ...
+
+    async def open(self) -> None:
+        """Check that the provider can work here; raises SandboxFailed saying what to install or set. A
+        provider that does not answer now is no reason to fail: the others' sessions go on without it."""
+        ...
+
+    def check(self, spec: SandboxSpec) -> None:
+        """Raise SandboxFailed, in words for the user, if such a sandbox could never start here. Looks nothing up."""
+        ...
+
+    async def start(self, spec: SandboxSpec) -> None:
+        """Run the sandbox until its bridge answers. If one runs for this session, it is that one's end first: a new
+        start is a new incarnation. Clones `repo_url` into an empty workspace. The roots are as the last stop, or a
+        killed sandbox, left them, unless `empty`. Raises SandboxFailed."""
+        ...
+
+    async def running(self) -> list[str]:
+        """Session ids of sandboxes that run now, also those an earlier gateway process started."""
+        ...
+
+    def sandbox(self, session_id: str) -> Sandbox:
+        """The handle of a session's sandbox, whether it runs or not. Looks nothing up."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything; sandboxes go on running."""
+        ...

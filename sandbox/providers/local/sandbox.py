@@ -1,0 +1,89 @@
+"""One session's sandbox on this host. It is found by the note that its start left, so any gateway on the same data
+directory finds it."""
+
+import asyncio
+import contextlib
+import os
+
+from sandbox.client import agent_link, exec
+from sandbox.client.endpoint import UnixEndpoint
+from sandbox.client.terminals import BridgeTerminals
+from sandbox.client.tree import BridgeTree
+from sandbox.ports.link import Link, LinkEvents, LinkRefused
+from sandbox.ports.sandbox import Command, CommandResult, SandboxFailed
+from sandbox.ports.tree import LiveFile, LiveListing
+from sandbox.protocol.values import Position
+from sandbox.providers.local.host import LocalHost
+from sandbox.providers.local.layout import SandboxHome
+from sandbox.providers.local.teardown import end, kill, runs
+
+NAME = "local"
+
+
+class LocalSandbox:
+    """Implements sandbox.ports.sandbox.Sandbox."""
+
+    provider = NAME
+
+    def __init__(self, session_id: str, level: str, host: LocalHost) -> None:
+        self.session_id = session_id
+        self.level = level
+        self._host = host
+
+    @property
+    def _home(self) -> SandboxHome:
+        return self._host.home(self.session_id)
+
+    async def runs(self) -> bool:
+        return await asyncio.to_thread(runs_at, self._home)
+
+    async def connect(self, events: LinkEvents, after: Position | None) -> Link:
+        return await agent_link.connect(await self._find(), events, after)
+
+    def tree(self) -> BridgeTree:
+        return BridgeTree(self._find)
+
+    def terminals(self) -> BridgeTerminals:
+        return BridgeTerminals(self._find)
+
+    async def files(
+        self, root: bytes, path: bytes, *, start: int = 0, length: int | None = None
+    ) -> LiveListing | LiveFile | None:
+        return await self.tree().files(root, path, start=start, length=length)
+
+    async def exec(self, command: Command) -> CommandResult:
+        return await exec.run(await self._find(), command)
+
+    async def logs(self, *, limit: int = 65536) -> bytes:
+        return await asyncio.to_thread(self._home.logs, limit)
+
+    async def stop(self) -> None:
+        async with self._host.turn(self.session_id):
+            await end(self._home, patience=self._host.stop_timeout)
+
+    async def kill(self) -> bool:
+        return await asyncio.to_thread(kill, self._home)
+
+    async def destroy(self) -> None:
+        home = self._home
+        async with self._host.turn(self.session_id):
+            await end(home, patience=self._host.stop_timeout)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(home.socket, dir_fd=self._host.sockets)
+            try:
+                await asyncio.to_thread(self._host.trash.take, home.root)
+            except OSError as exc:
+                why = exc.strerror or exc
+                raise SandboxFailed(f"the files of {self.session_id} could not be removed: {why}") from exc
+
+    async def _find(self) -> UnixEndpoint:
+        """The bridge that runs. Raises LinkRefused."""
+        bridge = self._home.read_note()
+        if bridge is None or not runs(bridge):
+            raise LinkRefused(f"no sandbox runs for {self.session_id}")
+        return self._host.endpoint(bridge.socket, bridge.token)
+
+
+def runs_at(home: SandboxHome) -> bool:
+    bridge = home.read_note()
+    return bridge is not None and runs(bridge)

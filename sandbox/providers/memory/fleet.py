@@ -1,0 +1,160 @@
+"""Sandboxes that exist only in this process: a real adapter for tests on virtual time."""
+
+import asyncio
+from collections.abc import Callable
+
+from sandbox.ports.fleet import SandboxSpec
+from sandbox.ports.link import Link, LinkEvents, LinkRefused
+from sandbox.ports.sandbox import Command, CommandResult, SandboxFailed
+from sandbox.ports.tree import LiveFile, LiveListing, TreeFailed
+from sandbox.protocol.values import Position
+from sandbox.providers.memory.link import Pipe
+from sandbox.providers.memory.sandbox import MemorySandbox
+from sandbox.providers.memory.scripted import Script, echo
+from sandbox.providers.memory.terminals import MemoryTerminal, MemoryTerminals
+from sandbox.providers.memory.tree import MemoryTree
+
+RunCommand = Callable[[Command], CommandResult]
+
+
+def no_command(command: Command) -> CommandResult:
+    """There are no programs but the agent."""
+    return CommandResult(127, "", f"{command.argv[0]}: not found")
+
+
+class MemoryHandle:
+    """Implements sandbox.ports.sandbox.Sandbox: what the fleet does, of one session."""
+
+    provider = "memory"
+    level = "trusted"
+
+    def __init__(self, fleet: "MemoryFleet", session_id: str) -> None:
+        self.session_id = session_id
+        self._fleet = fleet
+
+    async def runs(self) -> bool:
+        return await self._fleet.runs(self.session_id)
+
+    async def connect(self, events: LinkEvents, after: Position | None) -> Link:
+        return await self._fleet.connect(self.session_id, events, after)
+
+    def tree(self) -> MemoryTree:
+        return self._fleet.tree(self.session_id)
+
+    def terminals(self) -> MemoryTerminals:
+        return self._fleet.terminals(self.session_id)
+
+    async def files(
+        self, root: bytes, path: bytes, *, start: int = 0, length: int | None = None
+    ) -> LiveListing | LiveFile | None:
+        return await self.tree().files(root, path, start=start, length=length)
+
+    async def exec(self, command: Command) -> CommandResult:
+        self._fleet.find(self.session_id)
+        return self._fleet.command(command)
+
+    async def logs(self, *, limit: int = 65536) -> bytes:
+        return await self._fleet.logs(self.session_id, limit)
+
+    async def stop(self) -> None:
+        await self._fleet.stop(self.session_id)
+
+    async def kill(self) -> bool:
+        return await self._fleet.kill(self.session_id)
+
+    async def destroy(self) -> None:
+        await self._fleet.destroy(self.session_id)
+
+
+class MemoryFleet:
+    """Implements sandbox.ports.fleet.Fleet: sandboxes are objects. Its knobs may be turned at any time."""
+
+    name = "memory"
+    level = "trusted"
+
+    def __init__(self, script: Script = echo, command: RunCommand = no_command) -> None:
+        self.script = script  # for sandboxes made from now on
+        self.command = command  # what `exec` runs
+        self.start_seconds = 0.0  # how long a start takes
+        self.start_failures: list[str] = []  # each start takes one and fails with it
+        self.start_problem: str | None = None  # every start fails with it
+        self.link_problem: str | None = None  # every connect is refused with it
+        self.starts = 0
+        self.sandboxes: dict[str, MemorySandbox] = {}  # also those that do not run
+
+    async def open(self) -> None:
+        return None
+
+    def check(self, spec: SandboxSpec) -> None:
+        pass
+
+    async def start(self, spec: SandboxSpec) -> None:
+        self.starts += 1
+        await self.stop(spec.session_id)
+        await asyncio.sleep(self.start_seconds)
+        problem = self.start_failures.pop(0) if self.start_failures else self.start_problem
+        if problem is not None:
+            raise SandboxFailed(problem)
+        sandbox = self.sandboxes.setdefault(spec.session_id, MemorySandbox(spec, self.script))
+        sandbox.boot(spec)
+
+    async def running(self) -> list[str]:
+        return [session_id for session_id, sandbox in self.sandboxes.items() if sandbox.alive]
+
+    def sandbox(self, session_id: str) -> MemoryHandle:
+        return MemoryHandle(self, session_id)
+
+    async def close(self) -> None:
+        return None
+
+    # What the handles ask for; tests put others in their place.
+
+    def find(self, session_id: str) -> MemorySandbox:
+        """The sandbox that runs. Raises LinkRefused."""
+        sandbox = self.sandboxes.get(session_id)
+        if self.link_problem is not None:
+            raise LinkRefused(self.link_problem)
+        if sandbox is None or not sandbox.alive:
+            raise LinkRefused(f"no sandbox runs for {session_id}")
+        return sandbox
+
+    async def runs(self, session_id: str) -> bool:
+        return session_id in await self.running()
+
+    async def connect(self, session_id: str, events: LinkEvents, after: Position | None) -> Link:
+        return self.find(session_id).attach(events, after)
+
+    async def stop(self, session_id: str) -> None:
+        sandbox = self.sandboxes.get(session_id)
+        if sandbox and sandbox.alive:
+            sandbox.end("the sandbox was stopped")
+
+    async def kill(self, session_id: str) -> bool:
+        sandbox = self.sandboxes.get(session_id)
+        if sandbox is None or not sandbox.alive:
+            return False
+        sandbox.crash()
+        return True
+
+    async def destroy(self, session_id: str) -> None:
+        await self.stop(session_id)
+        self.sandboxes.pop(session_id, None)
+
+    def tree(self, session_id: str) -> MemoryTree:
+        def running() -> MemorySandbox:
+            sandbox = self.sandboxes.get(session_id)
+            if sandbox is None or not sandbox.alive:
+                raise TreeFailed("absent", f"no sandbox runs for {session_id}")
+            return sandbox
+
+        return MemoryTree(lambda: running().roots, lambda: running().agent is not None, lambda: running().stop_agent())
+
+    def terminals(self, session_id: str) -> MemoryTerminals:
+        def running() -> dict[str, MemoryTerminal]:
+            return self.find(session_id).terminals
+
+        return MemoryTerminals(running, Pipe)
+
+    async def logs(self, session_id: str, limit: int) -> bytes:
+        sandbox = self.sandboxes.get(session_id)
+        return bytes(sandbox.log[-limit:]) if sandbox and limit > 0 else b""

@@ -1,0 +1,123 @@
+"""Several fleets as one. A session's sandbox is at the provider that is stored with the session; new sessions go to
+the first. A provider that this gateway does not have is one that does not answer: nothing is known of its sandboxes, so
+nothing is started, stopped or taken for dead."""
+
+from collections.abc import Iterator
+
+from sandbox.client.endpoint import Endpoint
+from sandbox.client.terminals import BridgeTerminals
+from sandbox.client.tree import BridgeTree
+from sandbox.ports.fleet import Fleet, SandboxSpec
+from sandbox.ports.link import Link, LinkEvents, LinkRefused
+from sandbox.ports.sandbox import Command, CommandResult, Sandbox, SandboxUnavailable
+from sandbox.ports.terminals import SandboxTerminals
+from sandbox.ports.tree import LiveFile, LiveListing, SandboxTree
+from sandbox.protocol.values import Position
+
+
+class Fleets:
+    """Implements sandbox.ports.fleet.Fleet."""
+
+    def __init__(self, first: Fleet, *others: Fleet) -> None:
+        self._first = first
+        self._fleets = {fleet.name: fleet for fleet in (first, *others)}
+        if len(self._fleets) != 1 + len(others):
+            raise ValueError("two fleets have the same name")
+
+    def __iter__(self) -> Iterator[Fleet]:
+        return iter(self._fleets.values())
+
+    @property
+    def name(self) -> str:
+        return self._first.name
+
+    @property
+    def level(self) -> str:
+        return self._first.level
+
+    async def open(self) -> None:
+        opened: list[Fleet] = []
+        try:
+            for fleet in self:
+                await fleet.open()
+                opened.append(fleet)
+        except BaseException:
+            for fleet in reversed(opened):
+                await fleet.close()
+            raise
+
+    def check(self, spec: SandboxSpec) -> None:
+        self._of(spec).check(spec)
+
+    async def start(self, spec: SandboxSpec) -> None:
+        await self._of(spec).start(spec)
+
+    async def running(self) -> list[str]:
+        return [session_id for fleet in self for session_id in await fleet.running()]
+
+    def sandbox(self, session_id: str, provider: str = "") -> Sandbox:
+        fleet = self._fleets.get(provider or self.name)
+        return AbsentSandbox(session_id, provider) if fleet is None else fleet.sandbox(session_id)
+
+    async def close(self) -> None:
+        for fleet in reversed(list(self)):
+            await fleet.close()
+
+    def _of(self, spec: SandboxSpec) -> Fleet:
+        """Raises SandboxUnavailable."""
+        fleet = self._fleets.get(spec.provider or self.name)
+        if fleet is None:
+            raise _not_here(spec.provider)
+        return fleet
+
+
+class AbsentSandbox:
+    """Implements sandbox.ports.sandbox.Sandbox: one of a provider that this gateway does not have."""
+
+    level = "unknown"
+
+    def __init__(self, session_id: str, provider: str) -> None:
+        self.session_id = session_id
+        self.provider = provider
+
+    async def runs(self) -> bool:
+        raise _not_here(self.provider)
+
+    async def connect(self, events: LinkEvents, after: Position | None) -> Link:
+        raise _not_here(self.provider)
+
+    def tree(self) -> SandboxTree:
+        return BridgeTree(self._find)
+
+    def terminals(self) -> SandboxTerminals:
+        return BridgeTerminals(self._find)
+
+    async def files(
+        self, root: bytes, path: bytes, *, start: int = 0, length: int | None = None
+    ) -> LiveListing | LiveFile | None:
+        return await BridgeTree(self._find).files(root, path)
+
+    async def exec(self, command: Command) -> CommandResult:
+        raise LinkRefused(str(_not_here(self.provider)))
+
+    async def logs(self, *, limit: int = 65536) -> bytes:
+        raise _not_here(self.provider)
+
+    async def stop(self) -> None:
+        raise _not_here(self.provider)
+
+    async def kill(self) -> bool:
+        raise _not_here(self.provider)
+
+    async def destroy(self) -> None:
+        raise _not_here(self.provider)
+
+    async def _find(self) -> Endpoint:
+        raise _not_here(self.provider)
+
+
+def _not_here(provider: str) -> SandboxUnavailable:
+    return SandboxUnavailable(
+        f"the session's sandbox is at the provider {provider!r}, which this gateway does not have: "
+        "run the gateway that created it, or delete the session"
+    )
