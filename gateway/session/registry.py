@@ -145,7 +145,7 @@ class SessionRegistry:
 
     def sandbox(self, session: Session) -> Sandbox:
         """The handle of a session's sandbox. Loads nobody."""
-        return self._fleets.sandbox(session.id)
+        return self._fleets.sandbox(session.id, SessionSpec.from_json(session.spec).provider)
 
     # -- finding and making -------------------------------------------------------------------------------------------
 
@@ -221,7 +221,7 @@ class SessionRegistry:
         if session_id in self._purging:
             raise ApiError(409, "purging", "this session is being removed: try again in a moment")
         network = self._limits.network
-        spec = SessionSpec(**spec_members(wish, network.given))
+        spec = SessionSpec(**spec_members(wish, network.given), provider=self._fleets.name)
         state = SessionState(last_active=self._utcnow())
         if told := network.refusal(spec.network, granted=spec.network_granted, repo_url=spec.repo_url):
             raise ApiError(403, "network_not_allowed", told)
@@ -310,7 +310,8 @@ class SessionRegistry:
     async def attach_or_create(self, session_id: str, user_id: str) -> SessionActor | None:
         """For HOLDFAST_CREATE_ON_ATTACH: an unknown id becomes the user's own, asleep until somebody speaks. None if it
         is another's."""
-        spec, state = SessionSpec(network=self._limits.network.given), SessionState(last_active=self._utcnow())
+        spec = SessionSpec(network=self._limits.network.given, provider=self._fleets.name)
+        state = SessionState(last_active=self._utcnow())
         session = Session(session_id, user_id, self._utcnow(), spec.to_json(), state.to_json())
         async with self._room_for(session_id, user_id):
             kept = await self._store.create(session)
@@ -382,7 +383,8 @@ class SessionRegistry:
         """A session that the store has listed, with what only a loaded one knows."""
         if (actor := self._actors.get(kept.id)) is not None:
             return actor.describe()
-        spec, state, sandbox = SessionSpec.from_json(kept.spec), SessionState.from_json(kept.state), self.sandbox(kept)
+        spec, state = SessionSpec.from_json(kept.spec), SessionState.from_json(kept.state)
+        sandbox = self._fleets.sandbox(kept.id, spec.provider)
         place = SandboxPlace(sandbox.provider, sandbox.level)
         return describe(kept.id, kept.user_id, kept.created_at, kept.last_seq, spec, state, place)
 

@@ -19,7 +19,7 @@ from gateway.protocol import chat_frames
 from gateway.server.viewer import Viewer
 from gateway.session.actor import SessionActor
 from gateway.session.model.ports import SessionLimits
-from gateway.session.model.state import Wish
+from gateway.session.model.state import SessionSpec, Wish
 from gateway.session.registry import SessionRegistry
 from gateway.session.store_events import StoreEvents
 from gateway.session.workspace.workspace import Keeping, WorkspaceLimits
@@ -189,6 +189,9 @@ class Gateway:
     store: MessageStore
     queue: PersistenceQueue
     registry: SessionRegistry
+
+
+AT_MEMORY = SessionSpec(provider=MemoryFleet.name).to_json()  # of a session that is put into the store by hand
 
 
 class World:

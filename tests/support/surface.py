@@ -31,7 +31,7 @@ from sync.format.pointer import Generation
 from sync.objects.memory import MemoryObjects
 from sync.ports import Found, Got
 from tests.support.gatehouse import ADMIN, JWT_SECRET, RELAY, SECRETS
-from tests.support.sessions import World
+from tests.support.sessions import AT_MEMORY, World
 
 WHO = {"admin": {"authorization": f"Bearer {ADMIN}"}, "relay": {"x-relay-secret": RELAY}, "nobody": {}}
 
@@ -120,7 +120,7 @@ class Surface:
 
     async def session(self, session_id: str = "s", user: str = "ada") -> None:
         """A session that is stored, and neither loaded nor running."""
-        await self.world.kept.create(Session(session_id, user, 1.0))
+        await self.world.kept.create(Session(session_id, user, 1.0, AT_MEMORY))
 
     async def keep(self, roots: MemoryRoots, session_id: str = "s", user: str = "ada") -> Generation:
         """A new generation of the session with what is in `roots` now."""

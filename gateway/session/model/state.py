@@ -1,7 +1,8 @@
 """What a session remembers of itself between two lives of the gateway. Pure.
 
 `SessionSpec` is what its creator and its browsers asked for and changes rarely. `SessionState` is where it stands and
-is written with almost everything it does, so it is small.
+is written with almost everything it does, so it is small. Members that a newer gateway has written are kept and
+written back: whoever goes back to an older one and forward again loses none of them.
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,8 @@ import orjson
 
 from gateway.auth.shares import Shares
 from sandbox.ports.fleet import SandboxSpec
+
+Unknown = Mapping[str, Any] | None  # members that this version does not know
 
 
 class SessionStatus(StrEnum):
@@ -56,6 +59,8 @@ class SessionSpec:
     network_granted: bool = False  # by a service: a user could not have asked for it
     shares: Shares = field(default_factory=Shares)  # who else may look
     sleep_after: float | None = None  # seconds without activity; None: whatever HOLDFAST_SLEEP_AFTER says
+    provider: str = "local"  # where its sandbox runs; those from before this was stored ran there
+    _unknown: Unknown = None
 
     def start_line(self) -> bytes | None:
         """What a new agent process reads first."""
@@ -67,16 +72,21 @@ class SessionSpec:
         return orjson.dumps(line)
 
     def to_json(self) -> bytes:
-        return _compact(orjson.dumps(self))
+        return _written(self, self._unknown)
 
     @classmethod
     def from_json(cls, raw: bytes) -> "SessionSpec":
-        members = _known(cls, orjson.loads(raw))
+        members = _sorted(cls, orjson.loads(raw))
         if members.get("agent") is not None:
             members["agent"] = tuple(members["agent"])
         if "shares" in members:
             members["shares"] = Shares.read(members["shares"])
         return cls(**members)
+
+
+def _written(kept: "SessionSpec | SessionState", unknown: Unknown) -> bytes:
+    text = orjson.dumps(kept)  # without `_unknown`: orjson leaves out names that begin so
+    return _compact(orjson.dumps({**unknown, **orjson.loads(text)}) if unknown else text)
 
 
 def _compact(text: bytes) -> bytes:
@@ -85,10 +95,13 @@ def _compact(text: bytes) -> bytes:
     return bytes(memoryview(text))
 
 
-def _known(cls: type[Any], members: dict[str, Any]) -> dict[str, Any]:
-    """Without what a newer version kept: an older one goes on without it."""
-    names = {known.name for known in fields(cls)}
-    return {name: value for name, value in members.items() if name in names}
+def _sorted(cls: type[Any], members: dict[str, Any]) -> dict[str, Any]:
+    """What the class knows; the rest, which a newer version has written, as `_unknown`."""
+    names = {known.name for known in fields(cls)} - {"_unknown"}
+    known = {name: value for name, value in members.items() if name in names}
+    if len(known) < len(members):
+        known["_unknown"] = {name: value for name, value in members.items() if name not in names}
+    return known
 
 
 def spec_members(wish: Wish, network: str = "none") -> dict[str, Any]:
@@ -128,6 +141,7 @@ def sandbox_spec(
         repo_branch=None if has_snapshot or empty else spec.repo_branch,
         hold=True,
         empty=empty,
+        provider=spec.provider,
     )
 
 
@@ -157,6 +171,7 @@ class SessionState:
     degraded: str = ""  # why an older generation than the newest was restored
     overfull: bool = False  # the sandbox was stopped although its workspace is more than may be kept: its disk has it
     fresh: bool = False  # the disk began with less than the newest generation: that there is little on it says nothing
+    _unknown: Unknown = None
 
     @property
     def unkept(self) -> bool:
@@ -179,10 +194,10 @@ class SessionState:
         return self.left_behind and not self.overfull
 
     def to_json(self) -> bytes:
-        return _compact(orjson.dumps(self))
+        return _written(self, self._unknown)
 
     @classmethod
     def from_json(cls, raw: bytes) -> "SessionState":
-        members = _known(cls, orjson.loads(raw))
+        members = _sorted(cls, orjson.loads(raw))
         known = members.get("status") in set(SessionStatus)
         return replace(cls(**members), status=SessionStatus(members["status"]) if known else SessionStatus.SLEEPING)

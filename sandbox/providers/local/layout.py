@@ -6,7 +6,7 @@ import json
 import os
 import re
 import stat
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
@@ -82,10 +82,12 @@ class SandboxHome:
             os.close(fd)
 
     def read_note(self) -> BridgeNote | None:
-        """The bridge noted last; None if there is none or the note cannot be read."""
+        """The bridge noted last; None if there is none or the note cannot be read. Members that a newer gateway noted
+        are passed over: its bridge runs all the same."""
         try:
-            return BridgeNote(**json.loads(self.note.read_bytes()))
-        except (OSError, ValueError, TypeError):
+            members = json.loads(self.note.read_bytes())
+            return BridgeNote(**{known.name: members[known.name] for known in fields(BridgeNote)})
+        except (OSError, ValueError, TypeError, KeyError):
             return None
 
     def write_note(self, bridge: BridgeNote) -> None:

@@ -5,11 +5,12 @@ import gc
 import json
 import tracemalloc
 
+import orjson
 import pytest
 
 from gateway.protocol.errors import ApiError
 from gateway.server.viewer import Viewer
-from gateway.session.model.state import SessionSpec
+from gateway.session.model.state import SessionSpec, SessionState
 from persistence.errors import StoreUnavailable
 from persistence.record import Session
 from sandbox.ports.fleet import SandboxSpec
@@ -295,3 +296,27 @@ async def test_a_start_that_is_longer_than_it_may_be_today_is_not_copied_to_bran
     with pytest.raises(ApiError, match="send a shorter one first") as refused:
         await world.registry.branch(Session("s", "ann", 1.0, spec.to_json()), None, "branch")
     assert (refused.value.status, refused.value.code) == (409, "start_too_large")
+
+
+async def test_a_session_stores_its_provider_and_one_of_another_provider_is_left_alone(world: World) -> None:
+    await world.create("here")
+    kept = await world.kept.find("here")
+    assert kept is not None
+    assert SessionSpec.from_json(kept.spec).provider == "memory"
+    spec, state = SessionSpec(provider="elsewhere", title="t"), SessionState()
+    await world.kept.create(Session("there", "ann", 1.0, spec.to_json(), state.to_json()))
+    shown = {each["id"]: (each["provider"], each["level"]) for each in await world.registry.describe_all(None)}
+    assert shown == {"here": ("memory", "trusted"), "there": ("elsewhere", "unknown")}
+
+
+async def test_what_a_newer_gateway_stored_with_a_session_outlives_a_change_of_it(world: World) -> None:
+    spec = {**orjson.loads(SessionSpec(provider="memory").to_json()), "later": [1]}
+    state = {**orjson.loads(SessionState().to_json()), "later": {"a": 2}}
+    await world.kept.create(Session("s", "ann", 1.0, orjson.dumps(spec), orjson.dumps(state)))
+    actor = await world.registry.find("s", user_id="ann")
+    assert actor is not None
+    await actor.change({"title": "new"})
+    kept = await world.kept.find("s")
+    assert kept is not None
+    assert (orjson.loads(kept.spec)["title"], orjson.loads(kept.spec)["later"]) == ("new", [1])
+    assert orjson.loads(kept.state)["later"] == {"a": 2}

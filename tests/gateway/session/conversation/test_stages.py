@@ -12,7 +12,7 @@ from gateway.session.conversation import receipts, sequence
 from persistence.record import Dead, Outcome, Session, Spooled, Stored, Write
 from sandbox.providers.memory.scripted import OnLine, ScriptedProcess, silent
 from tests.support.faults import Fault
-from tests.support.sessions import Tab, World
+from tests.support.sessions import AT_MEMORY, Tab, World
 
 pytestmark = pytest.mark.virtual_time
 
@@ -517,7 +517,7 @@ async def test_to_look_at_a_session_neither_loads_nor_takes_it(world: World) -> 
     assert (looked.user_id, looked.first_seq, looked.last_seq) == ("ann", 1, 1)
     assert world.kept._kept["s"].fence == fence
     assert await world.registry.look("nobody's") is None
-    await world.kept.create(Session("asleep", "bob", 0.0))
+    await world.kept.create(Session("asleep", "bob", 0.0, AT_MEMORY))
     assert (await world.registry.look("asleep") or looked).user_id == "bob"
     assert world.registry.stats()["sessions_loaded"] == 1
 

@@ -39,6 +39,7 @@ SPECS = st.builds(
     started=st.booleans(),
     pending=st.lists(OBJECTS, max_size=2),
     sleep_after=st.none() | st.floats(0.001, 1e16),
+    provider=TEXT,
 )
 STATES = st.builds(
     SessionState,
@@ -159,7 +160,7 @@ def test_what_is_kept_of_a_session_takes_no_more_memory_than_it_is_long(kept: Se
 def test_the_provider_is_asked_for_what_the_session_wants() -> None:
     wanted = SessionSpec(("own",), "outbound", "https://example.com/a", "main")
     asked = SandboxSpec(
-        "s", 3, ("own",), "outbound", {"KEY": "1"}, "https://example.com/a", "main", hold=True, empty=False
+        "s", 3, ("own",), "outbound", {"KEY": "1"}, "https://example.com/a", "main", hold=True, provider="local"
     )
     assert sandbox_spec("s", 3, wanted, ("usual",), {"KEY": "1"}) == asked
     assert sandbox_spec("s", 1, SessionSpec(), ("usual",), {}).agent == ("usual",)
@@ -187,3 +188,24 @@ def test_a_workspace_is_rescued_once_its_sandbox_has_ended(status: SessionStatus
     assert (too_large.left_behind, too_large.wants_rescue) == (ended, False), "it waits for its owner"
     stored = replace(state, clean=True)
     assert (stored.left_behind, stored.wants_rescue) == (False, False)
+
+
+def test_a_session_from_before_providers_were_stored_runs_at_the_local_one() -> None:
+    assert SessionSpec.from_json(b"{}").provider == "local"
+    assert sandbox_spec("s", 1, SessionSpec(provider="elsewhere"), (), {}).provider == "elsewhere"
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.sampled_from([SessionSpec, SessionState]), OBJECTS)
+def test_what_a_newer_gateway_wrote_is_kept_and_written_back(
+    kind: type[SessionSpec | SessionState], unknown: dict[str, Any]
+) -> None:
+    known = {each.name for each in fields(kind)}
+    later = {f"later {name}": value for name, value in unknown.items()} | {"_later": 1, "_unknown": 2}
+    assert not known - {"_unknown"} & later.keys()
+    written = orjson.loads(kind().to_json()) | later
+    kept = kind.from_json(orjson.dumps(written))
+    assert orjson.loads(kept.to_json()) == written
+    assert kind.from_json(kept.to_json()) == kept
+    changed = replace(kept, title="new") if isinstance(kept, SessionSpec) else replace(kept, reason="new")
+    assert orjson.loads(changed.to_json()).items() >= later.items()
