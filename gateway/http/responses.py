@@ -17,7 +17,9 @@ from gateway.protocol.errors import ApiError
 from gateway.protocol.strict_json import BadJson, load_object
 from gateway.routing.bodies import Body, read_struct
 from gateway.routing.json_types import Nothing
+from gateway.session.conversation.replies import sandbox_unavailable
 from persistence.errors import StoreUnavailable
+from sandbox.ports.sandbox import SandboxUnavailable
 from sandbox.ports.tree import TreeFailed
 from sync.errors import Damaged, NoSuchSnapshot
 from sync.ports import Conflict, ObjectsRefused, ObjectsUnavailable
@@ -155,6 +157,11 @@ def snapshot_refusal(error: Exception, *, operator: bool) -> tuple[int, str, str
     return 502, "sandbox_failed", f"the sandbox did not do it: {error}"
 
 
+async def _on_provider_away(_: Request, error: Exception) -> Response:
+    away = sandbox_unavailable(error)
+    return refusal(away.status, away.code, away.message)
+
+
 async def _on_client_gone(_: Request, __: Exception) -> Response:
     return refusal(400, "disconnected", "the request ended before its body did")
 
@@ -168,6 +175,7 @@ EXCEPTION_HANDLERS: dict[Any, Callable[[Request, Exception], Awaitable[Response]
     ApiError: _on_api_error,
     HTTPException: _on_http_exception,
     StoreUnavailable: _on_store_away,
+    SandboxUnavailable: _on_provider_away,
     **dict.fromkeys(SNAPSHOTS_FAIL, _on_snapshots),
     ClientDisconnect: _on_client_gone,
     Exception: _on_crash,

@@ -40,7 +40,8 @@ from persistence.paging import sessions_after
 from persistence.ports import MessageStore
 from persistence.queue.queue import PersistenceQueue
 from persistence.record import NO_USER, Outcome, Record, Session, Status, Write
-from sandbox.ports.sandbox import Sandbox, SandboxFailed
+from sandbox.ports.fleet import Fleet
+from sandbox.ports.sandbox import Sandbox, SandboxFailed, SandboxUnavailable
 from sandbox.providers.several import Fleets
 from sync.snapshots.service import short_id
 
@@ -546,7 +547,7 @@ class SessionRegistry:
         return actor.watched or busy or self._store_fails() or self._store.behind(actor.id)
 
     def _tired(self, actor: SessionActor) -> bool:
-        if actor.life.stopping or actor.workspace.must_stay:
+        if actor.life.stopping or actor.life.waits_for_provider or actor.workspace.must_stay:
             return False
         idle = actor.idle_seconds() > actor.sleep_after
         return idle and actor.conversation.state.status in (SessionStatus.RUNNING, SessionStatus.ERROR)
@@ -564,13 +565,19 @@ class SessionRegistry:
 
     async def _find_old_sandboxes(self) -> None:
         """Load what has business of its own: a sandbox that runs, an answer under way, a message that waits, files
-        that could not be kept."""
-        running = set(await self._fleets.running())
+        that could not be kept. Each fleet by itself: one that does not answer is waited for, the others are not."""
+        async with asyncio.TaskGroup() as looking:
+            for fleet in self._fleets:
+                looking.create_task(self._find_sandboxes_of(fleet), name=f"reattach {fleet.name}")
+        self._reattaching_since = None
+
+    async def _find_sandboxes_of(self, fleet: Fleet) -> None:
+        running = set(await self._patiently(fleet.running))
         waiting = set(await self._patiently(self._store.waiting))
-        count, orphans, busy = await self._patiently(lambda: self._look_through(running, waiting))
+        count, orphans, busy = await self._patiently(lambda: self._look_through(fleet.name, running, waiting))
         for session_id in orphans:
             log.warning("sandbox.orphan", session_id=session_id)
-            await self._fleets.sandbox(session_id).stop()
+            await self._patiently(fleet.sandbox(session_id).stop)
         running -= orphans
         gate = asyncio.Semaphore(REATTACH_AT_ONCE)
 
@@ -588,17 +595,18 @@ class SessionRegistry:
                 if actor.conversation.state.status is SessionStatus.ERROR:
                     actor.life.recover(since=self._reattaching_since)
                 elif actor.conversation.state.status in ASLEEP:  # its gateway died while it put it to sleep
-                    await self._fleets.sandbox(session_id).stop()
+                    await self._patiently(actor.sandbox.stop)
 
         async with asyncio.TaskGroup() as loading:
             for session_id in busy:
                 loading.create_task(load(session_id))
-        self._reattaching_since = None
-        log.info("registry.ready", sessions=count, running=len(running), loaded=len(busy))
+        log.info("registry.ready", provider=fleet.name, sessions=count, running=len(running), loaded=len(busy))
 
-    async def _look_through(self, running: set[str], waiting: set[str]) -> tuple[int, set[str], list[str]]:
-        """How many sessions there are, which of those `running` should not, and which have business of their own. Page
-        by page: of the others nothing is remembered. Raises StoreUnavailable."""
+    async def _look_through(
+        self, provider: str, running: set[str], waiting: set[str]
+    ) -> tuple[int, set[str], list[str]]:
+        """How many sessions there are, which of those `running` should not, and which of the provider's have business
+        of their own. Page by page: of the others nothing is remembered. Raises StoreUnavailable."""
         count, orphans, busy = 0, set(running), list[str]()
         page = await self._store.sessions(limit=READ_AT_ONCE)
         while page:
@@ -608,20 +616,24 @@ class SessionRegistry:
                 if state.status is not SessionStatus.ARCHIVED:
                     orphans.discard(session.id)
                 runs = session.id in running and session.id not in orphans
-                if runs or session.id in waiting or not state.ended or state.wants_rescue:
+                is_busy = runs or session.id in waiting or not state.ended or state.wants_rescue
+                if is_busy and SessionSpec.from_json(session.spec).provider == provider:
                     busy.append(session.id)
             page = await sessions_after(self._store, page, limit=READ_AT_ONCE)
         return count, orphans, busy
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """A store that is away when the gateway opens is no reason to end: ask again."""
+        """A store or a provider that is away when the gateway opens is no reason to end: ask again."""
         for attempt in itertools.count():
             try:
                 return await ask()
             except StoreUnavailable as error:
                 if attempt == 0:
                     log.warning("registry.store_unavailable", cause=str(error))
-                await asyncio.sleep(delay(attempt, base=0.1, cap=5.0, rng=self._rng))
+            except SandboxUnavailable as error:
+                if attempt == 0:
+                    log.warning("registry.provider_unavailable", cause=str(error))
+            await asyncio.sleep(delay(attempt, base=0.1, cap=5.0, rng=self._rng))
         raise AssertionError("it is asked until it is answered")
 
     # -- leaving ------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from sandbox.client.endpoint import Endpoint
 from sandbox.client.terminals import BridgeTerminals
 from sandbox.client.tree import BridgeTree
 from sandbox.ports.fleet import Fleet, SandboxSpec
-from sandbox.ports.link import Link, LinkEvents, LinkRefused
+from sandbox.ports.link import Link, LinkEvents
 from sandbox.ports.sandbox import Command, CommandResult, Sandbox, SandboxUnavailable
 from sandbox.ports.terminals import SandboxTerminals
 from sandbox.ports.tree import LiveFile, LiveListing, SandboxTree
@@ -98,7 +98,7 @@ class AbsentSandbox:
         return await BridgeTree(self._find).files(root, path)
 
     async def exec(self, command: Command) -> CommandResult:
-        raise LinkRefused(str(_not_here(self.provider)))
+        raise _not_here(self.provider)
 
     async def logs(self, *, limit: int = 65536) -> bytes:
         raise _not_here(self.provider)
@@ -119,5 +119,5 @@ class AbsentSandbox:
 def _not_here(provider: str) -> SandboxUnavailable:
     return SandboxUnavailable(
         f"the session's sandbox is at the provider {provider!r}, which this gateway does not have: "
-        "run the gateway that created it, or delete the session"
+        "start a gateway that has it"
     )

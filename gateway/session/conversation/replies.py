@@ -50,3 +50,8 @@ def not_written() -> ApiError:
         "back, unless the gateway ends before; ask again in a moment"
     )
     return ApiError(503, "storage_unavailable", told)
+
+
+def sandbox_unavailable(error: Exception) -> ApiError:
+    """The sandbox's provider does not answer, so nothing was done."""
+    return ApiError(503, "sandbox_unavailable", f"nothing was done: {error}. Try again in a moment")

@@ -15,13 +15,13 @@ from typing import Any
 import structlog
 
 from gateway.protocol.errors import ApiError
-from gateway.session.conversation.replies import session_failed
+from gateway.session.conversation.replies import sandbox_unavailable, session_failed
 from gateway.session.model.ports import Host
 from gateway.session.model.state import SessionStatus
 from gateway.session.sandbox.supervisor import SandboxSupervisor
 from gateway.session.workspace.workspace import NotRestored, Workspace
 from persistence.backoff import delay
-from sandbox.ports.sandbox import Sandbox, SandboxFailed
+from sandbox.ports.sandbox import Sandbox, SandboxFailed, SandboxUnavailable
 from sync.errors import SyncFailed, SyncRefused
 
 log = structlog.get_logger()
@@ -86,6 +86,8 @@ class SandboxShutdown:
                     life.output.in_order(lambda: life.forget(reason or "the sandbox was stopped"))
                     life.rests = True
                     life.become(to, reason if to is SessionStatus.ERROR else kept.get("sync_error") or reason, **kept)
+        except SandboxUnavailable as error:
+            raise sandbox_unavailable(error) from error
         finally:
             if len(talk.window) and talk.state.status in (SessionStatus.SLEEPING, SessionStatus.RUNNING):
                 life.want_agent()
@@ -137,7 +139,10 @@ class SandboxShutdown:
             if self._talk.state.status is not SessionStatus.ARCHIVED:  # it was created again, by somebody as quick
                 return
             self._refuse_ended()
-            await self._sandbox.destroy()
+            try:
+                await self._sandbox.destroy()
+            except SandboxUnavailable as error:
+                raise sandbox_unavailable(error) from error
             self._refuse_ended()
             await self._workspace.forget()
             self._talk.save(has_workspace=False, **NOTHING_KEPT)
@@ -147,6 +152,12 @@ class SandboxShutdown:
         """Keep what is on the disk now, also of a session whose sandbox has ended and left something that is not
         kept. When this returns, what was there when it was called is in the newest generation. Raises SyncFailed,
         SyncRefused, and NotRestored or SandboxFailed if it cannot be looked at."""
+        try:
+            await self._keep()
+        except SandboxUnavailable as error:
+            raise SyncFailed(str(error)) from error
+
+    async def _keep(self) -> None:
         replaced = self._workspace.replaced
         for attempt in range(KEEPS):
             visits = await self._must_visit()
@@ -173,8 +184,9 @@ class SandboxShutdown:
 
     async def refuse_if_full(self) -> None:
         """For who waits for `keep`: raises ApiError 429 if it has to start a sandbox, and there is no place for one."""
-        if await self._must_visit():
-            self._life.refuse_if_full()
+        with contextlib.suppress(SandboxUnavailable):  # `keep` says so
+            if await self._must_visit():
+                self._life.refuse_if_full()
 
     async def _must_visit(self) -> bool:
         return self._talk.state.unkept and not self._life.starts and not await self._runs()

@@ -9,6 +9,9 @@ says why.
 A sandbox starts with its agent held. Only when its workspace is proven to be what it should be
 (gateway/session/workspace/workspace.py) is the agent let go; if that cannot be proven, the sandbox ends and the
 session is `unrestored`.
+
+A provider that does not answer (SandboxUnavailable) says nothing of the sandbox. Nothing is stopped, started or given
+up then; the same is asked again, with more and more patience, by a timer: nobody holds the lock meanwhile.
 """
 
 import asyncio
@@ -24,6 +27,7 @@ from gateway.protocol import chat_frames
 from gateway.protocol.errors import ApiError
 from gateway.session.conversation.log import Conversation
 from gateway.session.conversation.outbound import AgentOutput
+from gateway.session.conversation.replies import sandbox_unavailable
 from gateway.session.model.ports import Host
 from gateway.session.model.state import SessionStatus, sandbox_spec
 from gateway.session.sandbox.link_listener import LinkListener
@@ -32,7 +36,7 @@ from gateway.session.workspace.workspace import ENDED, NotRestored, NotWritten, 
 from persistence.backoff import delay
 from sandbox.ports.fleet import SandboxSpec
 from sandbox.ports.link import LinkRefused
-from sandbox.ports.sandbox import Sandbox, SandboxFailed
+from sandbox.ports.sandbox import Sandbox, SandboxFailed, SandboxUnavailable
 from sandbox.protocol.values import AgentExit, Hello
 from sync.machine.reconcile import Newest
 
@@ -43,6 +47,7 @@ StartSandbox = Callable[[SandboxSpec], Awaitable[None]]
 STEADY_SECONDS = 10.0  # a link that was lost sooner is found again with more and more patience
 
 ASLEEP = (SessionStatus.SLEEPING, SessionStatus.PAUSED, SessionStatus.ARCHIVED, SessionStatus.NEEDS_ENV)
+UNANSWERED_BASE, UNANSWERED_CAP = 0.5, 30.0  # seconds between two questions to a provider that does not answer
 STORE_AWAY = "it was not started, because the store does not answer"
 FAILED = (SessionStatus.ERROR, SessionStatus.UNRESTORED)  # what is wanted may be tried again
 
@@ -55,6 +60,7 @@ def queued_frame(waiting: Waiting) -> bytes:
 class SandboxSupervisor:
     __slots__ = (
         "_agent",
+        "_asked",
         "_closing",
         "_ear",
         "_ended",
@@ -73,6 +79,7 @@ class SandboxSupervisor:
         "_shown",
         "_start",
         "_told",
+        "_unanswered",
         "_wanted",
         "lock",
         "on_status",
@@ -117,6 +124,8 @@ class SandboxSupervisor:
         self.rests = False  # it was stopped by request while a task was about to bring it back, and nobody wants it
         self._closing = False
         self._ended: asyncio.Event | None = None  # somebody waits for the agent's end
+        self._unanswered = ""  # why the provider does not answer
+        self._asked = 0  # how often in a row it did not
         self._told = ""
         self._shown: SessionStatus | None = None
         self._entrance: asyncio.Lock | None = None  # one at a time asks for a turn
@@ -128,12 +137,17 @@ class SandboxSupervisor:
     def status(self) -> SessionStatus:
         """The status to show: a sandbox about to be started is starting."""
         status = self.talk.state.status
-        rising = (self._rising and not self.rests) or self._queued
+        rising = (self._rising and not self.rests) or self._queued or self.waits_for_provider
         return SessionStatus.STARTING if rising and status is SessionStatus.SLEEPING else status
 
     @property
     def _queued(self) -> bool:
         return self._host.turns.waits(self.talk.id)
+
+    @property
+    def waits_for_provider(self) -> bool:
+        """Whether it is not known if its sandbox runs; it is asked again."""
+        return bool(self._unanswered) and self._restart is not None
 
     @property
     def up(self) -> bool:
@@ -210,6 +224,9 @@ class SandboxSupervisor:
         async def bring_up() -> None:
             try:
                 await work()
+                self._answered()
+            except SandboxUnavailable as error:
+                self._ask_again_later(error, work)
             finally:
                 self._rising = False
                 self._host.turns.forget(self.talk.id)
@@ -240,12 +257,19 @@ class SandboxSupervisor:
         asked for just this, and the log says so already. A start waits for the store, at most `within` seconds: then it
         is given up, and ApiError raised.
         """
-        async with self.lock:
-            if (again and self.rests) or await self._needs_no_start():
-                return
-        async with self._turn() as over:  # not under the lock: who waits for a turn can be stopped and deleted
-            if over is not None:
-                await self._wake(over, empty=empty, keep=keep, by_name=by_name, within=within)
+        try:
+            async with self.lock:
+                if (again and self.rests) or await self._needs_no_start():
+                    return
+            async with self._turn() as over:  # not under the lock: who waits for a turn can be stopped and deleted
+                if over is not None:
+                    await self._wake(over, empty=empty, keep=keep, by_name=by_name, within=within)
+        except SandboxUnavailable as error:
+            if not by_name:
+                raise
+            if self.talk.state.status is SessionStatus.RUNNING or len(self.talk.window):
+                self._ask_again_later(error, self._recover)
+            raise sandbox_unavailable(error) from error
 
     async def _needs_no_start(self) -> bool:
         talk = self.talk
@@ -320,8 +344,11 @@ class SandboxSupervisor:
             except (SandboxFailed, LinkRefused) as error:
                 await self._end_failed(str(error))
                 return
+            except SandboxUnavailable as error:
+                self._not_started(error)
+                raise
             except NotWritten:
-                await self._sandbox.stop()
+                await self._stop_unstarted()
                 self.workspace.lost()
                 self.become(SessionStatus.SLEEPING, STORE_AWAY)
                 if len(talk.window):
@@ -360,8 +387,21 @@ class SandboxSupervisor:
     async def _end_failed(self, reason: str, status: SessionStatus = SessionStatus.ERROR) -> None:
         """What is declared dead must be, unless it is another gateway's by now."""
         if not self._host.ended:
-            await self._sandbox.stop()
+            await self._stop_unstarted()
             self._failed(reason, status)
+
+    async def _stop_unstarted(self) -> None:
+        """Stop what did not come up. Raises SandboxUnavailable: then the next start does."""
+        try:
+            await self._sandbox.stop()
+        except SandboxUnavailable as error:
+            self._not_started(error)
+            raise
+
+    def _not_started(self, error: SandboxUnavailable) -> None:
+        """The agent is still held in what may have come up; the next start ends it, and begins anew."""
+        self.workspace.lost()
+        self.become(SessionStatus.SLEEPING, str(error))
 
     def _failed(self, reason: str, status: SessionStatus = SessionStatus.ERROR) -> None:
         log.warning("sandbox.failed", session_id=self.talk.id, cause=reason)
@@ -462,6 +502,7 @@ class SandboxSupervisor:
         if self._ear is not ear:  # let go meanwhile: nobody would ever hear it, or close it
             link.close()
             return
+        self._answered()
         talk.link, self._greeted, self._wanted = link, False, self._wanted or start_agent
         self._linked_at = self._host.now()
         ear.open()
@@ -578,8 +619,9 @@ class SandboxSupervisor:
             self.rise_again()
 
     async def _look_after(self) -> None:
-        if not await self._sandbox.runs() and self.stopping:
-            self.workspace.lost()
+        with contextlib.suppress(SandboxUnavailable):  # then nobody knows
+            if not await self._sandbox.runs() and self.stopping:
+                self.workspace.lost()
 
     def rise_again(self) -> None:
         self._rise(self._recover)
@@ -629,6 +671,44 @@ class SandboxSupervisor:
         self.want_agent()
         self.tell_connection()
 
+    # -- a provider that does not answer -------------------------------------------------------------------------------
+
+    def _ask_again_later(self, error: SandboxUnavailable, work: Callable[[], Any]) -> None:
+        """Show why, and do `work` again after a while."""
+        if self._host.ended or self.stopping:
+            return
+        why = str(error)
+        if not self._unanswered:
+            log.warning("sandbox.unavailable", session_id=self.talk.id, cause=why)
+        shown, self._unanswered = self._unanswered, why
+        self._cancel_restart()
+        pause = delay(self._asked, base=UNANSWERED_BASE, cap=UNANSWERED_CAP, rng=self._host.rng)
+        self._asked += 1
+        self._restart = self._host.call_at(self._host.now() + pause, lambda: self._ask_again(work))
+        if shown != why:
+            self._tell_reason(why)
+        self.tell_connection()
+
+    def _ask_again(self, work: Callable[[], Any]) -> None:
+        self._restart = None
+        if self.talk.state.status in (SessionStatus.SLEEPING, *FAILED):
+            self.want_agent()
+        elif self.talk.link is None and self.talk.state.status not in ASLEEP:
+            self._rise(work)
+        self.tell_connection()
+
+    def _answered(self) -> None:
+        why, self._unanswered, self._asked = self._unanswered, "", 0
+        if why:
+            log.info("sandbox.available", session_id=self.talk.id)
+            if self.talk.state.reason == why:
+                self._tell_reason("")
+
+    def _tell_reason(self, reason: str) -> None:
+        if self.talk.state.reason != reason:
+            self.talk.save(reason=reason)
+        self.talk.audience.tell(chat_frames.dump("session_status", status=self.status, reason=reason or None))
+
     # -- by request ---------------------------------------------------------------------------------------------------
 
     async def wake_by_name(self) -> None:
@@ -655,6 +735,7 @@ class SandboxSupervisor:
     def at_rest(self) -> Iterator[None]:
         """While it is being stopped, nothing is started; what could not be stopped is found again."""
         self.stopping = True
+        self._unanswered, self._asked = "", 0  # who stops it asks anew
         try:
             yield
         finally:

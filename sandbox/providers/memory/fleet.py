@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from sandbox.ports.fleet import SandboxSpec
 from sandbox.ports.link import Link, LinkEvents, LinkRefused
-from sandbox.ports.sandbox import Command, CommandResult, SandboxFailed
+from sandbox.ports.sandbox import Command, CommandResult, SandboxFailed, SandboxUnavailable
 from sandbox.ports.tree import LiveFile, LiveListing, TreeFailed
 from sandbox.protocol.values import Position
 from sandbox.providers.memory.link import Pipe
@@ -79,6 +79,7 @@ class MemoryFleet:
         self.start_failures: list[str] = []  # each start takes one and fails with it
         self.start_problem: str | None = None  # every start fails with it
         self.link_problem: str | None = None  # every connect is refused with it
+        self.unavailable: str | None = None  # the provider does not answer, and why
         self.starts = 0
         self.sandboxes: dict[str, MemorySandbox] = {}  # also those that do not run
 
@@ -89,6 +90,7 @@ class MemoryFleet:
         pass
 
     async def start(self, spec: SandboxSpec) -> None:
+        self._answer()
         self.starts += 1
         await self.stop(spec.session_id)
         await asyncio.sleep(self.start_seconds)
@@ -99,6 +101,7 @@ class MemoryFleet:
         sandbox.boot(spec)
 
     async def running(self) -> list[str]:
+        self._answer()
         return [session_id for session_id, sandbox in self.sandboxes.items() if sandbox.alive]
 
     def sandbox(self, session_id: str) -> MemoryHandle:
@@ -110,7 +113,8 @@ class MemoryFleet:
     # What the handles ask for; tests put others in their place.
 
     def find(self, session_id: str) -> MemorySandbox:
-        """The sandbox that runs. Raises LinkRefused."""
+        """The sandbox that runs. Raises LinkRefused, SandboxUnavailable."""
+        self._answer()
         sandbox = self.sandboxes.get(session_id)
         if self.link_problem is not None:
             raise LinkRefused(self.link_problem)
@@ -125,11 +129,13 @@ class MemoryFleet:
         return self.find(session_id).attach(events, after)
 
     async def stop(self, session_id: str) -> None:
+        self._answer()
         sandbox = self.sandboxes.get(session_id)
         if sandbox and sandbox.alive:
             sandbox.end("the sandbox was stopped")
 
     async def kill(self, session_id: str) -> bool:
+        self._answer()
         sandbox = self.sandboxes.get(session_id)
         if sandbox is None or not sandbox.alive:
             return False
@@ -143,6 +149,8 @@ class MemoryFleet:
     def tree(self, session_id: str) -> MemoryTree:
         def running() -> MemorySandbox:
             sandbox = self.sandboxes.get(session_id)
+            if self.unavailable is not None:
+                raise TreeFailed("silent", self.unavailable)
             if sandbox is None or not sandbox.alive:
                 raise TreeFailed("absent", f"no sandbox runs for {session_id}")
             return sandbox
@@ -151,10 +159,18 @@ class MemoryFleet:
 
     def terminals(self, session_id: str) -> MemoryTerminals:
         def running() -> dict[str, MemoryTerminal]:
-            return self.find(session_id).terminals
+            try:
+                return self.find(session_id).terminals
+            except SandboxUnavailable as error:
+                raise LinkRefused(str(error)) from error
 
         return MemoryTerminals(running, Pipe)
 
     async def logs(self, session_id: str, limit: int) -> bytes:
+        self._answer()
         sandbox = self.sandboxes.get(session_id)
         return bytes(sandbox.log[-limit:]) if sandbox and limit > 0 else b""
+
+    def _answer(self) -> None:
+        if self.unavailable is not None:
+            raise SandboxUnavailable(self.unavailable)

@@ -5,17 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.ports.fleet import Fleet
-from sandbox.ports.link import LinkRefused
-from sandbox.ports.sandbox import SandboxFailed, SandboxUnavailable
-from sandbox.ports.tree import TreeFailed
-from sandbox.protocol.terminal import Open
+from sandbox.ports.sandbox import SandboxFailed
 from sandbox.providers.local.fleet import LocalFleet
 from sandbox.providers.memory.fleet import MemoryFleet
 from sandbox.providers.several import Fleets
-from tests.contract.sandbox import COMMAND, spec
-from tests.support.bridge import Owner
-from tests.support.terminal_watcher import Watcher
+from tests.contract.sandbox import spec
 
 
 class Other(MemoryFleet):
@@ -58,31 +52,3 @@ async def test_all_are_opened_or_none_is(tmp_path: Path) -> None:
 def test_two_of_one_name_cannot_be_told_apart() -> None:
     with pytest.raises(ValueError, match="same name"):
         Fleets(MemoryFleet(), MemoryFleet())
-
-
-async def test_of_a_provider_that_is_not_here_nothing_is_known() -> None:
-    fleets: Fleet = Fleets(MemoryFleet())
-    elsewhere = spec("s1", provider="elsewhere")
-    assert isinstance(fleets, Fleets)
-    sandbox = fleets.sandbox("s1", "elsewhere")
-    assert (sandbox.session_id, sandbox.provider, sandbox.level) == ("s1", "elsewhere", "unknown")
-    for ask in (sandbox.runs, sandbox.stop, sandbox.kill, sandbox.destroy, sandbox.logs):
-        with pytest.raises(SandboxUnavailable, match="'elsewhere', which this gateway does not have"):
-            await ask()
-    with pytest.raises(SandboxUnavailable):
-        await sandbox.connect(Owner(), None)
-    with pytest.raises(SandboxUnavailable):
-        await fleets.start(elsewhere)
-    with pytest.raises(SandboxUnavailable):
-        fleets.check(elsewhere)
-    with pytest.raises(LinkRefused):
-        await sandbox.exec(COMMAND)
-    with pytest.raises(TreeFailed) as failed:
-        await sandbox.tree().release()
-    assert failed.value.code == "silent", "not `absent`: that would say that it has ended"
-    with pytest.raises(TreeFailed):
-        await sandbox.files(b"workspace", b"")
-    with pytest.raises(LinkRefused):
-        await sandbox.terminals().list()
-    with pytest.raises(LinkRefused):
-        await sandbox.terminals().open("main", Open.of(None, "drive", None), Watcher(), lambda frames: None)
