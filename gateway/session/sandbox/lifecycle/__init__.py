@@ -1,0 +1,1 @@
+"""The session's life: a pure table. table.py has the essay and the table."""

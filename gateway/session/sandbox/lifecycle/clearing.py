@@ -1,0 +1,88 @@
+"""What is declared dead must be: a sandbox is stopped before anybody hears that it is gone. Pure.
+
+While the provider does not say that it is stopped, who waits is refused, and the stop is asked for again and again.
+"""
+
+from gateway.session.model.state import SessionStatus
+from gateway.session.sandbox.lifecycle import effects as do
+from gateway.session.sandbox.lifecycle.events import Due, Facts, Failure, Stopped
+from gateway.session.sandbox.lifecycle.life import After, Life, LifeStage
+from persistence.backoff import delay
+
+STORE_AWAY = "it was not started, because the store does not answer"
+SANDBOX_ENDED = "its sandbox ended"
+WAS_HELD = "its gateway ended while it was started or stopped"
+RETRY_BASE, RETRY_CAP = 0.2, 10.0
+
+
+def clear(life: Life, after: After, to: SessionStatus, why: str) -> None:
+    life.after, life.to, life.why = after, to, why
+    life.drop_link()
+    life.end_turn()
+    life.wait(LifeStage.CLEARING, do.StopSandbox(life.next()))
+
+
+def clear_later(life: Life, event: Failure, facts: Facts) -> None:
+    """The provider does not answer: nobody waits for it, and it is asked again."""
+    life.refuse_line("sandbox_unavailable", f"the sandbox cannot be stopped now: {event.reason}")
+    life.trouble = None
+    seconds = delay(life.attempts, life.rng, base=RETRY_BASE, cap=RETRY_CAP)
+    life.attempts += 1
+    life.wait(LifeStage.CLEAR_LATER, do.Schedule(life.next(), seconds))
+
+
+def clear_again(life: Life, event: Due, facts: Facts) -> None:
+    life.wait(LifeStage.CLEARING, do.StopSandbox(life.next()))
+
+
+def cleared(life: Life, event: Stopped, facts: Facts) -> None:
+    """Nothing runs. Say why, and see whether it is to be started again."""
+    life.effects.append(do.EndSync())
+    if life.after is not After.UNANSWERED:
+        life.attempts = 0
+    match life.after:
+        case After.FAILED:
+            _failed(life, facts)
+        case After.UNWRITTEN:
+            life.become(SessionStatus.SLEEPING, STORE_AWAY)
+            if facts.waiting:
+                life.restart_later(facts)
+        case After.UNANSWERED:
+            life.become(SessionStatus.SLEEPING, life.why)
+            life.again = True
+        case After.DIED | After.HELD:
+            _died(life, facts)
+        case After.GONE:
+            life.effects.append(do.EndEpoch(life.why))
+            life.become(SessionStatus.SLEEPING, life.why)
+            life.again = life.wanted or facts.waiting
+        case _:  # visited, or a leftover: the status says already what it should
+            pass
+    life.settle(LifeStage.REST)
+    if life.trouble is None:
+        life.answer()
+    else:
+        life.refuse(*life.trouble)
+        life.trouble = None
+
+
+def _failed(life: Life, facts: Facts) -> None:
+    life.patience.failed(facts.now)
+    life.effects.append(do.ForgetUnsure(life.why))
+    life.become(life.to, life.why)
+    code = "unrestored" if life.to is SessionStatus.UNRESTORED else "sandbox_failed"
+    life.effects.append(do.TellError(code, life.why))
+    if facts.waiting:
+        life.restart_later(facts)
+
+
+def _died(life: Life, facts: Facts) -> None:
+    life.patience.failed(facts.now)
+    if life.after is After.HELD:
+        life.effects.append(do.EndEpoch(life.why))
+    life.become(SessionStatus.SLEEPING, life.why)
+    life.again = life.after is After.DIED or life.wanted or facts.waiting
+    if life.again and life.patience.exhausted(facts.now):
+        life.again = False
+        life.effects.append(do.ForgetUnsure(life.why))
+        life.give_up(life.why)

@@ -1,0 +1,125 @@
+"""How a sandbox that should run is found again: ask whether it runs, dial it, hear its hello. Pure.
+
+A provider that does not answer says nothing about the sandbox: it is asked again for as long as it takes, and nothing
+is stopped. A sandbox that runs and refuses its link `link_attempts` times is stopped: nobody can reach it.
+"""
+
+from gateway.session.model.state import SessionStatus
+from gateway.session.sandbox.lifecycle import effects as do
+from gateway.session.sandbox.lifecycle.clearing import SANDBOX_ENDED, WAS_HELD, clear
+from gateway.session.sandbox.lifecycle.events import (
+    BridgeHello,
+    DialRefused,
+    DoesNotRun,
+    Due,
+    Facts,
+    LetGo,
+    Linked,
+    LinkLost,
+    Runs,
+    StillHeld,
+    TurnGiven,
+    Unavailable,
+)
+from gateway.session.sandbox.lifecycle.life import After, AgentPhase, Life, LifeStage
+from persistence.backoff import delay
+
+STEADY_SECONDS = 10.0  # a link that was lost sooner is found again with more and more patience
+
+
+def find(life: Life) -> None:
+    life.wait(LifeStage.ASKING, do.AskRuns(life.next()))
+
+
+def find_after_load(life: Life) -> None:
+    life.loading = True
+    life.wait(LifeStage.FIND_QUEUED, do.AskTurn(life.next(), runs=True))
+
+
+def find_turn_given(life: Life, event: TurnGiven, facts: Facts) -> None:
+    life.turn = event.number
+    find(life)
+
+
+def find_now(life: Life, event: Due, facts: Facts) -> None:
+    find(life)
+
+
+def runs(life: Life, event: Runs, facts: Facts) -> None:
+    life.wait(LifeStage.LINKING, do.Connect(life.next()))
+
+
+def does_not_run(life: Life, event: DoesNotRun, facts: Facts) -> None:
+    clear(life, After.GONE if life.loading else After.DIED, SessionStatus.SLEEPING, SANDBOX_ENDED)
+
+
+def refused(life: Life, event: DialRefused, facts: Facts) -> None:
+    life.attempts += 1
+    if life.attempts >= life.limits.link_attempts:
+        clear(life, After.GONE if life.loading else After.DIED, SessionStatus.SLEEPING, SANDBOX_ENDED)
+    else:
+        _find_later(life, delay(life.attempts, life.rng, base=0.1, cap=2.0))
+
+
+def unanswered(life: Life, event: Unavailable, facts: Facts) -> None:
+    """Unknown is not dead: nothing is stopped, nothing is lost, and nobody waits for it."""
+    why = f"the sandbox provider does not answer: {event.reason}"
+    life.drop_link()
+    life.end_turn()
+    life.refuse_line("sandbox_unavailable", f"{why}: try again in a moment")
+    if life.reason != why:
+        life.become(life.status, why)
+    life.flaps += 1
+    _find_later(life, delay(life.flaps, life.rng, base=0.2, cap=10.0))
+
+
+def _find_later(life: Life, seconds: float) -> None:
+    life.wait(LifeStage.FIND_LATER, do.Schedule(life.next(), seconds))
+
+
+def found(life: Life, event: Linked, facts: Facts) -> None:
+    life.link, life.greeted, life.linked_at = event.number, False, facts.now
+    life.stage, life.awaited = LifeStage.GREETING, 0
+
+
+def greeting(life: Life, event: BridgeHello, facts: Facts) -> None:
+    if event.held:
+        life.wait(LifeStage.SURVEYING, do.AskHeld(life.next()))
+    else:
+        greet(life, facts, alive=event.alive)
+
+
+def let_go(life: Life, event: LetGo, facts: Facts) -> None:
+    """It was let go after it had said hello: no agent of it can be alive."""
+    greet(life, facts, alive=False)
+
+
+def still_held(life: Life, event: StillHeld, facts: Facts) -> None:
+    """The gateway that was to let it go is gone."""
+    clear(life, After.HELD, SessionStatus.SLEEPING, WAS_HELD)
+
+
+def greet(life: Life, facts: Facts, *, alive: bool) -> None:
+    if life.status is not SessionStatus.RUNNING or life.reason:
+        life.become(SessionStatus.RUNNING)
+    life.effects.append(do.MarkProven())
+    life.settle(LifeStage.UP)
+    life.greeted, life.attempts, life.loading = True, 0, False
+    if alive:
+        life.agent, life.wanted = AgentPhase.ALIVE, False
+    elif life.wanted or facts.waiting:
+        life.start_agent(facts)
+
+
+def lost(life: Life, event: LinkLost, facts: Facts) -> None:
+    """Either only the link, or the whole sandbox."""
+    life.flaps = life.flaps + 1 if facts.now - life.linked_at < STEADY_SECONDS else 0
+    life.effects.append(do.CutSync())
+    if life.awaited:
+        life.effects.append(do.Cancel(life.awaited))
+    life.drop_link()
+    life.end_turn()
+    if life.flaps:  # a bridge that lets us in only to throw us out costs us next to nothing
+        _find_later(life, delay(life.flaps, life.rng, base=0.05, cap=5.0))
+    else:
+        find(life)

@@ -1,0 +1,272 @@
+"""Where one session's life stands, and the moves that several steps share. Pure.
+
+The steps in the modules beside this one change a `Life` and add to its `effects`; table.py says which step follows
+which event.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from random import Random
+
+from gateway.session.model.state import SessionStatus
+from gateway.session.sandbox.lifecycle import effects as do
+from gateway.session.sandbox.lifecycle.events import Facts, LifeCommand, PutBack, SyncNow
+from gateway.session.sandbox.restart_policy import RestartPolicy
+
+ASLEEP = (SessionStatus.SLEEPING, SessionStatus.PAUSED, SessionStatus.ARCHIVED, SessionStatus.NEEDS_ENV)
+FAILED = (SessionStatus.ERROR, SessionStatus.UNRESTORED)  # what is wanted may be tried again
+STARTABLE = (SessionStatus.SLEEPING, *FAILED)
+LINE = 100  # commands that may wait; one more is refused
+
+
+class LifeStage(StrEnum):
+    """What is under way."""
+
+    REST = "rest"  # nothing, and no sandbox runs as far as is known
+    UP = "up"  # nothing, and there is a link
+    # start
+    QUEUED = "queued"
+    LOOKING = "looking"
+    STARTING = "starting"
+    PREPARING = "preparing"
+    RELEASING = "releasing"
+    CONNECTING = "connecting"
+    # find
+    FIND_QUEUED = "find_queued"
+    ASKING = "asking"
+    LINKING = "linking"
+    GREETING = "greeting"
+    SURVEYING = "surveying"
+    FIND_LATER = "find_later"
+    # stop
+    LULLING = "lulling"
+    ENDING = "ending"
+    KEEPING = "keeping"
+    STOPPING = "stopping"
+    # delete, after the stop
+    ARCHIVING = "archiving"
+    DESTROYING = "destroying"
+    # visit: keep what a dead sandbox left
+    VISIT_QUEUED = "visit_queued"
+    VISIT_LOOKING = "visit_looking"
+    VISIT_STARTING = "visit_starting"
+    VISIT_PREPARING = "visit_preparing"
+    VISIT_KEEPING = "visit_keeping"
+    VISIT_STOPPING = "visit_stopping"
+    PUTTING_BACK = "putting_back"
+    # clear: what is declared dead must be
+    CLEARING = "clearing"
+    CLEAR_LATER = "clear_later"
+    # no more
+    LEFT = "left"
+    ENDED = "ended"
+
+
+_START = ("queued", "looking", "starting", "preparing", "releasing", "connecting")
+_FIND = ("find_queued", "asking", "linking", "greeting", "surveying", "find_later")
+RISING = tuple(LifeStage(stage) for stage in (*_START, *_FIND, "clearing", "clear_later"))
+UNPLACED = tuple(LifeStage(stage) for stage in ("rest", "queued", "putting_back", "left", "ended"))
+
+
+class AgentPhase(StrEnum):
+    NONE = "none"
+    STARTING = "starting"
+    ALIVE = "alive"
+
+
+class After(StrEnum):
+    """Why a sandbox is cleared away, and so what follows."""
+
+    FAILED = "failed"  # its start failed
+    UNWRITTEN = "unwritten"  # the store did not answer: it was not let go
+    UNANSWERED = "unanswered"  # the provider did not say whether it started: it is started again
+    DIED = "died"  # it ended, or does not answer any more: it is started again
+    GONE = "gone"  # the same, of an earlier gateway: it is started again if it is wanted
+    HELD = "held"  # the gateway that was to let it go is gone
+    VISITED = "visited"  # a look at what was left is over
+    LEFTOVER = "leftover"  # an earlier gateway died while it stopped it
+
+
+@dataclass(frozen=True, slots=True)
+class LifeLimits:
+    crashes: int = 5
+    crash_window: float = 300.0
+    link_attempts: int = 10
+    stop_seconds: float = 10.0
+
+
+@dataclass(slots=True)
+class Life:
+    """All that is mutable. Begins in `rest`."""
+
+    limits: LifeLimits
+    rng: Random
+    # stored
+    status: SessionStatus = SessionStatus.SLEEPING
+    reason: str = ""
+    incarnation: int = 0
+    clean: bool = False
+    overfull: bool = False
+    has_workspace: bool = False
+    # what is under way
+    stage: LifeStage = LifeStage.REST
+    awaited: int = 0  # the number of the effect whose answer counts
+    number: int = 0  # the last one given
+    turn: int = 0  # the turn that is held; 0: none
+    asks: tuple[int, ...] = ()  # who waits for what is under way
+    line: list[LifeCommand] = field(default_factory=list)  # what comes after it; at most LINE
+    flushes: dict[int, SyncNow] = field(default_factory=dict)  # syncs beside all else, by number; at most LINE
+    # start and visit
+    empty: bool = False
+    keep: bool = False
+    by_name: bool = False
+    put_back: PutBack | None = None  # what follows the visit
+    trouble: tuple[str, str] | None = None  # code and text: who asked is refused when it is over
+    # stop and clear
+    to: SessionStatus = SessionStatus.SLEEPING
+    why: str = ""
+    after: After = After.FAILED
+    was_up: bool = False
+    by_idle: bool = False
+    reviving: bool = False
+    # the link
+    link: int = 0
+    greeted: bool = False
+    agent: AgentPhase = AgentPhase.NONE
+    closing: bool = False  # the agent was asked to end, and the sandbox stays
+    linked_at: float = 0.0
+    flaps: int = 0  # links in a row that did not last
+    loading: bool = False  # what is looked for ran before this gateway
+    attempts: int = 0  # in a row without an answer
+    # intent
+    wanted: bool = False  # an agent is, when the link has said hello
+    again: bool = False  # the sandbox is, at the next rest
+    restart: int = 0  # the number of the timer; 0: none
+    rescues: int = 0
+    rescue_at: float = 0.0
+    told: str = ""
+    effects: list[do.Effect] = field(default_factory=list)
+    patience: RestartPolicy = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.patience = RestartPolicy(self.limits.crashes, self.limits.crash_window)
+
+    # -- words for the outside ----------------------------------------------------------------------------------------
+
+    @property
+    def unkept(self) -> bool:
+        """Whether there may be something on the disk that is not kept."""
+        return self.incarnation > 0 and not self.clean
+
+    @property
+    def leaves_something(self) -> bool:
+        return self.has_workspace or self.unkept
+
+    @property
+    def placed(self) -> bool:
+        """Whether its sandbox runs or is about to: it takes one of its user's places."""
+        at_rest = self.stage in (
+            LifeStage.REST,
+            LifeStage.QUEUED,
+            LifeStage.PUTTING_BACK,
+            LifeStage.LEFT,
+            LifeStage.ENDED,
+        )
+        return not at_rest and not self.stage.startswith("visit")
+
+    @property
+    def shown(self) -> SessionStatus:
+        """The status to show: a sandbox about to be started is starting."""
+        rising = self.stage is LifeStage.QUEUED and self.status is SessionStatus.SLEEPING
+        return SessionStatus.STARTING if rising else self.status
+
+    @property
+    def connection(self) -> str:
+        if self.agent is AgentPhase.ALIVE and self.link:
+            return "connected"
+        if self.stage in (LifeStage.LEFT, LifeStage.ENDED):
+            return "disconnected"
+        if self.shown in ASLEEP:
+            return "sleeping"
+        rising = self.stage in RISING or self.restart or (self.link and not self.greeted)
+        return "connecting" if rising or self.agent is AgentPhase.STARTING else "disconnected"
+
+    # -- moves --------------------------------------------------------------------------------------------------------
+
+    def next(self) -> int:
+        self.number += 1
+        return self.number
+
+    def wait(self, stage: LifeStage, effect: do.Asked) -> None:
+        """`effect` is under way from now on, and its answer the one that counts."""
+        self.stage, self.awaited = stage, effect.number
+        self.effects.append(effect)
+
+    def settle(self, stage: LifeStage) -> None:
+        """Nothing is under way from now on."""
+        self.stage, self.awaited = stage, 0
+        self.end_turn()
+
+    def save(self) -> None:
+        self.effects.append(
+            do.Save(self.status, self.reason, self.incarnation, self.clean, self.overfull, self.has_workspace)
+        )
+
+    def become(self, status: SessionStatus, reason: str = "") -> None:
+        self.status, self.reason = status, reason
+        self.save()
+
+    def answer(self) -> None:
+        """Who waited for what was under way hears of its end."""
+        self.effects += [do.Answer(ask) for ask in self.asks]
+        self.asks = ()
+
+    def refuse(self, code: str, text: str, asks: Iterable[int] | None = None) -> None:
+        self.effects += [do.RefuseAsk(ask, code, text) for ask in (self.asks if asks is None else asks)]
+        if asks is None:
+            self.asks = ()
+
+    def refuse_line(self, code: str, text: str) -> None:
+        """Also those who wait for their turn."""
+        self.refuse(code, text)
+        self.refuse(code, text, [command.ask for command in self.line if command.ask])
+        self.line.clear()
+
+    def line_up(self, commands: Sequence[LifeCommand], *, first: bool = False) -> None:
+        self.line[:] = [*commands, *self.line] if first else [*self.line, *commands]
+
+    def end_turn(self) -> None:
+        if self.turn:
+            self.effects.append(do.EndTurn(self.turn))
+            self.turn = 0
+
+    def drop_link(self) -> None:
+        if self.link:
+            self.effects.append(do.DropLink(self.link))
+        self.link, self.greeted, self.agent, self.closing = 0, False, AgentPhase.NONE, False
+
+    def start_agent(self, facts: Facts) -> None:
+        """See to it that an agent runs; not before it is known whether one does."""
+        if not self.greeted or facts.exit_due:
+            self.wanted = True
+        elif self.agent is AgentPhase.NONE:
+            self.wanted, self.agent = False, AgentPhase.STARTING
+            self.effects.append(do.StartAgent(self.link))
+
+    def restart_later(self, facts: Facts) -> None:
+        if not self.restart and not self.patience.exhausted(facts.now):
+            self.restart = self.next()
+            self.effects.append(do.ScheduleRestart(self.restart, self.patience.pause(self.rng)))
+
+    def cancel_restart(self) -> None:
+        if self.restart:
+            self.effects.append(do.Cancel(self.restart))
+            self.restart = 0
+
+    def give_up(self, reason: str) -> None:
+        """It failed too often: left alone until somebody asks for it by name, or the window has passed."""
+        count, minutes = self.limits.crashes, self.limits.crash_window / 60
+        text = f"crashed {count} times in {minutes:g} minutes (last: {reason}). Fix the cause, then wake the session"
+        self.become(SessionStatus.ERROR, text)
+        self.effects.append(do.TellError("crash_loop", text))

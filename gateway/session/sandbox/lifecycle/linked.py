@@ -1,0 +1,117 @@
+"""What the link tells while nothing is under way; what is wanted then; and syncs, which run beside all else. Pure."""
+
+from gateway.session.model.state import SessionStatus
+from gateway.session.sandbox.lifecycle import effects as do
+from gateway.session.sandbox.lifecycle.events import (
+    AgentExited,
+    AgentProblem,
+    AgentReady,
+    BridgeHello,
+    EndAgent,
+    Event,
+    Facts,
+    Flushed,
+    LinkLost,
+    NotFlushed,
+    SyncNow,
+)
+from gateway.session.sandbox.lifecycle.finding import greet, lost
+from gateway.session.sandbox.lifecycle.life import AgentPhase, Life, LifeStage
+
+HELD_AGAIN = "the bridge holds an agent that was let go"
+REPLACED = (
+    "its sandbox ended and most of its files were gone: the newest generation is in their place, what was left is kept "
+    "beside it"
+)
+KEEPS = 3  # sandboxes that may die while somebody waits for what they hold to be kept
+
+
+def hello(life: Life, event: BridgeHello, facts: Facts) -> None:
+    if event.held:
+        lost(life, LinkLost(event.link, HELD_AGAIN), facts)
+    else:
+        greet(life, facts, alive=event.alive)
+
+
+def agent_ready(life: Life, event: AgentReady, facts: Facts) -> None:
+    life.agent = AgentPhase.ALIVE
+
+
+def agent_exited(life: Life, event: AgentExited, facts: Facts) -> None:
+    asked_for = life.closing
+    life.agent, life.closing = AgentPhase.NONE, False
+    if not asked_for and event.code != 0:
+        _crashed(life, event.reason, facts)
+    elif facts.waiting or life.wanted:
+        life.restart_later(facts)
+
+
+def problem(life: Life, event: AgentProblem, facts: Facts) -> None:
+    life.effects.append(do.TellError("agent", event.reason))
+    if life.agent is AgentPhase.STARTING:
+        life.agent = AgentPhase.NONE
+        _crashed(life, event.reason, facts)
+
+
+def _crashed(life: Life, reason: str, facts: Facts) -> None:
+    life.patience.failed(facts.now)
+    if life.patience.exhausted(facts.now):
+        life.give_up(reason)
+    else:
+        life.restart_later(facts)
+
+
+def want(life: Life, event: Event, facts: Facts) -> None:
+    """There is a link: see to it that an agent runs, unless that is given up or about to be tried."""
+    if life.agent is AgentPhase.ALIVE and not facts.exit_due:
+        return
+    if not life.restart and not life.patience.exhausted(facts.now):
+        run_agent(life, facts)
+
+
+def run_agent(life: Life, facts: Facts) -> None:
+    if life.status is not SessionStatus.RUNNING:
+        life.become(SessionStatus.RUNNING)
+    life.start_agent(facts)
+
+
+def end_agent(life: Life, event: EndAgent, facts: Facts) -> None:
+    if life.agent is AgentPhase.ALIVE:
+        life.closing = True
+        life.effects.append(do.TellAgentToStop(life.link))
+
+
+def flush(life: Life, command: SyncNow) -> None:
+    number = life.next()
+    life.flushes[number] = command
+    life.effects.append(do.Flush(number))
+
+
+def flushed(life: Life, event: Flushed, facts: Facts) -> None:
+    command = life.flushes.pop(event.flush)
+    if event.replaced:
+        _not_synced(life, command, REPLACED)
+    elif command.ask:
+        life.effects.append(do.Answer(command.ask))
+
+
+def not_flushed(life: Life, event: NotFlushed, facts: Facts) -> None:
+    """A sandbox that died under a sync is looked at once more: what it left, or what is in the next one."""
+    command = life.flushes.pop(event.flush)
+    tries = command.attempt + 1 < KEEPS and life.stage not in (LifeStage.LEFT, LifeStage.ENDED)
+    if event.died and tries:
+        life.line_up([SyncNow(command.ask, command.attempt + 1)], first=True)
+        if life.stage is LifeStage.UP:  # the loss of its link was not heard yet
+            lost(life, LinkLost(life.link, event.reason), facts)
+    elif event.refused:
+        life.refuse("not_synced", event.reason, _who(command))
+    else:
+        _not_synced(life, command, event.reason)
+
+
+def _not_synced(life: Life, command: SyncNow, reason: str) -> None:
+    life.refuse("sync_failed", f"the workspace is not kept: {reason}", _who(command))
+
+
+def _who(command: SyncNow) -> list[int]:
+    return [command.ask] if command.ask else []

@@ -1,0 +1,117 @@
+"""How a sandbox starts: a turn, the newest generation, the sandbox with its agent held, its workspace, and only then
+the agent. Pure.
+"""
+
+from gateway.session.model.state import SessionStatus
+from gateway.session.sandbox.lifecycle import effects as do
+from gateway.session.sandbox.lifecycle.clearing import STORE_AWAY, clear, clear_later
+from gateway.session.sandbox.lifecycle.events import (
+    AgentReleased,
+    Facts,
+    Failure,
+    Linked,
+    Looked,
+    Prepared,
+    SandboxStarted,
+    StartFailed,
+    StoreSilent,
+    TurnGiven,
+    Unavailable,
+    Unrestorable,
+)
+from gateway.session.sandbox.lifecycle.life import After, Life, LifeStage
+
+NEEDS_ENV = "its envVars are gone with the last gateway: resume with {envVars}"
+
+
+def begin_start(
+    life: Life, asks: tuple[int, ...] = (), *, empty: bool = False, keep: bool = False, by_name: bool = False
+) -> None:
+    life.cancel_restart()
+    life.asks, life.empty, life.keep, life.by_name, life.again = asks, empty, keep, by_name, False
+    life.wait(LifeStage.QUEUED, do.AskTurn(life.next()))
+
+
+def turn_given(life: Life, event: TurnGiven, facts: Facts) -> None:
+    life.turn = event.number
+    if facts.forbidden or facts.lacks_env:
+        if facts.forbidden:
+            life.become(SessionStatus.ERROR, facts.forbidden)
+            life.effects.append(do.TellError("network_not_allowed", facts.forbidden))
+        else:
+            life.become(SessionStatus.NEEDS_ENV, NEEDS_ENV)
+        life.settle(LifeStage.REST)
+        life.answer()
+        return
+    life.incarnation += 1
+    life.become(SessionStatus.STARTING)
+    if life.empty:
+        _start(life)
+    else:
+        life.wait(LifeStage.LOOKING, do.LookForNewest(life.next(), life.keep))
+
+
+def looked(life: Life, event: Looked, facts: Facts) -> None:
+    _start(life)
+
+
+def _start(life: Life) -> None:
+    life.effects.append(do.EndSync())  # of the one before
+    life.wait(LifeStage.STARTING, do.StartHeld(life.next(), life.incarnation, life.empty, life.keep))
+
+
+def started(life: Life, event: SandboxStarted, facts: Facts) -> None:
+    life.end_turn()  # a long restore is nobody's turn
+    life.attempts = 0
+    life.wait(LifeStage.PREPARING, do.Prepare(life.next(), life.empty, life.keep))
+
+
+def prepared(life: Life, event: Prepared, facts: Facts) -> None:
+    """Proven. From here on the disk is ahead of the store, and that is known before it is so."""
+    life.clean, life.overfull, life.has_workspace = False, False, True
+    life.wait(LifeStage.RELEASING, do.Release(life.next(), life.by_name))
+
+
+def released(life: Life, event: AgentReleased, facts: Facts) -> None:
+    life.wait(LifeStage.CONNECTING, do.Connect(life.next()))
+
+
+def connected(life: Life, event: Linked, facts: Facts) -> None:
+    life.link, life.greeted, life.linked_at, life.wanted = event.number, False, facts.now, True
+    life.become(SessionStatus.RUNNING)
+    life.settle(LifeStage.UP)
+    life.answer()
+
+
+def not_restored(life: Life, event: Unrestorable, facts: Facts) -> None:
+    clear(life, After.FAILED, SessionStatus.UNRESTORED, event.reason)
+
+
+def start_failed(life: Life, event: Failure, facts: Facts) -> None:
+    if isinstance(event, StartFailed) and event.bug:
+        life.trouble = ("start_failed", event.reason)
+    clear(life, After.FAILED, SessionStatus.ERROR, event.reason)
+
+
+def not_written(life: Life, event: StoreSilent, facts: Facts) -> None:
+    life.trouble = ("storage_unavailable", f"{STORE_AWAY}: try again in a moment")
+    clear(life, After.UNWRITTEN, SessionStatus.SLEEPING, STORE_AWAY)
+
+
+def start_unanswered(life: Life, event: Unavailable, facts: Facts) -> None:
+    """It may have started. Nothing was let go in it: it is stopped when the provider answers, and started again."""
+    life.after, life.to = After.UNANSWERED, SessionStatus.SLEEPING
+    life.why = f"the sandbox provider does not answer: {event.reason}"
+    life.become(SessionStatus.STARTING, life.why)
+    life.end_turn()
+    clear_later(life, event, facts)
+
+
+def connect_unanswered(life: Life, event: Unavailable, facts: Facts) -> None:
+    """Its agent was let go: it runs, and is found again."""
+    life.why = f"the sandbox provider does not answer: {event.reason}"
+    life.become(SessionStatus.RUNNING, life.why)
+    life.wanted, life.loading = True, False
+    life.refuse_line("sandbox_unavailable", life.why)
+    life.attempts += 1
+    life.wait(LifeStage.FIND_LATER, do.Schedule(life.next(), 1.0))

@@ -1,0 +1,206 @@
+"""How a sandbox stops, the other way round than it starts: the agent, what it left is kept, the sandbox; and how a
+session is deleted after that. Pure.
+
+While something cannot be kept the sandbox stays, unless it is more than may be kept: only its owner can change that,
+and the disk stays as it is.
+"""
+
+from gateway.session.model.state import SessionStatus
+from gateway.session.sandbox.lifecycle import effects as do
+from gateway.session.sandbox.lifecycle.events import (
+    AgentExited,
+    AgentReady,
+    ArchivedWritten,
+    BridgeHello,
+    Destroyed,
+    DoesNotRun,
+    Due,
+    Facts,
+    Failure,
+    LinkLost,
+    Lulled,
+    Overfull,
+    Stopped,
+    StoreSilent,
+    WorkspaceKept,
+)
+from gateway.session.sandbox.lifecycle.finding import find
+from gateway.session.sandbox.lifecycle.life import AgentPhase, Life, LifeStage
+
+STOPPED = "the sandbox was stopped"
+
+
+def begin_stop(
+    life: Life, to: SessionStatus, why: str = "", asks: tuple[int, ...] = (), *, by_idle: bool = False
+) -> None:
+    life.to, life.why, life.asks, life.by_idle, life.again = to, why, asks, by_idle, False
+    life.was_up = life.stage in (LifeStage.UP, LifeStage.FIND_QUEUED)
+    life.cancel_restart()
+    if life.stage is not LifeStage.UP:
+        _keep(life)
+    elif to is SessionStatus.ARCHIVED:
+        _end_agent(life)
+    else:  # the last sync can only follow the one that is under way: nothing is stopped before
+        life.wait(LifeStage.LULLING, do.Lull(life.next()))
+
+
+def lulled(life: Life, event: Lulled, facts: Facts) -> None:
+    if life.by_idle and (facts.waiting or not facts.idle):
+        _stay(life, facts)
+    else:
+        _end_agent(life)
+
+
+def _end_agent(life: Life) -> None:
+    if life.agent is not AgentPhase.NONE:
+        life.effects.append(do.TellAgentToStop(life.link))
+    if life.agent is AgentPhase.ALIVE:
+        life.wait(LifeStage.ENDING, do.Schedule(life.next(), life.limits.stop_seconds))
+    else:
+        _keep(life)
+
+
+def agent_ended(life: Life, event: AgentExited | Due, facts: Facts) -> None:
+    """It has, or it had its time: the freeze ends what is left."""
+    life.agent = AgentPhase.NONE
+    if isinstance(event, AgentExited):
+        life.effects.append(do.Cancel(life.awaited))
+    _keep(life)
+
+
+def lost_while_ending(life: Life, event: LinkLost, facts: Facts) -> None:
+    life.effects.append(do.Cancel(life.awaited))
+    lost_while_stopping(life, event, facts)
+    _keep(life)
+
+
+def lost_while_stopping(life: Life, event: LinkLost, facts: Facts) -> None:
+    """Who stops it goes on without; if it stays after all, it is found again."""
+    life.effects.append(do.CutSync())
+    life.drop_link()
+
+
+def hello_while_stopping(life: Life, event: BridgeHello, facts: Facts) -> None:
+    """Noted; no agent starts between the last scan and the end."""
+    if event.held:
+        life.drop_link()
+    else:
+        life.greeted = True
+        life.agent = AgentPhase.ALIVE if event.alive else AgentPhase.NONE
+
+
+def ready_while_stopping(life: Life, event: AgentReady, facts: Facts) -> None:
+    life.agent = AgentPhase.ALIVE
+
+
+def exited_while_stopping(life: Life, event: AgentExited, facts: Facts) -> None:
+    life.agent = AgentPhase.NONE
+
+
+def _keep(life: Life) -> None:
+    """A session that is deleted is not kept. One that is clean has nothing that is not."""
+    if life.to is SessionStatus.ARCHIVED or not life.unkept:
+        _stop(life)
+    else:
+        life.wait(LifeStage.KEEPING, do.Keep(life.next()))
+
+
+def kept(life: Life, event: WorkspaceKept, facts: Facts) -> None:
+    life.clean, life.overfull = event.remembered, False
+    _stop(life)
+
+
+def vanished(life: Life, event: DoesNotRun, facts: Facts) -> None:
+    """It ended by itself: what it left is kept afterwards."""
+    _stop(life)
+
+
+def overfull(life: Life, event: Overfull, facts: Facts) -> None:
+    life.clean, life.overfull = False, True
+    if life.to is not SessionStatus.ERROR:
+        life.why = event.reason
+    _stop(life)
+
+
+def not_kept(life: Life, event: Failure, facts: Facts) -> None:
+    life.refuse("sync_failed", f"the sandbox stays, its workspace is not kept: {event.reason}")
+    _stay(life, facts, thaw=life.stage is LifeStage.KEEPING)
+
+
+def give_up_stop(life: Life, facts: Facts) -> None:
+    """Nobody waits for the stop any more."""
+    life.effects.append(do.Cancel(life.awaited))
+    _stay(life, facts, thaw=life.stage is LifeStage.KEEPING)
+
+
+def _stop(life: Life) -> None:
+    life.drop_link()
+    life.wait(LifeStage.STOPPING, do.StopSandbox(life.next()))
+
+
+def not_stopped(life: Life, event: Failure, facts: Facts) -> None:
+    """It goes on, and so may its programs; what was kept of it is not the last word."""
+    life.clean = False
+    life.refuse("not_stopped", f"the sandbox could not be stopped: {event.reason}")
+    _stay(life, facts, thaw=True)
+
+
+def _stay(life: Life, facts: Facts, *, thaw: bool = False) -> None:
+    life.reviving = False
+    if thaw:
+        life.effects.append(do.Thaw())
+    if life.link:
+        life.settle(LifeStage.UP)
+        if life.agent is AgentPhase.NONE and (life.wanted or facts.waiting):
+            life.start_agent(facts)
+    elif life.was_up:
+        find(life)
+    else:
+        life.settle(LifeStage.REST)
+
+
+def stopped(life: Life, event: Stopped, facts: Facts) -> None:
+    life.effects += [do.EndSync(), do.ForgetUnsure(life.why or STOPPED)]
+    life.wanted = False
+    life.become(life.to, life.why)
+    if life.to is SessionStatus.ARCHIVED:
+        life.wait(LifeStage.ARCHIVING, do.WriteArchived(life.next()))
+        return
+    life.again = facts.waiting and life.to is SessionStatus.SLEEPING
+    life.settle(LifeStage.REST)
+    life.answer()
+
+
+def archived(life: Life, event: ArchivedWritten, facts: Facts) -> None:
+    life.wait(LifeStage.DESTROYING, do.Destroy(life.next()))
+
+
+def not_archived(life: Life, event: StoreSilent, facts: Facts) -> None:
+    _not_deleted(life, "storage_unavailable", "it is not written down yet that the session is archived: try again")
+
+
+def not_destroyed(life: Life, event: Failure, facts: Facts) -> None:
+    _not_deleted(life, "not_destroyed", f"not all of the session is removed: {event.reason}: delete it again")
+
+
+def _not_deleted(life: Life, code: str, text: str) -> None:
+    life.reviving = False
+    life.settle(LifeStage.REST)
+    life.refuse(code, text)
+
+
+def destroyed(life: Life, event: Destroyed, facts: Facts) -> None:
+    life.clean, life.overfull, life.has_workspace = True, False, False
+    life.save()
+    life.effects.append(do.DiscardWindow())
+    life.settle(LifeStage.REST)
+    if life.reviving:
+        revive(life)
+    life.answer()
+
+
+def revive(life: Life) -> None:
+    """The conversation goes on, the workspace is new."""
+    life.reviving, life.again = False, True
+    life.patience.renew()
+    life.become(SessionStatus.SLEEPING)

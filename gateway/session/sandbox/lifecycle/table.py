@@ -1,0 +1,288 @@
+"""A session's life: what is under way with its sandbox, what may happen then, and what follows. Pure.
+
+The *status* is stored and shown: sleeping, starting, running, paused, error, unrestored, needs_env, archived. The
+*stage* is what is under way; it is never stored, because what was under way in a gateway that died is found out anew.
+Nothing is under way in `rest` (no sandbox runs, as far as is known) and in `up` (there is a link).
+
+    start   queued > looking > starting > preparing > releasing > connecting > up
+    find    find_queued > asking > linking > greeting (> surveying) > up; find_later is a pause before the next attempt
+    stop    lulling > ending > keeping > stopping > rest
+    delete  ending > stopping > archiving > destroying > rest
+    visit   visit_queued > _looking > _starting > _preparing > _keeping > _stopping > rest (> putting_back > rest)
+    clear   clearing > rest; clear_later is a pause before the next attempt
+    left    the gateway leaves: only syncs go on.      ended   the session is another's, or failed: nothing goes on.
+
+An *event* is a command (who asked waits for an answer), a notice, the answer of an effect, or what a link tells. The
+table has one step for each pair of stage and event that can be. `on` applies it and returns *effects*: what the caller
+now owes the world. At most one effect is awaited. Each has a number, and its answer carries it: the answer of an effect
+that was given up is late, and is dropped by its number; a turn or a link that comes late is given back. A pair that is
+not in the table cannot be: it is a bug of the caller, raises `ImpossibleEvent`, and nothing has changed.
+
+The promises, and what keeps them:
+
+*Nothing runs unrestored.* `Release` is made in one place, `prepared`, which only `Prepared` leads to. Every start
+begins with the agent held. A sandbox that is found held is stopped (`still_held`): nobody knows what its disk holds.
+
+*Nothing is stopped before it is kept.* The stop of a sandbox that was let go is made after `WorkspaceKept`, or after
+`Overfull` (its disk stays as it is, and only its owner can help), or when it has ended by itself, or when it refuses
+its link for so long that nobody can reach it. If it cannot be kept, it stays, its programs may start again, and who
+asked is refused. What is deleted is not kept.
+
+*Unknown is not dead.* `Unavailable` leads to no stop of anything that was let go. The same is asked again later. Who
+waits is refused at once: they may come again, and then it is asked at once.
+
+*Nothing is destroyed before `archived` is durable.* `Destroy` is made in one place, which only `ArchivedWritten` leads
+to.
+
+*What is declared dead must be.* A failed start, a sandbox that is gone and one that was held go through `clearing`: the
+status says so after `Stopped`, never before.
+
+*One thing at a time.* Only `wait` begins something, and it replaces what was awaited. What comes meanwhile waits in the
+line, at most LINE of it, and is judged again when its turn has come: `archived` overtakes all, `paused` overtakes sleep
+and wake. A delete goes before all that waits. While a turn is waited for nothing is under way: a stop goes first and
+gives the turn up. A start takes the place of a visit that waits for its turn. A sync of what runs goes on beside all
+else; if its sandbox dies, it is asked for again, KEEPS times.
+
+*Who asked gets an answer, once.* Askers are in the line, in `asks`, or in `flushes`, in one of them at a time. Each way
+to rest or up answers or refuses `asks`; `leave` and `end` refuse everybody.
+
+What is wanted again is tried again: after a crash with growing pauses, and no more after `crashes` of them in
+`crash_window` seconds, until somebody asks by name or the window has passed.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from gateway.session.sandbox.lifecycle import (
+    clearing,
+    commands,
+    effects,
+    finding,
+    linked,
+    notices,
+    starting,
+    stopping,
+    visiting,
+)
+from gateway.session.sandbox.lifecycle import events as on_
+from gateway.session.sandbox.lifecycle.life import Life, LifeStage
+
+Step = Callable[[Life, Any, on_.Facts], None]
+Row = dict[type, Step]
+
+
+class ImpossibleEvent(Exception):
+    """An event that cannot happen at this stage: a bug of the caller."""
+
+
+def ignore(life: Life, event: on_.Event, facts: on_.Facts) -> None:
+    """It may come, and means nothing now."""
+
+
+ANYWHERE: Row = {
+    on_.Withdraw: commands.withdraw,
+    on_.EnvGiven: notices.env_given,
+    on_.EndAgent: ignore,
+    on_.Idle: ignore,
+    on_.Rescue: ignore,
+    on_.SessionLoaded: ignore,
+    on_.Leave: notices.leave,
+    on_.End: notices.end,
+    on_.Flushed: linked.flushed,
+    on_.NotFlushed: linked.not_flushed,
+}
+
+
+def _asked(start: Step, stop: Step, other: Step = commands.come) -> Row:
+    starts = dict.fromkeys((on_.Wake, on_.Resume), start)
+    stops = dict.fromkeys((on_.Sleep, on_.Pause, on_.Delete), stop)
+    return ANYWHERE | starts | stops | dict.fromkeys((on_.SyncNow, on_.PutBack, on_.Revive), other)
+
+
+def _wanted(step: Step) -> Row:
+    return {on_.AgentWanted: step, on_.RestartDue: step}
+
+
+LINES_UP = _asked(commands.come, commands.come)
+STARTS = LINES_UP | _wanted(notices.want_agent_then)
+FINDS = STARTS
+STOPS = LINES_UP | _wanted(ignore)  # if messages wait then, it is started again
+VISITS = LINES_UP | _wanted(notices.want_again)
+CLEARS = VISITS
+SILENT: Row = {on_.AgentReady: linked.agent_ready, on_.AgentExited: ignore, on_.AgentProblem: ignore}
+LINKED_STOPS: Row = {
+    on_.BridgeHello: stopping.hello_while_stopping,
+    on_.LinkLost: stopping.lost_while_stopping,
+    on_.AgentReady: stopping.ready_while_stopping,
+    on_.AgentExited: stopping.exited_while_stopping,
+    on_.AgentProblem: ignore,
+}
+START_FAILS: Row = {on_.StartFailed: starting.start_failed, on_.Unrestorable: starting.not_restored}
+VISIT_FAILS: Row = {
+    on_.StartFailed: visiting.failed,
+    on_.Unrestorable: visiting.failed,
+    on_.Unavailable: visiting.failed,
+}
+
+# One block, one stage. What is not here cannot be.
+TABLE: dict[LifeStage, Row] = {
+    LifeStage.REST: LINES_UP | _wanted(notices.want) | {on_.Rescue: notices.rescue, on_.SessionLoaded: notices.loaded},
+    LifeStage.UP: LINES_UP
+    | _wanted(linked.want)
+    | {
+        on_.EndAgent: linked.end_agent,
+        on_.Idle: notices.idle,
+        on_.BridgeHello: linked.hello,
+        on_.LinkLost: finding.lost,
+        on_.AgentReady: linked.agent_ready,
+        on_.AgentExited: linked.agent_exited,
+        on_.AgentProblem: linked.problem,
+    },
+    #
+    LifeStage.QUEUED: _asked(commands.come, commands.stop_before_turn)
+    | _wanted(ignore)
+    | {on_.TurnGiven: starting.turn_given},
+    LifeStage.LOOKING: STARTS | {on_.Looked: starting.looked, on_.Unrestorable: starting.not_restored},
+    LifeStage.STARTING: STARTS
+    | START_FAILS
+    | {on_.SandboxStarted: starting.started, on_.Unavailable: starting.start_unanswered},
+    LifeStage.PREPARING: STARTS | START_FAILS | {on_.Prepared: starting.prepared},
+    LifeStage.RELEASING: STARTS
+    | START_FAILS
+    | {on_.AgentReleased: starting.released, on_.StoreSilent: starting.not_written},
+    LifeStage.CONNECTING: STARTS
+    | {
+        on_.Linked: starting.connected,
+        on_.DialRefused: starting.start_failed,
+        on_.StartFailed: starting.start_failed,
+        on_.Unavailable: starting.connect_unanswered,
+    },
+    #
+    LifeStage.FIND_QUEUED: _asked(commands.come, commands.stop_before_turn)
+    | _wanted(notices.want_agent_then)
+    | {on_.TurnGiven: finding.find_turn_given},
+    LifeStage.ASKING: FINDS
+    | {on_.Runs: finding.runs, on_.DoesNotRun: finding.does_not_run, on_.Unavailable: finding.unanswered},
+    LifeStage.LINKING: FINDS
+    | {on_.Linked: finding.found, on_.DialRefused: finding.refused, on_.Unavailable: finding.unanswered},
+    LifeStage.GREETING: FINDS | SILENT | {on_.BridgeHello: finding.greeting, on_.LinkLost: finding.lost},
+    LifeStage.SURVEYING: FINDS
+    | SILENT
+    | {
+        on_.BridgeHello: ignore,
+        on_.LinkLost: finding.lost,
+        on_.LetGo: finding.let_go,
+        on_.StillHeld: finding.still_held,
+        on_.Unavailable: finding.unanswered,
+    },
+    LifeStage.FIND_LATER: _asked(commands.find_for, commands.find_for, commands.find_for)
+    | _wanted(notices.want_agent_then)
+    | {on_.Due: finding.find_now},
+    #
+    LifeStage.LULLING: STOPS | LINKED_STOPS | {on_.Lulled: stopping.lulled, on_.NotKept: stopping.not_kept},
+    LifeStage.ENDING: STOPS
+    | LINKED_STOPS
+    | {
+        on_.AgentExited: stopping.agent_ended,
+        on_.LinkLost: stopping.lost_while_ending,
+        on_.Due: stopping.agent_ended,
+    },
+    LifeStage.KEEPING: STOPS
+    | LINKED_STOPS
+    | {
+        on_.WorkspaceKept: stopping.kept,
+        on_.DoesNotRun: stopping.vanished,
+        on_.Overfull: stopping.overfull,
+        on_.NotKept: stopping.not_kept,
+        on_.Unavailable: stopping.not_kept,
+    },
+    LifeStage.STOPPING: STOPS
+    | {
+        on_.Stopped: stopping.stopped,
+        on_.NotStopped: stopping.not_stopped,
+        on_.Unavailable: stopping.not_stopped,
+    },
+    LifeStage.ARCHIVING: STOPS | {on_.ArchivedWritten: stopping.archived, on_.StoreSilent: stopping.not_archived},
+    LifeStage.DESTROYING: STOPS
+    | {
+        on_.Destroyed: stopping.destroyed,
+        on_.NotDestroyed: stopping.not_destroyed,
+        on_.Unavailable: stopping.not_destroyed,
+    },
+    #
+    LifeStage.VISIT_QUEUED: _asked(commands.go_before_visit, commands.go_before_visit)
+    | _wanted(notices.want_before_visit)
+    | {on_.TurnGiven: visiting.turn_given},
+    LifeStage.VISIT_LOOKING: VISITS | {on_.Looked: visiting.looked, on_.Unrestorable: visiting.failed},
+    LifeStage.VISIT_STARTING: VISITS | VISIT_FAILS | {on_.SandboxStarted: visiting.started},
+    LifeStage.VISIT_PREPARING: VISITS | VISIT_FAILS | {on_.Prepared: visiting.prepared},
+    LifeStage.VISIT_KEEPING: VISITS
+    | {
+        on_.WorkspaceKept: visiting.kept,
+        on_.Overfull: visiting.overfull,
+        on_.NotKept: visiting.failed,
+        on_.DoesNotRun: visiting.failed,
+        on_.Unavailable: visiting.failed,
+    },
+    LifeStage.VISIT_STOPPING: VISITS
+    | {
+        on_.Stopped: visiting.stopped,
+        on_.NotStopped: visiting.not_stopped,
+        on_.Unavailable: visiting.not_stopped,
+    },
+    LifeStage.PUTTING_BACK: VISITS
+    | {on_.PutInPlace: visiting.put_in_place, on_.NotPutInPlace: visiting.not_put_in_place},
+    #
+    LifeStage.CLEARING: CLEARS
+    | {
+        on_.Stopped: clearing.cleared,
+        on_.NotStopped: clearing.clear_later,
+        on_.Unavailable: clearing.clear_later,
+    },
+    LifeStage.CLEAR_LATER: _asked(commands.clear_for, commands.clear_for, commands.clear_for)
+    | _wanted(notices.want_again)
+    | {on_.Due: clearing.clear_again},
+    #
+    LifeStage.LEFT: _asked(commands.refuse_leaving, commands.refuse_leaving, commands.refuse_leaving)
+    | _wanted(ignore)
+    | {on_.SyncNow: commands.sync_while_leaving, on_.Leave: ignore},
+    LifeStage.ENDED: _asked(commands.refuse_ended, commands.refuse_ended, commands.refuse_ended)
+    | _wanted(ignore)
+    | {on_.Leave: ignore, on_.End: ignore, on_.EnvGiven: ignore},
+}
+
+
+def on(life: Life, event: on_.Event, facts: on_.Facts) -> tuple[effects.Effect, ...]:
+    """Apply `event`; return what the caller now owes, in order. Raises ImpossibleEvent; then nothing has changed."""
+    if isinstance(event, on_.EffectReply) and event.number > life.number:
+        raise ImpossibleEvent(f"{type(event).__name__} answers effect {event.number}, and nobody asked for that")
+    if _late(life, event):
+        gets = isinstance(event, on_.TurnGiven | on_.Linked)
+        return (effects.Cancel(event.number),) if gets and isinstance(event, on_.EffectReply) else ()
+    step = TABLE[life.stage].get(type(event))
+    if step is None:
+        raise ImpossibleEvent(f"{type(event).__name__} in {life.stage}")
+    life.effects = []
+    if isinstance(event, on_.RestartDue):
+        life.restart = 0
+    step(life, event, facts)
+    commands.go_on(life, facts)
+    if (word := life.connection) != life.told:
+        life.told = word
+        life.effects.append(effects.TellConnection(word))
+    done, life.effects = tuple(life.effects), []
+    return done
+
+
+def _late(life: Life, event: on_.Event) -> bool:
+    """Whether it is about something that was given up."""
+    match event:
+        case on_.EffectReply():
+            return event.number != life.awaited
+        case on_.FromLink():
+            return event.link != life.link
+        case on_.RestartDue():
+            return event.number != life.restart
+        case on_.Flushed() | on_.NotFlushed():
+            return event.flush not in life.flushes
+    return False

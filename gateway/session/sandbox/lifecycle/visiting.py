@@ -1,0 +1,130 @@
+"""What a sandbox that has ended left on its disk is kept afterwards: it is started once more with its agent held, its
+workspace is synced, and it is stopped. The status stays what it was. Pure.
+"""
+
+from gateway.session.sandbox.lifecycle import effects as do
+from gateway.session.sandbox.lifecycle.clearing import clear_later
+from gateway.session.sandbox.lifecycle.events import (
+    Facts,
+    Failure,
+    Looked,
+    NotPutInPlace,
+    Overfull,
+    Prepared,
+    PutBack,
+    PutInPlace,
+    SandboxStarted,
+    Stopped,
+    SyncNow,
+    TurnGiven,
+    WorkspaceKept,
+)
+from gateway.session.sandbox.lifecycle.life import After, Life, LifeStage
+from gateway.session.sandbox.lifecycle.linked import REPLACED
+from persistence.backoff import delay
+
+NOT_PAUSED = "the session is not paused any more: pause it and try again"
+RESCUE_BASE, RESCUE_CAP = 5.0, 300.0  # seconds between two attempts at what a sandbox left
+
+
+def begin_visit(life: Life, asks: tuple[int, ...] = (), put_back: PutBack | None = None) -> None:
+    life.asks, life.put_back, life.trouble = asks, put_back, None
+    life.wait(LifeStage.VISIT_QUEUED, do.AskTurn(life.next(), visit=True))
+
+
+def give_up_visit(life: Life) -> None:
+    """Something goes before it: it waits in the line again."""
+    life.effects.append(do.Cancel(life.awaited))
+    waiting = [life.put_back] if life.put_back is not None else [SyncNow(ask) for ask in life.asks]
+    life.asks, life.put_back = (), None
+    life.line_up(waiting, first=True)
+
+
+def turn_given(life: Life, event: TurnGiven, facts: Facts) -> None:
+    life.turn = event.number
+    life.incarnation += 1
+    life.save()
+    life.wait(LifeStage.VISIT_LOOKING, do.LookForNewest(life.next()))
+
+
+def looked(life: Life, event: Looked, facts: Facts) -> None:
+    life.wait(LifeStage.VISIT_STARTING, do.StartHeld(life.next(), life.incarnation, visit=True))
+
+
+def started(life: Life, event: SandboxStarted, facts: Facts) -> None:
+    life.wait(LifeStage.VISIT_PREPARING, do.Prepare(life.next()))
+
+
+def prepared(life: Life, event: Prepared, facts: Facts) -> None:
+    life.wait(LifeStage.VISIT_KEEPING, do.Keep(life.next(), visit=True))
+
+
+def kept(life: Life, event: WorkspaceKept, facts: Facts) -> None:
+    if event.replaced:
+        life.trouble = ("sync_failed", REPLACED)
+    life.clean, life.overfull = event.remembered, False
+    life.save()
+    _stop(life)
+
+
+def overfull(life: Life, event: Overfull, facts: Facts) -> None:
+    life.overfull = True
+    life.save()
+    failed(life, event, facts)
+
+
+def failed(life: Life, event: Failure, facts: Facts) -> None:
+    """It could not be looked at, or not be kept: nothing ran in it, and it is stopped all the same."""
+    reason = getattr(event, "reason", "its sandbox ended")
+    life.trouble = ("sync_failed", f"the workspace is not kept: {reason}")
+    _stop(life)
+
+
+def _stop(life: Life) -> None:
+    life.effects.append(do.EndSync())
+    life.wait(LifeStage.VISIT_STOPPING, do.StopSandbox(life.next()))
+
+
+def not_stopped(life: Life, event: Failure, facts: Facts) -> None:
+    """It runs still, with its agent held: what was kept of it stays true."""
+    life.after, life.put_back = After.VISITED, None
+    life.end_turn()
+    clear_later(life, event, facts)
+
+
+def stopped(life: Life, event: Stopped, facts: Facts) -> None:
+    if life.trouble is None:
+        life.rescues = 0
+    else:
+        life.rescue_at = facts.now + delay(life.rescues, life.rng, base=RESCUE_BASE, cap=RESCUE_CAP)
+        life.rescues += 1
+    trouble, life.trouble = life.trouble, None
+    life.settle(LifeStage.REST)
+    if trouble is not None:
+        life.put_back = None
+        life.refuse(*trouble)
+    elif life.put_back is not None:
+        begin_put_back(life, life.put_back, facts)
+    else:
+        life.answer()
+
+
+def begin_put_back(life: Life, command: PutBack, facts: Facts) -> None:
+    """What may not be read is not kept, and stays on the disk: the next start puts that aside."""
+    life.put_back, life.asks = None, (command.ask,)
+    if life.clean or facts.unread:
+        life.wait(LifeStage.PUTTING_BACK, do.PutBackGeneration(life.next(), command.generation))
+    else:
+        life.refuse("not_paused", NOT_PAUSED)
+
+
+def put_in_place(life: Life, event: PutInPlace, facts: Facts) -> None:
+    life.clean = True
+    life.save()
+    life.settle(LifeStage.REST)
+    life.answer()
+
+
+def not_put_in_place(life: Life, event: NotPutInPlace, facts: Facts) -> None:
+    life.settle(LifeStage.REST)
+    life.refuse("not_put_back", event.reason)
