@@ -2,7 +2,7 @@
 
 Handlers never wait. Whatever waits (starting a sandbox, asking the store) runs beside the actor and posts what came
 of it. The inbox is bounded by its posters: a socket whose frames fill it is not read until there is room; the link is
-slowed by the gate in gateway/session/conversation/log.py; stores and timers post at most one event for each thing they
+slowed by the gate in gateway/session/conversation/gate.py; stores and timers post at most one event for each thing they
 were given.
 
 If a handler fails, the session fails: its viewers are closed with 1011 and may come back, its neighbours never
@@ -30,11 +30,14 @@ from gateway.protocol import chat_frames
 from gateway.protocol.close_codes import CloseCode
 from gateway.protocol.errors import ApiError
 from gateway.server.viewer import Viewer
+from gateway.session.conversation.conversation import Conversation
+from gateway.session.conversation.delivery import Delivery
 from gateway.session.conversation.inbound import Inbound
-from gateway.session.conversation.log import Conversation, OwnerMoved
+from gateway.session.conversation.log import OwnerMoved, SessionLog
 from gateway.session.conversation.outbound import AgentOutput
 from gateway.session.conversation.receipts import Accepted, MessageRefused, Stage
 from gateway.session.conversation.replies import acknowledge, not_written, refusal, session_failed
+from gateway.session.conversation.stream import AgentStream
 from gateway.session.guests import Guests
 from gateway.session.model.description import Live, SandboxPlace, describe
 from gateway.session.model.ports import SessionLimits, SessionMetrics
@@ -82,6 +85,7 @@ class SessionActor:
         "audience",
         "conversation",
         "created_at",
+        "delivery",
         "ended",
         "ended_with",
         "guests",
@@ -100,6 +104,7 @@ class SessionActor:
         "room",
         "sandbox",
         "store",
+        "stream",
         "terminals",
         "turns",
         "user_id",
@@ -157,13 +162,30 @@ class SessionActor:
         self.ended = False
         self.ended_with = CloseCode.FAILED
         self.audience = Broadcast()
-        self.conversation = Conversation(self, loaded, unanswered, self.audience)
-        self.guests = Guests(self, self.conversation)
-        self.incoming = Inbound(self, self.conversation)
-        self.output = AgentOutput(self, self.conversation, loaded.checkpoint)
+        self.conversation = SessionLog(loaded, self, self, self.audience, queue, quota, metrics)
+        behind = store.behind(self.id)
+        self.delivery = Delivery(
+            self.conversation, self, self.audience, limits.window, pending, loaded, unanswered, behind=behind
+        )
+        self.guests = Guests(self.conversation, self.durable)
+        self.incoming = Inbound(self.conversation, self.delivery, store, self, self, metrics)
+        self.stream = AgentStream(self.conversation, self.delivery.turns, self.audience)
+        self.output = AgentOutput(
+            self.conversation,
+            self.delivery,
+            self.audience,
+            self.stream,
+            self,
+            metrics,
+            checkpoint=loaded.checkpoint,
+            rate=limits.agent_records,
+            ready=self.agent_ready,
+            finished=self.answer_finished,
+        )
         self._envs = envs
-        self.workspace = Workspace(self, self.conversation, self.user_id, sandbox, keeping)
-        self.life = SandboxSupervisor(self, self.conversation, self.output, self.workspace, sandbox, start, agent, envs)
+        talk = Conversation(self.conversation, self.delivery, self.audience)
+        self.workspace = Workspace(self, talk, self.user_id, sandbox, keeping)
+        self.life = SandboxSupervisor(self, talk, self.output, self.workspace, sandbox, start, agent, envs)
         self.rest = SandboxShutdown(self, self.life, self.workspace, sandbox)
         self.terminals = SessionTerminals(self, sandbox, self.life)
         self.terminals.on_intent = self._wanted_by_typing
@@ -206,6 +228,7 @@ class SessionActor:
         self.ended = True
         self.room.remove(self._heard_bytes)
         self.conversation.close()
+        self.delivery.close()
         self.output.close()
         self.life.let_go()
         self.close_viewers(self.ended_with)
@@ -380,7 +403,7 @@ class SessionActor:
             return talk.state.status in (SessionStatus.RUNNING, SessionStatus.STARTING)
         # What is ahead of the ring can only be on its way back from before a restart, and then it comes at once.
         ahead = asked is not None and asked.epoch == ring.epoch and asked.offset > ring.end
-        return self.output.catching_up or (ahead and self.now() < self.output.greeted_at + AHEAD_GRACE_SECONDS)
+        return self.stream.catching_up or (ahead and self.now() < self.output.greeted_at + AHEAD_GRACE_SECONDS)
 
     def _welcome(self, viewer: Viewer, asked: Position | None) -> None:
         talk, ring = self.conversation, self.audience.ring
@@ -392,7 +415,7 @@ class SessionActor:
             after = ring.base if ring.pinned is None else ring.pinned
         else:
             after = talk.state.answer_from
-        viewer.send(talk.welcome(after, recovered=None if asked is None else meets))
+        viewer.send(self.stream.welcome(after, recovered=None if asked is None else meets))
         self.audience.join(viewer, min(after, ring.end))
         viewer.send(chat_frames.dump("connection_status", sandboxStatus=self.life.connection))
         if (waiting := self.turns.waiting(self.id)) is not None:
@@ -447,19 +470,19 @@ class SessionActor:
         epoch, answered = talk.state.epoch, talk.state.answered
         if self._aborted[:2] == (epoch, answered) and self.now() < self._aborted[2] + ABORT_AGAIN_SECONDS:
             return False
-        if not self.output.abort() or talk.link is None:
+        if not self.output.abort() or self.delivery.link is None:
             return False
         self._aborted = (epoch, answered, self.now())
-        talk.link.inject(line)
+        self.delivery.link.inject(line)
         self.call_at(self.now() + self.limits.abort_seconds, lambda: self._interrupt(epoch, answered))
         return True
 
     def _interrupt(self, epoch: str | None, answered: int) -> None:
         talk = self.conversation
         same_turn = (talk.state.epoch, talk.state.answered) == (epoch, answered)
-        if same_turn and self.output.aborting and self.output.agent_alive and talk.link is not None:
+        if same_turn and self.output.aborting and self.output.agent_alive and self.delivery.link is not None:
             log.warning("agent.interrupted", session_id=self.id)
-            talk.link.interrupt()
+            self.delivery.link.interrupt()
 
     def say_goodbye(self, retry_after: float) -> None:
         """The gateway leaves: read no further, and say when to come back. What was read before is still dealt with."""
@@ -489,7 +512,7 @@ class SessionActor:
         viewers = len(self.audience) + len(self.terminals)
         waiting = self.turns.waiting(self.id)
         queue = None if waiting is None else waiting.members()
-        live = Live(self.life.connection, viewers, len(talk.window), talk.last_active, sync, queue)
+        live = Live(self.life.connection, viewers, len(self.delivery.window), talk.last_active, sync, queue)
         place = SandboxPlace(self.sandbox.provider, self.sandbox.level)
         state = replace(talk.state, status=self.life.status)
         return describe(self.id, self.user_id, self.created_at, talk.last_durable, talk.spec, state, place, live)
@@ -499,7 +522,7 @@ class SessionActor:
         talk = self.conversation
         if self.terminals.typed():
             talk.touch()
-        if self.output.answering or len(talk.window):
+        if self.output.answering or len(self.delivery.window):
             return 0.0
         return self.now() - talk.active_at
 

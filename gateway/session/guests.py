@@ -5,12 +5,12 @@ look at any other. What is changed holds at once for whoever asks, and is answer
 """
 
 import secrets
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 from gateway.auth.shares import MOST, Share, ShareKey, Shares
 from gateway.protocol.errors import ApiError
-from gateway.session.conversation.log import Conversation
-from gateway.session.model.ports import Host
+from gateway.session.conversation.log import SessionLog
 
 
 class Guest(Protocol):
@@ -22,16 +22,17 @@ class Guest(Protocol):
 
 
 class Guests:
-    __slots__ = ("_host", "_inside", "_talk")
+    __slots__ = ("_durable", "_inside", "_log")
 
-    def __init__(self, host: Host, talk: Conversation) -> None:
-        self._host = host
-        self._talk = talk
+    def __init__(self, log: SessionLog, durable: Callable[[], Awaitable[Any]]) -> None:
+        """`durable` waits until everything that was changed so far is durable. It raises ApiError."""
+        self._log = log
+        self._durable = durable
         self._inside: dict[int, set[Guest]] = {}
 
     def enter(self, guest: Guest, key: ShareKey) -> bool:
         """Let it in until it leaves or its share is taken back. False if the share has ended."""
-        if not self._talk.spec.shares.opens(key):
+        if not self._log.spec.shares.opens(key):
             return False
         self._inside.setdefault(key.number, set()).add(guest)
         return True
@@ -44,7 +45,7 @@ class Guests:
 
     async def add(self, label: str, *, now: float, expires_at: float) -> Share:
         """Raises ApiError, also if there are too many."""
-        shares = self._talk.spec.shares.add(secrets.token_urlsafe(12), label, now=now, expires_at=expires_at)
+        shares = self._log.spec.shares.add(secrets.token_urlsafe(12), label, now=now, expires_at=expires_at)
         if shares is None:
             raise ApiError(409, "too_many_shares", f"a session has at most {MOST} live shares: take one back first")
         await self._keep(shares)
@@ -52,20 +53,20 @@ class Guests:
 
     async def take_back(self, number: int) -> Share | None:
         """The share that was taken back; None if there is none of that number. Raises ApiError."""
-        share = self._talk.spec.shares.find(number)
+        share = self._log.spec.shares.find(number)
         if share is not None:
-            await self._keep(self._talk.spec.shares.without(number))
+            await self._keep(self._log.spec.shares.without(number))
         return share
 
     async def end_all(self) -> None:
         """The session ends, and all its shares with it. Raises ApiError."""
-        if self._talk.spec.shares.listed:
-            await self._keep(self._talk.spec.shares.ended())
+        if self._log.spec.shares.listed:
+            await self._keep(self._log.spec.shares.ended())
 
     async def _keep(self, shares: Shares) -> None:
-        self._talk.save_spec(shares=shares)
+        self._log.save_spec(shares=shares)
         left = {share.number for share in shares.listed}
         for number in [number for number in self._inside if number not in left]:
             for guest in self._inside.pop(number):
                 guest.taken_back()
-        await self._host.durable()
+        await self._durable()

@@ -432,7 +432,7 @@ class SessionRegistry:
         self._tasks[session_id] = self._group.create_task(self._supervise(actor), name=f"session {session_id}")
         if actor.conversation.state.status in (SessionStatus.RUNNING, SessionStatus.STARTING):
             actor.life.recover(since=self._reattaching_since)
-        elif len(actor.conversation.window):
+        elif len(actor.delivery.window):
             actor.life.want_agent()
         return actor
 
@@ -529,7 +529,7 @@ class SessionRegistry:
         while True:
             await asyncio.sleep(pause)
             for actor in list(self._actors.values()):
-                idle, linked = actor.idle_seconds(), actor.conversation.link is not None
+                idle, linked = actor.idle_seconds(), actor.delivery.link is not None
                 status = actor.conversation.state.status
                 stops = self._tired(actor) and not actor.life.lock.locked()  # else somebody is at it
                 if stops and (status is SessionStatus.RUNNING or linked):
@@ -686,7 +686,7 @@ class SessionRegistry:
             await asyncio.sleep(0.001)
 
     def stats(self) -> dict[str, float]:
-        windows = [actor.conversation.window for actor in self._actors.values()]
+        windows = [actor.delivery.window for actor in self._actors.values()]
         views = [view for actor in self._actors.values() if (view := actor.workspace.view) is not None]
         now = self._utcnow()
         return {

@@ -1,6 +1,6 @@
 """What senders say: numbered, made durable, and only then delivered.
 
-`offer` -> `_on_outcome` -> the conversation's `pump`. Where the store follows later (`Spooled`), the first durable
+`offer` -> the log -> `_on_outcome` -> `Delivery.pump`. Where the store follows later (`Spooled`), the first durable
 stage is enough to deliver, and `settled` brings the last word. But for one case: a session too old to know all its cids
 cannot know that a message is new before the store, or its index here, has looked. There it is delivered when it is
 stored: never twice.
@@ -10,26 +10,52 @@ the session goes on. Bounds: the window (gateway/session/model/delivery_window.p
 does not fit is refused with a reason. A crash loses only what was not acknowledged.
 """
 
+from collections.abc import Sequence
+
 from gateway.agents.transcript import ANSWER_RECORDS, ANSWERS
 from gateway.protocol import chat_frames
-from gateway.session.conversation.log import Conversation, give_up
+from gateway.session.conversation.delivery import Delivery
+from gateway.session.conversation.log import SessionLog, give_up
 from gateway.session.conversation.receipts import Accepted, MessageRefused, Reply, Unsettled, one_line
 from gateway.session.model.delivery_window import WindowEntry
-from gateway.session.model.ports import Host
-from gateway.session.model.state import SessionStatus
+from gateway.session.model.ports import Clock, SessionMetrics, Tasks
 from persistence import crash_points
 from persistence.commit_plan import rejected_marker
 from persistence.errors import StoreUnavailable
-from persistence.record import Dead, Duplicate, Fenced, Outcome, Record, Rejected, Spooled, Status, Stored, Write
+from persistence.ports import MessageStore
+from persistence.record import Dead, Duplicate, Fenced, Outcome, Record, Rejected, Spooled, Status, Stored
 
 
 class Inbound:
-    __slots__ = ("_early", "_host", "_replies", "_stages", "_talk", "asking")
+    __slots__ = (
+        "_clock",
+        "_delivery",
+        "_early",
+        "_log",
+        "_metrics",
+        "_receipts",
+        "_replies",
+        "_store",
+        "_tasks",
+        "asking",
+    )
 
-    def __init__(self, host: Host, conversation: Conversation) -> None:
-        self._host = host
-        self._talk = conversation
-        self._stages = conversation.stages
+    def __init__(
+        self,
+        log: SessionLog,
+        delivery: Delivery,
+        store: MessageStore,
+        clock: Clock,
+        tasks: Tasks,
+        metrics: SessionMetrics,
+    ) -> None:
+        self._log = log
+        self._delivery = delivery
+        self._receipts = delivery.receipts
+        self._store = store
+        self._clock = clock
+        self._tasks = tasks
+        self._metrics = metrics
         self._replies: dict[str, list[Reply]] = {}
         self._early: dict[int, Outcome] = {}  # the store was faster than the queue
         self.asking = 0  # the store is asked what became of so many
@@ -38,33 +64,29 @@ class Inbound:
         """Store a record and, if asked, deliver it. `reply` is called when it is refused, or when it is durable: once
         more if the store is to follow.
         """
-        talk = self._talk
-        if (seq := talk.ledger.seq_of(cid)) is not None:
+        if (seq := self._log.sequence.seq_of(cid)) is not None:
             self._offered_again(cid, seq, reply)
             return
-        reason = "archived" if talk.state.status is SessionStatus.ARCHIVED else self._host.queue.room(len(payload))
-        text = None
-        if reason is None and (text := self._host.quota.full(self._host.user_id, self._host.spawn)) is not None:
-            reason = "stored_too_much"
-        if reason is None and deliver:
-            reason = talk.window.refusal(len(payload))
-        if reason is None and not self._append(cid, role, type, payload, reply, deliver=deliver):
-            reason = "storage_unavailable"
-        if reason is not None:
-            self._host.metrics.refused(reason)
-            reply(MessageRefused(reason, text))
+        refused = self._log.refusal(len(payload))
+        if refused is None and deliver and (reason := self._delivery.window.refusal(len(payload))) is not None:
+            refused = MessageRefused(reason)
+        if refused is None and not self._append(cid, role, type, payload, reply, deliver=deliver):
+            refused = MessageRefused("storage_unavailable")
+        if refused is not None:
+            self._metrics.refused(refused.reason)
+            reply(refused)
 
     def answer(self, cid: str, frame: chat_frames.ChatFrame, reply: Reply) -> None:
         """A viewer's answer to a permission or a question. The first wins, and is never refused for room."""
-        if (seq := self._talk.ledger.seq_of(cid)) is not None:
+        if (seq := self._log.sequence.seq_of(cid)) is not None:
             self._offered_again(cid, seq, reply)
             return
-        if (reason := self._talk.window.answer_refusal()) is not None:
-            self._host.metrics.refused(reason)
+        if (reason := self._delivery.window.answer_refusal()) is not None:
+            self._metrics.refused(reason)
             reply(MessageRefused(reason))
             return
         record_type, answers = ANSWERS[frame.type]
-        request = self._talk.debts.answer(str(frame.body["requestId"]), answers)
+        request = self._delivery.turns.answer(str(frame.body["requestId"]), answers)
         if isinstance(request, str):
             reply(MessageRefused(request))
             return
@@ -81,30 +103,30 @@ class Inbound:
     def _offered_again(self, cid: str, seq: int, reply: Reply) -> None:
         if cid in self._replies:
             self._replies[cid].append(reply)
-        elif not self._stages.ask(seq, reply):
+        elif not self._receipts.ask(seq, reply):
             self._ask_present_status(cid, reply, seq)
 
     def _ask_present_status(self, cid: str, reply: Reply, seq: int) -> None:
         self.asking += 1
-        self._host.spawn(self._find_present_status(cid, reply, seq), f"status {self._talk.id}/{seq}")
+        self._tasks.spawn(self._find_present_status(cid, reply, seq), f"status {self._log.id}/{seq}")
 
     async def _find_present_status(self, cid: str, reply: Reply, seq: int) -> None:
         try:
-            record = await self._host.store.by_cid(self._talk.id, cid)
-            session = None if record else await self._host.store.find(self._talk.id)
+            record = await self._store.by_cid(self._log.id, cid)
+            session = None if record else await self._store.find(self._log.id)
             gone = session is not None and seq < session.first_seq
         except StoreUnavailable:
             record, gone = None, True
-        self._host.post(self._tell_present_status, cid, reply, seq, record, gone)
+        self._tasks.post(self._tell_present_status, cid, reply, seq, record, gone)
 
     def _tell_present_status(self, cid: str, reply: Reply, seq: int, record: Record | None, gone: bool) -> None:
         """`gone`: its status is, with the record or for now; that it was stored is certain, unless it is in doubt."""
         self.asking -= 1
         at, status = (seq, Status.STORED) if record is None else (record.seq, record.status)
-        died = record is None and self._talk.ledger.seq_of(cid) is None  # while the store was asked
+        died = record is None and self._log.sequence.seq_of(cid) is None  # while the store was asked
         if died or status == Status.REJECTED:
             reply(MessageRefused("rejected"))
-        elif self._host.store.behind(self._talk.id) and self._stages.ask_doubted(at, cid, status, reply):
+        elif self._store.behind(self._log.id) and self._receipts.ask_doubted(at, cid, status, reply):
             pass  # they were told what is certain, and hear the rest when it is
         elif record is None:
             reply(Accepted(seq, status=None) if gone else MessageRefused("storage_unavailable"))
@@ -124,66 +146,65 @@ class Inbound:
         deliver: bool,
         answers: Record | None = None,
     ) -> bool:
-        host, talk = self._host, self._talk
-        seq = talk.ledger.enter(cid)
-        status = Status.STORED if deliver else Status.COMPLETE
-        record = Record(talk.id, seq, cid, role, type, payload, host.utcnow(), status)
+        log, began = self._log, self._clock.now()
+        record = log.record(cid, role, type, payload, Status.STORED if deliver else Status.COMPLETE)
         marks = () if answers is None else ((answers.seq, Status.ANSWERED),)
-        began = host.now()
-        if not host.queue.put(
-            Write(talk.id, append=record, marks=marks, fence=talk.fence),
-            lambda outcome: host.post(self._on_outcome, record, answers, began, outcome),
-            refusable=type not in ANSWER_RECORDS,
-        ):
-            talk.ledger.withdraw(cid)
+        refusable = type not in ANSWER_RECORDS
+        if not log.append(record, marks, self._on_outcome, record, answers, began, refusable=refusable):
             return False
         crash_points.reached("message.put")
-        host.quota.grew(host.user_id, len(payload))
         self._replies[cid] = [reply]
         if deliver:
-            talk.window.admit(WindowEntry(seq, cid, chat_frames.delivered_line(record), began, type))
+            line = chat_frames.delivered_line(record)
+            self._delivery.window.admit(WindowEntry(record.seq, cid, line, began, type))
         return True
 
-    def _on_outcome(self, record: Record, answers: Record | None, began: float, outcome: Outcome) -> None:
-        if isinstance(outcome, Fenced):
-            give_up(self._talk.id, outcome)
-        replies = self._replies.pop(record.cid, [])
-        match outcome:
-            case Rejected(reason):
-                for reply in replies:
-                    reply(MessageRefused("rejected", one_line(reason)))
-                give_up(self._talk.id, outcome)
-            case Duplicate(first):
-                self._talk.last_durable = record.seq
-                self._talk.window.withdraw(record.seq)
-                for reply in replies:
-                    self._ask_present_status(record.cid, reply, first)
-            case Dead(reason):
-                for reply in replies:
-                    reply(MessageRefused("rejected", one_line(reason)))
-                self._talk.record_told(rejected_marker(record, reason))
-                self._died(record.seq, record.cid, answers)
-            case _:
-                self._host.metrics.message_seconds.observe(self._host.now() - began)
-                self._durable(record, answers, replies, outcome)
+    def _on_outcome(self, outcome: Outcome, record: Record, answers: Record | None, began: float) -> None:
+        if isinstance(outcome, Stored | Spooled):
+            self._metrics.message_seconds.observe(self._clock.now() - began)
+            self._durable(record, answers, self._replies.pop(record.cid, []), outcome)
+        else:
+            self._came_to_nothing(outcome, record, answers)
         self._go_on()
-        self._catch_up()
+        if self._early:
+            self._catch_up()
 
     def _durable(self, record: Record, answers: Record | None, replies: list[Reply], outcome: Stored | Spooled) -> None:
         if isinstance(outcome, Stored):
+            accepted = Accepted(record.seq, record.status)
             for reply in replies:
-                reply(Accepted(record.seq, record.status))
+                reply(accepted)
         else:
-            self._stages.accept(record, replies, answers=answers)
-        self._talk.record_told(record)
+            self._receipts.accept(record, replies, answers=answers)
+        self._log.publish(record)
         if isinstance(outcome, Stored):
-            self._talk.window.stored(record.seq)
-        elif outcome.unique or self._talk.ledger.complete:
-            self._talk.window.accepted(record.seq)
+            self._delivery.window.stored(record.seq)
+        elif outcome.unique or self._log.sequence.complete:
+            self._delivery.window.accepted(record.seq)
+
+    def _came_to_nothing(
+        self, outcome: Duplicate | Dead | Fenced | Rejected, record: Record, answers: Record | None
+    ) -> None:
+        if isinstance(outcome, Fenced):
+            give_up(self._log.id, outcome)
+        replies = self._replies.pop(record.cid, [])
+        match outcome:
+            case Rejected(reason):
+                _refuse(replies, reason)
+                give_up(self._log.id, outcome)
+            case Duplicate(first):
+                self._log.note_durable(record.seq)
+                self._delivery.window.withdraw(record.seq)
+                for reply in replies:
+                    self._ask_present_status(record.cid, reply, first)
+            case Dead(reason):
+                _refuse(replies, reason)
+                self._log.publish(rejected_marker(record, reason))
+                self._died(record.seq, record.cid, answers)
 
     def _go_on(self) -> None:
-        self._talk.pump()
-        self._talk.watch_expiry()
+        self._delivery.pump()
+        self._delivery.watch_expiry()
 
     # -- what the store made of it ------------------------------------------------------------------------------------
 
@@ -195,39 +216,45 @@ class Inbound:
     def _catch_up(self) -> None:
         """Deal with what the store has decided. It may be faster than the queue, which tells what is durable here."""
         for seq in sorted(self._early):
-            if seq <= self._talk.last_durable:
+            if seq <= self._log.last_durable:
                 self._settle(seq, self._early.pop(seq))
 
     def _settle(self, seq: int, outcome: Outcome) -> None:
-        stored, record = self._stages.settle(seq)
+        stored, record = self._receipts.settle(seq)
         for earlier in stored:
-            self._talk.window.stored(earlier.seq)
+            self._delivery.window.stored(earlier.seq)
             earlier.tell(Accepted(earlier.seq, earlier.status))
         if record is None:  # nobody waits to be told: an answer, most often, and its cid is slow to find
-            record = Unsettled(seq, "" if isinstance(outcome, Stored) else self._talk.ledger.cid_of(seq) or "")
+            record = Unsettled(seq, "" if isinstance(outcome, Stored) else self._log.sequence.cid_of(seq) or "")
         match outcome:
             case Fenced():
                 record.tell(
                     MessageRefused("rejected", "another gateway has the session, and went on without this record")
                 )
-                give_up(self._talk.id, outcome)
+                give_up(self._log.id, outcome)
             case Rejected(reason):
                 record.tell(MessageRefused("rejected", one_line(reason)))
-                give_up(self._talk.id, outcome)
+                give_up(self._log.id, outcome)
             case Dead(reason):
                 record.tell(MessageRefused("rejected", one_line(reason)))
                 self._died(seq, record.cid, record.answers)
             case Duplicate(first):
-                self._talk.window.recall(seq)
+                self._delivery.window.recall(seq)
                 for reply in record.replies:
                     self._ask_present_status(record.cid, reply, first)
             case _:
-                self._talk.window.stored(seq)
+                self._delivery.window.stored(seq)
                 record.tell(Accepted(seq, record.status))
         self._go_on()
 
     def _died(self, seq: int, cid: str, answers: Record | None) -> None:
         """The store will never have it: sent again it is another record. What the agent was given, it has."""
-        self._talk.ledger.forget(cid, seq)
-        if self._talk.window.recall(seq) is not None and answers is not None:
-            self._talk.open_again(answers)
+        self._log.sequence.forget(cid, seq)
+        if self._delivery.window.recall(seq) is not None and answers is not None:
+            self._delivery.open_again(answers)
+
+
+def _refuse(replies: Sequence[Reply], reason: str) -> None:
+    refused = MessageRefused("rejected", one_line(reason))
+    for reply in replies:
+        reply(refused)

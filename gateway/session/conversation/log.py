@@ -1,34 +1,35 @@
-"""A session's conversation: what is said, in order, once, and how it gets to the agent.
+"""The session's log: who writes its records and its state, in which order, and what of it is durable.
 
-A message is numbered, stored, and only then sent. What senders say is inbound.py's, up to the window; what comes down
-from the agent is outbound.py's. Everything a session keeps goes through one queue, so one order holds for it.
+One object numbers records (`sequence`), has the fence that `load` gave it, and puts every write of the session into the
+persistence queue: a sender's record by `append`, all else by `write`. So one order holds for everything a session
+keeps: the order of these calls. Nobody else changes `state` or `spec`.
 
-Bounds: the window (gateway/session/model/delivery_window.py) and the persistence queue; whatever does not fit is
-refused with a reason. A crash loses only what was not acknowledged.
+The queue answers the writes of one session in the order they were put. So an answer needs no name: it belongs to the
+first write in `_unanswered`. It comes through the session's inbox, and is an outcome and nothing else.
+
+Bounds: senders' records are refused while the queue has no room (`refusal`, `append`). The session's own writes join
+the last one that waits, or carry a record of the agent, which gate.py slows. A crash loses what was not answered:
+nobody was told of it.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-import orjson
-
+from gateway.limits.quota import Quota
 from gateway.protocol import chat_frames
-from gateway.session.conversation.open_turns import OpenTurns
-from gateway.session.conversation.rate_limited_log import RateLimitedLog
-from gateway.session.conversation.receipts import Receipts
+from gateway.session.conversation.receipts import MessageRefused
 from gateway.session.conversation.sequence import MessageSequence
-from gateway.session.model.delivery_window import DeliveryWindow, WindowEntry
-from gateway.session.model.ports import Host
-from gateway.session.model.state import SessionSpec, SessionState
-from gateway.session.viewers.broadcast import Broadcast
-from persistence import crash_points
+from gateway.session.model.ports import Clock, Publisher, SessionMetrics, Tasks, Timer
+from gateway.session.model.state import SessionSpec, SessionState, SessionStatus
 from persistence.commit_plan import rejected_marker
+from persistence.queue.queue import PersistenceQueue
 from persistence.record import Dead, Fenced, Loaded, Outcome, Record, Rejected, Session, Status, Write
-from sandbox.ports.link import Link
 
 DELIVERED_SECONDS = 0.01
+
+Marks = tuple[tuple[int, str], ...]  # (seq, new status)
+Then = Callable[..., None]
 
 
 class OwnerMoved(Exception):
@@ -42,247 +43,219 @@ def give_up(session_id: str, outcome: Fenced | Rejected) -> NoReturn:
     raise RuntimeError(f"the store rejected a write of {session_id}: {outcome.reason}")
 
 
-class Conversation:
+class SessionLog:
     __slots__ = (
+        "_clock",
         "_delivered",
         "_delivered_timer",
-        "_expiry_timer",
-        "_host",
+        "_doubtful",
+        "_fence",
         "_kept",
-        "_reached",
-        "_warnings",
+        "_metrics",
+        "_publisher",
+        "_queue",
+        "_quota",
+        "_tasks",
+        "_unanswered",
         "active_at",
-        "audience",
-        "debts",
-        "fence",
+        "closed",
         "id",
         "last_durable",
-        "ledger",
-        "link",
+        "sequence",
         "spec",
-        "stages",
         "state",
-        "window",
+        "user_id",
     )
 
-    def __init__(self, host: Host, loaded: Loaded, unanswered: Sequence[Record], audience: Broadcast) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        clock: Clock,
+        tasks: Tasks,
+        publisher: Publisher,
+        queue: PersistenceQueue,
+        quota: Quota,
+        metrics: SessionMetrics,
+    ) -> None:
         session = loaded.session
+        self._clock = clock
+        self._tasks = tasks
+        self._publisher = publisher
+        self._queue = queue
+        self._quota = quota
+        self._metrics = metrics
+        self._kept = replace(session, spec=b"", state=b"")  # there are newer ones
+        self._fence = loaded.fence
         self.id = session.id
+        self.user_id = session.user_id
         self.spec = SessionSpec.from_json(session.spec)
         self.state = SessionState.from_json(session.state)
-        self.audience = audience
-        self.link: Link | None = None
+        self.sequence = MessageSequence(session.last_seq, loaded.cids)
         self.last_durable = session.last_seq
-        self.fence = loaded.fence
-        self._kept = replace(session, spec=b"", state=b"")  # there are newer ones
-        self._host = host
-        self.active_at = host.now() - max(0.0, host.utcnow() - (self.state.last_active or session.created_at))
-        self.ledger = MessageSequence(session.last_seq, loaded.cids)
-        self.window = DeliveryWindow(host.limits.window, host.pending)
-        asked = {orjson.loads(record.payload)["requestId"]: record for record in loaded.open}
-        self.debts = OpenTurns(((record.seq, record.cid, self._since(record)) for record in unanswered), asked)
-        self.stages = Receipts(session.last_seq if host.store.behind(session.id) else 0)
-        self._expiry_timer: asyncio.TimerHandle | None = None
-        self._delivered: int | None = None  # reached the agent, not yet told to the store
-        self._reached: list[int] = []  # of these, what the store refused or may yet: the marker then says it
-        self._delivered_timer: asyncio.TimerHandle | None = None
-        self._warnings: RateLimitedLog | None = None  # few sessions have any
-        self._restore_window(loaded.waiting)
+        self.active_at = self.when(self.state.last_active or session.created_at)
+        self.closed = False  # nothing is written any more: the session may have another writer by now
+        # Short, and most often empty; an empty deque takes 760 bytes.
+        self._unanswered: list[tuple[bool, Record | None, Then | None, tuple[Any, ...]]] = []
+        self._delivered: int | None = None  # reached the agent, not yet written
+        self._doubtful: tuple[int, ...] = ()  # of these, what the store refused or may yet: the marker then says it
+        self._delivered_timer: Timer | None = None
 
-    def _restore_window(self, waiting: Sequence[Record]) -> None:
-        stored = not self._host.store.behind(self.id)
-        for record in waiting:
-            line = chat_frames.delivered_line(record)
-            entry = WindowEntry(
-                record.seq, record.cid, line, self._since(record), record.type, durable=True, stored=stored
-            )
-            # The gateway before this one may have sent it: only the bridge knows.
-            entry.sent = self.state.taker is not None
-            self.window.admit(entry)
-        self.watch_expiry()
+    # -- what is known ------------------------------------------------------------------------------------------------
 
-    def _since(self, record: Record) -> float:
-        """When the record was made, on this process's clock."""
-        return self._host.now() - max(0.0, self._host.utcnow() - record.created_at)
-
-    # -- what the owner of this conversation asks ---------------------------------------------------------------------
+    def when(self, utc: float) -> float:
+        """A moment of the wall clock on this process's clock."""
+        return self._clock.now() - max(0.0, self._clock.utcnow() - utc)
 
     def touch(self) -> None:
         """Somebody did something: the session is not idle."""
-        self.active_at = self._host.now()
-
-    def warn(self, event: str, **fields: Any) -> None:
-        """Log what the agent or the bridge did, once a minute however often it does that."""
-        self._warnings = self._warnings or RateLimitedLog(self._host, self.id)
-        self._warnings.warn(event, **fields)
+        self.active_at = self._clock.now()
 
     @property
     def last_active(self) -> float:
-        """The same on the wall clock, for people."""
-        return self._host.utcnow() - (self._host.now() - self.active_at)
+        """When somebody last did something, on the wall clock."""
+        return self._clock.utcnow() - (self._clock.now() - self.active_at)
 
     def seen(self) -> Session:
         """The session as its writer knows it, for readers while the store cannot be asked."""
         return replace(self._kept, spec=self.spec.to_json(), state=self.state.to_json(), last_seq=self.last_durable)
 
+    # -- senders' records ---------------------------------------------------------------------------------------------
+
+    def refusal(self, size: int) -> MessageRefused | None:
+        """Why a sender's record of `size` bytes may not be stored now; None if it may."""
+        if self.state.status is SessionStatus.ARCHIVED:
+            return MessageRefused("archived")
+        if (reason := self._queue.room(size)) is not None:
+            return MessageRefused(reason)
+        if (text := self.quota_exceeded()) is not None:
+            return MessageRefused("stored_too_much", text)
+        return None
+
+    def quota_exceeded(self) -> str | None:
+        """Why nothing more may be stored for the session's user; None if something may."""
+        return self._quota.full(self.user_id, self._tasks.spawn)
+
+    def record(self, cid: str, role: str, type: str, payload: bytes, status: Status) -> Record:
+        """The next record. It must be written at once: its number is the next one that the store expects."""
+        return Record(self.id, self.sequence.enter(cid), cid, role, type, payload, self._clock.utcnow(), status)
+
+    def append(self, record: Record, marks: Marks, then: Then, *arguments: Any, refusable: bool) -> bool:
+        """Write a sender's record; `then(outcome, *arguments)` is called with what became of it. False: the queue has
+        no room for it, and its number is free again."""
+        write = Write(self.id, append=record, marks=marks, fence=self._fence)
+        if not self._queue.put(write, self._answer, refusable=refusable):
+            self.sequence.withdraw(record.cid)
+            return False
+        self._unanswered.append((False, None, then, arguments))
+        self._quota.grew(self.user_id, len(record.payload))
+        return True
+
+    # -- the session's own writes -------------------------------------------------------------------------------------
+
+    def agent_record(self, place: str, payload: bytes, status: Status, type: str = "message") -> Record:
+        """The next record, of what the agent said at `place` of its output."""
+        return self.record(f"agent:{self.state.epoch}:{place}", "assistant", type, payload, status)
+
     def next_state(self, **changes: Any) -> bytes:
+        """Change the state; what is returned must be written at once."""
         before = self.state.snapshot_bytes
         self.state = replace(self.state, last_active=self.last_active, **changes)
         if self.state.snapshot_bytes != before:
-            self._host.metrics.stored(self.state.snapshot_bytes - before)
+            self._metrics.stored(self.state.snapshot_bytes - before)
         return self.state.to_json()
+
+    def next_spec(self, **changes: Any) -> bytes:
+        """The same for the spec."""
+        self.spec = replace(self.spec, **changes)
+        return self.spec.to_json()
 
     def save(self, **changes: Any) -> None:
         """Change the state and keep it."""
-        self.put(Write(self.id, state=self.next_state(**changes)))
+        self.write(state=self.next_state(**changes))
 
-    def save_and_then(self, then: Callable[[], Any], **changes: Any) -> None:
+    def save_and_then(self, then: Then, **changes: Any) -> None:
         """Change the state, keep it, and call `then` once that is durable."""
-        self.put(Write(self.id, state=self.next_state(**changes)), then)
+        self.write(then, state=self.next_state(**changes))
 
     def save_spec(self, **changes: Any) -> None:
-        self.spec = replace(self.spec, **changes)
-        self._host.stirred()
-        self.put(Write(self.id, spec=self.spec.to_json()))
+        """Change the spec and keep it."""
+        self.write(spec=self.next_spec(**changes))
 
-    # -- upward: to the agent --------------------------------------------------------------------------------------
-
-    def pump(self) -> None:
-        """Send what may be sent."""
-        if self.link is not None:
-            for entry in self.window.next_to_send():
-                self.link.deliver(entry.seq, entry.line)
-                crash_points.reached("deliver.sent")
-
-    def watch_expiry(self) -> None:
-        if self._expiry_timer is not None or (due := self.window.next_expiry()) is None:
-            return
-        self._expiry_timer = self._host.call_at(due, self._expire)
-
-    def _expire(self) -> None:
-        self._expiry_timer = None
-        gone = self.window.expire(self._host.now())
-        self._mark(gone, Status.EXPIRED)
-        self.watch_expiry()
-
-    def _mark(self, entries: Sequence[WindowEntry], status: Status) -> None:
-        """Give undelivered records their last status, and tell everybody once that is durable."""
-
-        def tell() -> None:
-            for entry in entries:
-                self.stages.note(entry.seq, status)
-                self.audience.tell(chat_frames.dump(str(status), cid=entry.cid, seq=entry.seq))
-
-        if entries:
-            self.put(Write(self.id, marks=tuple((entry.seq, status) for entry in entries)), tell)
-
-    def forget_unsure(self) -> None:
-        """The bridge that could have said what it took is gone for good: what was sent to it is `interrupted`."""
-        unsure = self.window.unsure()
-        for entry in unsure:
-            self.window.withdraw(entry.seq)
-        self._mark(unsure, Status.INTERRUPTED)
-
-    def interrupted(self, messages: Sequence[tuple[int, str]], reason: str) -> None:
-        """Messages that were delivered will not be answered."""
-
-        def tell() -> None:
-            for seq, cid in messages:
-                self.stages.note(seq, Status.INTERRUPTED)
-                self.audience.tell(chat_frames.dump("interrupted", cid=cid, seq=seq, reason=reason))
-
-        if messages:
-            self.put(Write(self.id, marks=tuple((seq, Status.INTERRUPTED) for seq, _ in messages)), tell)
-
-    def open_again(self, request: Record) -> None:
-        """The answer to a permission or a question came to nothing: if who asked is there, somebody may answer yet."""
-        if request.cid.startswith(f"agent:{self.state.epoch}:") and not self.state.ended:
-            self.debts.open_again(orjson.loads(request.payload)["requestId"], request)
-            self.put(Write(self.id, marks=((request.seq, Status.OPEN),)))
-
-    def discard_window(self) -> None:
-        """The session ends: nothing that waits will be delivered."""
-        self._mark(self.window.clear(), Status.INTERRUPTED)
-
-    # -- shared with what comes down ----------------------------------------------------------------------------------
-
-    def delivered(self, entries: Sequence[WindowEntry]) -> None:
-        if not entries:
-            return
-        crash_points.reached("deliver.taken")
-        for entry in entries:
-            if entry.type == "message":
-                self.debts.deliver(entry.seq, entry.cid, entry.since)
-            self.stages.note(entry.seq, Status.DELIVERED)
-            if not entry.stored:
-                self._reached.append(entry.seq)
-            self.audience.tell(chat_frames.dump("receipt", cid=entry.cid, seq=entry.seq, stage="delivered"))
-        # Nothing depends on this being durable, the bridge knows: it waits a moment for a write it can go along with.
-        self._delivered = entries[-1].seq
+    def note_delivered(self, seq: int, doubtful: Sequence[int]) -> None:
+        """Records up to `seq` have reached the agent; the `doubtful` ones may not be in the store yet. Nothing depends
+        on this being durable, because the bridge knows: it waits a moment for a write that it can go along with."""
+        self._delivered = seq
+        if doubtful:
+            self._doubtful = (*self._doubtful, *doubtful)
         if self._delivered_timer is None:
-            self._delivered_timer = self._host.call_at(self._host.now() + DELIVERED_SECONDS, self._save_delivered)
-        self.pump()
+            self._delivered_timer = self._clock.call_at(self._clock.now() + DELIVERED_SECONDS, self._delivered_due)
 
-    def _save_delivered(self) -> None:
+    def _delivered_due(self) -> None:
         self._delivered_timer = None
         self.save_delivered()
 
     def save_delivered(self) -> None:
         """Write down now what reached the agent."""
         if self._delivered is not None:
-            self.put(Write(self.id))
+            self.write()
 
-    def agent_record(self, place: str, payload: bytes, status: Status) -> Record:
-        cid = f"agent:{self.state.epoch}:{place}"
-        seq = self.ledger.enter(cid)
-        return Record(self.id, seq, cid, "assistant", "message", payload, self._host.utcnow(), status)
+    def write(
+        self,
+        then: Then | None = None,
+        *arguments: Any,
+        append: Record | None = None,
+        marks: Marks = (),
+        state: bytes | None = None,
+        checkpoint: bytes | None = None,
+        spec: bytes | None = None,
+    ) -> None:
+        """A write of the session's own: never refused. Once it is durable here its record is published, or the marker
+        of one that the store will never take, and `then(*arguments)` is called. If it is rejected, our numbers are
+        wrong: load them again."""
+        if self.closed:
+            return
+        delivered = self._delivered
+        if delivered is not None:
+            self._delivered = None
+            if self._doubtful:
+                marks = (*((seq, Status.DELIVERED) for seq in self._doubtful), *marks)
+                self._doubtful = ()
+        write = Write(self.id, append, marks, delivered, state, checkpoint, spec, self._fence)
+        if append is not None:
+            self._quota.grew(self.user_id, len(append.payload))
+        if self._queue.put(write, self._answer, refusable=False):
+            self._unanswered.append((True, append, then, arguments))
 
-    def record_told(self, record: Record) -> None:
+    # -- what the store says ------------------------------------------------------------------------------------------
+
+    def _answer(self, outcome: Outcome) -> None:
+        self._tasks.post(self._settled, outcome)
+
+    def _settled(self, outcome: Outcome) -> None:
+        """The first write that is not answered has this outcome."""
+        own, record, then, arguments = self._unanswered.pop(0)
+        if not own:
+            assert then is not None
+            then(outcome, *arguments)
+            return
+        if isinstance(outcome, Fenced | Rejected):
+            give_up(self.id, outcome)
+        if record is not None:
+            self.publish(rejected_marker(record, outcome.reason) if isinstance(outcome, Dead) else record)
+        if then is not None:
+            then(*arguments)
+
+    def publish(self, record: Record) -> None:
         """The record is durable, or what stands in its place: viewers hear of it."""
-        self.last_durable = max(self.last_durable, record.seq)
-        self.audience.tell(chat_frames.record_frame(record))
+        self.note_durable(record.seq)
+        self._publisher.tell(chat_frames.record_frame(record))
 
-    def welcome(self, offset: int, *, recovered: bool | None = None) -> bytes:
-        asked = [chat_frames.record_json(record) for record in self.debts.open]
-        return chat_frames.dump(
-            "welcome",
-            sessionId=self.id,
-            epoch=self.state.epoch or "",
-            offset=offset,
-            lastSeq=self.last_durable,
-            recovered=recovered,
-            status=self.state.status,
-            reason=self.state.reason or None,
-            open=asked or None,
-        )
+    def note_durable(self, seq: int) -> None:
+        """Something durable stands at `seq`, and at every number before it."""
+        if seq > self.last_durable:
+            self.last_durable = seq
 
     def close(self) -> None:
-        self.window.close()
-        for timer in (self._expiry_timer, self._delivered_timer):
-            if timer is not None:
-                timer.cancel()
-
-    def put(self, write: Write, then: Callable[[], None] | None = None) -> None:
-        """A write of the session's own: never refused. Once it is durable here its record is told, or the marker of one
-        that the store will never take, and `then` is called. If it is rejected, our numbers are wrong: load them again.
-        Of an actor that has ended nothing is written: the session may have another by now.
-        """
-        if self._host.ended:
-            return
-        if self._delivered is not None:
-            marks = (*((seq, Status.DELIVERED) for seq in self._reached), *write.marks)
-            write = replace(write, delivered=self._delivered, marks=marks)
-            self._delivered, self._reached = None, []
-
-        def settled(outcome: Outcome) -> None:
-            if isinstance(outcome, Fenced | Rejected):
-                give_up(self.id, outcome)
-            if (record := write.append) is not None:
-                self.record_told(rejected_marker(record, outcome.reason) if isinstance(outcome, Dead) else record)
-            if then is not None:
-                then()
-
-        if write.append is not None:
-            self._host.quota.grew(self._host.user_id, len(write.append.payload))
-        fenced = replace(write, fence=self.fence)
-        self._host.queue.put(fenced, lambda outcome: self._host.post(settled, outcome), refusable=False)
+        self.closed = True
+        if self._delivered_timer is not None:
+            self._delivered_timer.cancel()

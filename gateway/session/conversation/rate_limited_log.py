@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from gateway.session.model.ports import Host
+from gateway.session.model.ports import Clock
 
 EVERY_SECONDS = 60.0
 
@@ -19,10 +19,10 @@ log = structlog.get_logger()
 class RateLimitedLog:
     """Of one session. Event names are constants, so there are only a few."""
 
-    __slots__ = ("_host", "_session_id", "_unsaid")
+    __slots__ = ("_clock", "_session_id", "_unsaid")
 
-    def __init__(self, host: Host, session_id: str) -> None:
-        self._host = host
+    def __init__(self, clock: Clock, session_id: str) -> None:
+        self._clock = clock
         self._session_id = session_id
         self._unsaid: dict[str, tuple[int, dict[str, Any]]] = {}  # by event: how often, and the newest
 
@@ -35,7 +35,7 @@ class RateLimitedLog:
     def _log(self, event: str, fields: dict[str, Any]) -> None:
         log.warning(event, session_id=self._session_id, **fields)
         self._unsaid[event] = (0, {})
-        self._host.call_at(self._host.now() + EVERY_SECONDS, partial(self._catch_up, event))
+        self._clock.call_at(self._clock.now() + EVERY_SECONDS, partial(self._catch_up, event))
 
     def _catch_up(self, event: str) -> None:
         repeated, fields = self._unsaid.pop(event)

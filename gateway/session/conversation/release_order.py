@@ -11,12 +11,13 @@ further while it is too much.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 COST = 256  # of anything that waits, beside its bytes
 STORED_AT_ONCE = 1000  # records on their way to the store, whose queue is everybody's
 
 Show = Callable[[bytes, bytes, bool], None]  # what is shown, the line it was, whether it was held by itself
-Event = Callable[[], None]
+Event = Callable[..., None]
 
 
 class HeldLine:
@@ -36,7 +37,7 @@ class ReleaseOrder:
     def __init__(self, show: Show) -> None:
         self._show = show
         # Lists, not deques, of which an empty one takes 760 bytes: every session has these, and they stay short.
-        self._waiting: list[tuple[bool, int, Event]] = []  # (until nothing is held, size, what to do)
+        self._waiting: list[tuple[bool, int, Event, tuple[Any, ...]]] = []  # (until nothing is held, size, what to do)
         self._held: list[HeldLine] = []
         self._closed = False
         self._slowed = False
@@ -49,13 +50,13 @@ class ReleaseOrder:
         listens next hears it again."""
         return not (self._closed or self._held or (self._waiting and not self._slowed))
 
-    def deal(self, event: Event, *, size: int = 0, after_held: bool = False) -> None:
+    def deal(self, event: Event, *arguments: Any, size: int = 0, after_held: bool = False) -> None:
         """Do `event` in its turn: now, if nothing stands in its way."""
         if self._waiting or self._shut or (after_held and self._held):
             self.bytes += size + COST
-            self._waiting.append((after_held, size + COST, event))
+            self._waiting.append((after_held, size + COST, event, arguments))
         else:
-            event()
+            event(*arguments)
 
     def show(self, shown: bytes, line: bytes) -> None:
         """Show a line in its turn."""
@@ -112,6 +113,6 @@ class ReleaseOrder:
 
     def _go_on(self) -> None:
         while self._waiting and not self._shut and not (self._waiting[0][0] and self._held):
-            _, size, event = self._waiting.pop(0)
+            _, size, event, arguments = self._waiting.pop(0)
             self.bytes -= size
-            event()
+            event(*arguments)

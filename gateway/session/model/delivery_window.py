@@ -17,7 +17,6 @@ Never: an entry overtaken by a later one, an entry sent before it is durable, an
 """
 
 import math
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -53,7 +52,7 @@ class DeliveryWindow:
     def __init__(self, limits: WindowLimits, shared: InboundBytes) -> None:
         self._limits = limits
         self._shared = shared
-        self._entries: OrderedDict[int, WindowEntry] = OrderedDict()
+        self._entries: dict[int, WindowEntry] = {}  # in seq order
         self._bytes = 0
         self._sent = 0
         self._sent_bytes = 0
@@ -86,7 +85,7 @@ class DeliveryWindow:
     def close(self) -> None:
         """Nothing comes in or goes out any more: what is here counts no longer."""
         self._shared.remove(self._bytes)
-        self._bytes, self._entries = 0, OrderedDict()
+        self._bytes, self._entries = 0, {}
 
     def admit(self, entry: WindowEntry) -> None:
         """Take an entry with the highest seq so far. `refusal` was asked before, or it may not be refused."""

@@ -1,4 +1,4 @@
-"""What a session needs of the house it lives in."""
+"""What a session needs of the house it lives in, in small pieces: each of its parts takes the pieces it uses."""
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -65,8 +65,63 @@ class SessionMetrics(Protocol):
     def synced(self, seconds: float, pushed: Pushed) -> None: ...
 
 
-class Host(Protocol):
-    """A session's surroundings, as its conversation sees them."""
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """The time, and the session's timers."""
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+        ...
+
+    def utcnow(self) -> float:
+        """Seconds since 1970, for people."""
+        ...
+
+    def call_at(self, when: float, handler: Callable[[], None]) -> Timer:
+        """Run `handler` in the session's own task at that monotonic time."""
+        ...
+
+
+class Tasks(Protocol):
+    """The session's own task, and what runs beside it."""
+
+    def post(self, handler: Callable[..., None], *arguments: Any) -> None:
+        """Run `handler` in the session's own task, in order."""
+        ...
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run `work` beside the session's task. If it fails, the session fails."""
+        ...
+
+
+class Publisher(Protocol):
+    """Everybody who watches the session."""
+
+    def tell(self, payload: bytes) -> None:
+        """A frame of the gateway's own, to each of them."""
+        ...
+
+
+class Notices(Protocol):
+    """What the house hears of a session: its log, and the feed that lists show."""
+
+    def asked(self, what: str, by: str = "gateway", **fields: Any) -> None:
+        """Log that something is about to happen to the session's life, and who wants it."""
+        ...
+
+    def stirred(self) -> None:
+        """Something that people are shown of the session may have changed. What an event of the inbox changes is
+        noticed without this."""
+        ...
+
+    def sync_moved(self, moved: Moved) -> None: ...
+
+
+class Host(Clock, Tasks, Notices, Protocol):
+    """A session's surroundings, as its sandbox's supervisor sees them."""
 
     store: MessageStore
     queue: PersistenceQueue
@@ -79,41 +134,8 @@ class Host(Protocol):
     pending: InboundBytes  # what all windows of the session's user hold together
     ended: bool  # nothing more is to be done for this session here
 
-    def now(self) -> float:
-        """Monotonic seconds."""
-        ...
-
-    def utcnow(self) -> float:
-        """Seconds since 1970, for people."""
-        ...
-
-    def post(self, handler: Callable[..., None], *arguments: Any) -> None:
-        """Run `handler` in the session's own task, in order."""
-        ...
-
-    def call_at(self, when: float, handler: Callable[[], None]) -> Any:
-        """Post `handler` at that monotonic time; returns something to `cancel()`."""
-        ...
-
-    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run `work` beside the session's task. If it fails, the session fails."""
-        ...
-
     async def durable(self) -> dict[str, Any]:
         """Wait until everything that was changed so far is durable; the description of the session as it is written.
         Raises ApiError if the session has ended here, or if the store does not answer: then what was changed stays,
         and is written when it does."""
         ...
-
-    def asked(self, what: str, by: str = "gateway", **fields: Any) -> None:
-        """Log that something is about to happen to the session's life, and who wants it."""
-        ...
-
-    def agent_ready(self) -> None: ...
-    def answer_finished(self) -> None: ...
-    def stirred(self) -> None:
-        """Something that people are shown of the session may be another now. Whatever an event of the inbox changes is
-        looked at by itself."""
-        ...
-
-    def sync_moved(self, moved: Moved) -> None: ...

@@ -25,7 +25,7 @@ import structlog
 from gateway.limits.start_turns import Waiting
 from gateway.protocol import chat_frames
 from gateway.protocol.errors import ApiError
-from gateway.session.conversation.log import Conversation
+from gateway.session.conversation.conversation import Conversation
 from gateway.session.conversation.outbound import AgentOutput
 from gateway.session.conversation.replies import sandbox_unavailable
 from gateway.session.model.ports import Host
@@ -596,7 +596,7 @@ class SandboxSupervisor:
         self.talk.audience.tell(chat_frames.dump("error", code="crash_loop", error=text))
 
     def had_problem(self, reason: str) -> None:
-        self.talk.warn("agent.problem", cause=reason)
+        self.output.warn("agent.problem", cause=reason)
         self.talk.audience.tell(chat_frames.dump("error", code="agent", error=reason))
         if self.output.agent_starting and not self.stopping:
             self.output.agent_starting = False

@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from gateway.protocol import chat_frames
-from gateway.session.conversation.log import Conversation
+from gateway.session.conversation.conversation import Conversation
 from gateway.session.model.ports import Host
 from gateway.session.workspace.fair_semaphore import FairSemaphore
 from gateway.session.workspace.freeze import Freeze

@@ -61,7 +61,7 @@ async def test_what_a_sandbox_left_is_kept_before_it_is_found_again() -> None:
         actor = await settled(town)
         town.sandbox().files[FILE] = b"written before"
         town.sandbox().crash()
-        await town.until(lambda: actor.conversation.link is None, "a link that is lost")
+        await town.until(lambda: actor.delivery.link is None, "a link that is lost")
         assert await answered(town, actor)
         assert not actor.conversation.state.clean, "it is about to run again"
         await town.until(lambda: actor.describe()["sandboxStatus"] == "connected", "running again")

@@ -700,7 +700,7 @@ async def test_whoever_wants_a_sandbox_that_turns_out_to_be_held_gets_one(
         say_hello_late(town, 0.5, monkeypatch)
         await town.open()
         actor = await town.actor()
-        await town.until(lambda: actor.conversation.link is not None, "a link")
+        await town.until(lambda: actor.delivery.link is not None, "a link")
         if by == "name":
             assert (await actor.wake())["status"] == "running"
         else:

@@ -1,0 +1,236 @@
+"""What the agent says, line by line: shown, put together into answers and requests, and stored.
+
+A frame goes into the transcript once: those up to `fed` are in it already, from before a restart, and are only shown.
+A `done` is shown to viewers when its record is durable, so it is *held*, and whatever is to be shown after it with it.
+The unfinished answer is checkpointed as it grows. The bridge may forget what the ring has forgotten: after a restart
+the ring is filled from it again, so that viewers resume as if nothing had happened.
+
+Bounds: the transcript's (gateway/agents/transcript.py) and the gate's. A crash loses nothing: the bridge repeats what
+was not confirmed, and what was stored is not stored again.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gateway.agents.transcript import AgentAnswer, ChatTranscript, Request
+from gateway.protocol import chat_frames
+from gateway.session.conversation.delivery import Delivery
+from gateway.session.conversation.gate import Gate
+from gateway.session.conversation.log import SessionLog
+from gateway.session.conversation.rate_limited_log import RateLimitedLog
+from gateway.session.conversation.release_order import HeldLine, ReleaseOrder
+from gateway.session.model.ports import Clock, SessionMetrics, Timer
+from gateway.session.viewers.broadcast import Broadcast
+from persistence import crash_points
+from persistence.record import Record, Status
+from sandbox.protocol.values import Position
+
+CHECKPOINT_SECONDS = 1.0
+CHECKPOINT_BYTES = 64 << 10
+
+
+class Answers:
+    __slots__ = (
+        "_audience",
+        "_checkpoint_timer",
+        "_clock",
+        "_delivery",
+        "_finished",
+        "_gate",
+        "_log",
+        "_metrics",
+        "_order",
+        "_transcript",
+        "_unsaved_bytes",
+        "_warnings",
+        "aborting",
+        "fed",
+    )
+
+    def __init__(
+        self,
+        log: SessionLog,
+        delivery: Delivery,
+        audience: Broadcast,
+        order: ReleaseOrder,
+        gate: Gate,
+        clock: Clock,
+        metrics: SessionMetrics,
+        checkpoint: bytes,
+        finished: Callable[[], None],
+    ) -> None:
+        """`finished` is called when an answer is stored and shown."""
+        self._log = log
+        self._delivery = delivery
+        self._audience = audience
+        self._order = order
+        self._gate = gate
+        self._clock = clock
+        self._metrics = metrics
+        self._finished = finished
+        self._transcript = ChatTranscript.restore(checkpoint) if checkpoint else ChatTranscript()
+        self._unsaved_bytes = 0
+        self._checkpoint_timer: Timer | None = None
+        self._warnings: RateLimitedLog | None = None  # few sessions have any
+        self.fed = log.state.offset
+        self.aborting = False  # the running turn is to end as `aborted`
+
+    @property
+    def begun(self) -> bool:
+        """Whether an answer is unfinished."""
+        return self._transcript.begun
+
+    def warn(self, event: str, **fields: Any) -> None:
+        """Log what the agent or the bridge did, once a minute however often it does that."""
+        self._warnings = self._warnings or RateLimitedLog(self._clock, self._log.id)
+        self._warnings.warn(event, **fields)
+
+    def close(self) -> None:
+        if self._checkpoint_timer is not None:
+            self._checkpoint_timer.cancel()
+            self._checkpoint_timer = None
+
+    # -- lines --------------------------------------------------------------------------------------------------------
+
+    def line(self, offset: int, line: bytes) -> None:
+        """Deal with the agent's frame `offset`."""
+        self._log.touch()
+        body = chat_frames.read_agent_frame(line)
+        kind = body.get("type") if body is not None else None
+        if kind in chat_frames.OWN_TYPES:
+            self.warn("agent.frame_refused", offset=offset, type=kind)
+            self.fed = max(self.fed, offset)
+            self._order.show(b"", line)
+            self._note_progress(len(line))
+            return
+        if body is not None and offset > self.fed:
+            due = self._transcript.feed(body, line)
+            self.fed = offset
+            if isinstance(due, AgentAnswer):
+                self._store_answer(offset, line, due)
+                return
+            if isinstance(due, Request):
+                self._store_request(offset, due)
+        elif body is not None and kind == "done":  # an old one, on its way into the ring only
+            self._show_again(offset, body, line)
+            return
+        self.fed = max(self.fed, offset)
+        self._order.show(chat_frames.numbered(offset, line, is_frame=body is not None), line)
+        self._note_progress(len(line))
+
+    def _show_again(self, offset: int, done: dict[str, Any], line: bytes) -> None:
+        log, audience = self._log, self._audience
+        seq = log.sequence.seq_of(f"agent:{log.state.epoch}:{offset}") or 0
+        audience.relay(chat_frames.done_frame(offset, done, f"{log.id}.{seq}", seq), line)
+        audience.ring.pin(offset)
+
+    def _store_answer(self, offset: int, line: bytes, answer: AgentAnswer) -> None:
+        log, turns = self._log, self._delivery.turns
+        if not turns.unanswered:  # its `taken` may be behind it on the wire
+            self._delivery.taken_unheard()
+        asked_for = turns.done()
+        self._gate.charge(len(answer.payload), asked_for=asked_for is not None)
+        answered = log.state.answered if asked_for is None else asked_for[0]
+        metadata = answer.done.get("metadata")
+        aborted = self.aborting or (isinstance(metadata, dict) and metadata.get("aborted") is True)
+        self.aborting = False
+        state = log.next_state(offset=offset, answer_from=offset, answered=answered)
+        record = log.agent_record(str(offset), answer.payload, Status.ABORTED if aborted else Status.COMPLETE)
+        held = self._order.hold(line)
+        asked_at = None if asked_for is None else asked_for[1]
+        log.write(
+            self._answer_stored, offset, held, answer.done, record, asked_at, append=record, state=state, checkpoint=b""
+        )
+        crash_points.reached("answer.put")
+        self._unsaved_bytes = 0
+
+    def _answer_stored(
+        self, offset: int, held: HeldLine, done: dict[str, Any], record: Record, asked_at: float | None
+    ) -> None:
+        crash_points.reached("answer.stored")
+        self._gate.release(held, chat_frames.done_frame(offset, done, record.id, record.seq))
+        crash_points.reached("done.shown")
+        self._confirm_up_to(offset)
+        if asked_at is not None:
+            self._metrics.answer_seconds.observe(self._clock.now() - asked_at)
+        self._finished()
+
+    def _store_request(self, offset: int, request: Request) -> None:
+        log, size = self._log, len(request.payload)
+        record = log.agent_record(str(offset), request.payload, Status.OPEN, request.type)
+        self._gate.charge(size, asked_for=False)
+        gone = self._delivery.turns.ask(request.request_id, record)
+        self._order.store(size)
+        log.write(
+            self._request_stored,
+            size,
+            gone,
+            append=record,
+            marks=tuple((old.seq, Status.EXPIRED) for old in gone),
+            state=log.next_state(offset=offset),
+            checkpoint=self._so_far(),
+        )
+
+    def _request_stored(self, size: int, gone: Sequence[Record]) -> None:
+        for old in gone:
+            self._audience.tell(chat_frames.dump("expired", cid=old.cid, seq=old.seq))
+        self._gate.stored(size)
+
+    # -- processes ----------------------------------------------------------------------------------------------------
+
+    def begin(self, base: int) -> None:
+        """A new process: its first frame is `base` + 1."""
+        self._transcript, self.fed = ChatTranscript(), base
+
+    def skip(self, base: int) -> None:
+        """Frames up to `base` will not come any more."""
+        self.fed = max(self.fed, base)
+
+    def finish(self, reason: str) -> Record | None:
+        """The process is gone: its last words as a record, if it was in the middle of an answer. What is written with
+        it takes the place of every checkpoint."""
+        record = None
+        if self._transcript.begun:
+            status = Status.ABORTED if self.aborting else Status.INCOMPLETE
+            record = self._log.agent_record("end", self._transcript.finish({"reason": reason}), status)
+        self.aborting = False
+        self._unsaved_bytes = 0
+        return record
+
+    # -- keeping up ---------------------------------------------------------------------------------------------------
+
+    def _note_progress(self, size: int) -> None:
+        """Checkpoint the unfinished answer each second or 64 KiB, whichever is sooner."""
+        self._unsaved_bytes += size
+        if self._unsaved_bytes >= CHECKPOINT_BYTES:
+            self._checkpoint()
+        elif self._checkpoint_timer is None:
+            self._checkpoint_timer = self._clock.call_at(self._clock.now() + CHECKPOINT_SECONDS, self._checkpoint_due)
+
+    def _checkpoint_due(self) -> None:
+        """The timer outlives the answer it was set for: short answers would set and cancel one each."""
+        self._checkpoint_timer = None
+        if self._unsaved_bytes:
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        log, offset = self._log, self.fed
+        self._unsaved_bytes = 0
+        if log.state.ended:
+            return
+        log.write(self._confirm_up_to, offset, state=log.next_state(offset=offset), checkpoint=self._so_far())
+        crash_points.reached("checkpoint.put")
+
+    def _so_far(self) -> bytes:
+        return self._transcript.save() if self._transcript.begun else b""
+
+    def _confirm_up_to(self, durable: int) -> None:
+        """The bridge may forget what the ring has forgotten: after a restart the ring is filled from it again."""
+        ring = self._audience.ring
+        if ring.epoch is not None and ring.epoch == self._log.state.epoch:
+            self.confirm(Position(ring.epoch, min(ring.base, durable)))
+
+    def confirm(self, position: Position) -> None:
+        """What the agent said up to `position` is durable."""
+        if (link := self._delivery.link) is not None:
+            link.confirm(position)

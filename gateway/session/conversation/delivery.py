@@ -1,0 +1,158 @@
+"""How durable messages get to the agent, and what becomes of those that do not.
+
+The window (gateway/session/model/delivery_window.py) says what may be sent and what has outlived its time; this sends
+it, and writes down and tells what became of it. `link` is the agent's link while there is one.
+
+Two cores that belong to it are read elsewhere: `turns`, what agent and users owe each other, and `receipts`, how far
+each record has come. Bounds: the window's.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import orjson
+
+from gateway.limits.inbound_bytes import InboundBytes
+from gateway.protocol import chat_frames
+from gateway.session.conversation.log import SessionLog
+from gateway.session.conversation.open_turns import OpenTurns
+from gateway.session.conversation.receipts import Receipts
+from gateway.session.model.delivery_window import DeliveryWindow, WindowEntry, WindowLimits
+from gateway.session.model.ports import Clock, Publisher, Timer
+from persistence import crash_points
+from persistence.record import Loaded, Record, Status
+from sandbox.ports.link import Link
+
+
+class Delivery:
+    __slots__ = ("_clock", "_expiry_timer", "_log", "_publisher", "link", "receipts", "turns", "window")
+
+    def __init__(
+        self,
+        log: SessionLog,
+        clock: Clock,
+        publisher: Publisher,
+        limits: WindowLimits,
+        shared: InboundBytes,
+        loaded: Loaded,
+        unanswered: Sequence[Record],
+        *,
+        behind: bool,
+    ) -> None:
+        """`shared` is what all windows of the session's user hold; `behind`: the store has yet to decide about records
+        that are durable here."""
+        self._log = log
+        self._clock = clock
+        self._publisher = publisher
+        self._expiry_timer: Timer | None = None
+        self.link: Link | None = None
+        self.window = DeliveryWindow(limits, shared)
+        asked = {orjson.loads(record.payload)["requestId"]: record for record in loaded.open}
+        owed = ((record.seq, record.cid, log.when(record.created_at)) for record in unanswered)
+        self.turns = OpenTurns(owed, asked)
+        self.receipts = Receipts(loaded.session.last_seq if behind else 0)
+        for record in loaded.waiting:
+            line, since = chat_frames.delivered_line(record), log.when(record.created_at)
+            entry = WindowEntry(record.seq, record.cid, line, since, record.type, durable=True, stored=not behind)
+            # The gateway before this one may have sent it: only the bridge knows.
+            entry.sent = log.state.taker is not None
+            self.window.admit(entry)
+        self.watch_expiry()
+
+    # -- to the agent -------------------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Send what may be sent."""
+        if (link := self.link) is not None:
+            for entry in self.window.next_to_send():
+                link.deliver(entry.seq, entry.line)
+                crash_points.reached("deliver.sent")
+
+    def connect(self) -> None:
+        """The agent can be given lines."""
+        self.window.connect()
+
+    def disconnect(self) -> None:
+        """The agent cannot be reached: what it was sent is unsure, and the rest begins to age."""
+        self.window.disconnect(self._clock.now())
+
+    def taken(self, seq: int) -> None:
+        """The agent has every record up to `seq` that was sent."""
+        self.delivered(self.window.taken(seq))
+
+    def settle(self, taken: int) -> None:
+        """The bridge said what it took, of all that was sent."""
+        self.delivered(self.window.settle(taken))
+
+    def taken_unheard(self) -> None:
+        """The agent answers, so it has the oldest message that was sent: its `taken` may be behind the answer."""
+        if unsure := self.window.unsure():
+            self.taken(min(entry.seq for entry in unsure))
+
+    def delivered(self, entries: Sequence[WindowEntry]) -> None:
+        if not entries:
+            return
+        crash_points.reached("deliver.taken")
+        doubtful: list[int] = []
+        for entry in entries:
+            if entry.type == "message":
+                self.turns.deliver(entry.seq, entry.cid, entry.since)
+            self.receipts.note(entry.seq, Status.DELIVERED)
+            if not entry.stored:
+                doubtful.append(entry.seq)
+            self._publisher.tell(chat_frames.dump("receipt", cid=entry.cid, seq=entry.seq, stage="delivered"))
+        self._log.note_delivered(entries[-1].seq, doubtful)
+        self.pump()
+
+    # -- what does not get there --------------------------------------------------------------------------------------
+
+    def watch_expiry(self) -> None:
+        """Set the timer for what waits, if it is not set."""
+        if self._expiry_timer is None and (due := self.window.next_expiry()) is not None:
+            self._expiry_timer = self._clock.call_at(due, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry_timer = None
+        self._mark(self.window.expire(self._clock.now()), Status.EXPIRED)
+        self.watch_expiry()
+
+    def forget_unsure(self) -> None:
+        """The bridge that could have said what it took is gone for good: what was sent to it is `interrupted`."""
+        unsure = self.window.unsure()
+        for entry in unsure:
+            self.window.withdraw(entry.seq)
+        self._mark(unsure, Status.INTERRUPTED)
+
+    def discard_window(self) -> None:
+        """The session ends: nothing that waits will be delivered."""
+        self._mark(self.window.clear(), Status.INTERRUPTED)
+
+    def _mark(self, entries: Iterable[WindowEntry], status: Status) -> None:
+        self._mark_all([(entry.seq, entry.cid) for entry in entries], status)
+
+    def interrupted(self, messages: Sequence[tuple[int, str]], reason: str) -> None:
+        """Messages that were delivered will not be answered."""
+        self._mark_all(messages, Status.INTERRUPTED, reason)
+
+    def _mark_all(self, messages: Sequence[tuple[int, str]], status: Status, reason: str | None = None) -> None:
+        """Give records their last status, and tell everybody once that is durable."""
+        if messages:
+            marks = tuple((seq, status) for seq, _ in messages)
+            self._log.write(self.tell_marked, messages, status, reason, marks=marks)
+
+    def tell_marked(self, messages: Sequence[tuple[int, str]], status: Status, reason: str | None) -> None:
+        """These records have their last status, and that is durable."""
+        for seq, cid in messages:
+            self.receipts.note(seq, status)
+            self._publisher.tell(chat_frames.dump(str(status), cid=cid, seq=seq, reason=reason))
+
+    def open_again(self, request: Record) -> None:
+        """The answer to a permission or a question came to nothing: if who asked is there, somebody may answer yet."""
+        state = self._log.state
+        if request.cid.startswith(f"agent:{state.epoch}:") and not state.ended:
+            self.turns.open_again(orjson.loads(request.payload)["requestId"], request)
+            self._log.write(marks=((request.seq, Status.OPEN),))
+
+    def close(self) -> None:
+        self.window.close()
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()

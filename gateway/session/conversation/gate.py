@@ -1,0 +1,104 @@
+"""How much of what the link brings may wait.
+
+`ReleaseOrder` says when each thing is dealt with and shown. The gate reads the link while there is room for what it
+brings, and slows an agent that makes more records than its share.
+
+Bounds: `GATED_BYTES` of output held, waiting or being stored, and `COMING_LINES` in the session's inbox, after which
+the link is not read. A crash loses nothing: the bridge repeats what was not confirmed.
+"""
+
+from gateway.limits.rate import Budget
+from gateway.session.conversation.delivery import Delivery
+from gateway.session.conversation.log import SessionLog
+from gateway.session.conversation.release_order import HeldLine, ReleaseOrder
+from gateway.session.model.ports import Clock, SessionMetrics
+
+GATED_BYTES = 1 << 20
+COMING_LINES = 4096  # heard and not yet dealt with
+RECORD_BYTES = 4 << 10
+BURST_SECONDS = 10.0
+
+
+class Gate:
+    __slots__ = ("_budget", "_clock", "_coming", "_delivery", "_log", "_metrics", "_order", "_rate", "_slowed")
+
+    def __init__(
+        self,
+        order: ReleaseOrder,
+        log: SessionLog,
+        delivery: Delivery,
+        clock: Clock,
+        metrics: SessionMetrics,
+        rate: float,
+    ) -> None:
+        """`rate`: how many records one agent may make a second."""
+        self._log = log
+        self._delivery = delivery
+        self._clock = clock
+        self._metrics = metrics
+        self._rate = rate
+        self._order = order
+        self._coming = 0  # lines in the inbox
+        self._budget: Budget | None = None  # of records
+        self._slowed = False
+
+    def release(self, held: HeldLine, shown: bytes) -> None:
+        """Show a line that was held."""
+        self._order.release(held, shown)
+        self._read_on()
+
+    def stored(self, size: int) -> None:
+        """A record of the agent is stored."""
+        self._order.stored(size)
+        self._read_on()
+
+    def open(self) -> None:
+        """Deal with what waits."""
+        self._order.open()
+        self._read_on()
+
+    def coming(self, lines: int) -> None:
+        """Lines were heard: `came` follows in its turn, unless the link is lost before."""
+        self._coming += lines
+        if self._coming > COMING_LINES and (link := self._delivery.link) is not None:
+            link.pause_reading()
+
+    def came(self, lines: int) -> None:
+        """So many of them were dealt with, or wait here."""
+        self._coming -= lines
+        self._read_on()
+
+    def lost(self) -> None:
+        self._coming = 0
+
+    def _read_on(self) -> None:
+        """Read the link while there is room for what it brings."""
+        if (link := self._delivery.link) is None:
+            return
+        if self._order.bytes > GATED_BYTES:
+            link.pause_reading()
+        elif self._coming <= COMING_LINES:
+            link.resume_reading()
+
+    def charge(self, size: int, *, asked_for: bool) -> None:
+        """An agent makes so many records a second, and hears no further while it made more: nothing is lost, it waits.
+        What answers a message was asked for; a long record counts as several. One whose user has stored as much as
+        they may makes one a second."""
+        cost = (not asked_for) + float(size // RECORD_BYTES)
+        if self._log.quota_exceeded() is not None:
+            cost = max(cost, self._rate)
+        if not cost:
+            return
+        now = self._clock.now()
+        self._budget = self._budget or Budget(self._rate, BURST_SECONDS * self._rate, now)
+        wait = self._budget.spend(cost, now)
+        if wait and not self._slowed:
+            self._slowed = True
+            self._order.slow()
+            self._metrics.agent_slowed_seconds.inc(wait)
+            self._clock.call_at(now + wait, self._hasten)
+
+    def _hasten(self) -> None:
+        self._slowed = False
+        self._order.hasten()
+        self._read_on()
