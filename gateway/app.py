@@ -62,7 +62,7 @@ from gateway.session.model.delivery_window import WindowLimits
 from gateway.session.model.ports import SessionLimits
 from gateway.session.registry import SessionRegistry
 from gateway.session.store_events import StoreEvents
-from gateway.session.workspace.workspace import Keeping, WorkspaceLimits
+from gateway.session.workspace.keeping import Keeping, WorkspaceLimits
 from gateway.sockets.attach import SocketAttacher
 from gateway.sockets.chat import ChatSocket
 from gateway.sockets.events import EventsSocket

@@ -46,7 +46,9 @@ from gateway.session.sandbox.shutdown import SandboxShutdown
 from gateway.session.sandbox.supervisor import SandboxSupervisor, StartSandbox, queued_frame
 from gateway.session.terminals.attachments import SessionTerminals
 from gateway.session.viewers.broadcast import Broadcast
-from gateway.session.workspace.workspace import Keeping, NotRestored, Workspace
+from gateway.session.workspace.errors import NotRestored
+from gateway.session.workspace.keeping import Keeping
+from gateway.session.workspace.workspace import Workspace
 from gateway.telemetry.telemetry import REDACTOR, session_asked
 from gateway.terminal.viewer import TerminalViewer
 from persistence.ports import MessageStore
@@ -183,8 +185,10 @@ class SessionActor:
             finished=self.answer_finished,
         )
         self._envs = envs
+        self.workspace = Workspace(
+            self.conversation, self, self, self.audience, self, metrics, quota, rng, sandbox, keeping
+        )
         talk = Conversation(self.conversation, self.delivery, self.audience)
-        self.workspace = Workspace(self, talk, self.user_id, sandbox, keeping)
         self.life = SandboxSupervisor(self, talk, self.output, self.workspace, sandbox, start, agent, envs)
         self.rest = SandboxShutdown(self, self.life, self.workspace, sandbox)
         self.terminals = SessionTerminals(self, sandbox, self.life)
@@ -361,7 +365,7 @@ class SessionActor:
 
     def _somebody_left(self) -> None:
         if not self.watched:  # whoever it was may be gone for good
-            self.workspace.force()
+            self.workspace.sync.force()
 
     def join_terminal(self, viewer: TerminalViewer) -> None:
         if self._farewell is None:

@@ -32,7 +32,7 @@ from gateway.session.model.description import SandboxPlace, describe
 from gateway.session.model.ports import SessionLimits, SessionMetrics
 from gateway.session.model.state import SessionSpec, SessionState, SessionStatus, Wish, sandbox_spec, spec_members
 from gateway.session.sandbox.supervisor import ASLEEP, FAILED
-from gateway.session.workspace.workspace import Keeping
+from gateway.session.workspace.keeping import Keeping
 from persistence import crash_points
 from persistence.backoff import delay
 from persistence.errors import StoreUnavailable

@@ -22,7 +22,7 @@ from gateway.session.model.ports import SessionLimits
 from gateway.session.model.state import SessionSpec, Wish
 from gateway.session.registry import SessionRegistry
 from gateway.session.store_events import StoreEvents
-from gateway.session.workspace.workspace import Keeping, WorkspaceLimits
+from gateway.session.workspace.keeping import Keeping, WorkspaceLimits
 from gateway.telemetry.telemetry import Metrics
 from persistence.memory import MemoryStore
 from persistence.ports import MessageStore

@@ -122,7 +122,7 @@ class SandboxRoutes:
         actor = await owned(request, self._registry)
         terminals = await actor.terminals.describe()
         described = actor.describe()
-        described["sync"]["history"] = [moved_members(moved) for moved in actor.workspace.history]
+        described["sync"]["history"] = [moved_members(moved) for moved in actor.workspace.sync.history]
         return answer(described | {"terminals": terminals})
 
     @_session("POST", "/resume", "resume", "Bring a session out of paused, needs_env, error or unrestored", ResumeBody)

@@ -19,7 +19,7 @@ from gateway.session.conversation.gate import Gate
 from gateway.session.conversation.log import SessionLog
 from gateway.session.conversation.rate_limited_log import RateLimitedLog
 from gateway.session.conversation.release_order import HeldLine, ReleaseOrder
-from gateway.session.model.ports import Clock, SessionMetrics, Timer
+from gateway.session.model.ports import SessionClock, SessionMetrics, Timer
 from gateway.session.viewers.broadcast import Broadcast
 from persistence import crash_points
 from persistence.record import Record, Status
@@ -54,7 +54,7 @@ class Answers:
         audience: Broadcast,
         order: ReleaseOrder,
         gate: Gate,
-        clock: Clock,
+        clock: SessionClock,
         metrics: SessionMetrics,
         checkpoint: bytes,
         finished: Callable[[], None],

@@ -44,6 +44,12 @@ class Conversation:
     def link(self, link: Link | None) -> None:
         self._delivery.link = link
 
+    def touch(self) -> None:
+        self._log.touch()
+
+    def save_spec(self, **changes: Any) -> None:
+        self._log.save_spec(**changes)
+
     def save(self, **changes: Any) -> None:
         self._log.save(**changes)
 

@@ -17,7 +17,7 @@ from gateway.session.conversation.log import SessionLog
 from gateway.session.conversation.open_turns import OpenTurns
 from gateway.session.conversation.receipts import Receipts
 from gateway.session.model.delivery_window import DeliveryWindow, WindowEntry, WindowLimits
-from gateway.session.model.ports import Clock, Publisher, Timer
+from gateway.session.model.ports import Publisher, SessionClock, Timer
 from persistence import crash_points
 from persistence.record import Loaded, Record, Status
 from sandbox.ports.link import Link
@@ -29,7 +29,7 @@ class Delivery:
     def __init__(
         self,
         log: SessionLog,
-        clock: Clock,
+        clock: SessionClock,
         publisher: Publisher,
         limits: WindowLimits,
         shared: InboundBytes,

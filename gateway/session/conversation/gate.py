@@ -11,7 +11,7 @@ from gateway.limits.rate import Budget
 from gateway.session.conversation.delivery import Delivery
 from gateway.session.conversation.log import SessionLog
 from gateway.session.conversation.release_order import HeldLine, ReleaseOrder
-from gateway.session.model.ports import Clock, SessionMetrics
+from gateway.session.model.ports import SessionClock, SessionMetrics
 
 GATED_BYTES = 1 << 20
 COMING_LINES = 4096  # heard and not yet dealt with
@@ -27,7 +27,7 @@ class Gate:
         order: ReleaseOrder,
         log: SessionLog,
         delivery: Delivery,
-        clock: Clock,
+        clock: SessionClock,
         metrics: SessionMetrics,
         rate: float,
     ) -> None:

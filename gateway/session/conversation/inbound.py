@@ -18,7 +18,7 @@ from gateway.session.conversation.delivery import Delivery
 from gateway.session.conversation.log import SessionLog, give_up
 from gateway.session.conversation.receipts import Accepted, MessageRefused, Reply, Unsettled, one_line
 from gateway.session.model.delivery_window import WindowEntry
-from gateway.session.model.ports import Clock, SessionMetrics, Tasks
+from gateway.session.model.ports import SessionClock, SessionMetrics, Tasks
 from persistence import crash_points
 from persistence.commit_plan import rejected_marker
 from persistence.errors import StoreUnavailable
@@ -45,7 +45,7 @@ class Inbound:
         log: SessionLog,
         delivery: Delivery,
         store: MessageStore,
-        clock: Clock,
+        clock: SessionClock,
         tasks: Tasks,
         metrics: SessionMetrics,
     ) -> None:

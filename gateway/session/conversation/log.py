@@ -20,7 +20,7 @@ from gateway.limits.quota import Quota
 from gateway.protocol import chat_frames
 from gateway.session.conversation.receipts import MessageRefused
 from gateway.session.conversation.sequence import MessageSequence
-from gateway.session.model.ports import Clock, Publisher, SessionMetrics, Tasks, Timer
+from gateway.session.model.ports import Publisher, SessionClock, SessionMetrics, Tasks, Timer
 from gateway.session.model.state import SessionSpec, SessionState, SessionStatus
 from persistence.commit_plan import rejected_marker
 from persistence.queue.queue import PersistenceQueue
@@ -70,7 +70,7 @@ class SessionLog:
     def __init__(
         self,
         loaded: Loaded,
-        clock: Clock,
+        clock: SessionClock,
         tasks: Tasks,
         publisher: Publisher,
         queue: PersistenceQueue,

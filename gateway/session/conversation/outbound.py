@@ -21,7 +21,7 @@ from gateway.session.conversation.last_words import last_marks, still_pending
 from gateway.session.conversation.log import SessionLog
 from gateway.session.conversation.release_order import ReleaseOrder
 from gateway.session.conversation.stream import AgentStream
-from gateway.session.model.ports import Clock, SessionMetrics
+from gateway.session.model.ports import SessionClock, SessionMetrics
 from gateway.session.viewers.broadcast import Broadcast
 from persistence.record import Record, Status
 from sandbox.protocol.values import AgentExit, Hello, Position
@@ -54,7 +54,7 @@ class AgentOutput:
         delivery: Delivery,
         audience: Broadcast,
         stream: AgentStream,
-        clock: Clock,
+        clock: SessionClock,
         metrics: SessionMetrics,
         *,
         checkpoint: bytes,

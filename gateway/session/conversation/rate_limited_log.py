@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from gateway.session.model.ports import Clock
+from gateway.session.model.ports import SessionClock
 
 EVERY_SECONDS = 60.0
 
@@ -21,7 +21,7 @@ class RateLimitedLog:
 
     __slots__ = ("_clock", "_session_id", "_unsaid")
 
-    def __init__(self, clock: Clock, session_id: str) -> None:
+    def __init__(self, clock: SessionClock, session_id: str) -> None:
         self._clock = clock
         self._session_id = session_id
         self._unsaid: dict[str, tuple[int, dict[str, Any]]] = {}  # by event: how often, and the newest

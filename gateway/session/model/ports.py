@@ -69,7 +69,7 @@ class Timer(Protocol):
     def cancel(self) -> None: ...
 
 
-class Clock(Protocol):
+class SessionClock(Protocol):
     """The time, and the session's timers."""
 
     def now(self) -> float:
@@ -120,7 +120,7 @@ class Notices(Protocol):
     def sync_moved(self, moved: Moved) -> None: ...
 
 
-class Host(Clock, Tasks, Notices, Protocol):
+class Host(SessionClock, Tasks, Notices, Protocol):
     """A session's surroundings, as its sandbox's supervisor sees them."""
 
     store: MessageStore

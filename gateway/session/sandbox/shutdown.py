@@ -19,7 +19,8 @@ from gateway.session.conversation.replies import sandbox_unavailable, session_fa
 from gateway.session.model.ports import Host
 from gateway.session.model.state import SessionStatus
 from gateway.session.sandbox.supervisor import SandboxSupervisor
-from gateway.session.workspace.workspace import NotRestored, Workspace
+from gateway.session.workspace.errors import NotRestored
+from gateway.session.workspace.workspace import Workspace
 from persistence.backoff import delay
 from sandbox.ports.sandbox import Sandbox, SandboxFailed, SandboxUnavailable
 from sync.errors import SyncFailed, SyncRefused

@@ -32,7 +32,9 @@ from gateway.session.model.ports import Host
 from gateway.session.model.state import SessionStatus, sandbox_spec
 from gateway.session.sandbox.link_listener import LinkListener
 from gateway.session.sandbox.restart_policy import RestartPolicy
-from gateway.session.workspace.workspace import ENDED, NotRestored, NotWritten, Workspace
+from gateway.session.workspace.errors import NotRestored, NotWritten
+from gateway.session.workspace.sync import ENDED
+from gateway.session.workspace.workspace import Workspace
 from persistence.backoff import delay
 from sandbox.ports.fleet import SandboxSpec
 from sandbox.ports.link import LinkRefused

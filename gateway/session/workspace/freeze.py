@@ -8,11 +8,12 @@ sandbox: the next one is held for another reason, which is not ours to end.
 import asyncio
 import contextlib
 import itertools
+from random import Random
 from typing import Any
 
 import structlog
 
-from gateway.session.model.ports import Host
+from gateway.session.model.ports import Tasks
 from persistence.backoff import delay
 from sandbox.ports.sandbox import Sandbox
 from sandbox.ports.tree import TreeFailed
@@ -24,11 +25,12 @@ ASK_BASE, ASK_CAP = 0.2, 10.0  # seconds between two attempts
 
 
 class Freeze:
-    __slots__ = ("_asking", "_host", "_sandbox", "_wanted")
+    __slots__ = ("_asking", "_rng", "_sandbox", "_tasks", "_wanted")
 
-    def __init__(self, host: Host, sandbox: Sandbox) -> None:
-        self._host = host
+    def __init__(self, sandbox: Sandbox, tasks: Tasks, rng: Random) -> None:
         self._sandbox = sandbox
+        self._tasks = tasks
+        self._rng = rng
         self._wanted: asyncio.Event | None = None  # it is to be let go; set when it is
         self._asking: asyncio.Task[Any] | None = None
 
@@ -51,7 +53,7 @@ class Freeze:
         """The same; what is returned is set when they can, or there is no sandbox any more."""
         self.forget()
         wanted = self._wanted = asyncio.Event()
-        self._host.spawn(self._ask(wanted), f"let go {self._sandbox.session_id}")
+        self._tasks.spawn(self._ask(wanted), f"let go {self._sandbox.session_id}")
         return wanted
 
     def forget(self) -> None:
@@ -70,7 +72,7 @@ class Freeze:
                 if await self._is_let_go(first=attempt == 0):
                     self._asking = None
                     return
-                await asyncio.sleep(delay(attempt, base=ASK_BASE, cap=ASK_CAP, rng=self._host.rng))
+                await asyncio.sleep(delay(attempt, base=ASK_BASE, cap=ASK_CAP, rng=self._rng))
         finally:
             wanted.set()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway import app
 from gateway.session import registry
-from gateway.session.workspace import workspace
+from gateway.session.workspace import errors, starting_point, workspace
 from sandbox.protocol.entry import Frame
 from sync.errors import Damaged, RestoreFailed
 from sync.format import keys
@@ -87,7 +87,7 @@ def sleeps_without_sync() -> None:
 
     async def settle(self: workspace.Workspace) -> int:
         await self._sandbox.tree().quiet()
-        return self._talk.state.generation
+        return self._log.state.generation
 
     put(workspace.Workspace, "settle", settle)
 
@@ -106,12 +106,12 @@ def leaves_without_sync() -> None:
 
 def always_clean() -> None:
     """Whatever ended a sandbox, its disk is taken for the newest generation, and what is newer for somebody else's."""
-    put(workspace, "decide", lambda survey, newest, clean: reconcile.decide(survey, newest, True))
+    put(starting_point, "decide", lambda survey, newest, clean: reconcile.decide(survey, newest, True))
 
 
 def disk_is_always_right() -> None:
     """What is on the disk is kept, however little it is."""
-    put(workspace, "decide", lambda survey, newest, clean: reconcile.Decision.KEEP_AND_SYNC)
+    put(starting_point, "decide", lambda survey, newest, clean: reconcile.Decision.KEEP_AND_SYNC)
 
 
 def starts_anyway() -> None:
@@ -121,8 +121,8 @@ def starts_anyway() -> None:
     async def prepare_something(self: workspace.Workspace, newest: Any, **how: Any) -> None:
         try:
             await prepare(self, newest, **how)
-        except workspace.NotRestored:
-            self._proven(request=True)
+        except errors.NotRestored:
+            self.sync.proven(request=True)
 
     put(workspace.Workspace, "prepare", prepare_something)
 

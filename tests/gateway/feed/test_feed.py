@@ -253,7 +253,7 @@ async def test_each_transition_of_a_sync_is_sent_in_order_with_its_time(world: W
     await world.until(lambda: bool(world.fleet.sandboxes))
     actor = await world.actor("s")
     await asyncio.sleep(30)
-    before = len(actor.workspace.history)
+    before = len(actor.workspace.sync.history)
     async with watching(world) as page:
         world.sandbox("s").write(b"workspace/a", b"1")
         await asyncio.sleep(30)
@@ -267,7 +267,7 @@ async def test_each_transition_of_a_sync_is_sent_in_order_with_its_time(world: W
         assert [each["at"] for each in said] == sorted(each["at"] for each in said)
         assert said[1]["attempt"] == 1
         assert "attempt" not in said[0]
-        assert [str(moved.transition.state) for moved in actor.workspace.history[before:]] == [
+        assert [str(moved.transition.state) for moved in actor.workspace.sync.history[before:]] == [
             each["state"] for each in said
         ]
 

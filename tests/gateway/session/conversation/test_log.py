@@ -1,5 +1,6 @@
 """The log: one order for all that a session writes, and each outcome finds its write."""
 
+import asyncio
 from random import Random
 from typing import Any
 
@@ -19,6 +20,12 @@ POISON = b"poison"
 async def created(world: World) -> tuple[SessionActor, SessionLog]:
     actor = await world.create()
     return actor, actor.conversation
+
+
+async def delivered(world: World) -> int:
+    session = await world.kept.find("s")
+    assert session is not None
+    return session.delivered
 
 
 def say(log: SessionLog, heard: list[Any], number: int, payload: bytes = b'{"content":"x"}') -> None:
@@ -43,7 +50,7 @@ async def test_each_outcome_finds_its_write_however_they_are_batched(seed: int, 
         actor, log = await created(world)
         heard: list[Any] = []
         expected: list[Any] = []
-        lasting = Spooled if spooled else Stored
+        durable = {Stored, Spooled} if spooled else {Stored}  # a spool is used while the store is away
         for number in range(40):
             match rng.randrange(6):
                 case 0 | 1:
@@ -55,18 +62,22 @@ async def test_each_outcome_finds_its_write_however_they_are_batched(seed: int, 
                     expected.append(number)
                 case 3:
                     say(log, heard, number)
-                    expected.append((number, lasting))
+                    expected.append((number, durable))
                 case 4:
                     say(log, heard, number, b'{"content":"poison"}')
-                    expected.append((number, lasting if spooled else Dead))
+                    expected.append((number, {Dead, Spooled} if spooled else {Dead}))
                 case 5:
                     world.store.outage = rng.choice([None, Fault.AWAY])
                     world.queue.hold(actor.id, 1.0)
-                    await world.until(lambda: world.store.outage is None or world.queue.failing is not None, within=5)
+                    await asyncio.sleep(rng.uniform(0, 2))
         world.store.outage = None
         await world.until(lambda: len(heard) == len(expected), "every outcome")
-        assert heard == expected
-        assert log.last_durable == log.sequence.last_seq
+        for what, wanted in zip(heard, expected, strict=True):
+            if isinstance(wanted, tuple):
+                assert what[0] == wanted[0]
+                assert what[1] in wanted[1]
+            else:
+                assert what == wanted
 
 
 async def test_what_reached_the_agent_goes_along_with_the_next_write() -> None:
@@ -79,7 +90,7 @@ async def test_what_reached_the_agent_goes_along_with_the_next_write() -> None:
         log.note_delivered(1, [])
         log.write(heard.append, "state", state=log.next_state(reason="more"))
         await world.until(lambda: "state" in heard)
-        assert (await world.kept.load("s")).session.delivered == 1
+        assert await delivered(world) == 1
         assert world.queue.commits == commits + 1
 
 
@@ -90,7 +101,7 @@ async def test_what_reached_the_agent_is_written_soon_if_nothing_else_is() -> No
         say(log, heard, 1)
         log.note_delivered(1, [])
         await world.until(lambda: world.queue.committed_writes > 1 and world.queue.depth == 0)
-        assert (await world.kept.load("s")).session.delivered == 1
+        assert await delivered(world) == 1
 
 
 async def test_a_closed_log_writes_nothing() -> None:

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from gateway.protocol.errors import ApiError
-from gateway.session.workspace.workspace import LOOK_SECONDS, SETTLE_SECONDS
+from gateway.session.workspace.restore import LOOK_SECONDS
+from gateway.session.workspace.sync import SETTLE_SECONDS
 from sync.objects.memory import MemoryObjects
 from sync.ports import Got
 from tests.support.sessions import World

@@ -7,8 +7,8 @@ import pytest
 from gateway.protocol.errors import ApiError
 from gateway.session.actor import SessionActor
 from gateway.session.workspace.fair_semaphore import FairSemaphore
+from gateway.session.workspace.keeping import WorkspaceLimits
 from gateway.session.workspace.parked_tree import SILENT_SECONDS
-from gateway.session.workspace.workspace import WorkspaceLimits
 from tests.gateway.session.workspace.test_workspace import FILE, Town
 
 pytestmark = pytest.mark.virtual_time

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.protocol.errors import ApiError
 from gateway.session.actor import SessionActor
-from gateway.session.workspace.workspace import WorkspaceLimits
+from gateway.session.workspace.keeping import WorkspaceLimits
 from sandbox.ports.tree import TreeFailed
 from sync.machine.state import SyncLimits
 from sync.objects.memory import MemoryObjects

@@ -1,0 +1,50 @@
+"""The newest generation of a workspace, as this process knows it, and what the session's state says of it. Pure."""
+
+from typing import Any
+
+from gateway.session.model.state import SessionState
+from sync.format.pointer import Generation
+from sync.machine.driver import SyncView
+from sync.snapshots.push import Standing
+
+
+class KeptGeneration:
+    """`begins_with_less`: the disk did not begin with the newest generation, so that there is little on it says
+    nothing."""
+
+    __slots__ = ("begins_with_less", "newest")
+
+    def __init__(self) -> None:
+        self.newest: Generation | None = None  # that this process has seen
+        self.begins_with_less = False
+
+    @property
+    def members(self) -> dict[str, Any]:
+        """What the session's state says of it."""
+        newest = self.newest
+        if newest is None:
+            return {}
+        return {
+            "generation": newest.number,
+            "tree": newest.manifest,
+            "files": newest.files,
+            "snapshot_bytes": newest.bytes,
+            "synced_at": newest.at,
+        }
+
+    def number(self, state: SessionState) -> int:
+        return state.generation if self.newest is None else self.newest.number
+
+    def standing(self, state: SessionState) -> Standing:
+        """What the next generation follows."""
+        seen = 0 if self.newest is None else self.newest.number
+        return Standing(max(seen, state.generation), begun_without=self.begins_with_less)
+
+    def changes(self, view: SyncView, state: SessionState) -> dict[str, Any]:
+        """What the session's state has yet to say of its sync; empty if it says so already."""
+        error = (view.last_error or "it failed") if view.failing else ""
+        newest = self.newest
+        moved = newest is not None and view.generation == newest.number and newest.manifest != state.tree
+        if moved:
+            return {"sync_error": error, **self.members, "degraded": "", "fresh": False}
+        return {"sync_error": error} if error != state.sync_error else {}

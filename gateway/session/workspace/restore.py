@@ -1,0 +1,151 @@
+"""Before the agent may start: the workspace is brought to what it should be, and proven to be that."""
+
+import asyncio
+
+from gateway.protocol import chat_frames
+from gateway.session.conversation.log import SessionLog
+from gateway.session.model.ports import Notices, Publisher, SessionClock, SessionMetrics
+from gateway.session.workspace.description import progress_members
+from gateway.session.workspace.errors import NotRestored
+from gateway.session.workspace.keeping import Keeping
+from gateway.session.workspace.kept_generation import KeptGeneration
+from gateway.session.workspace.starting_point import (
+    begins_with_disk,
+    newest_found,
+    newest_unknown,
+    starting_point,
+)
+from sandbox.ports.sandbox import Sandbox
+from sandbox.ports.tree import TreeFailed
+from sandbox.protocol.tree import Survey
+from sync.errors import Damaged, NoSuchSnapshot, RestoreFailed
+from sync.machine.reconcile import Decision, Newest
+from sync.ports import ObjectsRefused, ObjectsUnavailable
+from sync.snapshots.restore import RestoreProgress
+
+LOOK_SECONDS = 10.0  # for the store to say what the newest generation is
+TELL_SECONDS = 0.5  # between two words about how far a restore has come
+
+
+class WorkspaceRestore:
+    """`look`, then start the sandbox with its agent held, then `prepare`."""
+
+    __slots__ = (
+        "_clock",
+        "_keeping",
+        "_kept",
+        "_log",
+        "_metrics",
+        "_notices",
+        "_publisher",
+        "_sandbox",
+        "_told_at",
+        "progress",
+        "replaced",
+    )
+
+    def __init__(
+        self,
+        log: SessionLog,
+        clock: SessionClock,
+        publisher: Publisher,
+        notices: Notices,
+        metrics: SessionMetrics,
+        sandbox: Sandbox,
+        keeping: Keeping,
+        kept: KeptGeneration,
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._publisher = publisher
+        self._notices = notices
+        self._metrics = metrics
+        self._sandbox = sandbox
+        self._keeping = keeping
+        self._kept = kept
+        self._told_at = 0.0
+        self.progress: RestoreProgress | None = None  # of the restore under way
+        self.replaced = 0  # how often a sandbox left so little that the newest generation took its place
+
+    async def look(self, *, keep: bool) -> Newest | None:
+        state = self._log.state
+        try:
+            async with asyncio.timeout(min(LOOK_SECONDS, self._keeping.limits.restore_seconds)):
+                self._kept.newest = await self._keeping.vault.newest(self._log.user_id, self._log.id)
+        except Damaged as error:
+            raise NotRestored(str(error)) from error
+        except (ObjectsUnavailable, ObjectsRefused, TimeoutError) as error:
+            return newest_unknown(state, error, keep=keep)
+        return newest_found(self._kept.newest, state, keep=keep)
+
+    async def survey(self) -> Survey:
+        """Raises TreeFailed, TimeoutError."""
+        async with asyncio.timeout(self._keeping.limits.restore_seconds):
+            return await self._sandbox.tree().survey(self._keeping.limits.rules.agent_skip)
+
+    async def prepare(self, newest: Newest | None, *, empty: bool, keep: bool) -> bool:
+        """Whether what is on the disk then is to be synced. Raises NotRestored."""
+        try:
+            decision = await self._prepare(newest, empty=empty, keep=keep)
+        except (TreeFailed, RestoreFailed, Damaged, NoSuchSnapshot, ObjectsUnavailable, ObjectsRefused) as error:
+            self._failed(str(error))
+            raise NotRestored(str(error)) from error
+        except TimeoutError as error:
+            seconds = self._keeping.limits.restore_seconds
+            reason = f"no progress for {seconds:g} s (HOLDFAST_RESTORE_TIMEOUT)"
+            self._failed(reason)
+            raise NotRestored(f"the restore was given up: {reason}") from error
+        return decision is Decision.KEEP_AND_SYNC or self._kept.begins_with_less
+
+    async def _prepare(self, newest: Newest | None, *, empty: bool, keep: bool) -> Decision:
+        if empty:
+            async with asyncio.timeout(self._keeping.limits.restore_seconds):
+                await self._keeping.vault.set_aside(self._log.user_id, self._log.id)
+        survey, state = await self.survey(), self._log.state
+        decision = starting_point(survey, newest, state, empty=empty, keep=keep)
+        self._kept.begins_with_less = begins_with_disk(state, empty=empty)
+        if decision in (Decision.RESTORE, Decision.RESTORE_ASIDE):
+            await self._restore(aside=decision is Decision.RESTORE_ASIDE)
+            self.replaced += state.incarnation > 1 and not state.clean
+        else:
+            reason = "begun empty" if empty else "kept what was on the disk" if keep else None
+            self._tell("restore_skipped", reason=reason)
+        return decision
+
+    async def _restore(self, *, aside: bool) -> None:
+        keeping, began = self._keeping, self._clock.now()
+        tree = self._sandbox.tree()
+        self._notices.asked("restore", aside=aside)
+        async with keeping.restoring.of(self._log.user_id), asyncio.timeout(keeping.limits.restore_seconds) as patience:
+            loop = asyncio.get_running_loop()
+
+            def told(progress: RestoreProgress) -> None:
+                old = self.progress
+                moved = old is None or (old.files, old.bytes) != (progress.files, progress.bytes)
+                if moved and not patience.expired():
+                    patience.reschedule(loop.time() + keeping.limits.restore_seconds)
+                self._show(progress)
+
+            restored = await keeping.vault.restore(self._log.user_id, self._log.id, tree, aside=aside, told=told)
+        self._kept.newest, self.progress = restored.generation, None
+        self._kept.begins_with_less = restored.degraded is not None
+        self._metrics.restore_seconds.observe(self._clock.now() - began)
+        self._log.save(degraded=restored.degraded or "", **(self._kept.members if restored.degraded else {}))
+        self._tell(
+            "restored", generation=restored.generation.number, degraded=restored.degraded, aside=True if aside else None
+        )
+
+    def _show(self, progress: RestoreProgress) -> None:
+        first = self.progress is None
+        self.progress = progress
+        self._notices.stirred()
+        if first or self._clock.now() >= self._told_at + TELL_SECONDS:
+            self._told_at = self._clock.now()
+            self._tell("restore_started" if first else "restoring", **progress_members(progress))
+
+    def _failed(self, reason: str) -> None:
+        self.progress = None
+        self._tell("restore_failed", reason=reason)
+
+    def _tell(self, status: str, **members: object) -> None:
+        self._publisher.tell(chat_frames.dump("session_status", status=status, **members))

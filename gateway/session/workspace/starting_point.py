@@ -1,0 +1,54 @@
+"""What a workspace begins with: the newest generation, the disk as it is, or nothing. Pure.
+
+What never happens: an agent starts in less than its session had, unless somebody asked for that by name (`empty`,
+`keep`). Where that cannot be known, NotRestored says why and what to do.
+"""
+
+from gateway.session.model.state import SessionState
+from gateway.session.workspace.errors import NotRestored
+from sandbox.protocol.tree import Survey
+from sync.format.pointer import Generation
+from sync.machine.reconcile import Decision, Newest, decide
+
+
+def newest_found(found: Generation | None, state: SessionState, *, keep: bool) -> Newest | None:
+    """The object store has answered: the generation to begin with, None for none. `keep`: the disk is to keep its
+    place. Raises NotRestored."""
+    if found is not None and keep:
+        raise NotRestored(
+            f"the object store has generation {found.number} of this session: resume without {{keep:true}} to have it "
+            "restored"
+        )
+    if found is None and state.generation and not keep:
+        raise NotRestored(
+            f"generation {state.generation} was stored, and the object store has nothing of this session: check "
+            "HOLDFAST_OBJECTS, or resume with {keep:true} to go on with the files that are on its disk, or with "
+            "{empty:true} to begin anew"
+        )
+    return None if found is None else Newest(found.manifest, found.files)
+
+
+def newest_unknown(state: SessionState, cause: Exception, *, keep: bool) -> Newest | None:
+    """The same if the object store does not answer, and `cause` says why."""
+    if state.generation and not keep:  # what is on the disk may do
+        return Newest(state.tree, state.files)
+    if state.incarnation <= 1:  # it is started for the first time
+        return None
+    raise NotRestored(f"the object store does not say whether there is a snapshot: {cause!r}") from cause
+
+
+def begins_with_disk(state: SessionState, *, empty: bool) -> bool:
+    """Whether the disk is right whatever is stored: it began with less than the newest generation, or is to."""
+    return empty or (state.fresh and not state.clean)
+
+
+def starting_point(survey: Survey, newest: Newest | None, state: SessionState, *, empty: bool, keep: bool) -> Decision:
+    """What to do with what `survey` found on the disk. Raises NotRestored."""
+    if keep and not survey.files:
+        raise NotRestored(
+            "there is nothing on the disk of this session to keep: check HOLDFAST_OBJECTS and the data directory, or "
+            "resume with {empty:true} to begin anew"
+        )
+    if begins_with_disk(state, empty=empty) or (state.overfull and survey.files > 0):
+        return Decision.KEEP_AND_SYNC
+    return decide(survey, newest, state.clean)
