@@ -101,7 +101,8 @@ class Answers:
             self.warn("agent.frame_refused", offset=offset, type=kind)
             self.fed = max(self.fed, offset)
             self._order.show(b"", line)
-            self._note_progress(len(line))
+            self._unsaved_bytes += len(line)
+            self._note_progress()
             return
         if body is not None and offset > self.fed:
             due = self._transcript.feed(body, line)
@@ -116,7 +117,9 @@ class Answers:
             return
         self.fed = max(self.fed, offset)
         self._order.show(chat_frames.numbered(offset, line, is_frame=body is not None), line)
-        self._note_progress(len(line))
+        self._unsaved_bytes += len(line)
+        if self._unsaved_bytes >= CHECKPOINT_BYTES or self._checkpoint_timer is None:
+            self._note_progress()
 
     def _show_again(self, offset: int, done: dict[str, Any], line: bytes) -> None:
         log, audience = self._log, self._audience
@@ -199,9 +202,8 @@ class Answers:
 
     # -- keeping up ---------------------------------------------------------------------------------------------------
 
-    def _note_progress(self, size: int) -> None:
+    def _note_progress(self) -> None:
         """Checkpoint the unfinished answer each second or 64 KiB, whichever is sooner."""
-        self._unsaved_bytes += size
         if self._unsaved_bytes >= CHECKPOINT_BYTES:
             self._checkpoint()
         elif self._checkpoint_timer is None:

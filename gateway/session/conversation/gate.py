@@ -20,7 +20,7 @@ BURST_SECONDS = 10.0
 
 
 class Gate:
-    __slots__ = ("_budget", "_clock", "_coming", "_delivery", "_log", "_metrics", "_order", "_rate", "_slowed")
+    __slots__ = ("_budget", "_clock", "_delivery", "_log", "_metrics", "_order", "_rate", "_slowed", "coming")
 
     def __init__(
         self,
@@ -38,46 +38,32 @@ class Gate:
         self._metrics = metrics
         self._rate = rate
         self._order = order
-        self._coming = 0  # lines in the inbox
         self._budget: Budget | None = None  # of records
         self._slowed = False
+        self.coming = 0  # lines in the inbox: the owner counts them
 
     def release(self, held: HeldLine, shown: bytes) -> None:
         """Show a line that was held."""
         self._order.release(held, shown)
-        self._read_on()
+        self.read_on()
 
     def stored(self, size: int) -> None:
         """A record of the agent is stored."""
         self._order.stored(size)
-        self._read_on()
+        self.read_on()
 
     def open(self) -> None:
         """Deal with what waits."""
         self._order.open()
-        self._read_on()
+        self.read_on()
 
-    def coming(self, lines: int) -> None:
-        """Lines were heard: `came` follows in its turn, unless the link is lost before."""
-        self._coming += lines
-        if self._coming > COMING_LINES and (link := self._delivery.link) is not None:
-            link.pause_reading()
-
-    def came(self, lines: int) -> None:
-        """So many of them were dealt with, or wait here."""
-        self._coming -= lines
-        self._read_on()
-
-    def lost(self) -> None:
-        self._coming = 0
-
-    def _read_on(self) -> None:
+    def read_on(self) -> None:
         """Read the link while there is room for what it brings."""
         if (link := self._delivery.link) is None:
             return
-        if self._order.bytes > GATED_BYTES:
+        if self._order.bytes > GATED_BYTES or self.coming > COMING_LINES:
             link.pause_reading()
-        elif self._coming <= COMING_LINES:
+        else:
             link.resume_reading()
 
     def charge(self, size: int, *, asked_for: bool) -> None:
@@ -101,4 +87,4 @@ class Gate:
     def _hasten(self) -> None:
         self._slowed = False
         self._order.hasten()
-        self._read_on()
+        self.read_on()

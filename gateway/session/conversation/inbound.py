@@ -165,7 +165,8 @@ class Inbound:
             self._durable(record, answers, self._replies.pop(record.cid, []), outcome)
         else:
             self._came_to_nothing(outcome, record, answers)
-        self._go_on()
+        self._delivery.pump()
+        self._delivery.watch_expiry()
         if self._early:
             self._catch_up()
 
@@ -201,10 +202,6 @@ class Inbound:
                 _refuse(replies, reason)
                 self._log.publish(rejected_marker(record, reason))
                 self._died(record.seq, record.cid, answers)
-
-    def _go_on(self) -> None:
-        self._delivery.pump()
-        self._delivery.watch_expiry()
 
     # -- what the store made of it ------------------------------------------------------------------------------------
 
@@ -245,7 +242,8 @@ class Inbound:
             case _:
                 self._delivery.window.stored(seq)
                 record.tell(Accepted(seq, record.status))
-        self._go_on()
+        self._delivery.pump()
+        self._delivery.watch_expiry()
 
     def _died(self, seq: int, cid: str, answers: Record | None) -> None:
         """The store will never have it: sent again it is another record. What the agent was given, it has."""

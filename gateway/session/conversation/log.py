@@ -127,7 +127,7 @@ class SessionLog:
             return MessageRefused("archived")
         if (reason := self._queue.room(size)) is not None:
             return MessageRefused(reason)
-        if (text := self.quota_exceeded()) is not None:
+        if (text := self._quota.full(self.user_id, self._tasks.spawn)) is not None:
             return MessageRefused("stored_too_much", text)
         return None
 
@@ -154,15 +154,17 @@ class SessionLog:
 
     def agent_record(self, place: str, payload: bytes, status: Status, type: str = "message") -> Record:
         """The next record, of what the agent said at `place` of its output."""
-        return self.record(f"agent:{self.state.epoch}:{place}", "assistant", type, payload, status)
+        cid, now = f"agent:{self.state.epoch}:{place}", self._clock.utcnow()
+        return Record(self.id, self.sequence.enter(cid), cid, "assistant", type, payload, now, status)
 
     def next_state(self, **changes: Any) -> bytes:
         """Change the state; what is returned must be written at once."""
-        before = self.state.snapshot_bytes
-        self.state = replace(self.state, last_active=self.last_active, **changes)
-        if self.state.snapshot_bytes != before:
-            self._metrics.stored(self.state.snapshot_bytes - before)
-        return self.state.to_json()
+        before, clock = self.state.snapshot_bytes, self._clock
+        last_active = clock.utcnow() - (clock.now() - self.active_at)
+        self.state = state = replace(self.state, last_active=last_active, **changes)
+        if state.snapshot_bytes != before:
+            self._metrics.stored(state.snapshot_bytes - before)
+        return state.to_json()
 
     def next_spec(self, **changes: Any) -> bytes:
         """The same for the spec."""
@@ -247,7 +249,8 @@ class SessionLog:
 
     def publish(self, record: Record) -> None:
         """The record is durable, or what stands in its place: viewers hear of it."""
-        self.note_durable(record.seq)
+        if record.seq > self.last_durable:
+            self.last_durable = record.seq
         self._publisher.tell(chat_frames.record_frame(record))
 
     def note_durable(self, seq: int) -> None:

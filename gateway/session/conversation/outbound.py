@@ -16,7 +16,7 @@ from gateway.protocol import chat_frames
 from gateway.session.conversation.announced import Announced
 from gateway.session.conversation.answers import Answers
 from gateway.session.conversation.delivery import Delivery
-from gateway.session.conversation.gate import Gate
+from gateway.session.conversation.gate import COMING_LINES, Gate
 from gateway.session.conversation.last_words import last_marks, still_pending
 from gateway.session.conversation.log import SessionLog
 from gateway.session.conversation.release_order import ReleaseOrder
@@ -126,7 +126,10 @@ class AgentOutput:
 
     def coming(self, lines: int) -> None:
         """Lines were heard: `on_frames` will be told of them in its turn, unless the link is lost before."""
-        self._gate.coming(lines)
+        gate = self._gate
+        gate.coming += lines
+        if gate.coming > COMING_LINES:
+            gate.read_on()
 
     def on_frames(self, epoch: str, first: int, lines: Sequence[bytes]) -> None:
         self.received = Position(epoch, first + len(lines) - 1)
@@ -134,7 +137,9 @@ class AgentOutput:
         deal, said = self._order.deal, self._answers.line
         for offset, line in enumerate(lines, first):
             deal(said, offset, line, size=len(line))
-        self._gate.came(len(lines))
+        gate = self._gate
+        gate.coming -= len(lines)
+        gate.read_on()
 
     def on_taken(self, seq: int) -> None:
         self._order.deal(self._delivery.taken, seq)
@@ -155,7 +160,7 @@ class AgentOutput:
         self._delivery.link = None
         self.agent_alive = self.agent_starting = False
         self._announced.lost()
-        self._gate.lost()
+        self._gate.coming = 0
         self._link_number += 1
         self._delivery.disconnect()
         self._delivery.watch_expiry()

@@ -52,7 +52,8 @@ class ReleaseOrder:
 
     def deal(self, event: Event, *arguments: Any, size: int = 0, after_held: bool = False) -> None:
         """Do `event` in its turn: now, if nothing stands in its way."""
-        if self._waiting or self._shut or (after_held and self._held):
+        shut = self._closed or self._slowed or self._storing >= STORED_AT_ONCE
+        if self._waiting or shut or (after_held and self._held):
             self.bytes += size + COST
             self._waiting.append((after_held, size + COST, event, arguments))
         else:
