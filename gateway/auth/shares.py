@@ -2,11 +2,14 @@
 
 A share is numbered, and no number is given twice. Its token carries the number and a random stamp; it opens the session
 while the session lists both. So a share ends when it is taken back and when its session ends: a session of the same id
-that is made later begins to count anew, and knows none of the old stamps.
+that is made later begins to count anew, and knows none of the old stamps. Members that a newer version has stored are
+kept.
 """
 
 from dataclasses import dataclass, replace
 from typing import Any
+
+from gateway.protocol.stored_members import Unknown, arguments
 
 MOST = 100  # live ones; each is at most some 400 bytes of what the session keeps
 LONGEST_LABEL = 64  # characters
@@ -27,6 +30,7 @@ class Share:
     created_at: float  # seconds since 1970
     expires_at: float
     label: str = ""
+    _unknown: Unknown = None
 
     @property
     def key(self) -> ShareKey:
@@ -37,13 +41,15 @@ class Share:
 class Shares:
     made: int = 0  # how many there were in all: the newest number
     listed: tuple[Share, ...] = ()  # by number; those that have expired stay until another is made
+    _unknown: Unknown = None
 
     def add(self, stamp: str, label: str, *, now: float, expires_at: float) -> "Shares | None":
         """With one more, the last of `listed`. None if so many are live already."""
         live = self.live(now)
         if len(live) >= MOST:
             return None
-        return Shares(self.made + 1, (*live, Share(self.made + 1, stamp, now, expires_at, label)))
+        made = self.made + 1
+        return replace(self, made=made, listed=(*live, Share(made, stamp, now, expires_at, label)))
 
     def live(self, now: float) -> tuple[Share, ...]:
         return tuple(share for share in self.listed if share.expires_at > now)
@@ -65,4 +71,5 @@ class Shares:
     @classmethod
     def read(cls, members: dict[str, Any]) -> "Shares":
         """As it was written into the session's spec."""
-        return cls(members["made"], tuple(Share(**each) for each in members["listed"]))
+        listed = tuple(Share(**arguments(Share, each)) for each in members["listed"])
+        return cls(**arguments(cls, {**members, "listed": listed}))

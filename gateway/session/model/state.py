@@ -2,20 +2,19 @@
 
 `SessionSpec` is what its creator and its browsers asked for and changes rarely. `SessionState` is where it stands and
 is written with almost everything it does, so it is small. Members that a newer gateway has written are kept and
-written back: whoever goes back to an older one and forward again loses none of them.
+written back (gateway/protocol/stored_members.py).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 import orjson
 
 from gateway.auth.shares import Shares
+from gateway.protocol.stored_members import Unknown, arguments, dump
 from sandbox.ports.fleet import SandboxSpec
-
-Unknown = Mapping[str, Any] | None  # members that this version does not know
 
 
 class SessionStatus(StrEnum):
@@ -72,11 +71,11 @@ class SessionSpec:
         return orjson.dumps(line)
 
     def to_json(self) -> bytes:
-        return _written(self, self._unknown)
+        return _compact(dump(self))
 
     @classmethod
     def from_json(cls, raw: bytes) -> "SessionSpec":
-        members = _sorted(cls, orjson.loads(raw))
+        members = arguments(cls, orjson.loads(raw))
         if members.get("agent") is not None:
             members["agent"] = tuple(members["agent"])
         if "shares" in members:
@@ -84,24 +83,10 @@ class SessionSpec:
         return cls(**members)
 
 
-def _written(kept: "SessionSpec | SessionState", unknown: Unknown) -> bytes:
-    text = orjson.dumps(kept)  # without `_unknown`: orjson leaves out names that begin so
-    return _compact(orjson.dumps({**unknown, **orjson.loads(text)}) if unknown else text)
-
-
 def _compact(text: bytes) -> bytes:
     """The same in no more memory than it needs. orjson returns the buffer it wrote into, of 4 KiB and more; these few
     hundred bytes are kept for as long as a session is loaded."""
     return bytes(memoryview(text))
-
-
-def _sorted(cls: type[Any], members: dict[str, Any]) -> dict[str, Any]:
-    """What the class knows; the rest, which a newer version has written, as `_unknown`."""
-    names = {known.name for known in fields(cls)} - {"_unknown"}
-    known = {name: value for name, value in members.items() if name in names}
-    if len(known) < len(members):
-        known["_unknown"] = {name: value for name, value in members.items() if name not in names}
-    return known
 
 
 def spec_members(wish: Wish, network: str = "none") -> dict[str, Any]:
@@ -194,10 +179,11 @@ class SessionState:
         return self.left_behind and not self.overfull
 
     def to_json(self) -> bytes:
-        return _written(self, self._unknown)
+        # Written with almost everything: orjson alone is quicker. It leaves out names that begin with _.
+        return _compact(orjson.dumps(self) if self._unknown is None else dump(self))
 
     @classmethod
     def from_json(cls, raw: bytes) -> "SessionState":
-        members = _sorted(cls, orjson.loads(raw))
+        members = arguments(cls, orjson.loads(raw))
         known = members.get("status") in set(SessionStatus)
         return replace(cls(**members), status=SessionStatus(members["status"]) if known else SessionStatus.SLEEPING)

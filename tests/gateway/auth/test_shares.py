@@ -1,5 +1,7 @@
 """The list of a session's shares: numbers are given once, and a token opens the session while it is listed."""
 
+from dataclasses import replace
+
 import orjson
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -86,3 +88,25 @@ def test_what_a_session_keeps_of_its_shares_is_bounded() -> None:
 
 def test_a_share_has_the_key_its_token_shows() -> None:
     assert Share(3, "s", 0.0, 1.0).key == ShareKey(3, "s")
+
+
+def test_what_a_newer_version_stored_of_shares_is_kept_while_shares_come_and_go() -> None:
+    written = orjson.loads(SessionSpec(shares=two_shares()).to_json())
+    written["shares"]["later"] = {"policy": 1}
+    written["shares"]["listed"][1]["later"] = ["role"]
+    spec = SessionSpec.from_json(orjson.dumps(written))
+    assert orjson.loads(spec.to_json()) == written
+    assert spec.shares.opens(ShareKey(2, "b"))
+    more = spec.shares.without(1).add("c", "", now=3.0, expires_at=9.0)
+    assert more is not None
+    stored = orjson.loads(replace(spec, shares=more).to_json())["shares"]
+    assert stored["later"] == {"policy": 1}
+    assert [(each["number"], each.get("later")) for each in stored["listed"]] == [(2, ["role"]), (3, None)]
+
+
+def two_shares() -> Shares:
+    first = Shares().add("a", "", now=1.0, expires_at=9.0)
+    assert first is not None
+    second = first.add("b", "", now=2.0, expires_at=9.0)
+    assert second is not None
+    return second

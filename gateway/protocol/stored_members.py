@@ -1,0 +1,40 @@
+"""Stored documents of more than one version. Pure.
+
+A member that this version does not know was written by a newer one. It is kept in `_unknown` and written back, so
+whoever goes back to an older gateway and forward again loses nothing. That holds for documents in a document, too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+import orjson
+
+Unknown = Mapping[str, Any] | None  # members that this version does not know
+UNKNOWN = "_unknown"
+
+
+def arguments(cls: Any, members: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments for `cls`, a dataclass with a field `_unknown`: what it knows, and the rest as that field."""
+    names = _names(cls)
+    known = {name: value for name, value in members.items() if name in names}
+    if len(known) < len(members):
+        known[UNKNOWN] = {name: value for name, value in members.items() if name not in names}
+    return known
+
+
+def dump(stored: Any) -> bytes:
+    """The dataclass as JSON, with what it and the dataclasses in it do not know."""
+    return orjson.dumps(stored, default=_members, option=orjson.OPT_PASSTHROUGH_DATACLASS)
+
+
+def _members(stored: Any) -> dict[str, Any]:
+    known = {name: getattr(stored, name) for name in _names(stored.__class__)}
+    return {**(getattr(stored, UNKNOWN) or {}), **known}
+
+
+@cache
+def _names(cls: Any) -> dict[str, None]:
+    """Of the members it knows, in order."""
+    return {known.name: None for known in fields(cls) if known.name != UNKNOWN}
