@@ -334,6 +334,7 @@ class SandboxSupervisor:
             if not by_name:
                 self._host.asked("wake", waiting=len(talk.window))
             try:
+                await self._sandbox.runs()  # a provider that does not answer counts no start
                 self.become(SessionStatus.STARTING, incarnation=talk.state.incarnation + 1)
                 self._host.turns.give_up(self.visit)
                 newest = None if empty else await self.workspace.look(keep=keep)

@@ -109,7 +109,7 @@ async def test_a_start_waits_for_the_provider(world: World) -> None:
     await world.create()
     tab = await world.welcomed()
     tab.say("a")
-    await tab.until("session_status", reason=AWAY)
+    await world.until(lambda: tab.actor.describe()["reason"] == AWAY, "the reason")
     await asyncio.sleep(120)
     shown = tab.actor.describe()
     assert (shown["status"], shown["sandboxStatus"], shown["reason"]) == ("starting", "connecting", AWAY)
@@ -119,6 +119,27 @@ async def test_a_start_waits_for_the_provider(world: World) -> None:
     await tab.until("done")
     assert world.fleet.starts == 1
     assert tab.actor.describe()["reason"] is None
+
+
+async def test_a_start_that_is_tried_again_is_counted_once(world: World) -> None:
+    """`incarnation` said how often a provider had been asked, and a first start was taken for a later one."""
+    world.fleet.unavailable = AWAY
+    await world.create()
+    tab = await world.welcomed()
+    tab.say("a")
+    await world.until(lambda: tab.actor.describe()["reason"] == AWAY, "the reason")
+    counted = tab.actor.describe()["incarnation"]
+    await asyncio.sleep(3600)
+    tab.say("b")
+    for ask in range(3):
+        with pytest.raises(ApiError, match=AWAY):
+            await tab.actor.wake()
+        await asyncio.sleep(60 * ask)
+    assert (tab.actor.describe()["incarnation"], world.fleet.starts) == (counted, 0)
+    world.fleet.unavailable = None
+    await tab.until("done")
+    assert tab.actor.describe()["incarnation"] == counted + 1
+    assert world.fleet.starts == 1
 
 
 async def test_who_asks_by_name_is_told_and_nothing_is_stopped(world: World) -> None:
