@@ -17,7 +17,7 @@ WEB_STAMP := web/node_modules/.ready
 WEB_SOURCES := $(shell find web/*/src web/*/public -print 2>/dev/null) \
 	$(wildcard web/package.json web/tsconfig*.json web/*/package.json web/*/tsconfig*.json web/*/index.html web/*/*.ts)
 
-.PHONY: help setup page wheel run test stress lint bench soak lock clean pictures routes
+.PHONY: help setup page wheel run test stress lint bench soak lock clean pictures routes archive
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -84,6 +84,9 @@ pictures: $(TEST_STAMP) page  ## take the README's pictures anew, of the real co
 
 routes: setup  ## write the table of routes in docs/protocol.md anew, from their declarations
 	@$(BIN)/python -m tests.support.route_table
+
+archive: setup  ## add the code of COMMIT to tests/releases/: the next versions must take over what it leaves
+	@$(BIN)/python -m tests.support.releases $(or $(COMMIT),HEAD)
 
 lock: $(BIN)/uv  ## pin every dependency with its hashes, naming no registry
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements-run.txt

@@ -63,6 +63,7 @@ class Gateway:
         self.data_dir = data_dir
         self.launcher: Launcher | None = None
         self.tampering = UNTOUCHED
+        self.code = REPOSITORY  # where the packages lie that it runs
         self.settings: dict[str, object] = {"HOST": "127.0.0.1", "PORT": 0, "LOCAL_LEVEL": "trusted", **settings}
         self.url = ""
         self.log_path = data_dir.with_name(data_dir.name + ".log")
@@ -137,13 +138,14 @@ class Gateway:
 
     async def _spawn(self) -> ServerProcess:
         if self.launcher is not None:
+            assert self.code == REPOSITORY, "a launcher has imported this tree's"
             return await self.launcher.start(self.environment(), self.log_path, self.tampering)
         assert self.tampering == UNTOUCHED, "only a launcher can tamper with it"
         with self.log_path.open("ab") as log:
             return await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "gateway", "serve",
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log,
-                env=self.environment(), cwd=REPOSITORY, start_new_session=True,
+                env=self.environment(), cwd=self.code, start_new_session=True,
             )  # fmt: skip
 
     async def _printed_address(self) -> str:

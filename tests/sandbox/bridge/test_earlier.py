@@ -4,10 +4,13 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from sandbox.bridge.base.config import Limits
+from sandbox.bridge.earlier import LATER_LIMITS
 from sandbox.client.tree import BridgeTree
 from tests.support.bridge import ROOT, TOKEN, running_bridge
 from tests.support.terminal import viewing
@@ -39,6 +42,20 @@ assert routes.{served} is {served}
 assert routes.Refused is loaded["sandbox.bridge.server"].Refused, "a refusal is caught by what the bridge runs on"
 """
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
+
+
+# The limits of the first release whose bridges may still run.
+LIMITS = (
+    "backlog_bytes queue_lines queue_bytes agent_log_bytes exec_output_bytes exec_at_once attach_seconds"
+    " silence_seconds stop_input_seconds stop_term_seconds watches hint_seconds blind_hint_seconds heartbeat_seconds"
+    " tree_silence_seconds drain_seconds terminals terminal_viewers terminal_ring_bytes terminal_scrollback"
+    " terminal_hold_seconds terminal_exit_seconds terminal_idle_seconds"
+)
+
+
+def test_its_limits_get_what_came_later() -> None:
+    later = {each.name: each.default for each in fields(Limits) if each.name not in LIMITS.split()}
+    assert later == LATER_LIMITS
 
 
 def upgrade(code: Path) -> None:
