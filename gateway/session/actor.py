@@ -40,10 +40,11 @@ from gateway.session.conversation.replies import acknowledge, not_written, refus
 from gateway.session.conversation.stream import AgentStream
 from gateway.session.guests import Guests
 from gateway.session.model.description import Live, SandboxPlace, describe
+from gateway.session.model.idle_policy import Idleness, tired
 from gateway.session.model.ports import SessionLimits, SessionMetrics
-from gateway.session.model.state import SessionStatus, Wish, spec_members
+from gateway.session.model.state import SessionSpec, SessionStatus, Wish, spec_members
 from gateway.session.sandbox.shutdown import SandboxShutdown
-from gateway.session.sandbox.supervisor import SandboxSupervisor, StartSandbox, queued_frame
+from gateway.session.sandbox.supervisor import ASLEEP, SandboxSupervisor, StartSandbox, queued_frame
 from gateway.session.terminals.attachments import SessionTerminals
 from gateway.session.viewers.broadcast import Broadcast
 from gateway.session.workspace.errors import NotRestored
@@ -53,7 +54,7 @@ from gateway.telemetry.telemetry import REDACTOR, session_asked
 from gateway.terminal.viewer import TerminalViewer
 from persistence.ports import MessageStore
 from persistence.queue.queue import PersistenceQueue
-from persistence.record import Loaded, Record
+from persistence.record import Loaded, Outcome, Record, Session
 from sandbox.ports.sandbox import Sandbox, SandboxFailed
 from sandbox.protocol.values import Position
 from sync.errors import SyncFailed, SyncRefused
@@ -489,10 +490,13 @@ class SessionActor:
             self.delivery.link.interrupt()
 
     def say_goodbye(self, retry_after: float) -> None:
-        """The gateway leaves: read no further, and say when to come back. What was read before is still dealt with."""
+        """The gateway leaves: read no further, and say when to come back. What was read before is still dealt with.
+        What the agent says from here on is the next gateway's to relay: stored here, viewers would come back to find it
+        in history only."""
         self._farewell = chat_frames.dump("going_away", retryAfter=retry_after)
         for viewer in [*self._joining, *self.audience]:
             self._see_off(viewer, self._farewell)
+        self.life.let_go()
 
     def _see_off(self, viewer: Viewer, farewell: bytes) -> None:
         viewer.leaving = True
@@ -507,6 +511,97 @@ class SessionActor:
     @property
     def watched(self) -> bool:
         return bool(len(self.audience) or self._joining or len(self.terminals))
+
+    # -- what the house asks ------------------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> SessionStatus:
+        """As it is stored. A session that is about to be started is described as starting before that."""
+        return self.conversation.state.status
+
+    @property
+    def spec(self) -> SessionSpec:
+        return self.conversation.spec
+
+    def seen(self, kept: Session | None) -> Session:
+        """The session as readers see it; `kept` is what the store has of it, None while it cannot be asked."""
+        if kept is None:
+            return self.conversation.seen()
+        return replace(kept, last_seq=max(kept.last_seq, self.conversation.last_durable))
+
+    def waiting(self) -> tuple[int, int]:
+        """How many messages are not delivered yet, and how many bytes they are."""
+        return len(self.delivery.window), self.delivery.window.queued_bytes
+
+    def settled(self, seq: int, outcome: Outcome) -> None:
+        """The store says what became of a record that was durable here first."""
+        self.post(self.incoming.settled, seq, outcome)
+
+    def begin(self, *, since: float | None) -> None:
+        """It was loaded: find the sandbox that should run, or start one for what waits. `since`: when the gateway began
+        to look for what ran before it, while it still looks."""
+        if self.status in (SessionStatus.RUNNING, SessionStatus.STARTING):
+            self.life.recover(since=since)
+        elif len(self.delivery.window):
+            self.life.want_agent()
+
+    async def found_running(self, *, since: float | None) -> None:
+        """Its sandbox runs, from before this gateway. One that should sleep is stopped: its gateway died while it put
+        it to sleep. Raises SandboxUnavailable."""
+        if self.status is SessionStatus.ERROR:
+            self.life.recover(since=since)
+        elif self.status in ASLEEP:
+            await self.sandbox.stop()
+
+    def idleness(self) -> Idleness:
+        state, life, workspace = self.conversation.state, self.life, self.workspace
+        return Idleness(
+            status=state.status,
+            seconds=self.idle_seconds(),
+            sleep_after=self.sleep_after,
+            linked=self.delivery.link is not None,
+            busy=life.lock.locked(),
+            bound=life.stopping or life.waits_for_provider or workspace.must_stay,
+            in_use=self.watched or workspace.ready or self.turns.waits(self.id),
+            wants_rescue=state.wants_rescue,
+        )
+
+    async def sleep_if_idle(self) -> None:
+        """Put it to sleep if nobody comes before its turn to be stopped has come. A session that failed keeps saying
+        why; its sandbox stops like any other's."""
+        self.asked("sleep", idle_seconds=round(self.idle_seconds()))
+        to, reason = SessionStatus.SLEEPING, "idle"
+        if self.status is SessionStatus.ERROR:
+            to, reason = SessionStatus.ERROR, self.conversation.state.reason
+        try:
+            await self.rest.stop(to, reason, if_still=lambda: tired(self.idleness()))
+        except ApiError as error:
+            log.warning("session.stays_awake", session_id=self.id, cause=error.message)
+
+    def rescue(self) -> None:
+        """Keep what its last sandbox left, as soon as that can be done."""
+        self.rest.rescue()
+
+    def save_delivered(self) -> None:
+        """Write down now what reached the agent."""
+        self.conversation.save_delivered()
+
+    async def take_up(self, wish: Wish) -> bool:
+        """Its creator asks for it, for the first time or again: see to it that its agent runs. An archived session
+        comes back. Whether something was changed that is to be durable."""
+        if wish.env:
+            self.give_env(wish.env)
+            self.life.env_given()
+        archived, spec = self.status is SessionStatus.ARCHIVED, self.spec
+        granted = wish.by_service and wish.network == spec.network and not spec.network_granted
+        if archived:
+            await self._revive(wish)
+        elif granted:
+            self.conversation.save_spec(network_granted=True)
+        self.turns.forget(self.id)  # unless it is wanted, it will not ask
+        self.life.want_agent()
+        self.stirred()
+        return bool(wish.env) or archived or granted
 
     # -- what the HTTP routes ask -------------------------------------------------------------------------------------
 
@@ -571,11 +666,6 @@ class SessionActor:
         self._envs[self.id] = env
         if self.conversation.spec.has_env != bool(env):
             self.conversation.save_spec(has_env=bool(env))
-
-    def grant_network(self) -> None:
-        """A service has asked for what this session has."""
-        if not self.conversation.spec.network_granted:
-            self.conversation.save_spec(network_granted=True)
 
     async def resume(self, env: Mapping[str, str] | None, *, empty: bool = False, keep: bool = False) -> dict[str, Any]:
         self._refuse_archived()
@@ -653,7 +743,7 @@ class SessionActor:
                 purged.set_result(False)
         return described
 
-    async def revive(self, wish: Wish) -> None:
+    async def _revive(self, wish: Wish) -> None:
         """An archived session is created again: the conversation goes on, the workspace is new. The idle time stays
         unless the wish names one."""
         if self.conversation.state.leaves_something:

@@ -29,9 +29,9 @@ from gateway.protocol.close_codes import CloseCode
 from gateway.protocol.errors import ApiError
 from gateway.session.actor import SessionActor
 from gateway.session.model.description import SandboxPlace, describe
+from gateway.session.model.idle_policy import IdleStep, next_step
 from gateway.session.model.ports import SessionLimits, SessionMetrics
 from gateway.session.model.state import SessionSpec, SessionState, SessionStatus, Wish, sandbox_spec, spec_members
-from gateway.session.sandbox.supervisor import ASLEEP, FAILED
 from gateway.session.workspace.keeping import Keeping
 from persistence import crash_points
 from persistence.backoff import delay
@@ -51,15 +51,12 @@ T = TypeVar("T")
 REATTACH_AT_ONCE = 8
 PENDING_BYTES_PER_USER = 16 << 20
 MAX_ID = 128
-RESCUE_SECONDS = 60.0
 CREATES = 5
 READ_AT_ONCE = 100  # sessions, from the store
 DESCRIBED_A_TURN = 10  # of the loop
-UNLOAD_SECONDS = 300.0
 UNANSWERED_LOADED = 1000
 UNANSWERED_BYTES = 1 << 20  # at a time
 LARGEST_RETRY_SECONDS = 5.0
-LET_GO = (*ASLEEP, *FAILED)
 DRAIN_SYNC_SECONDS = 10.0
 
 
@@ -188,18 +185,17 @@ class SessionRegistry:
         except StoreUnavailable:
             if session_id not in self._actors:
                 raise
-            kept = self._actors[session_id].conversation.seen()
+            kept = self._actors[session_id].seen(None)
         if kept is None or session_id in self._purging:
             return None
         actor = self._actors.get(session_id)
-        last_seq = kept.last_seq if actor is None else max(kept.last_seq, actor.conversation.last_durable)
-        return replace(kept, last_seq=last_seq)
+        return kept if actor is None else actor.seen(kept)
 
     async def spec(self, session_id: str) -> SessionSpec | None:
         """What the session is, also what its writer knows and the store does not yet; None if there is none. Loads
         nobody. Raises StoreUnavailable."""
         if (actor := self._actors.get(session_id)) is not None:
-            return actor.conversation.spec
+            return actor.spec
         session = await self.look(session_id)
         return None if session is None else SessionSpec.from_json(session.spec)
 
@@ -212,7 +208,7 @@ class SessionRegistry:
     def settled(self, session_id: str, seq: int, outcome: Outcome) -> None:
         """What became in the store of a record that was durable here first (`StoreListener.settled`)."""
         if (actor := self._actors.get(session_id)) is not None:
-            actor.post(actor.incoming.settled, seq, outcome)
+            actor.settled(seq, outcome)
 
     async def create(self, session_id: str, user_id: str, wish: Wish) -> SessionActor:
         """The user's session of that id: a new one, the one there is, or an archived one brought back. NO_USER: the
@@ -237,21 +233,11 @@ class SessionRegistry:
                 raise ApiError(409, "taken", "this session id is taken: choose another")
             self._count_if_new(session, kept)
             actor = await self._find_created(session_id)
-        if wish.env:
-            actor.give_env(wish.env)
-            actor.life.env_given()
-        archived = actor.conversation.state.status is SessionStatus.ARCHIVED
-        kept_spec = actor.conversation.spec
-        granted = wish.by_service and wish.network == kept_spec.network and not kept_spec.network_granted
+        archived = actor.status is SessionStatus.ARCHIVED
+        changed = await actor.take_up(wish)
         if archived:
-            await actor.revive(wish)
             self._created(session_id, user_id)
-        elif granted:
-            actor.grant_network()
-        self.turns.forget(session_id)  # unless it is wanted, it will not ask
-        actor.life.want_agent()
-        actor.stirred()
-        if wish.env or archived or granted:
+        if changed:
             await actor.durable()
         return actor
 
@@ -430,10 +416,7 @@ class SessionRegistry:
         )
         self._actors[session_id] = actor
         self._tasks[session_id] = self._group.create_task(self._supervise(actor), name=f"session {session_id}")
-        if actor.conversation.state.status in (SessionStatus.RUNNING, SessionStatus.STARTING):
-            actor.life.recover(since=self._reattaching_since)
-        elif len(actor.delivery.window):
-            actor.life.want_agent()
+        actor.begin(since=self._reattaching_since)
         return actor
 
     async def _barrier(self, session_id: str) -> None:
@@ -529,39 +512,17 @@ class SessionRegistry:
         while True:
             await asyncio.sleep(pause)
             for actor in list(self._actors.values()):
-                idle, linked = actor.idle_seconds(), actor.delivery.link is not None
-                status = actor.conversation.state.status
-                stops = self._tired(actor) and not actor.life.lock.locked()  # else somebody is at it
-                if stops and (status is SessionStatus.RUNNING or linked):
-                    self._spawn(actor, self._sleep(actor), f"sleep {actor.id}")
-                elif idle > RESCUE_SECONDS and not linked and actor.conversation.state.wants_rescue:
-                    actor.rest.rescue()
-                elif status in LET_GO and not linked and idle > UNLOAD_SECONDS and not self._needed(actor):
-                    self._forget(actor)
+                match next_step(actor.idleness()):
+                    case IdleStep.SLEEP:
+                        actor.spawn(actor.sleep_if_idle(), f"sleep {actor.id}")
+                    case IdleStep.RESCUE:
+                        actor.rescue()
+                    case IdleStep.UNLOAD if self._can_be_loaded_again(actor):
+                        self._forget(actor)
 
-    def _needed(self, actor: SessionActor) -> bool:
-        """Whether somebody watches it, it waits to be started, its files are still to be kept, or it could not be
-        loaded again before the store is back and has caught up."""
-        busy = actor.life.lock.locked() or actor.workspace.ready or actor.conversation.state.wants_rescue
-        busy = busy or self.turns.waits(actor.id)
-        return actor.watched or busy or self._store_fails() or self._store.behind(actor.id)
-
-    def _tired(self, actor: SessionActor) -> bool:
-        if actor.life.stopping or actor.life.waits_for_provider or actor.workspace.must_stay:
-            return False
-        idle = actor.idle_seconds() > actor.sleep_after
-        return idle and actor.conversation.state.status in (SessionStatus.RUNNING, SessionStatus.ERROR)
-
-    async def _sleep(self, actor: SessionActor) -> None:
-        """A session that failed keeps saying why; its sandbox stops like any other's."""
-        actor.asked("sleep", idle_seconds=round(actor.idle_seconds()))
-        state = actor.conversation.state
-        failed = state.status is SessionStatus.ERROR
-        to, reason = (SessionStatus.ERROR, state.reason) if failed else (SessionStatus.SLEEPING, "idle")
-        try:
-            await actor.rest.stop(to, reason, if_still=lambda: self._tired(actor))
-        except ApiError as error:
-            log.warning("session.stays_awake", session_id=actor.id, cause=error.message)
+    def _can_be_loaded_again(self, actor: SessionActor) -> bool:
+        """Otherwise it waits until the store is back and has caught up."""
+        return not self._store_fails() and not self._store.behind(actor.id)
 
     async def _find_old_sandboxes(self) -> None:
         """Load what has business of its own: a sandbox that runs, an answer under way, a message that waits, files
@@ -590,12 +551,8 @@ class SessionRegistry:
                     return
                 if actor is None:
                     return
-                if session_id not in running:
-                    return  # what it left is kept when nobody has asked for it for a while
-                if actor.conversation.state.status is SessionStatus.ERROR:
-                    actor.life.recover(since=self._reattaching_since)
-                elif actor.conversation.state.status in ASLEEP:  # its gateway died while it put it to sleep
-                    await self._patiently(actor.sandbox.stop)
+                if session_id in running:  # what one that ended left is kept when nobody has asked for it for a while
+                    await self._patiently(lambda: actor.found_running(since=self._reattaching_since))
 
         async with asyncio.TaskGroup() as loading:
             for session_id in busy:
@@ -648,12 +605,9 @@ class SessionRegistry:
         actors = list(self._actors.values())
         for actor in actors:
             actor.say_goodbye(self._retry_after())
-            # What an agent says from here on is the next gateway's to relay: stored here, viewers would come back to
-            # find it in history only.
-            actor.life.let_go()
         await self._settle(actors)
         for actor in actors:
-            actor.conversation.save_delivered()
+            actor.save_delivered()
         await self._queue.flush(60.0)
         await self._settle(actors)
         for actor in actors:
@@ -686,7 +640,7 @@ class SessionRegistry:
             await asyncio.sleep(0.001)
 
     def stats(self) -> dict[str, float]:
-        windows = [actor.delivery.window for actor in self._actors.values()]
+        waiting = [actor.waiting() for actor in self._actors.values()]
         views = [view for actor in self._actors.values() if (view := actor.workspace.view) is not None]
         now = self._utcnow()
         return {
@@ -695,8 +649,8 @@ class SessionRegistry:
             "viewers": sum(len(actor.audience) for actor in self._actors.values()),
             "terminal_viewers": sum(len(actor.terminals) for actor in self._actors.values()),
             "event_viewers": len(self.bulletin),
-            "pending_records": sum(len(window) for window in windows),
-            "pending_bytes": sum(window.queued_bytes for window in windows),
+            "pending_records": sum(records for records, _ in waiting),
+            "pending_bytes": sum(size for _, size in waiting),
             "sync_dirty_sessions": sum(view.dirty for view in views),
             "sync_failed_sessions": sum(view.failing for view in views),
             "sync_oldest_dirty_seconds": max(

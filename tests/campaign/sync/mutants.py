@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway import app
 from gateway.session import registry
+from gateway.session.model import idle_policy
 from gateway.session.workspace import errors, starting_point, workspace
 from sandbox.protocol.entry import Frame
 from sync.errors import Damaged, RestoreFailed
@@ -26,7 +27,7 @@ GRACE_SECONDS = 20.0
 
 def rescue_soon() -> None:
     """What a dead sandbox left is kept when nobody has asked for it for a moment."""
-    put(registry, "RESCUE_SECONDS", 0.1)
+    put(idle_policy, "RESCUE_SECONDS", 0.1)
 
 
 def short_patience() -> None:
