@@ -60,7 +60,7 @@ from gateway.routing.route import served
 from gateway.server.front_door import FrontDoor
 from gateway.session.model.delivery_window import WindowLimits
 from gateway.session.model.ports import SessionLimits
-from gateway.session.registry import SessionRegistry
+from gateway.session.parts import SessionParts
 from gateway.session.store_events import StoreEvents
 from gateway.session.workspace.keeping import Keeping, WorkspaceLimits
 from gateway.sockets.attach import SocketAttacher
@@ -208,7 +208,7 @@ class House:
             on_death=self.door.fatal,
             on_commit=self.metrics.committed,
         )
-        self.registry = SessionRegistry(
+        self.sessions = SessionParts(
             self.store,
             self.queue,
             self.fleets,
@@ -219,10 +219,10 @@ class House:
             on_death=self.door.fatal,
             store_fails=self._store_fails,
             turns=StartTurns(_start_limits(settings)),
-            rooms=self.door.rooms,
+            inbound=self.door.rooms,
             user_limits=UserLimits(sessions=settings.max_sessions_per_user, stored=settings.max_stored_per_user),
         )
-        self.hearing.on_settled = self.registry.settled
+        self.hearing.on_settled = self.sessions.registry.settled
         self.workspace_bytes = WorkspaceBytes(self.store, lambda: self.metrics.stored_changes)
         self.chores = self._chores(settings)
         self._letters = 0
@@ -241,7 +241,7 @@ class House:
             origins=Origins(settings.allowed_origins),
             counters=self.door.counters,
             rooms=self.door.rooms,
-            let_in=self.registry.let_in,
+            let_in=self.sessions.catalogue.let_in,
             query_tokens=settings.query_tokens,
             refused=self.metrics.refused,
             requests=Budgets(settings.max_requests_per_user, 2 * settings.max_requests_per_user),
@@ -251,26 +251,31 @@ class House:
         )
 
     def _routes(self, settings: Settings, secrets: Secrets) -> list[BaseRoute]:
-        doorway = SocketAttacher(self.registry, self._verifier, create_on_attach=settings.create_on_attach)
+        sessions = self.sessions
+        registry, catalogue, drain = sessions.registry, sessions.catalogue, sessions.drain
+        on_attach = sessions.creation if settings.create_on_attach else None
+        doorway = SocketAttacher(registry, drain, self._verifier, on_attach)
         routes = served(
             self._page,
             SigninRoutes(self.signin, self._verifier, lambda: self.address, _about(settings), self._limits_of),
             HealthRoutes(version(), self.unready, self.degraded, self.metrics.render),
             OpenApiRoutes(version(), lambda: routes),
-            SandboxRoutes(self.registry),
-            SnapshotRoutes(self.registry, self.vault),
-            FileRoutes(self.registry, self.vault),
-            MessageRoutes(self.registry, self.store, self.hearing),
-            SessionRoutes(self.registry, self.store),
-            ExportRoutes(self.registry, self.store, self.hearing),
+            SandboxRoutes(registry, catalogue, sessions.creation),
+            SnapshotRoutes(registry, catalogue, sessions.branching, drain, self.vault),
+            FileRoutes(catalogue, self.vault),
+            MessageRoutes(registry, catalogue, self.store, self.hearing),
+            SessionRoutes(catalogue, self.store),
+            ExportRoutes(catalogue, self.store, self.hearing),
             DeadLetterRoutes(self.store),
-            LogRoutes(self.registry),
-            TicketRoutes(self.registry, self._tickets, any_id=settings.create_on_attach),
-            TerminalRoutes(self.registry),
-            ShareRoutes(self.registry, secrets.jwt_secret, issuer=settings.jwt_issuer, audience=settings.jwt_audience),
-            FaultRoutes(self.registry, self.queue, enabled=settings.demo),
+            LogRoutes(registry),
+            TicketRoutes(catalogue, self._tickets, any_id=settings.create_on_attach),
+            TerminalRoutes(registry, catalogue),
+            ShareRoutes(
+                registry, catalogue, secrets.jwt_secret, issuer=settings.jwt_issuer, audience=settings.jwt_audience
+            ),
+            FaultRoutes(registry, drain, self.queue, enabled=settings.demo),
             ChatSocket(doorway),
-            EventsSocket(self.registry, self._verifier),
+            EventsSocket(sessions.feed, drain, self._verifier),
             RawSocket(doorway),
             TerminalSocket(doorway),
         )
@@ -278,7 +283,7 @@ class House:
 
     async def _limits_of(self, user_id: str) -> dict[str, Any]:
         rates = Rates(self._settings.max_requests_per_user, self._settings.max_agent_records)
-        return await shown_limits(user_id, self.registry.quota, self.registry.turns, rates)
+        return await shown_limits(user_id, self.sessions.quota, self.sessions.turns, rates)
 
     @property
     def has_page(self) -> bool:
@@ -287,7 +292,7 @@ class House:
     def unready(self) -> list[str]:
         """Why no work should be sent here; empty when all is well."""
         reasons = []
-        if self.door.draining or self.registry.draining:
+        if self.door.draining or self.sessions.drain.draining:
             reasons.append("draining")
         if self.queue.failing is not None:
             reasons.append(self.queue.failing)
@@ -347,7 +352,7 @@ class House:
     async def drain(self) -> None:
         """Let readers go, then let every session finish what it owes."""
         self.hearing.leave()
-        await self.registry.drain()
+        await self.sessions.drain.run()
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -358,7 +363,7 @@ class House:
                 await open_parts.enter_async_context(self.objects)
                 await self._check_objects()
                 await open_parts.enter_async_context(self.queue)
-                await open_parts.enter_async_context(self.registry)
+                await open_parts.enter_async_context(self.sessions)
             except (CannotOpen, SandboxFailed, ObjectsRefused, ObjectsUnavailable) as error:
                 self.problem, self.no_room = str(error), isinstance(error, NoRoom)
                 logging.getLogger("uvicorn.error").disabled = True  # the operator gets words, not a traceback
@@ -429,7 +434,7 @@ class House:
             "stored_workspace_bytes": self.workspace_bytes.read(),
         }
         first_stage = {f"{stage}_{name}": value for name, value in follows.items()}
-        return {**queue, **first_stage, **self.registry.stats(), **own}
+        return {**queue, **first_stage, **self.sessions.stats(), **own}
 
 
 def build_house(settings: Settings, secrets: Secrets, *, fleet: Fleet | None = None, page: Path = BUILT) -> House:

@@ -42,7 +42,7 @@ Described = dict[str, Any]
 
 
 class SessionCatalogue(Protocol):
-    """Where sessions are found (`SessionRegistry` is one)."""
+    """Where sessions are found (`Catalogue` of gateway/session/catalogue.py is one)."""
 
     def loaded(self, session_id: str) -> Described | None:
         """The session as it is, if it is loaded here."""

@@ -11,6 +11,7 @@ from persistence.record import NO_USER
 
 if TYPE_CHECKING:
     from gateway.session.actor import SessionActor
+    from gateway.session.catalogue import Catalogue
     from gateway.session.registry import SessionRegistry
     from persistence.record import Session
 
@@ -32,18 +33,19 @@ async def owned(request: Request, registry: "SessionRegistry") -> "SessionActor"
     return actor
 
 
-async def looked_at(request: Request, registry: "SessionRegistry") -> "Session":
+async def looked_at(request: Request, catalogue: "Catalogue") -> "Session":
     """Like `owned`, for those who only read: the session is not loaded for them."""
-    session = await registry.look(request.path_params["id"])
+    session = await catalogue.look(request.path_params["id"])
     if session is None or not _may(request, session.user_id):
         raise unknown_session()
     return session
 
 
-def note_asked(request: Request, registry: "SessionRegistry", user_id: str, what: str, **fields: Any) -> None:
+def note_asked(request: Request, catalogue: "Catalogue", user_id: str, what: str, **fields: Any) -> None:
     """Log what is asked of the session named by the path, which is `user_id`'s."""
     session_id, by = request.path_params["id"], principal(request).kind
-    session_asked(what, by, session_id=session_id, user_id=user_id, provider=registry.provider_of(session_id), **fields)
+    provider = catalogue.provider_of(session_id)
+    session_asked(what, by, session_id=session_id, user_id=user_id, provider=provider, **fields)
 
 
 def unknown_session() -> ApiError:

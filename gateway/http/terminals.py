@@ -26,6 +26,7 @@ from gateway.routing.parameters import Parameter
 from gateway.routing.route import route
 from gateway.session.actor import SessionActor
 from gateway.session.model.state import SessionStatus
+from gateway.session.catalogue import Catalogue
 from gateway.session.registry import SessionRegistry
 from sandbox.ports.link import LinkRefused
 from sandbox.ports.terminals import TerminalRefused, TerminalWish
@@ -58,8 +59,9 @@ class TtyToken(JsonAnswer):
 
 
 class TerminalRoutes:
-    def __init__(self, registry: SessionRegistry) -> None:
+    def __init__(self, registry: SessionRegistry, catalogue: Catalogue) -> None:
         self._registry = registry
+        self._catalogue = catalogue
 
     @route(
         "GET", OURS, LIFECYCLE_OR_GUEST, "listTerminals",
@@ -180,11 +182,11 @@ class TerminalRoutes:
             raise ApiError(503, "sandbox_away", f"the sandbox does not answer: {error}") from error
 
     async def _awake(self, request: Request, actor: SessionActor) -> None:
-        if actor.describe()["status"] != SessionStatus.RUNNING:
-            note_asked(request, self._registry, actor.user_id, "wake")
-        if (await actor.wake())["status"] != SessionStatus.RUNNING:
-            reason = actor.conversation.state.reason
-            raise ApiError(409, "not_running", f"the sandbox does not run: {reason or actor.life.status}")
+        if actor.status is not SessionStatus.RUNNING:
+            note_asked(request, self._catalogue, actor.user_id, "wake")
+        woken = await actor.wake()
+        if woken["status"] != SessionStatus.RUNNING:
+            raise ApiError(409, "not_running", f"the sandbox does not run: {woken['reason'] or woken['status']}")
 
     async def _one(self, actor: SessionActor, name: str) -> dict[str, Any]:
         for found in await actor.terminals.describe() or []:

@@ -15,6 +15,8 @@ from gateway.protocol.errors import ApiError
 from gateway.server.outlet import OUTLET, SocketOutlet
 from gateway.server.viewer import Viewer
 from gateway.session.actor import SessionActor
+from gateway.session.creation.create import SessionCreation
+from gateway.session.drain import SessionDrain
 from gateway.session.guests import Guests
 from gateway.session.registry import SessionRegistry
 from persistence.errors import StoreUnavailable
@@ -28,12 +30,20 @@ LARGEST_OFFSET = 2**53
 
 
 class SocketAttacher:
-    """Finds the session a socket asks for, and lets its owner (or a service) in."""
+    """Finds the session a socket asks for, and lets its owner (or a service) in. With `creation`, an unknown id becomes
+    a session of the user who asks for it."""
 
-    def __init__(self, registry: SessionRegistry, verifier: TokenVerifier, *, create_on_attach: bool) -> None:
+    def __init__(
+        self,
+        registry: SessionRegistry,
+        drain: SessionDrain,
+        verifier: TokenVerifier,
+        creation: SessionCreation | None = None,
+    ) -> None:
         self._registry = registry
+        self._drain = drain
         self.verifier = verifier
-        self._create_on_attach = create_on_attach
+        self._creation = creation
 
     async def enter(self, websocket: WebSocket) -> SessionActor | None:
         """The session; None if the upgrade was refused, which is answered as plain HTTP."""
@@ -49,12 +59,11 @@ class SocketAttacher:
     async def _find(self, websocket: WebSocket) -> SessionActor:
         who: Principal = websocket.state.principal
         session_id: str = websocket.state.session_id
-        if self._registry.draining:
-            raise ApiError(503, "draining", "the gateway is shutting down: try again in a few seconds")
+        self._drain.refuse()
         user_id = who.user_id if who.kind == "user" else None
         actor = await self._registry.find(session_id, user_id=user_id)
-        if actor is None and self._create_on_attach and user_id is not None and not who.session_id:
-            actor = await self._registry.attach_or_create(session_id, user_id)
+        if actor is None and self._creation is not None and user_id is not None and not who.session_id:
+            actor = await self._creation.attach_or_create(session_id, user_id)
         if actor is None:
             raise ApiError(404, "unknown_session", "there is no such session")
         return actor

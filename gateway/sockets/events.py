@@ -8,12 +8,13 @@ from starlette.websockets import WebSocket
 
 from gateway.auth.policy import SIGNED_IN, refuse
 from gateway.auth.tokens import Principal, TokenVerifier
+from gateway.feed.feed import SessionFeed
 from gateway.feed.viewer import EventViewer
 from gateway.protocol import chat_frames
 from gateway.protocol.close_codes import CloseCode
 from gateway.protocol.errors import ApiError
 from gateway.routing.route import socket
-from gateway.session.registry import SessionRegistry
+from gateway.session.drain import SessionDrain
 from gateway.sockets.attach import AccessWatch, outlet_of, until_disconnect
 from gateway.terminal.dialects.control import read_control
 from persistence.errors import StoreUnavailable
@@ -23,33 +24,31 @@ PROTOCOL = "holdfast.events.v1"
 
 
 class EventsSocket:
-    def __init__(self, registry: SessionRegistry, verifier: TokenVerifier) -> None:
-        self._registry = registry
+    def __init__(self, feed: SessionFeed, drain: SessionDrain, verifier: TokenVerifier) -> None:
+        self._feed = feed
+        self._drain = drain
         self._verifier = verifier
 
     @socket("/ws/events", SIGNED_IN, "a user's own sessions, live: the list, then every change")
     async def serve(self, websocket: WebSocket) -> None:
         who: Principal = websocket.state.principal
-        bulletin, viewer = self._registry.bulletin, EventViewer(outlet_of(websocket))
+        viewer = EventViewer(outlet_of(websocket))
         try:
             await self._join(who, viewer)
             await websocket.accept(subprotocol=PROTOCOL if PROTOCOL in websocket.scope["subprotocols"] else None)
-            bulletin.begin(who.user_id, viewer)
+            self._feed.begin(who.user_id, viewer)
             await self._stay(websocket, viewer, who)
         except ApiError as error:
             await refuse(websocket.scope, websocket.receive, websocket.send, error)
         finally:
-            bulletin.leave(who.user_id, viewer)
+            self._feed.leave(who.user_id, viewer)
 
     async def _join(self, who: Principal, viewer: EventViewer) -> None:
-        draining = ApiError(503, "draining", "the gateway is shutting down: try again in a few seconds")
-        if self._registry.draining:
-            raise draining
+        self._drain.refuse()
         try:
-            await self._registry.bulletin.join(who.user_id, viewer)
+            await self._feed.join(who.user_id, viewer)
         except StoreUnavailable:
-            if self._registry.draining:
-                raise draining from None
+            self._drain.refuse()
             raise ApiError(503, "storage_unavailable", "the store does not answer: try again later") from None
 
     async def _stay(self, websocket: WebSocket, viewer: EventViewer, who: Principal) -> None:

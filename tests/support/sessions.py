@@ -18,8 +18,10 @@ from gateway.limits.start_turns import StartTurns
 from gateway.protocol import chat_frames
 from gateway.server.viewer import Viewer
 from gateway.session.actor import SessionActor
+from gateway.session.catalogue import Catalogue
 from gateway.session.model.ports import SessionLimits
 from gateway.session.model.state import SessionSpec, Wish
+from gateway.session.parts import SessionParts
 from gateway.session.registry import SessionRegistry
 from gateway.session.store_events import StoreEvents
 from gateway.session.workspace.keeping import Keeping, WorkspaceLimits
@@ -188,7 +190,7 @@ class Gateway:
     remote: FlakyStore
     store: MessageStore
     queue: PersistenceQueue
-    registry: SessionRegistry
+    sessions: SessionParts
 
 
 AT_MEMORY = SessionSpec(provider=MemoryFleet.name).to_json()  # of a session that is put into the store by hand
@@ -243,8 +245,16 @@ class World:
         return self.gateway.queue
 
     @property
+    def sessions(self) -> SessionParts:
+        return self.gateway.sessions
+
+    @property
     def registry(self) -> SessionRegistry:
-        return self.gateway.registry
+        return self.sessions.registry
+
+    @property
+    def catalogue(self) -> Catalogue:
+        return self.sessions.catalogue
 
     def utcnow(self) -> float:
         return NEW_YEAR + asyncio.get_running_loop().time()
@@ -260,7 +270,7 @@ class World:
         store.heard = hearing = StoreEvents()
         # A queue that does not wait when it is left: `leave` has flushed it, `kill` must not.
         queue = PersistenceQueue(store, QueueLimits(flush_seconds=0.0), self.rng, on_death=self.deaths.append)
-        registry = SessionRegistry(
+        sessions = SessionParts(
             store,
             queue,
             Fleets(self.fleet),
@@ -275,11 +285,11 @@ class World:
             rng=self.rng,
             utcnow=self.utcnow,
         )
-        hearing.on_settled = registry.settled
+        hearing.on_settled = sessions.registry.settled
         await store.__aenter__()
         await queue.__aenter__()
-        await registry.__aenter__()
-        self._gateway = Gateway(remote, store, queue, registry)
+        await sessions.__aenter__()
+        self._gateway = Gateway(remote, store, queue, sessions)
 
     def vault(self) -> SnapshotService:
         """The snapshots, as a gateway that has just started sees them."""
@@ -291,14 +301,14 @@ class World:
         gateway, self._gateway = self.gateway, None
         gateway.remote.outage = Fault.AWAY
         await gateway.queue.__aexit__(None, None, None)
-        await gateway.registry.__aexit__(None, None, None)
+        await gateway.sessions.__aexit__(None, None, None)
         await gateway.store.__aexit__(None, None, None)
 
     async def leave(self) -> None:
         """SIGTERM: drain, then end."""
         gateway, self._gateway = self.gateway, None
-        await gateway.registry.drain()
-        await gateway.registry.__aexit__(None, None, None)
+        await gateway.sessions.drain.run()
+        await gateway.sessions.__aexit__(None, None, None)
         await gateway.queue.__aexit__(None, None, None)
         await gateway.store.__aexit__(None, None, None)
 
@@ -311,12 +321,21 @@ class World:
         await self.open()
 
     async def create(self, session_id: str = "s", *, user: str = "ann", **wish: Any) -> SessionActor:
-        return await self.registry.create(session_id, user, Wish(**wish))
+        return await self.sessions.creation.create(session_id, user, Wish(**wish))
 
     async def actor(self, session_id: str = "s") -> SessionActor:
         actor = await self.registry.find(session_id, user_id=None)
         assert actor is not None, f"there is no session {session_id}"
         return actor
+
+    async def described(self, user: str | None = None) -> list[dict[str, Any]]:
+        """Every session of the user, or of all, as it is listed."""
+        return [described async for some in self.catalogue.described(user) for described in some]
+
+    async def branch(self, origin_id: str = "s", number: int | None = None) -> SessionActor:
+        origin = await self.catalogue.look(origin_id)
+        assert origin is not None, f"there is no session {origin_id}"
+        return await self.sessions.branching.branch(origin, number, "branch")
 
     async def tab(self, session_id: str = "s", after: Position | None = None, *, raw: bool = False) -> Tab:
         """A new viewer, welcomed or about to be."""

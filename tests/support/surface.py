@@ -100,7 +100,11 @@ class Surface:
         self.world = world
         self.objects = objects
         self.vault = world.vault()
-        routes = served(FileRoutes(world.registry, self.vault), SnapshotRoutes(world.registry, self.vault))
+        sessions = world.sessions
+        self.snapshots = SnapshotRoutes(
+            sessions.registry, sessions.catalogue, sessions.branching, sessions.drain, self.vault
+        )
+        routes = served(FileRoutes(sessions.catalogue, self.vault), self.snapshots)
         guard = Middleware(
             PolicyMiddleware,
             routes=routes,

@@ -23,7 +23,7 @@ from gateway.http.responses import UNCACHED, LongResponse
 from gateway.protocol.chat_frames import record_json
 from gateway.routing.parameters import USER
 from gateway.routing.route import LinesOf, route
-from gateway.session.registry import SessionRegistry
+from gateway.session.catalogue import Catalogue
 from gateway.session.store_events import StoreEvents
 from persistence.errors import StoreUnavailable
 from persistence.paging import seen_again, sessions_after
@@ -38,8 +38,8 @@ SESSIONS_AT_ONCE = 50
 
 
 class ExportRoutes:
-    def __init__(self, registry: SessionRegistry, store: MessageStore, hearing: StoreEvents) -> None:
-        self._registry = registry
+    def __init__(self, catalogue: Catalogue, store: MessageStore, hearing: StoreEvents) -> None:
+        self._catalogue = catalogue
         self._store = store
         self._hearing = hearing
 
@@ -48,7 +48,7 @@ class ExportRoutes:
         refusals=(400, 404, 503), media={LINES: EXPORTED},
     )  # fmt: skip
     async def one(self, request: Request) -> Response:
-        session = await looked_at(request, self._registry)
+        session = await looked_at(request, self._catalogue)
         return LongResponse(self._whole_or_error(self._one(session)), headers=UNCACHED, media_type=LINES)
 
     @route(
@@ -76,7 +76,7 @@ class ExportRoutes:
     async def _all(self, user_id: str | None, page: list[Session]) -> AsyncIterator[bytes]:
         while page:
             for listed in page:
-                if (session := await seen_again(self._registry.look, listed)) is not None:
+                if (session := await seen_again(self._catalogue.look, listed)) is not None:
                     async for some in self._one(session):
                         yield some
             page = await sessions_after(self._store, page, limit=SESSIONS_AT_ONCE, user_id=user_id)
@@ -85,13 +85,13 @@ class ExportRoutes:
         """Every record that the session has now, in order."""
         end, after = session.last_seq + 1, session.first_seq - 1
         while after + 1 < end:
-            found = pages(self._store, self._registry.look, session, after=after, before=end)
+            found = pages(self._store, self._catalogue.look, session, after=after, before=end)
             async for page in unbroken(found, after):
                 if page:
                     after = page[-1].seq
                     yield b"".join(_line(session, record) for record in page)
             if after + 1 < end:
-                now = await seen_again(self._registry.look, session)
+                now = await seen_again(self._catalogue.look, session)
                 if now is None:
                     raise SessionGone(f"session {session.id} was removed while it was exported")
                 if now.first_seq <= after + 1:

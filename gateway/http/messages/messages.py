@@ -28,6 +28,7 @@ from gateway.http.responses import UNCACHED, LongResponse, answer, read_body
 from gateway.protocol.errors import ApiError
 from gateway.routing.parameters import FlagParameter, IntegerParameter, Parameter, WordParameter
 from gateway.routing.route import route
+from gateway.session.catalogue import Catalogue
 from gateway.session.registry import SessionRegistry
 from gateway.session.store_events import StoreEvents
 from persistence.ports import MessageStore
@@ -57,8 +58,11 @@ READERS = 8  # of one user at once
 class MessageRoutes:
     """Readers and writers of records. Reading loads no session. `hearing` wakes the followers, also to let them go."""
 
-    def __init__(self, registry: SessionRegistry, store: MessageStore, hearing: StoreEvents) -> None:
+    def __init__(
+        self, registry: SessionRegistry, catalogue: Catalogue, store: MessageStore, hearing: StoreEvents
+    ) -> None:
         self._registry = registry
+        self._catalogue = catalogue
         self._store = store
         self._hearing = hearing
         self._gates = ConcurrencyLimit(READERS, "reads of history")
@@ -71,7 +75,7 @@ class MessageRoutes:
     async def read(self, request: Request) -> Response:
         """The first `limit` records after `after`, or the last `limit` before `before` if only that is given."""
         asked = read_question(request)
-        session = await looked_at(request, self._registry)
+        session = await looked_at(request, self._catalogue)
         leave = await self._gates.enter(request)
         try:
             reply = await self._read(session, asked, leave)
@@ -102,7 +106,7 @@ class MessageRoutes:
         first, end = wanted_range(asked, session.first_seq, session.last_seq)
         if asked.only and asked.newest:
             first = await first_of_newest(self._store, session.id, before=end, wanted=asked.limit, only=asked.only)
-        look, wanted, only = self._registry.look, asked.limit, asked.only
+        look, wanted, only = self._catalogue.look, asked.limit, asked.only
         async for page in pages(self._store, look, session, after=first - 1, before=end, wanted=wanted, only=only):
             yield page
 
@@ -124,8 +128,8 @@ class MessageRoutes:
             if not (seen.isascii() and seen.isdecimal() and len(seen) < 17):
                 raise ApiError(400, "bad_parameter", "Last-Event-ID must be the id of an event of this stream")
             after = int(seen)
-        session = await looked_at(request, self._registry)
-        look = self._registry.look
+        session = await looked_at(request, self._catalogue)
+        look = self._catalogue.look
         stream = LiveRecords(self._store, self._hearing, look, session, after=after, limit=limit, only=only)
         return LongResponse(
             stream.events(), headers={**UNCACHED, "X-Accel-Buffering": "no"}, media_type="text/event-stream"

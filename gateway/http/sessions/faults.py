@@ -19,6 +19,7 @@ from gateway.routing.json_types import JsonAnswer, JsonBody, Nothing, Whole, mea
 from gateway.routing.parameters import Parameter
 from gateway.routing.route import route
 from gateway.session.actor import SessionActor
+from gateway.session.drain import SessionDrain
 from gateway.session.registry import SessionRegistry
 from persistence.queue.queue import PersistenceQueue
 
@@ -43,8 +44,11 @@ class Fault(JsonAnswer):
 class FaultRoutes:
     """`POST /api/sandboxes/{id}/demo/{what}`, for the session's owner; not there at all unless `enabled`."""
 
-    def __init__(self, registry: SessionRegistry, queue: PersistenceQueue, *, enabled: bool) -> None:
+    def __init__(
+        self, registry: SessionRegistry, drain: SessionDrain, queue: PersistenceQueue, *, enabled: bool
+    ) -> None:
         self._registry = registry
+        self._drain = drain
         self._queue = queue
         self._enabled = enabled
 
@@ -78,7 +82,6 @@ class FaultRoutes:
     def _pause_store(self, actor: SessionActor, seconds: int | UnsetType) -> int:
         if seconds is UNSET:
             raise bad_member("seconds", A_WHILE)
-        if self._registry.draining:
-            raise ApiError(503, "draining", "the gateway is shutting down: try again in a few seconds")
+        self._drain.refuse()
         self._queue.hold(actor.id, seconds)
         return seconds

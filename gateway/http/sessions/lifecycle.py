@@ -29,6 +29,8 @@ from gateway.routing.json_types import JsonBody, Nothing
 from gateway.routing.parameters import USER, FlagParameter
 from gateway.routing.route import Declaration, route
 from gateway.session.actor import SessionActor
+from gateway.session.catalogue import Catalogue
+from gateway.session.creation.create import SessionCreation
 from gateway.session.registry import SessionRegistry
 from persistence.record import NO_USER
 
@@ -51,8 +53,10 @@ def _session(
 class SandboxRoutes:
     """`/api/sandboxes`: for owners by their JWT, for services by the relay secret or the API token."""
 
-    def __init__(self, registry: SessionRegistry) -> None:
+    def __init__(self, registry: SessionRegistry, catalogue: Catalogue, creation: SessionCreation) -> None:
         self._registry = registry
+        self._catalogue = catalogue
+        self._creation = creation
         self._gates = ConcurrencyLimit(LISTS, "lists of sessions")
 
     @route(
@@ -70,7 +74,7 @@ class SandboxRoutes:
             asked = who.user_id
         leave = await self._gates.enter(request)
         try:
-            found = self._registry.described(asked)
+            found = self._catalogue.described(asked)
             page: list[dict[str, Any]] = await anext(found, [])  # a store that is away is a 503 here
         except BaseException:
             leave()
@@ -89,12 +93,12 @@ class SandboxRoutes:
         user_id = self._owner(request, read_user(body))
         wish = replace(read_wish(body), by_service=principal(request).kind != "user")
         session_id = request.path_params["id"]
-        known = await self._registry.owner(session_id)
+        known = await self._catalogue.owner(session_id)
         asked_for = {"network": wish.network, "clones": wish.repo_url is not None, "env_given": bool(wish.env)}
-        note_asked(request, self._registry, user_id, "create", known=known is not None, **asked_for)
+        note_asked(request, self._catalogue, user_id, "create", known=known is not None, **asked_for)
         if user_id == NO_USER and known not in (None, NO_USER):
             raise ApiError(409, "taken", "this session id is a user's: give the owner's userId, or choose another id")
-        actor = await self._registry.create(session_id, user_id, wish)
+        actor = await self._creation.create(session_id, user_id, wish)
         return answer(actor.describe(), 201 if known is None else 200)
 
     @staticmethod
@@ -178,7 +182,7 @@ class SandboxRoutes:
         return answer(await actor.destroy(purge))
 
     def _note(self, request: Request, actor: SessionActor, what: str, **fields: Any) -> None:
-        note_asked(request, self._registry, actor.user_id, what, **fields)
+        note_asked(request, self._catalogue, actor.user_id, what, **fields)
 
     async def _step(self, request: Request, what: str, step: Step) -> Response:
         actor = await owned(request, self._registry)

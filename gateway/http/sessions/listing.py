@@ -12,7 +12,7 @@ from gateway.protocol.errors import ApiError
 from gateway.routing.json_types import SESSION_ID
 from gateway.routing.parameters import USER, IntegerParameter, Parameter
 from gateway.routing.route import route
-from gateway.session.registry import SessionRegistry
+from gateway.session.catalogue import Catalogue
 from persistence.ports import MessageStore
 from persistence.record import Session
 
@@ -22,8 +22,8 @@ SHOWN = ("id", "userId", "status", "sandboxStatus", "title", "viewers", "pending
 
 
 class SessionRoutes:
-    def __init__(self, registry: SessionRegistry, store: MessageStore) -> None:
-        self._registry = registry
+    def __init__(self, catalogue: Catalogue, store: MessageStore) -> None:
+        self._catalogue = catalogue
         self._store = store
 
     @route(
@@ -46,7 +46,7 @@ class SessionRoutes:
         return answer({"sessions": listed, "next": page[-1].id if len(found) > limit else None})
 
     def _show(self, session: Session) -> dict[str, Any]:
-        described = self._registry.describe(session)
+        described = self._catalogue.describe(session)
         last = max(session.last_seq, described["lastSeq"])
         shown = {name: described[name] for name in SHOWN}
         return {**shown, "messages": last + 1 - session.first_seq, "firstSeq": session.first_seq, "lastSeq": last}

@@ -21,6 +21,7 @@ from gateway.routing.bodies import bad_member
 from gateway.routing.json_types import JsonAnswer, JsonBody, Number, SessionId, Time, meaning, must
 from gateway.routing.route import route
 from gateway.session.actor import SessionActor
+from gateway.session.catalogue import Catalogue
 from gateway.session.registry import SessionRegistry
 from persistence.record import NO_USER
 from persistence.record_json import iso
@@ -53,10 +54,17 @@ class SharesJson(JsonAnswer):
 
 class ShareRoutes:
     def __init__(
-        self, registry: SessionRegistry, secret: SecretStr | None, *, issuer: str | None, audience: str | None
+        self,
+        registry: SessionRegistry,
+        catalogue: Catalogue,
+        secret: SecretStr | None,
+        *,
+        issuer: str | None,
+        audience: str | None,
     ) -> None:
         """Without a `secret` of its own, where tokens are others' to sign, the gateway can share nothing."""
         self._registry = registry
+        self._catalogue = catalogue
         self._secret = secret
         self._issuer, self._audience = issuer, audience
 
@@ -75,7 +83,7 @@ class ShareRoutes:
             raise ApiError(409, "no_owner", told)
         if self._secret is None:
             raise ApiError(501, "no_shares", "this gateway signs no tokens (HOLDFAST_JWT_JWKS_URL is set)")
-        note_asked(request, self._registry, actor.user_id, "share", ttl=wish.ttl)
+        note_asked(request, self._catalogue, actor.user_id, "share", ttl=wish.ttl)
         share, token = await self._share(actor, self._secret, principal(request), wish)
         begins, ends = iso(share.created_at), iso(share.expires_at)
         return answer(ShareJson(token, actor.id, "view", share.number, share.label, begins, ends), 201)
@@ -101,8 +109,8 @@ class ShareRoutes:
     )  # fmt: skip
     async def list(self, request: Request) -> Response:
         """Those that are live. Their tokens were shown once, and are not kept."""
-        session = await looked_at(request, self._registry)
-        spec = await self._registry.spec(session.id)
+        session = await looked_at(request, self._catalogue)
+        spec = await self._catalogue.spec(session.id)
         return answer(SharesJson([listed(share) for share in spec.shares.live(time.time())] if spec else []))
 
     @route(
@@ -114,7 +122,7 @@ class ShareRoutes:
         actor = await owned(request, self._registry)
         number = request.path_params["number"]
         known = number.isascii() and number.isdecimal() and len(number) < 10
-        note_asked(request, self._registry, actor.user_id, "unshare", number=int(number) if known else None)
+        note_asked(request, self._catalogue, actor.user_id, "unshare", number=int(number) if known else None)
         share = await actor.guests.take_back(int(number)) if known else None
         if share is None:
             raise ApiError(404, "unknown_share", "there is no such share: it was taken back, or has expired")

@@ -14,7 +14,7 @@ from gateway.http.responses import answer, read_body
 from gateway.protocol.errors import ApiError
 from gateway.routing.json_types import JsonAnswer, JsonBody, SessionId, Whole, must
 from gateway.routing.route import route
-from gateway.session.registry import SessionRegistry
+from gateway.session.catalogue import Catalogue
 
 
 class TicketWishBody(JsonBody):
@@ -29,8 +29,8 @@ class TicketJson(JsonAnswer):
 class TicketRoutes:
     """`any_id` is for gateways that create sessions on attach: there a ticket may name one that does not exist yet."""
 
-    def __init__(self, registry: SessionRegistry, tickets: Tickets, *, any_id: bool) -> None:
-        self._registry = registry
+    def __init__(self, catalogue: Catalogue, tickets: Tickets, *, any_id: bool) -> None:
+        self._catalogue = catalogue
         self._tickets = tickets
         self._any_id = any_id
 
@@ -47,7 +47,7 @@ class TicketRoutes:
             raise ApiError(400, "bad_session_id", "sessionId must be a session's id")
         if who.session_id not in ("", session_id):
             raise ApiError(404, "unknown_session", "there is no such session")
-        owner = await self._registry.owner(session_id)
+        owner = await self._catalogue.owner(session_id)
         if owner != who.user_id and not (owner is None and self._any_id):
             raise ApiError(404, "unknown_session", "there is no such session")
         ticket = self._tickets.issue(who, session_id, request.state.origin, now=time.monotonic())

@@ -27,7 +27,7 @@ from gateway.http.workspace.file_responses import FileFound, file_answer
 from gateway.protocol.errors import ApiError
 from gateway.routing.parameters import PATH, ChoiceParameter, IntegerParameter, Parameter
 from gateway.routing.route import route
-from gateway.session.registry import SessionRegistry
+from gateway.session.catalogue import Catalogue
 from persistence.record import Session
 from sandbox.ports.sandbox import Sandbox
 from sandbox.ports.tree import LiveEntry, LiveFile, LiveListing, TreeFailed
@@ -44,8 +44,8 @@ TREES_AT_ONCE = 8  # looked up at the same time: whoever asks for many files of 
 
 
 class FileRoutes:
-    def __init__(self, registry: SessionRegistry, vault: SnapshotService) -> None:
-        self._registry = registry
+    def __init__(self, catalogue: Catalogue, vault: SnapshotService) -> None:
+        self._catalogue = catalogue
         self._vault = vault
         self._gate = asyncio.Semaphore(TREES_AT_ONCE)
         self._gates = ConcurrencyLimit(TREES_OF_A_USER, "looks into kept files", waiting=MOST_WAITING)
@@ -57,7 +57,7 @@ class FileRoutes:
     )  # fmt: skip
     async def read(self, request: Request) -> Response:
         """A directory is a list, a file its bytes. `auto` is `live` if the sandbox runs, `synced` if it does not."""
-        session = await looked_at(request, self._registry)
+        session = await looked_at(request, self._catalogue)
         asked = _Asked(request)
         if asked.source != "synced":
             found = await self._live(session, asked)
@@ -108,7 +108,7 @@ class FileRoutes:
 
     async def _live(self, session: Session, asked: "_Asked") -> "FileFound | dict[str, Any] | None":
         """None if the sandbox does not run."""
-        sandbox = self._registry.sandbox(session)
+        sandbox = self._catalogue.sandbox(session)
         root, _, path = asked.path.partition(b"/")
         try:
             found = await sandbox.files(root, path, length=0)

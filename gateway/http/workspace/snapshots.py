@@ -29,6 +29,9 @@ from gateway.protocol.errors import ApiError
 from gateway.routing.json_types import Error, JsonBody, Nothing, meaning, must
 from gateway.routing.parameters import FlagParameter, Parameter
 from gateway.routing.route import LinesOf, route
+from gateway.session.catalogue import Catalogue
+from gateway.session.creation.branch import SessionBranching
+from gateway.session.drain import SessionDrain
 from gateway.session.registry import SessionRegistry
 from persistence.record import Session
 from persistence.record_json import iso
@@ -62,8 +65,18 @@ class Restore(JsonBody):
 
 
 class SnapshotRoutes:
-    def __init__(self, registry: SessionRegistry, vault: SnapshotService) -> None:
+    def __init__(
+        self,
+        registry: SessionRegistry,
+        catalogue: Catalogue,
+        branching: SessionBranching,
+        drain: SessionDrain,
+        vault: SnapshotService,
+    ) -> None:
         self._registry = registry
+        self._catalogue = catalogue
+        self._branching = branching
+        self._drain = drain
         self._vault = vault
         self._looks = ConcurrencyLimit(LOOKS, "looks into snapshots")
         self._exports = ConcurrencyLimit(EXPORTS, "exports of snapshots")
@@ -77,7 +90,7 @@ class SnapshotRoutes:
     )  # fmt: skip
     async def index(self, request: Request) -> Response:
         """The newest first; none is no error."""
-        session = await looked_at(request, self._registry)
+        session = await looked_at(request, self._catalogue)
         try:
             pointer = await self._vault.pointer(session.user_id, session.id)
         except NoSuchSnapshot:
@@ -90,7 +103,7 @@ class SnapshotRoutes:
         answers={200: SnapshotShown}, parameters=(GENERATION,), refusals=(400, 404, *STORED),
     )  # fmt: skip
     async def show(self, request: Request) -> Response:
-        session = await looked_at(request, self._registry)
+        session = await looked_at(request, self._catalogue)
         leave = await self._looks.enter(request)
         try:
             generation, tree = await self._tree(session, _wanted(request))
@@ -104,7 +117,7 @@ class SnapshotRoutes:
     )  # fmt: skip
     async def diff(self, request: Request) -> Response:
         """What has to be done to the one tree to have that of `to`, the newest unless it is given."""
-        session = await looked_at(request, self._registry)
+        session = await looked_at(request, self._catalogue)
         wanted, to = _wanted(request), _number(request.query_params.get("to", "newest"))
         leave = await self._looks.enter(request)
         try:
@@ -121,7 +134,7 @@ class SnapshotRoutes:
         media={"application/x-tar": "`workspace/` and `agent/`"},
     )  # fmt: skip
     async def export(self, request: Request) -> Response:
-        session = await looked_at(request, self._registry)
+        session = await looked_at(request, self._catalogue)
         leave = await self._exports.enter(request)
         try:
             generation, tree = await self._tree(session, _wanted(request))
@@ -138,7 +151,7 @@ class SnapshotRoutes:
     async def _tar(self, session: Session, tree: StoredTree) -> AsyncGenerator[bytes, None]:
         async for piece in self._vault.tar(session.user_id, tree):
             yield piece
-            if self._registry.draining:
+            if self._drain.draining:
                 raise ObjectsUnavailable("the gateway is shutting down")
 
     async def _tree(self, session: Session, number: int | None) -> tuple[Generation, StoredTree]:
@@ -151,11 +164,11 @@ class SnapshotRoutes:
         body=Nothing, answers={201: SessionJson}, parameters=(GENERATION,), refusals=(400, 404, 409, *STORED),
     )  # fmt: skip
     async def branch(self, request: Request) -> Response:
-        session = await looked_at(request, self._registry)
+        session = await looked_at(request, self._catalogue)
         number = _wanted(request)
         await read_body(request, Nothing)
-        note_asked(request, self._registry, session.user_id, "branch", generation=number)
-        return answer((await self._registry.branch(session, number, "branch")).describe(), 201)
+        note_asked(request, self._catalogue, session.user_id, "branch", generation=number)
+        return answer((await self._branching.branch(session, number, "branch")).describe(), 201)
 
     @route(
         "POST", ONE + "/restore", LIFECYCLE_SESSION, "restore",
@@ -164,12 +177,12 @@ class SnapshotRoutes:
     )  # fmt: skip
     async def restore(self, request: Request) -> Response:
         """A new session that begins with that tree; or, in place, the tree of this very session, which is paused."""
-        session = await looked_at(request, self._registry)
+        session = await looked_at(request, self._catalogue)
         number = _wanted(request)
         in_place = (await read_body(request, Restore)).in_place
-        note_asked(request, self._registry, session.user_id, "restore", generation=number, in_place=in_place)
+        note_asked(request, self._catalogue, session.user_id, "restore", generation=number, in_place=in_place)
         if not in_place:
-            return answer((await self._registry.branch(session, number, "restored")).describe(), 201)
+            return answer((await self._branching.branch(session, number, "restored")).describe(), 201)
         found = await self._find(session, number)
         actor = await owned(request, self._registry)
         return answer(await actor.put_back(found.number))
@@ -179,10 +192,10 @@ class SnapshotRoutes:
         body=Nothing, answers={200: Released}, parameters=(GENERATION,), refusals=(400, 404, 409, *STORED),
     )  # fmt: skip
     async def release(self, request: Request) -> Response:
-        session = await looked_at(request, self._registry)
+        session = await looked_at(request, self._catalogue)
         number = _wanted(request)
         await read_body(request, Nothing)
-        note_asked(request, self._registry, session.user_id, "release", generation=number)
+        note_asked(request, self._catalogue, session.user_id, "release", generation=number)
         found = await self._find(session, number)
         pointer = await self._vault.release(session.user_id, session.id, found.number)
         kept = any(generation.number == found.number for generation in pointer.generations)
@@ -200,7 +213,7 @@ class SnapshotRoutes:
     )  # fmt: skip
     async def verify(self, request: Request) -> Response:
         """Reads everything that the session's generations name."""
-        session = await looked_at(request, self._registry)
+        session = await looked_at(request, self._catalogue)
         await read_body(request, Nothing)
         await self._find(session, None)
         user = session.user_id
@@ -246,7 +259,7 @@ class SnapshotRoutes:
         return narrated(request, work, self._leaving)
 
     def _leaving(self) -> bool:
-        return self._registry.draining
+        return self._drain.draining
 
 
 def heading(generation: Generation) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway import app
-from gateway.session import registry
+from gateway.session import drain
 from gateway.session.model import idle_policy
 from gateway.session.workspace import errors, starting_point, workspace
 from sandbox.protocol.entry import Frame
@@ -96,10 +96,10 @@ def sleeps_without_sync() -> None:
 def leaves_without_sync() -> None:
     """A drain keeps conversations only."""
 
-    async def nothing(self: registry.SessionRegistry, actors: list[Any]) -> None:
+    async def nothing(self: drain.SessionDrain, actors: list[Any]) -> None:
         return None
 
-    put(registry.SessionRegistry, "_keep_workspaces", nothing)
+    put(drain.SessionDrain, "_keep_workspaces", nothing)
 
 
 # -- mistakes in coming back ------------------------------------------------------------------------------------------

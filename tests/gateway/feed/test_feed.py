@@ -30,7 +30,7 @@ class Page:
     """One page that watches, as its socket would have it."""
 
     def __init__(self, world: World, user: str, outlet: RecordingOutlet | None = None) -> None:
-        self.bulletin = world.registry.bulletin
+        self.bulletin = world.sessions.feed
         self.user = user
         self.outlet = outlet or RecordingOutlet()
         self.viewer = EventViewer(self.outlet)
@@ -109,7 +109,7 @@ class Listed:
         self.times = 0
         self.answers = asyncio.Event()
         self.answers.set()
-        sessions = world.registry._store.sessions
+        sessions = world.gateway.store.sessions
 
         async def counted(user_id: str | None = None, *, after: str | None = None, limit: int | None = None) -> Any:
             self.times += after is None
@@ -117,7 +117,7 @@ class Listed:
             await self.answers.wait()
             return found
 
-        monkeypatch.setattr(world.registry._store, "sessions", counted)
+        monkeypatch.setattr(world.gateway.store, "sessions", counted)
 
 
 @asynccontextmanager
@@ -131,7 +131,7 @@ async def watching(world: World, user: str = "ann", outlet: RecordingOutlet | No
 
 
 async def truth(world: World, user: str = "ann") -> dict[str, dict[str, Any]]:
-    return {each["id"]: each for each in await world.registry.describe_all(user)}
+    return {each["id"]: each for each in await world.described(user)}
 
 
 def boom() -> None:
@@ -161,7 +161,7 @@ async def test_the_list_comes_first_and_loads_and_wakes_nobody(world: World) -> 
         assert [frame["type"] for frame in page.frames] == ["sandboxes"]
         assert {name: each["title"] for name, each in page.sessions.items()} == {"a": "A", "b": "B"}
         assert {each["status"] for each in page.sessions.values()} == {"sleeping"}
-        assert world.registry.stats()["sessions_loaded"] == 0
+        assert world.sessions.stats()["sessions_loaded"] == 0
         assert world.fleet.starts == starts
 
 
@@ -297,7 +297,7 @@ async def test_a_session_that_crashes_is_shown_as_the_store_knows_it(world: Worl
     async with watching(world) as page:
         (await world.actor("s")).post(boom)
         await asyncio.sleep(5)
-        assert world.registry.stats()["sessions_loaded"] == 0
+        assert world.sessions.stats()["sessions_loaded"] == 0
         assert page.sessions["s"]["viewers"] == 0
         assert without_activity(page.sessions) == without_activity(await truth(world))
 
@@ -327,8 +327,8 @@ async def test_a_list_that_cannot_be_made_is_refused_and_leaves_nothing_behind(w
     with pytest.raises(StoreUnavailable):
         await page.enter()
     page.leave()
-    assert len(world.registry.bulletin) == 0
-    assert not world.registry.bulletin._watches
+    assert len(world.sessions.feed) == 0
+    assert not world.sessions.feed._watches
 
 
 async def test_what_happens_while_the_list_is_made_is_not_missed(world: World) -> None:
@@ -369,7 +369,7 @@ async def test_a_second_page_gets_its_own_list_and_both_get_the_same_news(
                 assert page.sessions["s"]["viewers"] == 0
         await world.welcomed("s")
         await assert_up_to_date(world, first)
-    assert not world.registry.bulletin._watches
+    assert not world.sessions.feed._watches
 
 
 async def test_a_page_that_does_not_read_is_owed_each_session_once_and_every_transition(world: World) -> None:
@@ -513,7 +513,7 @@ async def test_whoever_is_given_a_list_that_was_made_for_another_is_told_what_ch
         await (await world.actor("purged")).destroy(purge=True)
         await world.create("new")
         await world.kept.purge("kept-7")
-        world.registry.bulletin.stir("ann", "kept-7")
+        world.sessions.feed.stir("ann", "kept-7")
         await asyncio.sleep(3)
         first.leave()
         async with watching(world) as late:
@@ -586,7 +586,7 @@ async def test_a_list_that_nobody_waits_for_is_not_made_and_the_drain_refuses_wh
     assert [task.cancelled() for task in making] == [True]
     entering = asyncio.create_task(page.enter())
     await asyncio.sleep(1)
-    world.registry.bulletin.close()
+    world.sessions.feed.close()
     with pytest.raises(StoreUnavailable):
         await entering
     page.leave()
@@ -615,7 +615,7 @@ async def test_others_have_their_turn_while_a_long_list_is_made(world: World) ->
             turns += 1
 
     working = asyncio.create_task(work())
-    await world.registry.describe_all("ann")
+    await world.described("ann")
     assert turns >= 2_000 / 200
     turns = 0
     async with watching(world):
@@ -680,7 +680,7 @@ async def test_sessions_cost_nothing_more_while_nobody_watches_and_little_after_
         assert measured() - before < 50 * 100
     finally:
         tracemalloc.stop()
-    assert not world.registry.bulletin._watches
+    assert not world.sessions.feed._watches
 
 
 async def test_one_session_that_cannot_be_described_does_not_stop_the_news_of_the_others(
@@ -707,7 +707,7 @@ class SlowStore:
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked = 0
         self._open = asyncio.Event()
-        find = world.registry._store.find
+        find = world.gateway.store.find
 
         async def slow(session_id: str) -> Any:
             self.asked += 1
@@ -715,7 +715,7 @@ class SlowStore:
             await self._open.wait()
             return found
 
-        monkeypatch.setattr(world.registry._store, "find", slow)
+        monkeypatch.setattr(world.gateway.store, "find", slow)
 
     def let_go(self) -> None:
         self._open.set()

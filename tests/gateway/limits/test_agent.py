@@ -69,9 +69,9 @@ async def test_long_records_count_as_several_and_asked_for_answers_as_none() -> 
 
 async def test_an_agent_whose_user_has_stored_enough_makes_one_record_a_second() -> None:
     async with World(silent, limits=SessionLimits(agent_records=10)) as world:
-        world.registry.quota.limits = UserLimits(stored=1)
+        world.sessions.quota.limits = UserLimits(stored=1)
         tab, agent = await begun(world)
-        await world.registry.quota.usage("ann")
+        await world.sessions.quota.usage("ann")
         for number in range(40):
             ask(agent, number)
         await asyncio.sleep(5)

@@ -28,7 +28,7 @@ async def until_running(world: World, session_id: str) -> None:
 
 async def until_stored(world: World, snapshot_bytes: int) -> None:
     async with asyncio.timeout(60):
-        while (await world.registry.quota.usage("ann")).snapshot_bytes != snapshot_bytes:  # noqa: ASYNC110
+        while (await world.sessions.quota.usage("ann")).snapshot_bytes != snapshot_bytes:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -44,7 +44,7 @@ async def test_a_user_has_so_many_sessions_and_another_is_served() -> None:
         assert "HOLDFAST_MAX_SESSIONS_PER_USER" in refused[0].message
         assert refused[0].headers["Retry-After"] == "60"
         with pytest.raises(ApiError, match="HOLDFAST_MAX_SESSIONS_PER_USER"):
-            await world.registry.attach_or_create("y", "ann")
+            await world.sessions.creation.attach_or_create("y", "ann")
         await world.create("b1", user="bob")
         assert (await world.create("a1")).id == "a1", "what there is can be had"
         await (await world.actor("a1")).destroy(purge=False)
@@ -71,11 +71,9 @@ async def test_a_branch_is_a_session_too() -> None:
         actor = await world.create("a1")
         await until_running(world, "a1")
         await actor.sync(wait=True)
-        origin = await world.registry.look("a1")
-        assert origin is not None
-        await world.registry.branch(origin, None, "branch")
+        await world.branch("a1")
         with pytest.raises(ApiError, match="HOLDFAST_MAX_SESSIONS_PER_USER"):
-            await world.registry.branch(origin, None, "branch")
+            await world.branch("a1")
 
 
 async def test_messages_are_refused_in_words_when_a_user_has_stored_enough() -> None:

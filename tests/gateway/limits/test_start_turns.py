@@ -39,7 +39,7 @@ async def refused(world: World, session_id: str, user: str, setting: str) -> Non
         await world.create(session_id, user=user)
     assert (told.value.status, told.value.code) == (429, "too_many_running")
     assert told.value.headers["Retry-After"] == "5"
-    assert await world.registry.look(session_id) is None, "nothing was made of it"
+    assert await world.catalogue.look(session_id) is None, "nothing was made of it"
 
 
 async def test_a_user_at_the_limit_is_refused_and_another_is_served(small: World) -> None:
@@ -62,8 +62,8 @@ async def test_a_user_who_waits_for_their_own_limit_locks_nobody_out(small: Worl
         await actor.sleep()
     for number in range(4):
         (await small.welcomed(f"m{number}")).say("hello")
-    await small.until(lambda: small.registry.turns.running_of("mal") == 2)
-    await small.until(lambda: small.registry.turns.stats()["starts_waiting"] == 2)
+    await small.until(lambda: small.sessions.turns.running_of("mal") == 2)
+    await small.until(lambda: small.sessions.turns.stats()["starts_waiting"] == 2)
     await refused(small, "m4", "mal", "HOLDFAST_MAX_RUNNING_PER_USER")
     await small.create("a1", user="ann")
     await until_running(small, "a1")
@@ -119,13 +119,13 @@ async def test_a_session_that_waits_can_be_stopped_and_deleted(small: World) -> 
             await actor.sleep()
     for session_id in ("a1", "a2"):
         (await small.welcomed(session_id)).say("hello")
-        await small.until(lambda: small.registry.turns.stats()["starts_waiting"] > 0)
+        await small.until(lambda: small.sessions.turns.stats()["starts_waiting"] > 0)
     first, second = await small.actor("a1"), await small.actor("a2")
     await small.until(lambda: second.describe()["queue"] is not None)
     assert (await first.destroy(purge=True))["status"] == "archived"
     await small.until(lambda: (second.describe()["queue"] or {}).get("position") == 1)
     assert (await second.pause())["status"] == "paused"
-    assert small.registry.turns.stats()["starts_waiting"] == 0
+    assert small.sessions.turns.stats()["starts_waiting"] == 0
     await (await small.actor("a3")).sleep()
     assert second.conversation.state.status is SessionStatus.PAUSED
 
@@ -146,9 +146,9 @@ async def test_starts_are_few_at_once_and_users_take_turns() -> None:
             await world.create(session_id, user="mal")
         for session_id in ("v1", "v2"):
             await world.create(session_id, user="vic")
-        await world.until(lambda: world.registry.stats()["starts_waiting"] == 3)
+        await world.until(lambda: world.sessions.stats()["starts_waiting"] == 3)
         assert sorted(begun) == ["m1", "v1"]
-        assert world.registry.turns.stats() == {
+        assert world.sessions.turns.stats() == {
             "sandboxes_running": 2.0, "starts_under_way": 2.0, "starts_waiting": 3.0
         }  # fmt: skip
         places = {key: (await world.actor(key)).describe()["queue"]["position"] for key in ("m2", "m3", "v2")}
@@ -185,7 +185,7 @@ async def test_what_runs_is_found_again_whatever_the_limits_say() -> None:
         await until_running(world, "a1", "a2", "a3", "b1")
         world.starts = StartLimits(at_once=1, at_once_per_user=1, running=2, running_per_user=1)
         await world.restart()
-        await world.until(lambda: world.registry.stats()["sandboxes_running"] == 4)
+        await world.until(lambda: world.sessions.stats()["sandboxes_running"] == 4)
         for session_id in ("a1", "a2", "a3", "b1"):
             tab = await world.welcomed(session_id)
             tab.say("hello")
@@ -193,7 +193,7 @@ async def test_what_runs_is_found_again_whatever_the_limits_say() -> None:
         await refused(world, "b2", "bob", "HOLDFAST_MAX_RUNNING_PER_USER")
         for session_id in ("a1", "a2", "a3", "b1"):
             await (await world.actor(session_id)).sleep()
-        assert world.registry.stats()["sandboxes_running"] == 0
+        assert world.sessions.stats()["sandboxes_running"] == 0
         await world.create("b2", user="bob")
         await until_running(world, "b2")
 

@@ -108,7 +108,7 @@ async def test_what_was_answered_is_there_after_a_kill(verb: str) -> None:
         kept = await town.kept.find("s")
         await town.open()
         assert kept is not None
-        described = town.registry.describe(kept)
+        described = town.catalogue.describe(kept)
         if verb == "create of an archived session":  # it is on its way up
             assert (described["status"], described["title"]) in (("sleeping", "again"), ("starting", "again"))
         else:
@@ -138,7 +138,7 @@ async def test_an_answer_that_cannot_be_written_down_is_503_and_is_written_when_
         await town.open()
         assert kept is not None
         if "create" not in verb:
-            assert shown(town.registry.describe(kept)) == shown(answer)
+            assert shown(town.catalogue.describe(kept)) == shown(answer)
 
 
 async def test_what_was_done_while_the_store_was_away_is_written_without_asking_again() -> None:

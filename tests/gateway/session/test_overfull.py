@@ -45,7 +45,7 @@ async def test_it_stops_when_asked_and_goes_on_with_its_disk(how: str) -> None:
         assert not town.sandbox().alive
         assert stopped["reason"] == stopped["sync"]["lastError"]
         assert (stopped["sync"]["state"], stopped["sync"]["dirty"]) == ("failed", True)
-        usage = await town.registry.quota.usage("ann")
+        usage = await town.sessions.quota.usage("ann")
         room, allowed, used, own = told(stopped["reason"])
         assert (allowed, used, own) == (10_000, usage.record_bytes + usage.snapshot_bytes, 1_000)
         assert room == allowed - used + own

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.protocol.errors import ApiError
 from gateway.session.actor import SessionActor
-from gateway.session.registry import SessionRegistry
+from gateway.session.loader import Purge, SessionLoader, Spawn
 from persistence.record import Outcome, Write
 from sandbox.ports.link import Link, LinkEvents
 from sandbox.protocol.values import Position
@@ -219,12 +219,12 @@ async def test_one_session_that_cannot_be_loaded_does_not_keep_the_gateway_from_
         tab = await world.welcomed(name)
         await tab.until("connection_status", sandboxStatus="connected")
     await world.kill()
-    load = SessionRegistry._load
+    load = SessionLoader.load
 
-    async def load_but_one(registry: SessionRegistry, session_id: str) -> SessionActor | None:
-        return fail() if session_id == "bad" else await load(registry, session_id)
+    async def load_but_one(loader: SessionLoader, session_id: str, spawn: Spawn, purge: Purge) -> SessionActor | None:
+        return fail() if session_id == "bad" else await load(loader, session_id, spawn, purge)
 
-    monkeypatch.setattr(SessionRegistry, "_load", load_but_one)
+    monkeypatch.setattr(SessionLoader, "load", load_but_one)
     await world.open()
     await world.until(lambda: world.sandbox("good").linked, "the other session")
     assert not world.deaths
@@ -233,13 +233,13 @@ async def test_one_session_that_cannot_be_loaded_does_not_keep_the_gateway_from_
 async def test_creating_what_is_being_purged_is_refused_however_late_that_is_seen(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await world.create()
+    actor = await world.create()
     create = world.store.create
 
     async def create_slowly(session: object) -> object:
         kept = await create(session)  # type: ignore[arg-type]
-        world.registry._purging.add("s")
-        world.registry._actors.pop("s", None)
+        world.sessions.loaded.purging.add("s")
+        world.sessions.loaded.remove(actor)
         return kept
 
     monkeypatch.setattr(world.store, "create", create_slowly)
@@ -252,7 +252,7 @@ async def test_a_viewer_on_its_way_in_when_the_gateway_leaves_is_told_so(world: 
     await world.create()
     tab = await world.tab()
     assert not tab.frames, "its attach is in the inbox"
-    await world.registry.drain()
+    await world.sessions.drain.run()
     assert len(tab.seen("going_away")) == 1
     assert not tab.outlet.reading
     assert tab.closed_with == 1012
@@ -272,7 +272,7 @@ async def test_a_gateway_whose_store_is_broken_does_not_wait_for_it_when_it_leav
     agent.emit({"type": "done"})
     await world.until(lambda: bool(world.deaths), "the death of the queue")
     async with asyncio.timeout(1):
-        await world.registry.drain()
+        await world.sessions.drain.run()
     assert tab.closed_with == 1012
     world.deaths.clear()
     await world.kill()

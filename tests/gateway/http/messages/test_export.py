@@ -141,7 +141,7 @@ async def _read_slowly(gateway: Gateway, got: bytearray) -> None:
 
 async def exported(world: World, path: str = "/internal/export", query: str = "") -> tuple[list[dict[str, Any]], bool]:
     """The lines of an export from a store in memory, and whether it was ended as HTTP asks for."""
-    answer = await ask(served(ExportRoutes(world.registry, world.store, StoreEvents())), path, query)
+    answer = await ask(served(ExportRoutes(world.catalogue, world.store, StoreEvents())), path, query)
     return read(answer.body), answer.ended
 
 
@@ -184,7 +184,7 @@ async def test_sessions_that_are_purged_or_made_again_meanwhile_harm_no_other(wo
         await fill(world.kept, name, "ada", ["x"])
     newest_first = names[::-1]
     last_of_page, before_it = newest_first[SESSIONS_AT_ONCE - 1], newest_first[SESSIONS_AT_ONCE - 2]
-    app = ExportRoutes(world.registry, world.store, StoreEvents())
+    app = ExportRoutes(world.catalogue, world.store, StoreEvents())
     seen: list[str] = []
     async for some in app._all(None, await world.kept.sessions(limit=SESSIONS_AT_ONCE)):
         seen += [line["sessionId"] for line in read(some)]

@@ -323,7 +323,7 @@ async def test_a_page_that_the_store_does_not_finish_is_not_ended(world: World) 
     await world.kept.create(Session("s", "ada", 0.0))
     records = [Record("s", seq, f"c{seq}", "user", "message", b"{}", 0.0) for seq in range(1, 61)]
     await world.kept.commit([Write("s", record) for record in records])
-    routes = served(MessageRoutes(world.registry, world.store, StoreEvents()))
+    routes = served(MessageRoutes(world.registry, world.catalogue, world.store, StoreEvents()))
     whole = await ask(routes, INTERNAL.format("s"))
     assert whole.ended
     assert len(json.loads(whole.body)["messages"]) == 60
@@ -341,7 +341,8 @@ async def test_a_page_does_not_go_on_with_another_session(world: World, then: Se
     for step in range(2, 10):  # the first read is the look by which the reader is let in
         world.store.inner = store = ReplacedStore(step, then)
         await store.fill(Session("s", "ada", 0.0), 60)
-        cut = await ask(served(MessageRoutes(world.registry, world.store, StoreEvents())), INTERNAL.format("s"))
+        routes = served(MessageRoutes(world.registry, world.catalogue, world.store, StoreEvents()))
+        cut = await ask(routes, INTERNAL.format("s"))
         assert b'"eve' not in cut.body
         answers.append((cut.status, cut.ended))
     assert answers == [(404, True)] * 4 + [(200, False)] * 4

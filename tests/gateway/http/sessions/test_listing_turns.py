@@ -9,7 +9,7 @@ from starlette.requests import Request
 from gateway.auth.tokens import Principal
 from gateway.http.sessions.lifecycle import LISTS, SandboxRoutes
 from gateway.protocol.errors import ApiError
-from gateway.session import registry
+from gateway.session import catalogue
 from gateway.session.model.state import SessionSpec, SessionState
 from persistence.record import Session
 from tests.support.sessions import World
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.virtual_time
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     async with World() as world:
-        for number in range(registry.READ_AT_ONCE + 2 * registry.DESCRIBED_A_TURN + 1):
+        for number in range(catalogue.READ_AT_ONCE + 2 * catalogue.DESCRIBED_A_TURN + 1):
             kept = (SessionSpec().to_json(), SessionState(last_active=0.0).to_json())
             await world.store.create(Session(f"s{number}", "ann", float(number), *kept))
         yield world
@@ -33,7 +33,7 @@ def asked_by(user: str) -> Request:
 
 async def test_lists_that_are_not_read_are_few_for_each_user(world: World) -> None:
     """Any number of connections could each have a long list made at once."""
-    routes = SandboxRoutes(world.registry)
+    routes = SandboxRoutes(world.registry, world.catalogue, world.sessions.creation)
     lists = [await routes.list(asked_by("ann")) for _ in range(LISTS)]
     with pytest.raises(ApiError, match="lists of sessions") as refused:
         await routes.list(asked_by("ann"))
@@ -61,7 +61,7 @@ async def test_others_have_a_turn_between_a_few_sessions_of_a_long_list(world: W
             await asyncio.sleep(0)
 
     counting, found = asyncio.create_task(count()), list[str]()
-    async for some in world.registry.described("ann"):
+    async for some in world.catalogue.described("ann"):
         assert len(some) <= 10
         assert turns > before, "somebody else had a turn"
         before = turns

@@ -116,7 +116,7 @@ async def test_a_gateway_that_signs_nothing_shares_nothing() -> None:
         await world.create()
         request = Request(scope | {"state": {"principal": Principal("admin")}}, receive)
         with pytest.raises(ApiError) as refusal:
-            await ShareRoutes(world.registry, None, issuer=None, audience=None).create(request)
+            await ShareRoutes(world.registry, world.catalogue, None, issuer=None, audience=None).create(request)
     assert (refusal.value.status, refusal.value.code) == (501, "no_shares")
 
 

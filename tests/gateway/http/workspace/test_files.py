@@ -205,7 +205,7 @@ async def test_strangers_find_nothing_and_reading_loads_no_session(surface: Surf
     assert (await surface.get("/files/s/a.txt", "nobody")).status == 401
     assert (await surface.get("/files/s/a.txt", "relay")).status == 401
     assert (await surface.get("/files/s/a.txt", "admin")).body == b"hello"
-    assert surface.world.registry.stats()["sessions_loaded"] == 0
+    assert surface.world.sessions.stats()["sessions_loaded"] == 0
 
 
 # -- what goes wrong --------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.http.workspace import snapshots as routes
 from gateway.http.workspace.snapshots import COMPARED, NAMED, compare, inventory
 from gateway.routing.route import served as declared_routes
 from gateway.routing.route import specs_of
@@ -146,12 +145,12 @@ async def test_an_export_that_cannot_be_finished_is_not_ended(surface: Surface) 
 
 
 async def test_an_export_ends_early_when_the_gateway_leaves(surface: Surface) -> None:
-    surface.world.registry.draining = True
+    surface.world.sessions.drain.draining = True
     assert not (await surface.get(f"{ALL}/1/export")).ended
     verified = await surface.post(f"{ALL}/verify")
     assert verified.ended or verified.lines[-1]["code"] == "draining"
     assert (await surface.post(f"{ALL}/1/branch")).refusal == (503, "draining")
-    surface.world.registry.draining = False
+    surface.world.sessions.drain.draining = False
 
 
 # -- deciding ---------------------------------------------------------------------------------------------------------
@@ -285,7 +284,7 @@ EVERY = [
 
 
 async def test_every_route_for_snapshots_is_asked_below(surface: Surface) -> None:
-    part = routes.SnapshotRoutes(surface.world.registry, surface.vault)
+    part = surface.snapshots
     served = {(spec.method, spec.path) for spec in specs_of(declared_routes(part))}
     assert {each for each in POLICY if "/snapshots" in each[1]} == served
     assert len(EVERY) == len(served) - 1
@@ -341,4 +340,4 @@ async def test_looking_loads_no_session(surface: Surface) -> None:
         assert (await surface.get(f"{ALL}{path}")).status == 200
     await surface.post(f"{ALL}/verify")
     await surface.post(f"{ALL}/1/release")
-    assert surface.world.registry.stats()["sessions_loaded"] == 0
+    assert surface.world.sessions.stats()["sessions_loaded"] == 0

@@ -512,14 +512,14 @@ async def test_to_look_at_a_session_neither_loads_nor_takes_it(world: World) -> 
     await actor.post_record(role="system", type="note", content="x", metadata=None, cid="n", deliver=False)
     await asyncio.sleep(2)
     fence = world.kept._kept["s"].fence
-    looked = await world.registry.look("s")
+    looked = await world.catalogue.look("s")
     assert looked is not None
     assert (looked.user_id, looked.first_seq, looked.last_seq) == ("ann", 1, 1)
     assert world.kept._kept["s"].fence == fence
-    assert await world.registry.look("nobody's") is None
+    assert await world.catalogue.look("nobody's") is None
     await world.kept.create(Session("asleep", "bob", 0.0, AT_MEMORY))
-    assert (await world.registry.look("asleep") or looked).user_id == "bob"
-    assert world.registry.stats()["sessions_loaded"] == 1
+    assert (await world.catalogue.look("asleep") or looked).user_id == "bob"
+    assert world.sessions.stats()["sessions_loaded"] == 1
 
 
 async def test_a_loaded_session_can_be_looked_at_while_the_store_is_away(spooled: World) -> None:
@@ -527,7 +527,7 @@ async def test_a_loaded_session_can_be_looked_at_while_the_store_is_away(spooled
     spooled.store.outage = Fault.AWAY
     tab.say("a", "c1")
     await tab.until("done")
-    looked = await spooled.registry.look("s")
+    looked = await spooled.catalogue.look("s")
     assert looked is not None
     assert (looked.user_id, looked.last_seq) == ("ann", 2)
 
@@ -546,7 +546,7 @@ async def test_a_purged_session_is_not_there_to_be_looked_at(monkeypatch: pytest
         purging = asyncio.create_task(actor.destroy(purge=True))
         await begun.wait()
         assert await world.store.find("s") is not None
-        assert await world.registry.look("s") is None
+        assert await world.catalogue.look("s") is None
         go_on.set()
         await purging
-        assert await world.registry.look("s") is None
+        assert await world.catalogue.look("s") is None

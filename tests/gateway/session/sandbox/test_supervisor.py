@@ -379,9 +379,7 @@ async def test_an_idle_time_survives_branch_and_archive(world: World) -> None:
     actor = await world.create(sleep_after=60.0)
     await world.until(lambda: actor.describe()["status"] == "running")
     await actor.sync(wait=True)
-    origin = await world.registry.look("s")
-    assert origin is not None
-    branch = await world.registry.branch(origin, None, "branch")
+    branch = await world.branch()
     assert branch.describe()["sleepAfter"] == 60.0
     assert (await actor.destroy(False))["sleepAfter"] == 60.0
     assert (await actor.change({"title": "kept"}))["title"] == "kept"

@@ -98,7 +98,7 @@ async def test_what_nobody_has_asked_for_is_found_too_once_the_provider_answers(
     world.fleet.unavailable = AWAY
     await world.restart()
     await asyncio.sleep(60)
-    assert world.registry.loaded("s") is None
+    assert world.catalogue.loaded("s") is None
     world.fleet.unavailable = None
     await world.until(lambda: world.sandbox().linked, "the link")
     assert world.fleet.starts == 1

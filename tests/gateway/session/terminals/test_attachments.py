@@ -322,8 +322,7 @@ async def test_a_drain_sends_viewers_away_to_come_back(awake: World) -> None:
     await asleep.sleep()
     sleeper = await terminal_tab(awake, "other")
     await sleeper.until("status", status="sleeping")
-    registry = awake.registry
-    await registry.drain()
+    await awake.sessions.drain.run()
     assert await tab.until_closed() == await sleeper.until_closed() == 1012
     late = TerminalTab(awake, tab.actor)
     assert await late.until_closed() == 1012
@@ -382,7 +381,7 @@ async def test_viewers_are_counted_with_the_others(awake: World) -> None:
     await awake.fleet.sandbox("s").terminals().create("second", TerminalWish())
     one, two = await linked_tab(awake), await linked_tab(awake, name="second", role="view")
     await awake.until(lambda: actor.describe()["viewers"] == 3, "all three")
-    assert awake.registry.stats()["terminal_viewers"] == 2
+    assert awake.sessions.stats()["terminal_viewers"] == 2
     two.leave()
     await awake.until(lambda: actor.describe()["viewers"] == 2, "one less")
     chat.leave()

@@ -448,7 +448,7 @@ async def test_leaving_keeps_what_is_not_kept_yet() -> None:
         assert newest is not None
         assert newest.files == 1
         await town.open()
-        await town.until(lambda: len(town.registry._actors) == 1, "the session")
+        await town.until(lambda: len(town.sessions.loaded) == 1, "the session")
         assert (await town.actor()).describe()["sync"]["generation"] == 1
 
 
@@ -475,9 +475,7 @@ async def test_a_branch_begins_where_its_origin_was_and_leaves_it_as_it_is() -> 
         await actor.sync(wait=True)
         town.sandbox().files[FILE] = b"second"
         await actor.sync(wait=True)
-        origin = await town.registry.look("s")
-        assert origin is not None
-        branch = await town.registry.branch(origin, 1, "branch")
+        branch = await town.branch(number=1)
         assert branch.id.startswith("s-branch-")
         tab = await town.welcomed(branch.id)
         tab.say("hello")

@@ -167,7 +167,7 @@ async def test_a_sync_while_the_gateway_leaves_ends_nothing() -> None:
         await asyncio.sleep(5)
         agent = town.sandbox().agent
         assert agent is not None
-        leaving = asyncio.ensure_future(town.registry.drain())
+        leaving = asyncio.ensure_future(town.sessions.drain.run())
         await asyncio.sleep(0.1)
         await actor.sync(wait=True)
         await leaving
@@ -262,7 +262,7 @@ async def test_what_a_dead_sandbox_left_is_looked_at_where_there_is_a_place_for_
     """Each of these syncs starts a sandbox: a user with many dead ones started as many at once."""
     async with Town() as town:
         dead, alive = await one_of_two_died(town)
-        await town.until(lambda: town.registry.stats()["sandboxes_running"] == 1)
+        await town.until(lambda: town.sessions.stats()["sandboxes_running"] == 1)
         for wait in (True, False):
             with pytest.raises(ApiError, match="HOLDFAST_MAX_RUNNING_PER_USER") as refused:
                 await dead.sync(wait=wait)
@@ -272,7 +272,7 @@ async def test_what_a_dead_sandbox_left_is_looked_at_where_there_is_a_place_for_
         assert (await town.actor("a1")).conversation.state.unkept
         await dead.sync(wait=True)
         assert not dead.conversation.state.unkept
-        assert town.registry.stats()["sandboxes_running"] == 0
+        assert town.sessions.stats()["sandboxes_running"] == 0
 
 
 async def test_a_sync_of_a_session_that_has_its_users_last_place_waits_for_no_other(
@@ -312,12 +312,12 @@ async def test_a_look_at_what_a_dead_sandbox_left_waits_no_longer_when_its_sessi
         tab.say("wake up")
         await tab.until("session_status", status="queued")
         keeping = asyncio.create_task(dead.rest.keep())
-        await town.until(lambda: town.registry.stats()["starts_waiting"] == 2)
+        await town.until(lambda: town.sessions.stats()["starts_waiting"] == 2)
         await alive.sleep()
         async with asyncio.timeout(60):
             await keeping
         assert dead.describe()["status"] == "running"
-        assert town.registry.stats()["sandboxes_running"] == 1
+        assert town.sessions.stats()["sandboxes_running"] == 1
 
 
 async def test_a_branchs_secrets_stay_out_of_logs_when_its_origin_is_gone() -> None:
@@ -325,9 +325,7 @@ async def test_a_branchs_secrets_stay_out_of_logs_when_its_origin_is_gone() -> N
         actor = await town.create(env={"KEY": "canary-secret-1"})
         await town.talk()
         await actor.sync(wait=True)
-        origin = await town.registry.look("s")
-        assert origin is not None
-        branch = await town.registry.branch(origin, None, "branch")
+        branch = await town.branch()
         await actor.destroy(purge=False)
         await town.talk("x", branch.id)
         assert "canary" not in REDACTOR.clean("canary-secret-1")
@@ -467,8 +465,6 @@ async def test_a_branch_whose_creation_was_answered_too_late_is_whole(monkeypatc
         actor, _ = await town.begun()
         town.sandbox().files[FILE] = b"1"
         await actor.sync(wait=True)
-        origin = await town.registry.look("s")
-        assert origin is not None
         create, lost = town.kept.create, [1]
 
         async def answered_late(session: Session) -> Any:
@@ -479,7 +475,7 @@ async def test_a_branch_whose_creation_was_answered_too_late_is_whole(monkeypatc
             return made
 
         monkeypatch.setattr(town.kept, "create", answered_late)
-        branch = await town.registry.branch(origin, None, "branch")
+        branch = await town.branch()
         await town.talk("x", branch.id)
         assert town.sandbox(branch.id).files == {FILE: b"1"}
 

@@ -1,0 +1,1 @@
+"""How sessions are made: created, or branched from another."""

@@ -1,0 +1,100 @@
+"""A session by the id that its creator chose: a new one, the one there is, or an archived one brought back."""
+
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from gateway.limits.network import NetworkRule
+from gateway.protocol.errors import ApiError
+from gateway.session.actor import SessionActor
+from gateway.session.creation.new_sessions import NewSessions, being_purged
+from gateway.session.creation.room import CreationRoom
+from gateway.session.drain import SessionDrain
+from gateway.session.loaded import LoadedSessions
+from gateway.session.model.state import SessionSpec, SessionState, SessionStatus, Wish, sandbox_spec, spec_members
+from persistence.ports import MessageStore
+from persistence.record import Session
+from sandbox.ports.fleet import Fleet
+from sandbox.ports.sandbox import SandboxFailed
+
+
+class SessionCreation:
+    """`fleet` is where new sessions run; `agent` is the command of those that name none."""
+
+    def __init__(
+        self,
+        sessions: LoadedSessions,
+        store: MessageStore,
+        new: NewSessions,
+        room: CreationRoom,
+        drain: SessionDrain,
+        *,
+        fleet: Fleet,
+        network: NetworkRule,
+        agent: tuple[str, ...],
+        utcnow: Callable[[], float],
+    ) -> None:
+        self._sessions = sessions
+        self._store = store
+        self._new = new
+        self._room = room
+        self._drain = drain
+        self._fleet = fleet
+        self._network = network
+        self._agent = agent
+        self._utcnow = utcnow
+
+    async def create(self, session_id: str, user_id: str, wish: Wish) -> SessionActor:
+        """The user's session of that id, with its agent on its way. NO_USER: the services'. Raises ApiError,
+        StoreUnavailable."""
+        self._drain.refuse()
+        if session_id in self._sessions.purging:
+            raise being_purged()
+        spec = self._checked(session_id, wish)
+        session = self._session(session_id, user_id, spec)
+        async with await self._room_for(session_id, user_id, starts=True):
+            kept = await self._store.create(session)
+            if kept.user_id != user_id:
+                raise ApiError(409, "taken", "this session id is taken: choose another")
+            actor = await self._new.load(session, kept)
+        archived = actor.status is SessionStatus.ARCHIVED
+        changed = await actor.take_up(wish)
+        if archived:
+            self._new.count(session_id, user_id)
+        if changed:
+            await actor.durable()
+        return actor
+
+    async def attach_or_create(self, session_id: str, user_id: str) -> SessionActor | None:
+        """For HOLDFAST_CREATE_ON_ATTACH: an unknown id becomes the user's own, asleep until somebody speaks. None if it
+        is another's. Raises ApiError, StoreUnavailable."""
+        spec = SessionSpec(network=self._network.given, provider=self._fleet.name)
+        session = self._session(session_id, user_id, spec)
+        async with await self._room_for(session_id, user_id, starts=False):
+            kept = await self._store.create(session)
+            if kept.user_id != user_id:
+                return None
+            actor = await self._new.load(session, kept, on="attach")
+        actor.stirred()
+        return actor
+
+    def _checked(self, session_id: str, wish: Wish) -> SessionSpec:
+        """What the session will be. Raises ApiError if it may not be, or could never start."""
+        spec = SessionSpec(**spec_members(wish, self._network.given), provider=self._fleet.name)
+        if told := self._network.refusal(spec.network, granted=spec.network_granted, repo_url=spec.repo_url):
+            raise ApiError(403, "network_not_allowed", told)
+        try:
+            self._fleet.check(sandbox_spec(session_id, 1, spec, self._agent, wish.env))
+        except SandboxFailed as error:
+            raise ApiError(400, "bad_sandbox", str(error)) from error
+        return spec
+
+    def _session(self, session_id: str, user_id: str, spec: SessionSpec) -> Session:
+        now = self._utcnow()
+        return Session(session_id, user_id, now, spec.to_json(), SessionState(last_active=now).to_json())
+
+    async def _room_for(self, session_id: str, user_id: str, *, starts: bool) -> AbstractAsyncContextManager[None]:
+        """A session that is there needs none."""
+        if self._sessions.get(session_id) is not None or await self._store.find(session_id) is not None:
+            return contextlib.nullcontext()
+        return self._room.new(session_id, user_id, starts=starts)

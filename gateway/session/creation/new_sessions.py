@@ -1,0 +1,40 @@
+"""A session that was just stored: counted if it is new, and loaded."""
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from gateway.protocol.errors import ApiError
+from gateway.session.actor import SessionActor
+from persistence.record import Session
+
+log = structlog.get_logger()
+
+Load = Callable[[str], Awaitable[SessionActor | None]]
+
+
+def being_purged() -> ApiError:
+    return ApiError(409, "purging", "this session is being removed: try again in a moment")
+
+
+class NewSessions:
+    """`created` counts a creation by the provider of new sessions."""
+
+    def __init__(self, load: Load, created: Callable[[str], None], provider: str) -> None:
+        self._load = load
+        self._created = created
+        self._provider = provider
+
+    async def load(self, asked: Session, kept: Session, **fields: str) -> SessionActor:
+        """The session of which the store has `kept`, and was asked to keep `asked`: the same unless it had one of that
+        id before. Raises ApiError if it is being purged, StoreUnavailable."""
+        if kept.created_at == asked.created_at:
+            self.count(kept.id, kept.user_id, **fields)
+        actor = await self._load(kept.id)
+        if actor is None:
+            raise being_purged()
+        return actor
+
+    def count(self, session_id: str, user_id: str, **fields: str) -> None:
+        self._created(self._provider)
+        log.info("session.created", session_id=session_id, user_id=user_id, provider=self._provider, **fields)

@@ -1,0 +1,77 @@
+"""How the gateway leaves its sessions: viewers are told to come back, what was read is finished, sandboxes stay."""
+
+import asyncio
+from random import Random
+
+import structlog
+
+from gateway.feed.feed import SessionFeed
+from gateway.protocol.close_codes import CloseCode
+from gateway.protocol.errors import ApiError
+from gateway.session.actor import SessionActor
+from gateway.session.loaded import LoadedSessions
+from persistence.queue.queue import PersistenceQueue
+
+log = structlog.get_logger()
+
+LARGEST_RETRY_SECONDS = 5.0
+FLUSH_SECONDS = 60.0
+SYNC_SECONDS = 10.0
+
+
+class SessionDrain:
+    """`draining` is true from the moment the gateway begins to leave: nothing new is begun then."""
+
+    def __init__(self, sessions: LoadedSessions, queue: PersistenceQueue, feed: SessionFeed, rng: Random) -> None:
+        self._sessions = sessions
+        self._queue = queue
+        self._feed = feed
+        self._rng = rng
+        self.draining = False
+
+    def refuse(self) -> None:
+        """Raises ApiError while the gateway leaves."""
+        if self.draining:
+            raise ApiError(503, "draining", "the gateway is shutting down: try again in a few seconds")
+
+    async def run(self) -> None:
+        """Tell everybody to come back, finish what was read, close with 1012. The caller has the deadline."""
+        self.draining = True
+        self._queue.release()
+        self._feed.say_goodbye(self._retry_after())
+        actors = list(self._sessions)
+        for actor in actors:
+            actor.say_goodbye(self._retry_after())
+        await self._settle(actors)
+        for actor in actors:
+            actor.save_delivered()
+        await self._queue.flush(FLUSH_SECONDS)
+        await self._settle(actors)
+        for actor in actors:
+            actor.close_viewers(CloseCode.COMING_BACK)
+        self._feed.close()
+        await self._keep_workspaces(actors)
+        await self._queue.flush(FLUSH_SECONDS)
+
+    def _retry_after(self) -> float:
+        return round(self._rng.uniform(0.5, LARGEST_RETRY_SECONDS), 2)
+
+    async def _keep_workspaces(self, actors: list[SessionActor]) -> None:
+        """Keep what is not kept yet, for a while: the sandboxes stay, so the next gateway can do it as well. Also of
+        those that are not dirty: word of what was written a moment ago may not have come."""
+        ready = [actor for actor in actors if actor.workspace.ready]
+        if not ready:
+            return
+        flushing = [asyncio.create_task(actor.workspace.flush(), name=f"drain {actor.id}") for actor in ready]
+        await asyncio.wait(flushing, timeout=SYNC_SECONDS)
+        left = [actor.id for actor, task in zip(ready, flushing, strict=True) if not task.done() or task.exception()]
+        for task in flushing:
+            task.cancel()
+        if left:
+            log.warning("registry.not_synced", sessions=left[:20], count=len(left))
+        await self._settle(actors)
+
+    async def _settle(self, actors: list[SessionActor]) -> None:
+        # A queue that has died will never tell anybody anything; otherwise every turn of the loop empties inboxes.
+        while self._queue.alive and any(not actor.quiet for actor in actors):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)

@@ -1,0 +1,125 @@
+"""How a session is loaded: what is stored of it becomes an actor. Loading makes this gateway the session's writer."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import orjson
+
+from gateway.feed.feed import SessionFeed
+from gateway.limits.inbound_bytes import UsersInboundBytes
+from gateway.limits.quota import Quota
+from gateway.limits.start_turns import StartTurns
+from gateway.session.actor import SessionActor
+from gateway.session.model.ports import SessionLimits, SessionMetrics
+from gateway.session.model.state import SessionSpec, SessionState
+from gateway.session.workspace.keeping import Keeping
+from persistence import crash_points
+from persistence.errors import StoreUnavailable
+from persistence.ports import MessageStore
+from persistence.queue.queue import PersistenceQueue
+from persistence.record import Record, Session, Status, Write
+from sandbox.providers.several import Fleets
+
+PENDING_BYTES_PER_USER = 16 << 20
+UNANSWERED_LOADED = 1000
+UNANSWERED_BYTES = 1 << 20  # at a time
+
+Spawn = Callable[[SessionActor, Coroutine[Any, Any, None], str], None]
+Purge = Callable[[SessionActor], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every session of a gateway is given. `envs` are the secrets of sessions, by their ids: they outlive an
+    actor, and are never stored. `inbound` bounds the frames that a user's sockets sent."""
+
+    store: MessageStore
+    queue: PersistenceQueue
+    fleets: Fleets
+    keeping: Keeping
+    limits: SessionLimits
+    metrics: SessionMetrics
+    turns: StartTurns
+    quota: Quota
+    feed: SessionFeed
+    agent: tuple[str, ...]
+    envs: dict[str, Mapping[str, str]]
+    inbound: UsersInboundBytes
+    rng: Random
+    utcnow: Callable[[], float]
+
+
+class SessionLoader:
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._windows = UsersInboundBytes(PENDING_BYTES_PER_USER)
+
+    async def load(self, session_id: str, spawn: Spawn, purge: Purge) -> SessionActor | None:
+        """The session's new actor, which does not run yet; None if there is no such session. Raises
+        StoreUnavailable."""
+        around = self._around
+        await self.barrier(session_id)
+        loaded = await around.store.load(session_id)
+        if loaded is None:
+            return None
+        crash_points.reached("session.loaded")
+        session = loaded.session
+        return SessionActor(
+            loaded,
+            await self._unanswered(session),
+            store=around.store,
+            queue=around.queue,
+            sandbox=around.fleets.sandbox(session.id, SessionSpec.from_json(session.spec).provider),
+            start=around.fleets.start,
+            agent=around.agent,
+            envs=around.envs,
+            keeping=around.keeping,
+            limits=around.limits,
+            turns=around.turns,
+            quota=around.quota,
+            metrics=around.metrics,
+            spawn=spawn,
+            purge=purge,
+            bulletin=around.feed,
+            room=around.inbound.of(session.user_id),
+            pending=self._windows.of(session.user_id),
+            rng=around.rng,
+            utcnow=around.utcnow,
+        )
+
+    async def barrier(self, session_id: str) -> None:
+        """Wait for what an earlier actor of this session still has in the queue: its numbers are not loaded half.
+        Raises StoreUnavailable."""
+        queue = self._around.queue
+        if queue.failing is not None or not queue.alive:
+            raise StoreUnavailable("the queue is stuck: nothing can be loaded behind it")
+        queue.release(session_id)
+        if queue.depth:
+            settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            queue.put(
+                Write(session_id), lambda _: None if settled.done() else settled.set_result(None), refusable=False
+            )
+            await settled
+
+    async def _unanswered(self, session: Session) -> list[Record]:
+        """Messages the agent has and has not answered."""
+        store = self._around.store
+        found, after = list[Record](), SessionState.from_json(session.state).answered
+        while after < session.delivered and len(found) < UNANSWERED_LOADED:
+            wanted = UNANSWERED_LOADED - len(found)
+            page = await store.messages(session.id, after=after, limit=wanted, max_bytes=UNANSWERED_BYTES)
+            # Who they are is enough: their content is the agent's already.
+            found += [replace(_as_sent(record), payload=b"") for record in page if record.seq <= session.delivered]
+            after = page[-1].seq if page else session.delivered
+        return [record for record in found if record.status == Status.DELIVERED and record.type == "message"]
+
+
+def _as_sent(record: Record) -> Record:
+    """The record as the agent knows it. One that reached the agent before the store refused it has left a marker."""
+    if record.type != Status.REJECTED:
+        return record
+    metadata = orjson.loads(record.payload)["metadata"]
+    return replace(record, cid=metadata["cid"], type=metadata["type"])

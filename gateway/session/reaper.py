@@ -1,0 +1,41 @@
+"""The reaper: looks at every loaded session now and then, and does to it what gateway/session/model/idle_policy.py
+says."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from gateway.session.actor import SessionActor
+from gateway.session.model.idle_policy import IdleStep, next_step
+
+LARGEST_PAUSE_SECONDS = 5.0
+
+
+class Reaper:
+    """`forget` lets go of a session. That waits while `can_load` says that it could not be loaded again. How often the
+    reaper looks depends on the gateway's `sleep_after`, not on the idle times that users choose: with a short one of
+    theirs it would look at everybody all the time."""
+
+    def __init__(
+        self,
+        sessions: Iterable[SessionActor],
+        forget: Callable[[SessionActor], None],
+        can_load: Callable[[str], bool],
+        *,
+        sleep_after: float,
+    ) -> None:
+        self._sessions = sessions
+        self._forget = forget
+        self._can_load = can_load
+        self._pause = min(LARGEST_PAUSE_SECONDS, sleep_after / 4)
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(self._pause)
+            for actor in self._sessions:
+                match next_step(actor.idleness()):
+                    case IdleStep.SLEEP:
+                        actor.spawn(actor.sleep_if_idle(), f"sleep {actor.id}")
+                    case IdleStep.RESCUE:
+                        actor.rescue()
+                    case IdleStep.UNLOAD if self._can_load(actor.id):
+                        self._forget(actor)
