@@ -5,6 +5,8 @@ import asyncio
 import pytest
 
 from sandbox.ports.fleet import SandboxSpec
+from sandbox.ports.sandbox import SandboxUnavailable
+from sandbox.providers.memory.fleet import MemoryHandle
 from tests.support.faults import Fault
 from tests.support.sessions import World
 
@@ -48,3 +50,35 @@ async def test_a_sandbox_that_was_being_put_to_sleep_when_its_gateway_died_is_st
     await world.open()
     await world.until(lambda: not world.sandbox().alive, "the stop")
     assert (await world.actor()).describe()["status"] == "sleeping"
+
+
+async def test_a_session_that_was_woken_while_its_old_sandbox_could_not_be_stopped_keeps_the_new_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stop was asked for again until the provider answered, and then ended the sandbox that somebody talked to."""
+    actor = await world.create()
+    await (await world.welcomed()).until("connection_status", sandboxStatus="connected")
+    await actor.sleep()
+    await world.kill()
+    await world.fleet.start(world.sandbox().spec)
+    stop, asked, silent = MemoryHandle.stop, 0, True
+
+    async def stop_later(handle: MemoryHandle) -> None:
+        nonlocal asked
+        asked += 1
+        if silent:
+            raise SandboxUnavailable("the provider does not answer")
+        await stop(handle)
+
+    monkeypatch.setattr(MemoryHandle, "stop", stop_later)
+    await world.open()
+    await world.until(lambda: asked > 0, "the question")
+    tab = await world.welcomed()
+    tab.say("a")
+    await tab.until("done")
+    silent = False
+    await asyncio.sleep(60)
+    tab.say("b")
+    await tab.until("done", count=2)
+    assert (tab.actor.describe()["status"], world.fleet.starts) == ("running", 3)
+    assert not tab.seen("session_status", status="agent_exited")
