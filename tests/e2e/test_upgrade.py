@@ -1,6 +1,5 @@
 """This tree takes over from each release of tests/releases/: its data directory, database and running sandboxes."""
 
-import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -27,7 +26,10 @@ from tests.support.upgrade import (
 )
 from tests.support.upgrade import upgraded as upgraded_from
 
-WAYS = {"in order, beside": (False, False), "killed, in place": (True, True)}
+WAYS: dict[str, dict[str, Any]] = {
+    "in order, beside": {"level": "contained", "kill": False, "in_place": False},
+    "killed, in place": {"level": "trusted", "kill": True, "in_place": True},
+}
 
 
 @pytest.fixture(
@@ -37,9 +39,8 @@ WAYS = {"in order, beside": (False, False), "killed, in place": (True, True)}
 )
 async def upgraded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Upgrade]:
     release, way = request.param
-    kill, in_place = WAYS[way]
     place = tmp_path_factory.mktemp("upgrade")
-    async with upgraded_from(archives()[release], place, kill=kill, in_place=in_place) as upgrade:
+    async with upgraded_from(archives()[release], place, **WAYS[way]) as upgrade:
         yield upgrade
 
 
@@ -91,14 +92,14 @@ async def test_the_answer_under_way_goes_on_and_a_viewer_gets_what_it_missed(upg
 
 async def test_the_terminal_goes_on_with_the_program_in_its_shell(upgraded: Upgrade) -> None:
     epoch, offset = upgraded.terminal
-    async with asyncio.timeout(60), at_terminal(upgraded.gateway, BUSY, epoch=epoch, offset=offset) as tab:
+    async with at_terminal(upgraded.gateway, BUSY, epoch=epoch, offset=offset) as tab:
         await tab.shows(b"away42")
         assert (tab.ready["epoch"], tab.ready["offset"], tab.resets) == (epoch, offset, 0)
         await tab.type(b"hello\r")
         await tab.shows(b"got hello")
         await tab.type(b"end\recho it was $mine\r")
         await tab.shows(b"it was kept")
-    async with asyncio.timeout(60), at_terminal(upgraded.gateway, BUSY) as late:
+    async with at_terminal(upgraded.gateway, BUSY) as late:
         await late.shows(b"it was kept")
         assert b"42up" in late.shown, "the screen has what the release showed"
 
@@ -129,7 +130,7 @@ async def test_the_release_s_sandbox_is_used_until_it_stops_and_its_files_come_b
         for name, text in (("notes.txt", f"first of {KEPT}"), ("later.txt", "not synced")):
             live = await ok(client.get(f"/files/{KEPT}/{name}", params={"source": "live"}))
             assert live.text == text
-        async with asyncio.timeout(60), at_terminal(gateway, KEPT) as tab:  # its first one
+        async with at_terminal(gateway, KEPT) as tab:  # its first one
             await tab.shows(b"$ ", b"# ")
             await tab.type(b"echo typed > typed.txt; echo $((6*7))up\r")
             await tab.shows(b"42up")

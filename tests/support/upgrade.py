@@ -4,8 +4,8 @@ the same data directory.
 `Upgrade.left` is what the release knew when it ended, `Upgrade.found` what this tree's gateway says at its start.
 """
 
+import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from websockets.asyncio.client import ClientConnection
 from tests.support.chat import Frame, hear, say
 from tests.support.gateway import REPOSITORY, Gateway
 from tests.support.releases import install_this_tree, unpack
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 # Answers in three words, each when a file `go-WORD` is in its workspace; `said-WORD` shows that the word is out.
 COUNTING_AGENT = """
@@ -63,8 +63,9 @@ class TerminalTab:
 
     async def shows(self, *any_of: bytes) -> None:
         """Read until one of these is in what was shown."""
-        while not any(each in self.shown for each in any_of):
-            self._take(await self.socket.recv())
+        async with asyncio.timeout(PATIENCE):
+            while not any(each in self.shown for each in any_of):
+                self._take(await self.socket.recv())
 
     async def type(self, keys: bytes) -> None:
         await self.socket.send(keys)
@@ -130,7 +131,7 @@ class Upgrade:
     async def use(self) -> None:
         """Bring the sessions into the states in which the release is to leave them."""
         gateway = self.gateway
-        agent = [sys.executable, "-c", COUNTING_AGENT]
+        agent = ["python3", "-c", COUNTING_AGENT]
         await gateway.create(BUSY, agent=agent, title="in use", metadata={"team": "blue"})
         for session_id in (KEPT, ASLEEP, PAUSED):
             await gateway.create(session_id)
@@ -212,10 +213,10 @@ async def ok(request: Any) -> httpx.Response:
 
 
 @asynccontextmanager
-async def upgraded(archive: Path, place: Path, *, kill: bool, in_place: bool) -> AsyncIterator[Upgrade]:
+async def upgraded(archive: Path, place: Path, *, level: str, kill: bool, in_place: bool) -> AsyncIterator[Upgrade]:
     """The release's gateway was used, ended (orderly, or by SIGKILL), and one of this tree has taken over: beside the
     release's code, or in its place."""
-    gateway = Gateway(place / "data")
+    gateway = Gateway(place / "data", LOCAL_LEVEL=level)
     gateway.code = unpack(archive, place / "code")
     async with gateway:
         upgrade = Upgrade(gateway)
