@@ -1,4 +1,6 @@
-"""What the chat dialect's output adds to the conversation. Pure: a frame goes in, records to store come out.
+"""What an agent's frames add to the conversation. Pure: a frame goes in, records to store come out.
+
+This is the one transcript: the gateway knows chat frames only, whatever an agent's own words are.
 
 An answer is everything between two `done` frames. Its text is what the `sdk_message`s say; streamed `chunk`s are the
 same words earlier, so they count only from the last `sdk_message` on, where none has come to replace them. Tool calls
@@ -21,6 +23,7 @@ ANSWERS = {
     "ask_user_answer": ("question_answer", "question"),
 }
 ANSWER_RECORDS = frozenset(record_type for record_type, _ in ANSWERS.values())
+EXCHANGES = ANSWER_RECORDS | frozenset(REQUESTS.values())  # types of records about what an agent asked
 MAX_SIZE = 8 << 20  # of one answer's text and blocks; what is beyond is left out, and said so in metadata.truncated
 MAX_BLOCKS = 10_000
 MAX_PIECES = 1_000  # of text; more are joined, for a million short strings take far more room than their characters
@@ -32,6 +35,7 @@ class AgentAnswer:
 
     payload: bytes
     done: dict[str, Any]
+    aborted: bool = False  # the agent says that it stopped early, as it was told to
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class ChatTranscript:
+class Transcript:
     settled: list[str] = field(default_factory=list)
     streamed: list[str] = field(default_factory=list)
     blocks: list[bytes] = field(default_factory=list)  # JSON: as objects they could take twenty times the room
@@ -69,7 +73,8 @@ class ChatTranscript:
                     return Request(REQUESTS[kind], request_id, line)
             case "done":
                 metadata = body.get("metadata")
-                return AgentAnswer(self.finish(metadata if isinstance(metadata, dict) else {}), body)
+                metadata = metadata if isinstance(metadata, dict) else {}
+                return AgentAnswer(self.finish(metadata), body, metadata.get("aborted") is True)
         return None
 
     def finish(self, metadata: dict[str, Any]) -> bytes:
@@ -88,7 +93,7 @@ class ChatTranscript:
         )
 
     @classmethod
-    def restore(cls, saved: bytes) -> "ChatTranscript":
+    def restore(cls, saved: bytes) -> "Transcript":
         settled, streamed, parts, truncated = orjson.loads(saved)
         blocks = [_block(part) for part in parts]
         size = sum(map(len, settled)) + sum(map(len, streamed)) + sum(map(len, blocks))
@@ -132,6 +137,16 @@ class ChatTranscript:
         else:
             self.size += len(block)
             self.blocks.append(block)
+
+
+def ends_answer(body: dict[str, Any]) -> bool:
+    """Whether this frame is the end of an answer."""
+    return body.get("type") == "done"
+
+
+def request_id_of(payload: bytes) -> str:
+    """Which request a record is, by the payload that `Request` gave it."""
+    return str(orjson.loads(payload)["requestId"])
 
 
 def _block(part: Any) -> bytes:

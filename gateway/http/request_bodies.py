@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 import orjson
 from msgspec import UNSET, Meta, UnsetType
 
+from gateway.agents.transcript import EXCHANGES
 from gateway.config.values import positive_duration
 from gateway.limits.network import NETWORKS
 from gateway.protocol.chat_frames import RESERVED_CIDS, is_content
@@ -23,8 +24,6 @@ from sandbox.protocol.terminal import MAX_SIDE, Size
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
 RecordRole = Literal["user", "assistant", "system", "tool"]
-# Written by the gateway about what an agent asked and was answered: an agent that read one would take it for an answer.
-EXCHANGES = ("permission_request", "permission_response", "question", "question_answer")
 MARKERS = ("duplicate", "rejected")  # types of what stands where a record does not
 
 ENV_COUNT = 256
@@ -193,7 +192,7 @@ def check_post(post: Post) -> None:
 
 def _check_deliverable(kind: str, content: Any) -> None:
     """What is delivered is stored first and handed over later: what an agent cannot be given is refused here."""
-    if kind in EXCHANGES:
+    if kind in EXCHANGES:  # an agent that read one would take it for an answer
         raise bad_member("deliver", f"left out for type {kind}: browsers answer, over the chat socket")
     if kind == "raw" and (not isinstance(content, str) or not content or "\n" in content or "\r" in content):
         raise bad_member("content", "one line of text, to be delivered as type raw")

@@ -12,7 +12,7 @@ was not confirmed, and what was stored is not stored again.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gateway.agents.transcript import AgentAnswer, ChatTranscript, Request
+from gateway.agents.transcript import AgentAnswer, Request, Transcript, ends_answer
 from gateway.protocol import chat_frames
 from gateway.session.conversation.delivery import Delivery
 from gateway.session.conversation.gate import Gate
@@ -68,7 +68,7 @@ class Answers:
         self._clock = clock
         self._metrics = metrics
         self._finished = finished
-        self._transcript = ChatTranscript.restore(checkpoint) if checkpoint else ChatTranscript()
+        self._transcript = Transcript.restore(checkpoint) if checkpoint else Transcript()
         self._unsaved_bytes = 0
         self._checkpoint_timer: Timer | None = None
         self._warnings: RateLimitedLog | None = None  # few sessions have any
@@ -112,7 +112,7 @@ class Answers:
                 return
             if isinstance(due, Request):
                 self._store_request(offset, due)
-        elif body is not None and kind == "done":  # an old one, on its way into the ring only
+        elif body is not None and ends_answer(body):  # an old one, on its way into the ring only
             self._show_again(offset, body, line)
             return
         self.fed = max(self.fed, offset)
@@ -134,8 +134,7 @@ class Answers:
         asked_for = turns.done()
         self._gate.charge(len(answer.payload), asked_for=asked_for is not None)
         answered = log.state.answered if asked_for is None else asked_for[0]
-        metadata = answer.done.get("metadata")
-        aborted = self.aborting or (isinstance(metadata, dict) and metadata.get("aborted") is True)
+        aborted = self.aborting or answer.aborted
         self.aborting = False
         state = log.next_state(offset=offset, answer_from=offset, answered=answered)
         record = log.agent_record(str(offset), answer.payload, Status.ABORTED if aborted else Status.COMPLETE)
@@ -183,7 +182,7 @@ class Answers:
 
     def begin(self, base: int) -> None:
         """A new process: its first frame is `base` + 1."""
-        self._transcript, self.fed = ChatTranscript(), base
+        self._transcript, self.fed = Transcript(), base
 
     def skip(self, base: int) -> None:
         """Frames up to `base` will not come any more."""

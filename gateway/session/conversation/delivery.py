@@ -9,8 +9,7 @@ each record has come. Bounds: the window's.
 
 from collections.abc import Iterable, Sequence
 
-import orjson
-
+from gateway.agents.transcript import request_id_of
 from gateway.limits.inbound_bytes import InboundBytes
 from gateway.protocol import chat_frames
 from gateway.session.conversation.log import SessionLog
@@ -46,7 +45,7 @@ class Delivery:
         self._expiry_timer: Timer | None = None
         self.link: Link | None = None
         self.window = DeliveryWindow(limits, shared)
-        asked = {orjson.loads(record.payload)["requestId"]: record for record in loaded.open}
+        asked = {request_id_of(record.payload): record for record in loaded.open}
         owed = ((record.seq, record.cid, log.when(record.created_at)) for record in unanswered)
         self.turns = OpenTurns(owed, asked)
         self.receipts = Receipts(loaded.session.last_seq if behind else 0)
@@ -149,7 +148,7 @@ class Delivery:
         """The answer to a permission or a question came to nothing: if who asked is there, somebody may answer yet."""
         state = self._log.state
         if request.cid.startswith(f"agent:{state.epoch}:") and not state.ended:
-            self.turns.open_again(orjson.loads(request.payload)["requestId"], request)
+            self.turns.open_again(request_id_of(request.payload), request)
             self._log.write(marks=((request.seq, Status.OPEN),))
 
     def close(self) -> None:

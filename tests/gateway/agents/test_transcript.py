@@ -1,4 +1,4 @@
-"""The chat dialect's transcript against a model of its text rules, with the gateway restarting at any frame."""
+"""The transcript against a model of its text rules, with the gateway restarting at any frame."""
 
 import tracemalloc
 from collections.abc import Iterable
@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 from gateway.agents.transcript import (
     ANSWER_RECORDS,
     ANSWERS,
+    EXCHANGES,
     MAX_BLOCKS,
     MAX_PIECES,
     MAX_SIZE,
     REQUESTS,
     AgentAnswer,
-    ChatTranscript,
     Request,
+    Transcript,
+    ends_answer,
+    request_id_of,
 )
 from gateway.protocol.chat_frames import read_agent_frame
 
@@ -124,12 +127,12 @@ def as_read(body: Body) -> tuple[Body, bytes]:
     return read, line
 
 
-def told(transcript: ChatTranscript, bodies: Iterable[Body]) -> list[AgentAnswer | Request]:
+def told(transcript: Transcript, bodies: Iterable[Body]) -> list[AgentAnswer | Request]:
     return [due for body in bodies if (due := transcript.feed(*as_read(body))) is not None]
 
 
 def answer_to(*bodies: Body) -> Body:
-    [due] = told(ChatTranscript(), [*bodies, done()])
+    [due] = told(Transcript(), [*bodies, done()])
     assert isinstance(due, AgentAnswer)
     payload: Body = orjson.loads(due.payload)
     return payload
@@ -140,11 +143,11 @@ def answer_to(*bodies: Body) -> Body:
 def test_a_transcript_follows_the_rules_and_a_restart_at_any_frame_changes_nothing(
     frames: list[tuple[Body, bool]],
 ) -> None:
-    whole, restarted, model = ChatTranscript(), ChatTranscript(), Model()
+    whole, restarted, model = Transcript(), Transcript(), Model()
     for each, restart in [*frames, (done(), False)]:
         body, line = as_read(each)
         if restart:
-            restarted = ChatTranscript.restore(restarted.save())
+            restarted = Transcript.restore(restarted.save())
         due = whole.feed(body, line)
         assert restarted.feed(body, line) == due
         expected = model.feed(body)
@@ -156,13 +159,13 @@ def test_a_transcript_follows_the_rules_and_a_restart_at_any_frame_changes_nothi
             assert not isinstance(due, AgentAnswer)
         assert restarted == whole
         assert whole.begun == bool(model.said or model.streamed or model.blocks)
-    assert whole == ChatTranscript()
+    assert whole == Transcript()
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(HOSTILE, max_size=10))
 def test_whatever_an_agent_writes_what_is_stored_is_one_line_of_json(frames: list[Body]) -> None:
-    for due in told(ChatTranscript(), [*frames, done()]):
+    for due in told(Transcript(), [*frames, done()]):
         assert b"\n" not in due.payload
         assert isinstance(orjson.loads(due.payload), dict)
 
@@ -199,7 +202,7 @@ def test_only_the_assistant_speaks_but_everybodys_tool_blocks_are_kept_in_order(
 
 
 def test_the_metadata_of_done_is_kept_beside_the_blocks() -> None:
-    transcript = ChatTranscript()
+    transcript = Transcript()
     frames = [sdk_message("user", [{"type": "tool_result"}]), done(metadata={"cost": 1, "blocks": "mine"})]
     [due] = told(transcript, frames)
     assert orjson.loads(due.payload)["metadata"] == {"cost": 1, "blocks": [{"type": "tool_result"}]}
@@ -207,7 +210,7 @@ def test_the_metadata_of_done_is_kept_beside_the_blocks() -> None:
 
 
 def test_a_second_answer_begins_empty() -> None:
-    first, second = told(ChatTranscript(), [chunk("one"), done(), chunk("two"), done()])
+    first, second = told(Transcript(), [chunk("one"), done(), chunk("two"), done()])
     assert [orjson.loads(each.payload)["content"] for each in (first, second)] == ["one", "two"]
 
 
@@ -218,20 +221,42 @@ def test_a_request_is_a_record_at_once_as_the_agent_wrote_it(kind: str, record: 
     line = b'{ "type":"%s", "requestId":"r-1", "n": 1.0 }' % kind.encode()
     body = read_agent_frame(line)
     assert body is not None
-    transcript = ChatTranscript()
+    transcript = Transcript()
     assert transcript.feed(body, line) == Request(record, "r-1", line)
     assert not transcript.begun
 
 
 @pytest.mark.parametrize("request_id", [None, "", 7, "x" * 257, ["r"]])
 def test_a_request_nobody_could_answer_is_no_record(request_id: Any) -> None:
-    assert told(ChatTranscript(), [{"type": kind, "requestId": request_id} for kind in REQUESTS]) == []
-    assert len(told(ChatTranscript(), [{"type": "ask_user_question", "requestId": "x" * 256}])) == 1
+    assert told(Transcript(), [{"type": kind, "requestId": request_id} for kind in REQUESTS]) == []
+    assert len(told(Transcript(), [{"type": "ask_user_question", "requestId": "x" * 256}])) == 1
 
 
 def test_every_kind_of_request_has_an_answer() -> None:
     assert {answers for _, answers in ANSWERS.values()} == set(REQUESTS.values())
     assert {"permission_response", "question_answer"} == ANSWER_RECORDS
+    assert {"permission_request", "question", "permission_response", "question_answer"} == EXCHANGES
+
+
+def test_a_request_is_found_by_the_id_in_its_record() -> None:
+    [due] = told(Transcript(), [{"type": "ask_user_question", "requestId": "r-1"}])
+    assert isinstance(due, Request)
+    assert request_id_of(due.payload) == due.request_id == "r-1"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "aborted"), [({"aborted": True}, True), ({"aborted": 1}, False), ({}, False), ("aborted", False)]
+)
+def test_an_answer_says_whether_the_agent_stopped_early(metadata: Any, aborted: bool) -> None:
+    [due] = told(Transcript(), [done(metadata=metadata)])
+    assert isinstance(due, AgentAnswer)
+    assert due.aborted is aborted
+
+
+@given(GOOD | HOSTILE)
+def test_what_ends_an_answer_can_be_told_without_the_transcript(body: Body) -> None:
+    read, line = as_read(body)
+    assert ends_answer(read) is isinstance(Transcript().feed(read, line), AgentAnswer)
 
 
 def deep(levels: int) -> Any:
@@ -242,9 +267,9 @@ def test_the_deepest_frame_there_is_can_be_kept_and_saved() -> None:
     block = {"type": "tool_use", "input": deep(58)}  # itself the sixth level of its frame
     body, line = as_read(sdk_message("assistant", [block]))
     assert read_agent_frame(orjson.dumps(sdk_message("assistant", [{"type": "tool_use", "input": deep(60)}]))) is None
-    transcript = ChatTranscript()
+    transcript = Transcript()
     transcript.feed(body, line)
-    assert ChatTranscript.restore(transcript.save()) == transcript
+    assert Transcript.restore(transcript.save()) == transcript
     assert orjson.loads(transcript.finish({}))["metadata"]["blocks"] == [block]
 
 
@@ -255,13 +280,13 @@ def test_what_is_too_wide_is_no_frame_and_is_not_parsed() -> None:
 
 
 def test_a_text_without_end_is_cut_and_says_so() -> None:
-    transcript, piece = ChatTranscript(), "0123456789" * 90_000
+    transcript, piece = Transcript(), "0123456789" * 90_000
     count = MAX_SIZE // len(piece) + 1
     for _ in range(count):
         transcript.feed(chunk(piece), b"")
     transcript.feed(chunk("tail"), b"")  # short enough for any gap, had one been left
     transcript.feed(sdk_message("user", [{"type": "tool_result"}]), b"")
-    restored = ChatTranscript.restore(transcript.save())
+    restored = Transcript.restore(transcript.save())
     assert restored == transcript
     answer = orjson.loads(restored.finish({}))
     assert answer == {"content": (piece * count)[:MAX_SIZE], "metadata": {"truncated": True}}
@@ -269,14 +294,14 @@ def test_a_text_without_end_is_cut_and_says_so() -> None:
 
 
 def test_a_message_finds_the_room_that_the_text_it_replaces_had() -> None:
-    transcript = ChatTranscript()
+    transcript = Transcript()
     transcript.feed(chunk("x" * MAX_SIZE), b"")
     transcript.feed(sdk_message("assistant", "y" * MAX_SIZE), b"")
     assert orjson.loads(transcript.finish({})) == {"content": "y" * MAX_SIZE, "metadata": {}}
 
 
 def test_blocks_share_the_room_with_the_text() -> None:
-    transcript = ChatTranscript()
+    transcript = Transcript()
     transcript.feed(chunk("x" * (MAX_SIZE - 40)), b"")
     fits, does_not = {"type": "tool_use"}, {"type": "tool_result", "content": "x" * 20}
     transcript.feed(sdk_message("assistant", [fits, does_not]), b"")
@@ -285,7 +310,7 @@ def test_blocks_share_the_room_with_the_text() -> None:
 
 # Once no text was taken any more after the last block that fitted.
 def test_blocks_are_bounded_in_number_and_the_text_goes_on() -> None:
-    transcript, block = ChatTranscript(), {"type": "tool_use"}
+    transcript, block = Transcript(), {"type": "tool_use"}
     for _ in range(11):
         transcript.feed(sdk_message("assistant", [block] * (MAX_BLOCKS // 10)), b"")
     transcript.feed(sdk_message("assistant", "the end"), b"")
@@ -294,7 +319,7 @@ def test_blocks_are_bounded_in_number_and_the_text_goes_on() -> None:
     assert answer["metadata"] == {"blocks": [block] * MAX_BLOCKS, "truncated": True}
 
 
-def kept_by(transcript: ChatTranscript, lines: Iterable[bytes]) -> int:
+def kept_by(transcript: Transcript, lines: Iterable[bytes]) -> int:
     """How many bytes are in use after `lines` that were not before."""
     tracemalloc.start()
     try:
@@ -307,7 +332,7 @@ def kept_by(transcript: ChatTranscript, lines: Iterable[bytes]) -> int:
 
 # One string object per character took 40 times the room of the text.
 def test_a_text_in_the_smallest_pieces_takes_little_more_room_than_the_text() -> None:
-    transcript, count = ChatTranscript(), 5_000
+    transcript, count = Transcript(), 5_000
     characters = (chr(0x4E00 + n % 20_000) for n in range(count))
     kept = kept_by(transcript, (orjson.dumps(chunk(text)) for one in characters for text in (one, "")))
     assert len(transcript.streamed) <= MAX_PIECES
@@ -317,17 +342,17 @@ def test_a_text_in_the_smallest_pieces_takes_little_more_room_than_the_text() ->
 
 # As Python objects such a block took 20 times the room it was counted with.
 def test_a_block_of_many_small_values_takes_little_more_room_than_it_is_counted_with() -> None:
-    transcript = ChatTranscript()
+    transcript = Transcript()
     line = orjson.dumps(sdk_message("user", [{"type": "tool_result", "content": [[]] * 19_900}]))
     kept = kept_by(transcript, [line])
     assert transcript.size > 59_000
     assert kept < 2 * transcript.size
-    assert ChatTranscript.restore(transcript.save()) == transcript
+    assert Transcript.restore(transcript.save()) == transcript
 
 
 # orjson's own bytes keep the buffer they were written into: 4 KiB for each of these.
 def test_a_small_block_takes_little_room() -> None:
-    transcript = ChatTranscript()
+    transcript = Transcript()
     kept = kept_by(transcript, [orjson.dumps(sdk_message("user", [{"type": "tool_use"}] * 1000))])
     assert len(transcript.blocks) == 1000
     assert kept < 200_000
