@@ -58,6 +58,16 @@ def test_the_copy_passes_the_gate(tree: Path) -> None:
             "sandbox.bridge is not allowed to import sandbox.client",
         ),
         (
+            "sandbox/agents/plain.py",
+            "import sandbox.protocol.values",
+            "sandbox.agents is not allowed to import sandbox.protocol",
+        ),
+        (
+            "gateway/agents/transcript.py",
+            "import sandbox.agents.catalogue",
+            "gateway is not allowed to import sandbox.agents",
+        ),
+        (
             "sandbox/protocol/values.py",
             "import sandbox.ports.fleet",
             "sandbox.protocol is not allowed to import sandbox.ports",

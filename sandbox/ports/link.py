@@ -55,8 +55,9 @@ class Link(Protocol):
         ...
 
     def deliver(self, seq: int, line: bytes) -> None:
-        """Hand one record to the agent, in order, once. What the bridge has not taken when the agent exits or the
-        link is lost is forgotten by the bridge: deliver it again after the next on_epoch or on_hello.
+        """Hand one record to the agent, once, and in order: only an answer to what the agent asks may go past messages
+        that wait for it. What the bridge has not taken when the agent exits or the link is lost is forgotten by the
+        bridge: deliver it again after the next on_epoch or on_hello.
         """
         ...
 

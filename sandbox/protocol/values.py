@@ -40,7 +40,8 @@ class Hello(Message, frozen=True, tag="hello"):
 
 
 class AgentExit(Message, frozen=True, tag="exit"):
-    """The agent process of `epoch` ended after `offset` frames; nothing above `taken` was handed to it."""
+    """The agent process of `epoch` ended after `offset` frames; nothing above `taken` was handed to it, but for answers
+    to what it asked, which die with it."""
 
     epoch: EpochName
     offset: Number

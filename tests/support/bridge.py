@@ -92,9 +92,18 @@ class Owner:
 class BridgeProcess:
     """One bridge; `start` again after `kill` is the same sandbox, on the same state directory."""
 
-    def __init__(self, home: Path, agent: Sequence[str], *, code: Path = ROOT, **settings: Any) -> None:
+    def __init__(
+        self,
+        home: Path,
+        agent: Sequence[str],
+        *,
+        code: Path = ROOT,
+        module: str = "sandbox.bridge",
+        **settings: Any,
+    ) -> None:
         self.home = home
         self.code = code
+        self.module = module
         self.kept = home / "kept"
         self.workspace = self.kept / "workspace"
         self.workspace.mkdir(parents=True, exist_ok=True)
@@ -124,7 +133,7 @@ class BridgeProcess:
             reading, writing = os.pipe()
             try:
                 self.process = subprocess.Popen(
-                    [sys.executable, "-m", "sandbox.bridge", str(reading), str(listener.fileno())],
+                    [sys.executable, "-m", self.module, str(reading), str(listener.fileno())],
                     pass_fds=[reading, listener.fileno()],
                     cwd=self.code,
                     env={"PYTHONPATH": str(self.code), "PATH": os.environ["PATH"]},

@@ -1,16 +1,21 @@
-"""One agent process at a time: lines in, numbered lines out.
+"""One agent process at a time: records in, numbered frames out.
 
 States: *absent* (never started, or exited), *running*, *ending* (asked to stop, or dead with output still to read). It
 is started only when somebody asks; a start that comes while the last process is ending waits for its exit. It is never
 started while it is *held*: from the bridge's start, if it was told so, or from when all had to be quiet, until it is
 released; and while its workspace is being put in place.
 
-Lines reach the agent in this order: the start line, then what was injected, then deliveries by seq. A delivery is noted
-as taken before its first byte is written, so it is handed over at most once, also across a killed bridge. Deliveries
-are accepted only through an open *gate*: one that was sent before the gateway could know that its process is gone must
-not reach the next process, where it would overtake the lines that were dropped with the old one.
+What it is told and what it says goes through its *core* (sandbox/agents/core.py), which knows the agent's own words; a
+new one for each process. Here is what a core cannot do: the process, pipes, signals, notes.
 
-Output is numbered into the backlog. While that is full the agent is not read; nothing is dropped.
+Lines reach the agent in this order: what begins it, then what the core answers and what was injected, then deliveries
+by seq, when the core is ready for them (deliveries.py). A delivery is noted as taken before its first byte is written,
+so it is handed over at most once, also across a killed bridge. Deliveries are accepted only through an open *gate*: one
+that was sent before the gateway could know that its process is gone must not reach the next process, where it would
+overtake the lines that were dropped with the old one.
+
+Output is numbered into the backlog. While that is full the agent is not read; nothing is dropped. Nor is it read while
+it leaves `UNREAD_BYTES` unread of what the core answered to its output.
 """
 
 import asyncio
@@ -18,9 +23,12 @@ import contextlib
 import secrets
 import signal
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from sandbox.agents.catalogue import CORES
+from sandbox.agents.core import Core, Launch, Out, ToAgent, ToGateway
+from sandbox.bridge.agent.deliveries import DeliveryQueue
 from sandbox.bridge.agent.lines import LineSplitter
 from sandbox.bridge.agent.taken import TakenNotes
 from sandbox.bridge.base.config import Config
@@ -31,6 +39,7 @@ from sandbox.system.child import Child, Reader, Writer, describe_exit
 from sandbox.system.log import BoundedLog, ErrorLog, log
 
 MAX_INJECTED = 64
+UNREAD_BYTES = 1 << 20
 
 
 class AgentFailed(Exception):
@@ -59,8 +68,7 @@ class Agent:
         self.backlog = FrameBacklog(config.limits.backlog_bytes)
         self.on_change: Callable[[], None] = lambda: None
         self.on_problem: Callable[[str], None] = lambda reason: None
-        self._queue: deque[tuple[int, bytes]] = deque()
-        self._queued_bytes = 0
+        self._deliveries = DeliveryQueue(config.limits.queue_lines, config.limits.queue_bytes)
         self._room = asyncio.Event()
         self._room.set()
         self._gate_open = False
@@ -137,16 +145,18 @@ class Agent:
             if self._process.ending:
                 self._next_start = (line,)
             return False
+        core = CORES[self._config.core]()
+        launch = core.command(Launch(self._config.agent, self._config.environment))
         try:
-            child = Child(self._config.agent, cwd=self._config.workspace, env=self._config.environment, with_input=True)
+            child = Child(launch.argv, cwd=self._config.workspace, env=launch.env, with_input=True)
         except (OSError, ValueError) as exc:
             cause = exc.strerror if isinstance(exc, OSError) else str(exc)
             log("agent.start_failed", cause=cause)
-            raise AgentFailed(f"the agent could not be started: {self._config.agent[0]}: {cause}") from exc
+            raise AgentFailed(f"the agent could not be started: {launch.argv[0]}: {cause}") from exc
         epoch = secrets.token_urlsafe(9)
         log("agent.started", pid=child.pid, epoch=epoch)
         self.backlog.begin(epoch)
-        self._process = _Process(self, child, line)
+        self._process = _Process(self, child, core, line)
         self.on_change()
         return True
 
@@ -158,27 +168,27 @@ class Agent:
     def deliver(self, seq: int, line: bytes) -> None:
         """Queue one record. Dropped if no process is there to take it; the gateway will deliver it again."""
         if self._gate_open and self._process is not None and seq > self._notes.taken:
-            self._queue.append((seq, line))
-            self._queued_bytes += len(line)
+            self._deliveries.add(seq, line, waits=self._process.core.waits(line))
             self._process.input.write()
-            if len(self._queue) >= self._limits.queue_lines or self._queued_bytes >= self._limits.queue_bytes:
+            if self._deliveries.full:
                 self._room.clear()
 
     async def room(self) -> None:
         """Wait until the queue can take more."""
         await self._room.wait()
 
-    def take_next(self) -> bytes:
-        """Take the next queued record and return its line, b"" if there is none. It is noted before it is returned."""
-        while self._queue:
-            seq, line = self._queue.popleft()
-            self._queued_bytes -= len(line)
-            self._room.set()
-            if seq > self._notes.taken:
-                self._notes.take(seq)
+    def take_next(self, *, ready: bool) -> bytes | None:
+        """Take the next record that may go to the agent and return its line, None if there is none. It is noted before
+        it is returned."""
+        while (due := self._deliveries.next(self._notes.taken, ready=ready)) is not None:
+            if due.noted is not None:
+                self._notes.take(due.noted)
                 self.on_change()
-                return line + b"\n"
-        return b""
+            if due.line is not None:
+                break
+        if not self._deliveries.full:
+            self._room.set()
+        return None if due is None else due.line
 
     def inject(self, line: bytes) -> None:
         """Write a line before everything that is queued; forgotten if no process runs."""
@@ -193,8 +203,8 @@ class Agent:
 
     def confirm(self, position: Position) -> None:
         self.backlog.confirm(position)
-        if self._process is not None and not self.backlog.full:
-            self._process.output.resume()
+        if self._process is not None:
+            self._process.pace_output()
 
     def stop(self) -> None:
         """End the process in order: its input first, then SIGTERM, then SIGKILL."""
@@ -218,8 +228,7 @@ class Agent:
         self._drop_queue()
 
     def _drop_queue(self) -> None:
-        self._queue.clear()
-        self._queued_bytes = 0
+        self._deliveries.drop()
         self._room.set()
 
     @property
@@ -234,6 +243,7 @@ class Agent:
         self.backlog.finish(AgentExit(run.epoch, run.end, self._notes.taken, exit_code, signal_name, reason))
         log("agent.exited", epoch=run.epoch, reason=reason, frames=run.end, taken=self._notes.taken)
         self._process = None
+        self._deliveries.forget_process()
         self.on_change()
         if self._next_start is not None:
             (line,), self._next_start = self._next_start, None
@@ -244,57 +254,99 @@ class Agent:
 
 
 class _Process:
-    """One run of the agent: its pipes and its end."""
+    """One run of the agent: its core, its pipes and its end."""
 
-    def __init__(self, agent: Agent, child: Child, line: bytes | None) -> None:
+    def __init__(self, agent: Agent, child: Child, core: Core, start: bytes | None) -> None:
         self._agent = agent
         self.child = child
+        self.core = core
         self.ending = False
         self._splitter = LineSplitter(MAX_LINE)
         self._oversized_told = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._urgent = deque([] if line is None else [line])
+        self._lines: deque[bytes] = deque()  # for the agent, before any delivery
+        self._lines_size = 0
+        self._unheeded = False  # the agent leaves too much unread of what its output was answered with
         log_file = agent.open_log()
         self.input = Writer(child.input, self._next_line, self._on_deaf)
         self.output = Reader(child.output, self._on_output)
         self._errors = Reader(child.errors, lambda chunk: log_file.write(chunk) if chunk else log_file.close())
-        if agent.backlog.full:
-            self.output.pause()
+        self._perform(core.begin(start))
         child.ended.add_done_callback(self._on_ended)
         self.input.write()
 
+    def _perform(self, outs: Sequence[Out]) -> None:
+        for out in outs:
+            match out:
+                case ToGateway(frames):
+                    for frame in frames:
+                        self._agent.backlog.append(frame)
+                    self._agent.on_change()
+                case ToAgent(line) if not (self.ending or self.input.closed):
+                    self._lines.append(line)
+                    self._lines_size += len(line)
+        self.pace_output()
+
+    def pace_output(self) -> None:
+        """Read the agent while there is room for what it says, and while it reads what it is told."""
+        if self._agent.backlog.full or self._unheeded:
+            self.output.pause()
+        else:
+            self.output.resume()
+
     def _next_line(self) -> bytes:
-        return self._urgent.popleft() + b"\n" if self._urgent else self._agent.take_next()
+        while not self._lines:
+            line = self._agent.take_next(ready=self.core.ready)
+            if line is None:
+                return b""
+            self._perform(self.core.down(line))
+        line = self._lines.popleft()
+        self._lines_size -= len(line)
+        if self._unheeded and self._lines_size <= UNREAD_BYTES:
+            self._unheeded = False
+            self.pace_output()
+        return line + b"\n"
 
     def inject(self, line: bytes) -> bool:
         """Say whether there was room for it."""
-        if len(self._urgent) >= MAX_INJECTED:
+        if len(self._lines) >= MAX_INJECTED:
             return False
-        self._urgent.append(line)
+        self._perform(self.core.down(line))
         self.input.write()
         return True
 
+    def _forget_lines(self) -> None:
+        """Nobody reads them any more."""
+        self._lines.clear()
+        self._lines_size, self._unheeded = 0, False
+        self.pace_output()
+
     def _on_deaf(self) -> None:
+        self._forget_lines()
         if not self.ending:
             self._agent.on_problem("the agent closed its input")
 
     def _on_output(self, chunk: bytes) -> None:
-        backlog = self._agent.backlog
         lines = self._splitter.feed(chunk) if chunk else self._splitter.finish()
-        for line in lines:
-            backlog.append(line)
+        if lines:
+            self._heard(lines)
         if self._splitter.oversized > self._oversized_told:
             self._oversized_told = self._splitter.oversized
             self._agent.on_problem(f"a line of agent output was longer than {MAX_LINE} bytes and was left out")
-        if backlog.full:
-            self.output.pause()
-        if lines:
-            self._agent.on_change()
         self._finish_if_over()
+
+    def _heard(self, lines: Sequence[bytes]) -> None:
+        before = self._lines_size
+        self._perform(self.core.up(lines))
+        self.input.write()  # its answers, and what it may be ready for now
+        if self._lines_size > max(before, UNREAD_BYTES):
+            self._unheeded = True
+            self.pace_output()
 
     def stop(self, input_seconds: float, term_seconds: float) -> None:
         self.ending = True
         self.input.finish()
+        self._forget_lines()
         loop = asyncio.get_running_loop()
 
         def terminate() -> None:
@@ -309,6 +361,7 @@ class _Process:
             self._timer.cancel()
         self._agent.forget_deliveries()
         self.input.close()
+        self._forget_lines()
         self.output.end_when_silent(self._agent.drain_seconds)
         self._errors.end_when_silent(self._agent.drain_seconds)
         self._finish_if_over()

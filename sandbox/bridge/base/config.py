@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args
 
+from sandbox.agents.catalogue import CORES, DEFAULT
 from sandbox.protocol.values import SizePolicy
 
 MAX_CONFIG = 4 * 1024 * 1024
@@ -58,6 +59,7 @@ class Config:
     workspace: Path  # where programs start: the same root, by the name they know
     state: Path
     agent_log: Path
+    core: str = DEFAULT  # which core speaks with the agent: a name in sandbox/agents/catalogue.py
     hold: bool = False
     orphan_seconds: float = 600.0
     exec_timeout: float = 600.0
@@ -94,6 +96,9 @@ def parse_config(text: bytes) -> Config:
     agent = _argv(members, "agent")
     if not agent:
         raise ConfigError("agent: a list of one or more strings")
+    core = members.get("core", DEFAULT)
+    if not isinstance(core, str) or core not in CORES:
+        raise ConfigError(f"core: no such core of an agent; this bridge has {', '.join(sorted(CORES))}")
     sizes = members.get("sizes", "active")
     if sizes not in get_args(SizePolicy):
         raise ConfigError("sizes: active, smallest or fixed")
@@ -111,6 +116,7 @@ def parse_config(text: bytes) -> Config:
         workspace=Path(_text(members, "workspace")),
         state=Path(_text(members, "state")),
         agent_log=Path(_text(members, "agent_log")),
+        core=core,
         hold=_flag(members, "hold"),
         orphan_seconds=_number(members, "orphan_seconds", 600.0),
         exec_timeout=_number(members, "exec_timeout", 600.0),

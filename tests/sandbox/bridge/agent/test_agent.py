@@ -136,12 +136,22 @@ def test_a_configuration_is_read() -> None:
         {"limits": {"unknown": 1}},
         {"limits": {"queue_lines": "many"}},
         {"surprise": 1},
+        {"core": "no-such-core"},
+        {"core": ["plain"]},
+        {"core": None},
     ],
 )
 def test_a_wrong_configuration_is_refused(wrong: dict[str, Any]) -> None:
     parse_config(json.dumps(GOOD).encode())
     with pytest.raises(ConfigError):
         parse_config(json.dumps({**GOOD, **wrong}).encode())
+
+
+def test_a_core_is_chosen_by_name_and_an_unknown_name_is_answered_with_those_there_are() -> None:
+    assert parse_config(json.dumps(GOOD).encode()).core == "plain"
+    assert parse_config(json.dumps({**GOOD, "core": "plain"}).encode()).core == "plain"
+    with pytest.raises(ConfigError, match=r"^core: no such core of an agent; this bridge has plain$"):
+        parse_config(json.dumps({**GOOD, "core": "clair"}).encode())
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b"[" * 100_000])

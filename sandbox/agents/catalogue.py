@@ -1,0 +1,9 @@
+"""The cores there are, by name: a bridge is told one in its configuration. Pure."""
+
+from collections.abc import Callable
+
+from sandbox.agents.core import Core
+from sandbox.agents.plain import PlainCore
+
+DEFAULT = "plain"
+CORES: dict[str, Callable[[], Core]] = {DEFAULT: PlainCore}

@@ -1,0 +1,35 @@
+"""The core of agents that speak chat frames themselves, and the default. Pure.
+
+Everything passes as it is, byte for byte and in order, whatever it is: frames of a type that nobody knows, and lines
+that are no frames. The agent reads its input while it works, so nothing waits. A chunk of output stays one list: its
+lines cost nothing here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sandbox.agents.core import Launch, Out, ToAgent, ToGateway
+
+
+@dataclass(frozen=True, slots=True)
+class PlainCore:
+    """Implements sandbox.agents.core.Core."""
+
+    @property
+    def ready(self) -> bool:
+        return True
+
+    def command(self, wanted: Launch) -> Launch:
+        return wanted
+
+    def begin(self, start: bytes | None) -> Sequence[Out]:
+        return () if start is None else (ToAgent(start),)
+
+    def waits(self, line: bytes) -> bool:
+        return False
+
+    def down(self, line: bytes) -> Sequence[Out]:
+        return (ToAgent(line),)
+
+    def up(self, lines: Sequence[bytes]) -> Sequence[Out]:
+        return (ToGateway(lines),)

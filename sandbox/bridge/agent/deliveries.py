@@ -1,0 +1,77 @@
+"""Records on their way to the agent: which one is given to it next. Pure.
+
+Records come in seq order. One that waits is given when the agent is ready for it. All that follow it wait behind it,
+but for those that do not wait themselves: they are given *ahead*. What was taken is noted as one number, the highest
+seq. So a record that was given ahead is not noted until all before it are: its seq is kept here, and when its turn
+comes it is noted and not given again. The seq is kept for as long as the process runs, over any change of link, because
+a gateway that comes back delivers again what was not noted. With the process it is forgotten: what an agent asked dies
+with it, and so does the answer. Nothing that waits is ever given ahead, so no process is given a message that the
+notes do not have.
+
+Bounds: `lines` and `size` of records; whoever adds looks at `full`. A crash loses the queue: the gateway has it.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Note that everything up to `noted` is taken, unless it is None; then give `line`, unless it was given before."""
+
+    noted: int | None
+    line: bytes | None
+
+
+class DeliveryQueue:
+    __slots__ = ("_ahead", "_lines", "_queue", "_size", "_size_limit")
+
+    def __init__(self, lines: int, size: int) -> None:
+        self._lines = lines
+        self._size_limit = size
+        self._queue: deque[tuple[int, bytes, bool]] = deque()
+        self._size = 0
+        self._ahead: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    @property
+    def full(self) -> bool:
+        return len(self._queue) >= self._lines or self._size >= self._size_limit
+
+    def add(self, seq: int, line: bytes, *, waits: bool) -> None:
+        self._queue.append((seq, line, waits))
+        self._size += len(line)
+
+    def next(self, taken: int, *, ready: bool) -> Due | None:
+        """What is due now; None if nothing is. `taken` is what the notes have."""
+        while self._queue:
+            seq, line, waits = self._queue[0]
+            if waits and not ready and seq > taken:
+                return self._next_ahead(taken)
+            self._queue.popleft()
+            self._size -= len(line)
+            if seq > taken:
+                if seq not in self._ahead:
+                    return Due(seq, line)
+                self._ahead.discard(seq)
+                return Due(seq, None)
+        return None
+
+    def _next_ahead(self, taken: int) -> Due | None:
+        for seq, line, waits in self._queue:
+            if not waits and seq > taken and seq not in self._ahead:
+                self._ahead.add(seq)
+                return Due(None, line)
+        return None
+
+    def drop(self) -> None:
+        """Forget the records; what was given ahead stays known."""
+        self._queue.clear()
+        self._size = 0
+
+    def forget_process(self) -> None:
+        """Forget everything: the process is gone, or never was."""
+        self.drop()
+        self._ahead.clear()

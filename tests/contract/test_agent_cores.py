@@ -1,0 +1,198 @@
+"""What every core of an agent promises, whatever the agent writes: sandbox/agents/core.py."""
+
+import copy
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sandbox.agents.core import Core, Launch, Out, ToAgent, ToGateway
+from sandbox.agents.plain import PlainCore
+from sandbox.protocol.agent import MAX_LINE
+from tests.support.turn_core import TurnCore
+
+START = b'{"type":"start","model":"x","resume":true,"pending":[]}'
+MESSAGE = b'{"seq":1,"type":"message","cid":"a","content":"first"}'
+ANSWER = b'{"seq":3,"type":"permission_response","cid":"c","requestId":"r-1","allow":true}'
+ABORT = b'{"type":"abort"}'
+
+
+@dataclass(frozen=True)
+class Case:
+    """A core, and what its agent writes in a conversation: `told[n]` is what it is told before it writes `said[n]`."""
+
+    make: Callable[[], Core]
+    told: Sequence[bytes | None]
+    said: Sequence[Sequence[bytes]]
+
+
+CASES = {
+    "plain": Case(
+        PlainCore,
+        (None, MESSAGE, ANSWER, ABORT),
+        (
+            (b'{"type":"stream_start"}',),
+            (b'{"type":"chunk","text":"\xc3\xa4"}', b'{"type":"tool_permission_request","requestId":"r-1"}'),
+            (b'{"type":"of_tomorrow"}', b"no frame", b""),
+            (b'{"type":"done","metadata":{"aborted":true}}',),
+        ),
+    ),
+    "turns": Case(
+        TurnCore,
+        (None, MESSAGE, ANSWER, ABORT),
+        ((b"hello",), (b"say \xc3\xa4", b"ask r-1", b"ping 1"), (b"of tomorrow", b"say on"), (b"over",)),
+    ),
+}
+
+JSON_LINES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+).map(lambda value: json.dumps(value).encode())
+KINDS = st.sampled_from(["message", "permission_response", "ask_user_answer", "abort", "start", "done", "chunk", ""])
+FRAMES = st.builds(
+    lambda kind, name, value: b'{"type":"%s","%s":%s}' % (kind.encode(), name.encode(), value),
+    KINDS,
+    st.sampled_from(["content", "requestId", "type", "metadata", "resume"]),
+    JSON_LINES,
+)
+WORDS = st.builds(
+    lambda word, rest: word + b" " + rest.replace(b"\n", b""),
+    st.sampled_from([b"hello", b"say", b"ask", b"over", b"ping"]),
+    st.binary(max_size=20),
+)
+HUGE = [b"[" * 100_000, b'{"type":' * 20_000, b"say " + b"\0" * (MAX_LINE - 4), b"\xff" * MAX_LINE]
+GARBAGE = st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"")) | JSON_LINES | FRAMES | WORDS
+
+every_core = pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in CASES.items()])
+
+
+def checked(outs: Iterable[Out]) -> list[ToAgent | bytes]:
+    """What came out, with frames one by one; each is a line that the link and the agent's input can carry."""
+    flat: list[ToAgent | bytes] = []
+    for out in outs:
+        if isinstance(out, ToGateway):
+            flat.extend(out.frames)
+        else:
+            flat.append(out)
+    for each in flat:
+        line = each.line if isinstance(each, ToAgent) else each
+        assert isinstance(line, bytes)
+        assert b"\n" not in line
+        assert isinstance(each, ToAgent) or len(each) <= MAX_LINE
+    return flat
+
+
+def begun(case: Case, start: bytes | None = START) -> Core:
+    core = case.make()
+    checked(core.begin(start))
+    return core
+
+
+def play(core: Core, case: Case, said: Sequence[Sequence[bytes]]) -> list[ToAgent | bytes]:
+    """All that comes out of a conversation in which the agent writes `said`."""
+    heard: list[ToAgent | bytes] = []
+    for told, lines in zip(case.told, said, strict=False):
+        if told is not None:
+            heard += checked(core.down(told))
+        heard += checked(core.up(lines))
+    return heard
+
+
+@every_core
+def test_a_conversation_comes_through_and_leaves_the_core_ready(case: Case) -> None:
+    core = begun(case)
+    heard = play(core, case, case.said)
+    frames = [json.loads(each) for each in heard if isinstance(each, bytes) and each.startswith(b"{")]
+    kinds = [frame["type"] for frame in frames]
+    assert [kind for kind in kinds if kind in ("chunk", "tool_permission_request", "done")][:2] == [
+        "chunk",
+        "tool_permission_request",
+    ]
+    assert kinds[-1] == "done"
+    assert core.ready
+
+
+@every_core
+def test_a_process_is_launched_with_a_program_and_what_it_begins_with_is_lines(case: Case) -> None:
+    launch = case.make().command(Launch(("agent", "--flag"), {"A": "1"}))
+    assert launch.argv[0] == "agent"
+    assert launch.env["A"] == "1"
+    assert "1" not in repr(launch)
+    for start in (None, START, b"", b"no frame", b"[" * 100_000):
+        begun(case, start)
+
+
+@every_core
+def test_the_conversation_may_be_cut_anywhere(case: Case) -> None:
+    whole = play(begun(case), case, case.said)
+    for turn, lines in enumerate(case.said):
+        for number, line in enumerate(lines):
+            for end in range(len(line) + 1):
+                said = [*case.said[:turn], [*lines[:number], line[:end]]]
+                heard = play(begun(case), case, said)
+                before = play(begun(case), case, [*case.said[:turn], lines[:number]])
+                assert heard[: len(before)] == before == whole[: len(before)]
+
+
+@every_core
+@given(garbage=GARBAGE)
+@settings(deadline=None, max_examples=60)
+def test_any_line_may_be_garbage_and_the_next_is_read(case: Case, garbage: bytes) -> None:
+    for turn, lines in enumerate(case.said):
+        for number in range(len(lines)):
+            said = list(case.said)
+            said[turn] = [*lines[:number], garbage, *lines[number + 1 :]]
+            core = begun(case)
+            play(core, case, said)
+            checked(core.up([line for lines in case.said for line in lines]))
+
+
+@every_core
+@given(
+    steps=st.lists(st.tuples(st.booleans(), GARBAGE | st.sampled_from([START, MESSAGE, ANSWER, ABORT])), max_size=12)
+)
+@settings(deadline=None, max_examples=100)
+def test_whatever_comes_in_whatever_order_nothing_raises_and_a_copy_goes_on_like_the_original(
+    case: Case, steps: list[tuple[bool, bytes]]
+) -> None:
+    core = begun(case)
+    for is_up, line in steps:
+        twin = copy.deepcopy(core)
+        ready, waits = core.ready, core.waits(line)
+        assert (core, core.ready, twin.waits(line)) == (twin, ready, waits)
+        heard = checked(core.up([line]) if is_up else core.down(line))
+        assert checked(twin.up([line]) if is_up else twin.down(line)) == heard
+        assert core == twin
+
+
+@every_core
+@given(lines=st.lists(GARBAGE, max_size=8), cut=st.integers(0, 8))
+@settings(deadline=None, max_examples=60)
+def test_lines_that_come_together_mean_what_they_mean_one_after_the_other(
+    case: Case, lines: list[bytes], cut: int
+) -> None:
+    together, apart = begun(case), begun(case)
+    assert checked(together.up(lines)) == checked([*apart.up(lines[:cut]), *apart.up(lines[cut:])])
+    assert together == apart
+
+
+@every_core
+@pytest.mark.parametrize("line", HUGE, ids=["deep", "deep-object", "controls", "not-utf8"])
+def test_a_line_of_any_size_and_depth_is_survived(case: Case, line: bytes) -> None:
+    core = begun(case)
+    core.waits(line)
+    checked(core.down(line))
+    checked(core.up([line]))
+
+
+@every_core
+def test_what_the_running_turn_needs_does_not_wait(case: Case) -> None:
+    """An answer that waited for the end of its own turn would wait for ever."""
+    core = begun(case)
+    for line in (ANSWER, b'{"seq":3,"type":"ask_user_answer","requestId":"r-1"}', ABORT, b"", b"no frame"):
+        assert not core.waits(line)
+    assert core.ready or core.waits(MESSAGE), "what a core is not ready for must wait"

@@ -1,0 +1,154 @@
+"""The queue before an agent, against a model of what the agent was given and what the notes have."""
+
+import hypothesis.strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from sandbox.bridge.agent.deliveries import DeliveryQueue, Due
+
+
+def queue(*records: tuple[int, bool], lines: int = 100, size: int = 1000) -> DeliveryQueue:
+    made = DeliveryQueue(lines, size)
+    for seq, waits in records:
+        made.add(seq, b"%d" % seq, waits=waits)
+    return made
+
+
+def test_records_come_in_order_and_an_empty_queue_has_nothing() -> None:
+    waiting = queue((1, False), (2, True))
+    assert waiting.next(0, ready=True) == Due(1, b"1")
+    assert waiting.next(1, ready=True) == Due(2, b"2")
+    assert waiting.next(2, ready=True) is None
+
+
+def test_what_was_taken_before_is_left_out() -> None:
+    waiting = queue((4, True), (5, False), (6, True))
+    assert waiting.next(5, ready=True) == Due(6, b"6")
+    assert len(waiting) == 0
+
+
+def test_a_message_waits_until_the_agent_is_ready_and_what_follows_waits_behind_it() -> None:
+    waiting = queue((1, True), (2, True))
+    assert waiting.next(0, ready=False) is None
+    assert waiting.next(0, ready=True) == Due(1, b"1")
+    assert waiting.next(1, ready=False) is None
+    assert len(waiting) == 1
+
+
+def test_an_answer_goes_ahead_once_and_is_noted_when_its_turn_comes() -> None:
+    waiting = queue((2, True), (3, False), (4, True), (5, False))
+    assert waiting.next(1, ready=False) == Due(None, b"3")
+    assert waiting.next(1, ready=False) == Due(None, b"5")
+    assert waiting.next(1, ready=False) is None
+    assert waiting.next(1, ready=True) == Due(2, b"2")
+    assert waiting.next(2, ready=False) == Due(3, None)
+    assert waiting.next(3, ready=True) == Due(4, b"4")
+    assert waiting.next(4, ready=False) == Due(5, None)
+    assert waiting.next(5, ready=True) is None
+
+
+def test_a_gateway_that_comes_back_delivers_again_and_an_answer_is_not_given_twice() -> None:
+    waiting = queue((2, True), (3, False))
+    assert waiting.next(1, ready=False) == Due(None, b"3")
+    waiting.drop()
+    assert waiting.next(1, ready=True) is None
+    waiting.add(2, b"2", waits=True)
+    waiting.add(3, b"3", waits=False)
+    assert waiting.next(1, ready=False) is None
+    assert waiting.next(1, ready=True) == Due(2, b"2")
+    assert waiting.next(2, ready=True) == Due(3, None)
+
+
+def test_the_next_process_knows_nothing_of_what_the_last_one_was_given_ahead() -> None:
+    waiting = queue((2, True), (3, False))
+    assert waiting.next(1, ready=False) == Due(None, b"3")
+    waiting.forget_process()
+    waiting.add(3, b"3", waits=False)
+    assert waiting.next(2, ready=False) == Due(3, b"3")
+
+
+def test_it_is_full_by_lines_or_by_bytes_and_not_when_they_are_gone() -> None:
+    assert not queue((1, True), lines=2).full
+    assert queue((1, True), (2, True), lines=2).full
+    waiting = queue((1, True), (2, True), size=2)
+    full = [waiting.full]
+    waiting.next(0, ready=True)
+    full.append(waiting.full)
+    waiting.add(3, b"long", waits=True)
+    full.append(waiting.full)
+    waiting.drop()
+    full.append(waiting.full)
+    assert full == [True, False, True, False]
+
+
+class OneProcessAfterTheOther(RuleBasedStateMachine):
+    """A gateway delivers in order, and again from what was noted when its link or the process was lost. An agent is
+    given every record that waits once and in order, ready or not; what does not wait, once in each process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = DeliveryQueue(100, 10_000)
+        self.waits: list[bool] = []
+        self.sent = 0
+        self.taken = 0
+        self.ready = True
+        self.messages: list[int] = []
+        self.answers: list[int] = []  # of this process
+        self.noted_answers: list[int] = []  # before this process
+
+    @rule(waits=st.booleans())
+    def write(self, waits: bool) -> None:
+        self.waits.append(waits)
+        self.deliver()
+
+    def deliver(self) -> None:
+        for seq in range(self.sent + 1, len(self.waits) + 1):
+            self.queue.add(seq, b"%d" % seq, waits=self.waits[seq - 1])
+        self.sent = len(self.waits)
+
+    @rule(ready=st.booleans())
+    def turn(self, ready: bool) -> None:
+        self.ready = ready
+
+    @rule()
+    def pull(self) -> None:
+        due = self.queue.next(self.taken, ready=self.ready)
+        if due is None:
+            return
+        if due.noted is not None:
+            assert due.noted > self.taken
+            self.taken = due.noted
+        if due.line is not None:
+            seq = int(due.line)
+            assert self.ready or not self.waits[seq - 1]
+            (self.messages if self.waits[seq - 1] else self.answers).append(seq)
+            assert due.noted is None or due.noted == seq
+            assert due.noted is not None or not self.waits[seq - 1]
+
+    @rule()
+    def attach(self) -> None:
+        self.queue.drop()
+        self.sent = self.taken
+        self.deliver()
+
+    @precondition(lambda self: self.answers)
+    @rule()
+    def die(self) -> None:
+        self.queue.forget_process()
+        self.noted_answers += [seq for seq in self.answers if seq <= self.taken]
+        self.answers = []
+        self.sent = self.taken
+        self.deliver()
+
+    @invariant()
+    def every_message_once_and_in_order(self) -> None:
+        assert self.messages == [seq for seq in range(1, self.taken + 1) if self.waits[seq - 1]]
+
+    @invariant()
+    def every_answer_once(self) -> None:
+        given_now = self.noted_answers + self.answers
+        assert len(set(given_now)) == len(given_now)
+        noted = [seq for seq in range(1, self.taken + 1) if not self.waits[seq - 1]]
+        assert set(noted) <= set(given_now)
+
+
+TestOneProcessAfterTheOther = OneProcessAfterTheOther.TestCase

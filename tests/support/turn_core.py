@@ -1,0 +1,97 @@
+"""The core of a small agent that has words of its own and works on one message at a time, and its bridge:
+`python -m tests.support.turn_core <config fd> <listen fd>` is `python -m sandbox.bridge` with this core besides.
+
+The agent is told `hi` at its start, `do TEXT`, `answer ID`, `stop`, and `pong TEXT`. It says `hello` when it can be
+told the first message, `say TEXT`, `ask ID`, `over` at the end of a turn, and `ping TEXT`, to be told `pong TEXT`.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sandbox.agents.catalogue import CORES
+from sandbox.agents.core import Launch, Out, ToAgent, ToGateway
+from sandbox.bridge.__main__ import main
+
+NAME = "turns"
+LONGEST = 10_000  # characters of a text that are passed on
+
+
+@dataclass(slots=True)
+class TurnCore:
+    """Implements sandbox.agents.core.Core."""
+
+    greeted: bool = False
+    busy: bool = False
+    asked: list[str] = field(default_factory=list)
+
+    @property
+    def ready(self) -> bool:
+        return self.greeted and not self.busy
+
+    def command(self, wanted: Launch) -> Launch:
+        return Launch((*wanted.argv, "--turns"), {**wanted.env, "TURNS": "one"})
+
+    def begin(self, start: bytes | None) -> Sequence[Out]:
+        return [ToAgent(b"hi again" if _frame(start or b"").get("resume") is True else b"hi")]
+
+    def waits(self, line: bytes) -> bool:
+        return _frame(line).get("type") == "message"
+
+    def down(self, line: bytes) -> Sequence[Out]:
+        match _frame(line):
+            case {"type": "message", **rest}:
+                self.busy = True
+                return [_to_agent("do", str(rest.get("content")))]
+            case {"type": "permission_response", "requestId": str(asked)} if asked in self.asked:
+                self.asked.remove(asked)
+                return [_to_agent("answer", asked)]
+            case {"type": "permission_response"}:
+                return [_to_gateway("error", code="unknown_request")]
+            case {"type": "abort"} if self.busy:
+                return [ToAgent(b"stop")]
+        return []
+
+    def up(self, lines: Sequence[bytes]) -> Sequence[Out]:
+        return [out for line in lines for out in self._up(line)]
+
+    def _up(self, line: bytes) -> Iterator[Out]:
+        word, _, rest = line.partition(b" ")
+        text = rest.decode(errors="replace")[:LONGEST]
+        match word:
+            case b"hello":
+                self.greeted = True
+            case b"say":
+                yield _to_gateway("chunk", text=text)
+            case b"ask":
+                self.asked.append(text)
+                yield _to_gateway("tool_permission_request", requestId=text)
+            case b"over" if self.busy:
+                self.busy = False
+                yield _to_gateway("stream_end")
+                yield _to_gateway("done")
+            case b"ping":
+                yield ToAgent(b"pong " + rest)
+
+
+def _to_agent(word: str, text: str) -> Out:
+    return ToAgent(f"{word} {' '.join(text.split())}"[:LONGEST].encode(errors="replace"))
+
+
+def _to_gateway(kind: str, **members: str) -> Out:
+    return ToGateway([json.dumps({"type": kind, **members}).encode()])
+
+
+def _frame(line: bytes) -> dict[str, Any]:
+    try:
+        frame = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return frame if isinstance(frame, dict) else {}
+
+
+if __name__ == "__main__":
+    CORES[NAME] = TurnCore
+    sys.exit(main())
