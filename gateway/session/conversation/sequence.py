@@ -15,7 +15,7 @@ class MessageSequence:
     def __init__(self, last_seq: int, cids: dict[str, int]) -> None:
         """`cids` are the newest that the store has: all of them, if they are fewer than it would tell."""
         self.last_seq = last_seq
-        self._cids = OrderedDict(cids)
+        self._cids = dict(cids)
         self.complete = len(cids) < REMEMBERED  # whether a cid that is not known here is known nowhere
 
     def seq_of(self, cid: str) -> int | None:
@@ -26,9 +26,14 @@ class MessageSequence:
         self.last_seq += 1
         self._cids[cid] = self.last_seq
         if len(self._cids) > REMEMBERED:
-            self._cids.popitem(last=False)
-            self.complete = False
+            self._forget_oldest()
         return self.last_seq
+
+    def _forget_oldest(self) -> None:
+        if not isinstance(self._cids, OrderedDict):  # quick to find its oldest, and twice as large: few need it
+            self._cids = OrderedDict(self._cids)
+        self._cids.popitem(last=False)
+        self.complete = False
 
     def withdraw(self, cid: str) -> None:
         """Undo the newest `enter`: the queue had no room for its record."""
