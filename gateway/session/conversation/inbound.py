@@ -162,7 +162,10 @@ class Inbound:
     def _on_outcome(self, outcome: Outcome, record: Record, answers: Record | None, began: float) -> None:
         if isinstance(outcome, Stored | Spooled):
             self._metrics.message_seconds.observe(self._clock.now() - began)
-            self._durable(record, answers, self._replies.pop(record.cid, []), outcome)
+            replies = self._replies.pop(record.cid, [])
+            if not self._replies:
+                self._replies.clear()  # gives back what it grew to
+            self._durable(record, answers, replies, outcome)
         else:
             self._came_to_nothing(outcome, record, answers)
         self._delivery.pump()

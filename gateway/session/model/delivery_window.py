@@ -210,4 +210,6 @@ class DeliveryWindow:
             if entry.sent:
                 self._sent -= 1
                 self._sent_bytes -= len(entry.line)
+            if not self._entries:
+                self._entries.clear()  # gives back what it grew to
         return entry

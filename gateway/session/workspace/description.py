@@ -1,6 +1,7 @@
 """What people are shown of a workspace and its sync. Pure."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from persistence.record_json import iso
@@ -10,6 +11,7 @@ from sync.snapshots.push import Pushed
 from sync.snapshots.restore import RestoreProgress
 
 SHOWN_UNREAD = 20  # names of files that could not be read
+ALL_READ: Mapping[str, Any] = MappingProxyType({})
 
 
 def sync_members(view: SyncView | None, unread: Mapping[str, Any], progress: RestoreProgress | None) -> dict[str, Any]:
@@ -25,7 +27,7 @@ def sync_members(view: SyncView | None, unread: Mapping[str, Any], progress: Res
         }
         if view.last_success is not None:
             described["lastSuccess"] = iso(view.last_success)
-    if unread.get("count"):
+    if unread:
         described["unread"] = unread
     if progress is not None:
         described["restore"] = progress_members(progress)
@@ -43,6 +45,8 @@ def progress_members(progress: RestoreProgress) -> dict[str, Any]:
     }
 
 
-def unread_members(pushed: Pushed) -> dict[str, Any]:
-    """What a sync could not read."""
+def unread_members(pushed: Pushed) -> Mapping[str, Any]:
+    """What a sync could not read; one and the same value if there is nothing, as of most sessions."""
+    if not pushed.unread_count:
+        return ALL_READ
     return {"count": pushed.unread_count, "paths": [printable(path) for path in pushed.unread[:SHOWN_UNREAD]]}

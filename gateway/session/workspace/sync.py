@@ -4,7 +4,6 @@ session's state, by way of its inbox like everything else."""
 import asyncio
 from collections.abc import Callable
 from random import Random
-from typing import Any
 
 import msgspec
 import structlog
@@ -13,7 +12,7 @@ from gateway.limits.quota import Quota
 from gateway.protocol import chat_frames
 from gateway.session.conversation.log import SessionLog
 from gateway.session.model.ports import Notices, Publisher, SessionClock, SessionMetrics, Tasks
-from gateway.session.workspace.description import unread_members
+from gateway.session.workspace.description import ALL_READ, unread_members
 from gateway.session.workspace.errors import NotRestored
 from gateway.session.workspace.keeping import Keeping
 from gateway.session.workspace.kept_generation import KeptGeneration
@@ -92,7 +91,7 @@ class WorkspaceSync:
         self._cut = False
         self.remembered = True  # the disk can be recognised as the newest generation, by a walk
         self.overfull = False  # the last attempt at a sync found more than may be kept
-        self.unread: dict[str, Any] = {}  # what the last sync could not read
+        self.unread = ALL_READ  # what the last sync could not read
 
     @property
     def view(self) -> SyncView | None:
@@ -178,7 +177,7 @@ class WorkspaceSync:
             self._driver = None
         async with self._one_at_a_time():  # what was being written when the session ended must not come after
             await self._keeping.vault.forget(self._log.user_id, self._log.id)
-        self._kept.newest, self.unread = None, {}
+        self._kept.newest, self.unread = None, ALL_READ
 
     def _one_at_a_time(self) -> asyncio.Lock:
         self._pushing = self._pushing or asyncio.Lock()
@@ -244,7 +243,7 @@ class WorkspaceSync:
 
     def _note_unread(self, pushed: Pushed) -> None:
         unread = unread_members(pushed)
-        if pushed.unread_count and unread != self.unread:
+        if unread and unread != self.unread:
             log.warning("sync.unread", session_id=self._log.id, generation=pushed.generation.number, **unread)
         self.unread = unread
 

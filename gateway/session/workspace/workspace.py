@@ -91,7 +91,7 @@ class Workspace:
     @property
     def has_unread(self) -> bool:
         """Whether the last sync kept all but what may not be read."""
-        return bool(self.sync.unread.get("count"))
+        return bool(self.sync.unread)
 
     @property
     def replaced(self) -> int:

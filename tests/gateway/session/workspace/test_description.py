@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gateway.session.workspace.description import SHOWN_UNREAD, progress_members, sync_members, unread_members
+from gateway.session.workspace.description import ALL_READ, SHOWN_UNREAD, progress_members, sync_members, unread_members
 from sync.format.pointer import Generation
 from sync.machine.driver import SyncView
 from sync.machine.state import State
@@ -35,4 +35,5 @@ def test_files_that_could_not_be_read_are_counted_and_some_are_named() -> None:
     unread = unread_members(replace(PUSHED, unread=paths, unread_count=99))
     assert unread == {"count": 99, "paths": [f"workspace/{number}" for number in range(SHOWN_UNREAD)]}
     assert sync_members(None, unread, None) == {"unread": unread}
-    assert sync_members(None, unread_members(PUSHED), None) == {}
+    assert unread_members(PUSHED) is ALL_READ
+    assert sync_members(None, ALL_READ, None) == {}
