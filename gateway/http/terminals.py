@@ -25,8 +25,8 @@ from gateway.routing.json_types import JsonAnswer, JsonBody, Time, must
 from gateway.routing.parameters import Parameter
 from gateway.routing.route import route
 from gateway.session.actor import SessionActor
-from gateway.session.model.state import SessionStatus
 from gateway.session.catalogue import Catalogue
+from gateway.session.model.state import SessionStatus
 from gateway.session.registry import SessionRegistry
 from sandbox.ports.link import LinkRefused
 from sandbox.ports.terminals import TerminalRefused, TerminalWish

@@ -94,7 +94,7 @@ async def test_a_line_typed_while_the_session_falls_asleep_is_typed_into_the_nex
     assert typed(awake).count(b"hello") == 1
     assert not tab.seen("error")
     assert not tab.seen("exit")
-    assert awake.provider.starts == 2
+    assert awake.fleet.starts == 2
 
 
 async def test_a_line_typed_before_a_sleep_ends_the_program_is_typed_into_the_next(awake: World) -> None:
@@ -147,7 +147,7 @@ async def test_a_line_typed_during_a_sleep_that_fails_is_typed_into_the_next_pro
         await sleeping
     await tab.met(lambda: (tab.output or "".join(tab.texts).encode()).endswith(LINE), "the echo")
     assert len(tab.seen("exit")) == (dialect == "native")
-    assert awake.provider.starts == 1
+    assert awake.fleet.starts == 1
 
 
 async def test_what_comes_behind_the_handshake_of_a_sleeping_session_is_typed(asleep: World) -> None:

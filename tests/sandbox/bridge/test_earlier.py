@@ -12,7 +12,7 @@ import pytest
 from sandbox.bridge.base.config import Limits
 from sandbox.bridge.earlier import LATER_LIMITS
 from sandbox.client.tree import BridgeTree
-from tests.support.bridge import ROOT, TOKEN, running_bridge
+from tests.support.bridge import ROOT, at, running_bridge
 from tests.support.terminal import viewing
 
 RELEASE = ROOT / "tests/releases/0.1.0-48cc02e.tar.xz"  # the packages of that commit
@@ -71,7 +71,7 @@ async def test_a_bridge_of_the_release_before_opens_and_ends_its_first_terminal(
     with tarfile.open(RELEASE) as packed:
         packed.extractall(code, filter="data")
     with running_bridge(tmp_path, ["cat"], code=code, shell=["sh"]) as bridge:
-        tree = BridgeTree(lambda: (bridge.path, TOKEN))
+        tree = BridgeTree(at(bridge.path))
         async with bridge.client() as client:
             assert (await client.get("/health")).status_code == 200
             if loaded:
