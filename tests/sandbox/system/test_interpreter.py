@@ -21,7 +21,7 @@ async def main():
     try:
         print(sys.executable, fleet.level)
         await fleet.start(spec())
-        print((await command(fleet, "s1", [PYTHON, "-c", "print('found')"]))["stdout"])
+        print((await command(fleet, "s1", [PYTHON, "-c", "print('found')"])).stdout)
     finally:
         await fleet.sandbox("s1").stop()
         await fleet.close()
