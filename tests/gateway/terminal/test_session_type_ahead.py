@@ -109,7 +109,7 @@ async def test_a_line_typed_before_a_sleep_ends_the_program_is_typed_into_the_ne
     await sleeping
     await tab.met(lambda: tab.output == LINE, "the echo")
     assert not tab.seen("error")
-    assert awake.provider.starts == 2
+    assert awake.fleet.starts == 2
 
 
 async def test_a_line_typed_during_a_sleep_that_fails_early_is_typed_into_the_program_that_goes_on(
