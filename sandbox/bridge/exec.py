@@ -27,7 +27,7 @@ class BadCommand(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ExecCommand:
     argv: tuple[str, ...]
     cwd: str
     env: Mapping[str, str] = field(repr=False)
@@ -61,7 +61,7 @@ WORDS = {
 BODY = msgspec.json.Decoder(ExecBody)
 
 
-def parse_command(body: ExecBody, config: Config) -> Command:
+def parse_command(body: ExecBody, config: Config) -> ExecCommand:
     """Raises BadCommand."""
     if body.argv is not UNSET and body.command is UNSET:
         argv = body.argv
@@ -75,7 +75,7 @@ def parse_command(body: ExecBody, config: Config) -> Command:
         raise BadCommand(WORDS["env"])
     timeout = config.exec_timeout if body.timeout is UNSET else body.timeout
     max_output = config.limits.exec_output_bytes if body.max_output is UNSET else body.max_output
-    return Command(
+    return ExecCommand(
         argv=tuple(argv),
         cwd=str(Path(config.workspace, body.cwd)),
         env=body.env,
@@ -113,7 +113,7 @@ class _Capture:
         return f"{text}\n[truncated: {self._total - self._limit} more bytes]" if self.truncated else text
 
 
-async def run_command(command: Command, config: Config, gone: Awaitable[None]) -> dict[str, Any]:
+async def run_command(command: ExecCommand, config: Config, gone: Awaitable[None]) -> dict[str, Any]:
     """Run it to its end, its timeout, or until `gone` says that nobody waits for the answer. Raises BadCommand if it
     cannot be started."""
     mark = secrets.token_hex(8)

@@ -29,7 +29,7 @@ class _Answer(msgspec.Struct, rename="camel"):
     truncated: bool
 
 
-class _Error(msgspec.Struct):
+class _ExecError(msgspec.Struct):
     error: str
 
 
@@ -52,7 +52,7 @@ async def run(endpoint: Endpoint, command: Command) -> CommandResult:
             told = msgspec.convert(answer, _Answer)
             return CommandResult(told.exit_code, told.stdout, told.stderr, told.timed_out, told.truncated)
         if status in (400, 409, 429):
-            raise CommandRefused(clip(msgspec.convert(answer, _Error).error))
+            raise CommandRefused(clip(msgspec.convert(answer, _ExecError).error))
     except msgspec.ValidationError:  # its text may repeat what was sent
         pass
     raise LinkRefused(f"the bridge gave no answer to a command ({status})")

@@ -42,7 +42,7 @@ class _Listing(msgspec.Struct):
     truncated: bool
 
 
-class _Error(msgspec.Struct):
+class _FilesError(msgspec.Struct):
     error: str
 
 
@@ -82,7 +82,7 @@ async def _understand(
     if answer.status == 416:
         return LiveFile(_whole(answer.headers)[1], start, 0, _nothing())
     if answer.status not in (200, 206):
-        error = msgspec.json.decode(await _body(connection, size, MAX_ERROR), type=_Error)
+        error = msgspec.json.decode(await _body(connection, size, MAX_ERROR), type=_FilesError)
         raise TreeFailed("bad_path" if answer.status == 403 else "failed", clip(error.error))
     if answer.headers[b"content-type"] != b"application/octet-stream":
         body = await _body(connection, size, MAX_LISTING)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueDelivery:
     """Note that everything up to `noted` is taken, unless it is None; then give `line`, unless it was given before."""
 
     noted: int | None
@@ -44,7 +44,7 @@ class DeliveryQueue:
         self._queue.append((seq, line, waits))
         self._size += len(line)
 
-    def next(self, taken: int, *, ready: bool) -> Due | None:
+    def next(self, taken: int, *, ready: bool) -> DueDelivery | None:
         """What is due now; None if nothing is. `taken` is what the notes have."""
         while self._queue:
             seq, line, waits = self._queue[0]
@@ -54,16 +54,16 @@ class DeliveryQueue:
             self._size -= len(line)
             if seq > taken:
                 if seq not in self._ahead:
-                    return Due(seq, line)
+                    return DueDelivery(seq, line)
                 self._ahead.discard(seq)
-                return Due(seq, None)
+                return DueDelivery(seq, None)
         return None
 
-    def _next_ahead(self, taken: int) -> Due | None:
+    def _next_ahead(self, taken: int) -> DueDelivery | None:
         for seq, line, waits in self._queue:
             if not waits and seq > taken and seq not in self._ahead:
                 self._ahead.add(seq)
-                return Due(None, line)
+                return DueDelivery(None, line)
         return None
 
     def drop(self) -> None:

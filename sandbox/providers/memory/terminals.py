@@ -27,7 +27,7 @@ USUAL = Size(80, 24)
 Action = Callable[[], None]
 
 
-class Pipe(Protocol):
+class TerminalPipe(Protocol):
     """One direction of a link: what is put in happens later, in order, unless it is cut before."""
 
     def put(self, action: Action) -> None: ...
@@ -131,7 +131,12 @@ class MemoryTerminalLink:
     """Implements TerminalLink."""
 
     def __init__(
-        self, terminal: MemoryTerminal, opening: Open, events: TerminalEvents, pass_on: PassOn, pipe: Callable[[], Pipe]
+        self,
+        terminal: MemoryTerminal,
+        opening: Open,
+        events: TerminalEvents,
+        pass_on: PassOn,
+        pipe: Callable[[], TerminalPipe],
     ) -> None:
         self._terminal = terminal
         self._events = events
@@ -209,7 +214,7 @@ class MemoryTerminalLink:
 class MemoryTerminals:
     """Implements SandboxTerminals. `find` gives the terminals of the sandbox while it runs; raises LinkRefused."""
 
-    def __init__(self, find: Callable[[], dict[str, MemoryTerminal]], pipe: Callable[[], Pipe]) -> None:
+    def __init__(self, find: Callable[[], dict[str, MemoryTerminal]], pipe: Callable[[], TerminalPipe]) -> None:
         self._find = find
         self._pipe = pipe
 

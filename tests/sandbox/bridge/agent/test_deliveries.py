@@ -3,7 +3,7 @@
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sandbox.bridge.agent.deliveries import DeliveryQueue, Due
+from sandbox.bridge.agent.deliveries import DeliveryQueue, DueDelivery
 
 
 def queue(*records: tuple[int, bool], lines: int = 100, size: int = 1000) -> DeliveryQueue:
@@ -15,55 +15,55 @@ def queue(*records: tuple[int, bool], lines: int = 100, size: int = 1000) -> Del
 
 def test_records_come_in_order_and_an_empty_queue_has_nothing() -> None:
     waiting = queue((1, False), (2, True))
-    assert waiting.next(0, ready=True) == Due(1, b"1")
-    assert waiting.next(1, ready=True) == Due(2, b"2")
+    assert waiting.next(0, ready=True) == DueDelivery(1, b"1")
+    assert waiting.next(1, ready=True) == DueDelivery(2, b"2")
     assert waiting.next(2, ready=True) is None
 
 
 def test_what_was_taken_before_is_left_out() -> None:
     waiting = queue((4, True), (5, False), (6, True))
-    assert waiting.next(5, ready=True) == Due(6, b"6")
+    assert waiting.next(5, ready=True) == DueDelivery(6, b"6")
     assert len(waiting) == 0
 
 
 def test_a_message_waits_until_the_agent_is_ready_and_what_follows_waits_behind_it() -> None:
     waiting = queue((1, True), (2, True))
     assert waiting.next(0, ready=False) is None
-    assert waiting.next(0, ready=True) == Due(1, b"1")
+    assert waiting.next(0, ready=True) == DueDelivery(1, b"1")
     assert waiting.next(1, ready=False) is None
     assert len(waiting) == 1
 
 
 def test_an_answer_goes_ahead_once_and_is_noted_when_its_turn_comes() -> None:
     waiting = queue((2, True), (3, False), (4, True), (5, False))
-    assert waiting.next(1, ready=False) == Due(None, b"3")
-    assert waiting.next(1, ready=False) == Due(None, b"5")
+    assert waiting.next(1, ready=False) == DueDelivery(None, b"3")
+    assert waiting.next(1, ready=False) == DueDelivery(None, b"5")
     assert waiting.next(1, ready=False) is None
-    assert waiting.next(1, ready=True) == Due(2, b"2")
-    assert waiting.next(2, ready=False) == Due(3, None)
-    assert waiting.next(3, ready=True) == Due(4, b"4")
-    assert waiting.next(4, ready=False) == Due(5, None)
+    assert waiting.next(1, ready=True) == DueDelivery(2, b"2")
+    assert waiting.next(2, ready=False) == DueDelivery(3, None)
+    assert waiting.next(3, ready=True) == DueDelivery(4, b"4")
+    assert waiting.next(4, ready=False) == DueDelivery(5, None)
     assert waiting.next(5, ready=True) is None
 
 
 def test_a_gateway_that_comes_back_delivers_again_and_an_answer_is_not_given_twice() -> None:
     waiting = queue((2, True), (3, False))
-    assert waiting.next(1, ready=False) == Due(None, b"3")
+    assert waiting.next(1, ready=False) == DueDelivery(None, b"3")
     waiting.drop()
     assert waiting.next(1, ready=True) is None
     waiting.add(2, b"2", waits=True)
     waiting.add(3, b"3", waits=False)
     assert waiting.next(1, ready=False) is None
-    assert waiting.next(1, ready=True) == Due(2, b"2")
-    assert waiting.next(2, ready=True) == Due(3, None)
+    assert waiting.next(1, ready=True) == DueDelivery(2, b"2")
+    assert waiting.next(2, ready=True) == DueDelivery(3, None)
 
 
 def test_the_next_process_knows_nothing_of_what_the_last_one_was_given_ahead() -> None:
     waiting = queue((2, True), (3, False))
-    assert waiting.next(1, ready=False) == Due(None, b"3")
+    assert waiting.next(1, ready=False) == DueDelivery(None, b"3")
     waiting.forget_process()
     waiting.add(3, b"3", waits=False)
-    assert waiting.next(2, ready=False) == Due(3, b"3")
+    assert waiting.next(2, ready=False) == DueDelivery(3, b"3")
 
 
 def test_it_is_full_by_lines_or_by_bytes_and_not_when_they_are_gone() -> None:
