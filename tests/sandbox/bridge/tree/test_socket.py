@@ -358,15 +358,16 @@ async def test_quiet_ends_a_program_whose_first_thread_has_ended(tmp_path: Path)
 
 
 STUBBORN = """
-import signal, time
+import os, signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("up", flush=True)
-time.sleep(600)
+while not os.path.exists("end"):
+    time.sleep(0.01)
 """
 
 
 async def test_a_start_that_waits_for_the_end_of_a_process_is_forgotten_when_all_is_quiet(tmp_path: Path) -> None:
-    limits = {"stop_input_seconds": 0.05, "stop_term_seconds": 0.3}
+    limits = {"stop_input_seconds": 0.05, "stop_term_seconds": 600}
     with running_bridge(tmp_path, [sys.executable, "-c", STUBBORN], limits=limits) as bridge:
         owner = Owner()
         link = await bridge.link(owner)
@@ -374,9 +375,12 @@ async def test_a_start_that_waits_for_the_end_of_a_process_is_forgotten_when_all
         await until(lambda: owner.received)
         link.stop_agent()
         link.start(None)
-        await tree_of(bridge).quiet()
+        quiet = asyncio.create_task(tree_of(bridge).quiet())
         async with bridge.client() as http:
-            assert (await http.post("/start")).json()["code"] == "held"
+            while (await http.post("/start")).json().get("code") != "held":
+                await asyncio.sleep(0.01)
+            (bridge.workspace / "end").touch()
+            await quiet
             await until(lambda: owner.exits)
             assert len(owner.epochs) == 1
             await tree_of(bridge).release()
