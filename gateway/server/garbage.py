@@ -12,7 +12,7 @@ from typing import Final
 YOUNG_OBJECTS: Final = 50_000  # more than the widest frame has (gateway/protocol/strict_json.py)
 YOUNG_SECONDS: Final = 1
 MIDDLE_SECONDS: Final = 10
-ALL_SECONDS: Final = 600  # some 10 ms for each 100,000 objects that are alive, and younger than the start
+ALL_SECONDS: Final = 60  # some 10 ms for each 100,000 objects that are alive, and younger than the start
 
 
 def collect_rarely() -> None:
