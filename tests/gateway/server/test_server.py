@@ -6,6 +6,7 @@ import gc
 import signal
 import socket
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
@@ -204,6 +205,11 @@ async def test_an_app_that_fails_before_it_answers_is_told_as_json(session: str,
         assert ("socket.crashed" in door.log) == (session == "raise")
 
 
+def alive(*kinds: type) -> list[Any]:
+    """By their type: a weak proxy of what is gone cannot be asked whose instance it is."""
+    return [each for each in gc.get_objects() if type(each) in kinds]
+
+
 class Owner:
     """Takes a connection over, and whatever comes by it."""
 
@@ -238,7 +244,7 @@ async def test_of_a_connection_that_was_handed_over_nothing_of_the_apps_side_is_
 
     def guarded() -> int:
         gc.collect()
-        return sum(isinstance(each, GuardedSocket) for each in gc.get_objects())
+        return len(alive(GuardedSocket))
 
     async with serving(WebSocketRoute("/", take)) as address, websockets.connect(f"ws{address[4:]}") as client:
         await until(lambda: guarded() == 0)
@@ -258,9 +264,9 @@ async def test_a_connection_that_ended_is_freed_at_once() -> None:
         async with serving(route) as address, httpx.AsyncClient(base_url=address) as client:
             for _ in range(3):
                 assert (await client.post("/", content=b"some")).text == "some"
-            assert any(isinstance(each, GuardedHttp) for each in gc.get_objects())
+            assert alive(GuardedHttp)
             await client.aclose()
-            await until(lambda: not any(isinstance(each, GuardedHttp) for each in gc.get_objects()))
+            await until(lambda: not alive(GuardedHttp))
     finally:
         gc.enable()
 
@@ -271,11 +277,12 @@ async def test_behind_an_answer_that_came_early_the_parser_is_let_go_with_what_i
     async def hello(_: Request) -> Response:
         return Response("hello")
 
+    gc.collect()
     async with serving(Route("/", hello, methods=["POST"])) as address:
         reader, writer = await asyncio.open_connection(*address.removeprefix("http://").split(":"))
         writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\na:" + b"a" * 80_000)
         answered = await reader.readline()
-        lingering = [each for each in gc.get_objects() if isinstance(each, GuardedHttp)]
+        lingering = alive(GuardedHttp)
         writer.close()
         assert answered.startswith(b"HTTP/1.1 ")
         assert [each.parser for each in lingering] == [None]
@@ -294,6 +301,6 @@ async def test_an_open_connection_has_few_attributes_outside_its_slots() -> None
         websockets.connect(f"ws{address[4:]}"),
     ):
         assert (await client.get("/")).status_code == 200
-        alive = [each for each in gc.get_objects() if isinstance(each, GuardedHttp | GuardedSocket)]
-        assert {type(each) for each in alive} == {GuardedHttp, GuardedSocket}
-        assert all(len(vars(each)) <= 30 for each in alive)
+        connections = alive(GuardedHttp, GuardedSocket)
+        assert {type(each) for each in connections} == {GuardedHttp, GuardedSocket}
+        assert all(len(vars(each)) <= 30 for each in connections)
