@@ -90,7 +90,7 @@ def test_the_copy_passes_the_gate(tree: Path) -> None:
         ("gateway/auth/tokens.py", "import gateway.http.access", "gateway.auth is not allowed to import gateway.http"),
         (
             "gateway/session/model/state.py",
-            "import gateway.session.sandbox.supervisor",
+            "import gateway.session.sandbox.driver",
             "no cycles between siblings BROKEN",
         ),
         ("gateway/loose.py", "", "- gateway.loose"),

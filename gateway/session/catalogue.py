@@ -10,6 +10,7 @@ from typing import Any
 
 from gateway.auth.tokens import SHARE_ENDED, Principal
 from gateway.protocol.errors import ApiError
+from gateway.session import upkeep
 from gateway.session.loaded import LoadedSessions
 from gateway.session.model.description import SandboxPlace, describe
 from gateway.session.model.state import SessionSpec, SessionState
@@ -41,11 +42,11 @@ class Catalogue:
         except StoreUnavailable:
             if (actor := self._sessions.get(session_id)) is None:
                 raise
-            kept = actor.seen(None)
+            kept = upkeep.seen(actor, None)
         if kept is None or session_id in self._sessions.purging:
             return None
         actor = self._sessions.get(session_id)
-        return kept if actor is None else actor.seen(kept)
+        return kept if actor is None else upkeep.seen(actor, kept)
 
     async def owner(self, session_id: str) -> str | None:
         """Whose session it is (NO_USER: the services'); None if there is none. For a loaded session the store is not
@@ -59,7 +60,7 @@ class Catalogue:
         """What the session is, also what its writer knows and the store does not yet; None if there is none. Raises
         StoreUnavailable."""
         if (actor := self._sessions.get(session_id)) is not None:
-            return actor.spec
+            return actor.conversation.spec
         kept = await self.look(session_id)
         return None if kept is None else SessionSpec.from_json(kept.spec)
 
@@ -113,12 +114,12 @@ class Catalogue:
 def loaded_stats(sessions: LoadedSessions, utcnow: Callable[[], float]) -> dict[str, float]:
     """What is counted of all sessions that are loaded here."""
     actors, now = list(sessions), utcnow()
-    waiting = [actor.waiting() for actor in actors]
+    waiting = [upkeep.waiting(actor) for actor in actors]
     views = [view for actor in actors if (view := actor.workspace.view) is not None]
     dirty = [now - (view.last_success or now) for view in views if view.dirty]
     return {
         "sessions_loaded": len(actors),
-        "viewers": sum(len(actor.audience) for actor in actors),
+        "viewers": sum(len(actor.viewers.audience) for actor in actors),
         "terminal_viewers": sum(len(actor.terminals) for actor in actors),
         "pending_records": sum(records for records, _ in waiting),
         "pending_bytes": sum(size for _, size in waiting),

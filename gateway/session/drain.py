@@ -8,6 +8,7 @@ import structlog
 from gateway.feed.feed import SessionFeed
 from gateway.protocol.close_codes import CloseCode
 from gateway.protocol.errors import ApiError
+from gateway.session import upkeep
 from gateway.session.actor import SessionActor
 from gateway.session.loaded import LoadedSessions
 from persistence.queue.queue import PersistenceQueue
@@ -41,14 +42,14 @@ class SessionDrain:
         self._feed.say_goodbye(self._retry_after())
         actors = list(self._sessions)
         for actor in actors:
-            actor.say_goodbye(self._retry_after())
+            upkeep.say_goodbye(actor, self._retry_after())
         await self._settle(actors)
         for actor in actors:
-            actor.save_delivered()
+            actor.conversation.save_delivered()
         await self._queue.flush(FLUSH_SECONDS)
         await self._settle(actors)
         for actor in actors:
-            actor.close_viewers(CloseCode.COMING_BACK)
+            actor.viewers.close(CloseCode.COMING_BACK)
         self._feed.close()
         await self._keep_workspaces(actors)
         await self._queue.flush(FLUSH_SECONDS)
@@ -73,5 +74,5 @@ class SessionDrain:
 
     async def _settle(self, actors: list[SessionActor]) -> None:
         # A queue that has died will never tell anybody anything; otherwise every turn of the loop empties inboxes.
-        while self._queue.alive and any(not actor.quiet for actor in actors):  # noqa: ASYNC110
+        while self._queue.alive and any(not upkeep.quiet(actor) for actor in actors):  # noqa: ASYNC110
             await asyncio.sleep(0.001)

@@ -4,6 +4,7 @@ says."""
 import asyncio
 from collections.abc import Callable, Iterable
 
+from gateway.session import upkeep
 from gateway.session.actor import SessionActor
 from gateway.session.model.idle_policy import IdleStep, next_step
 
@@ -32,10 +33,10 @@ class Reaper:
         while True:
             await asyncio.sleep(self._pause)
             for actor in self._sessions:
-                match next_step(actor.idleness()):
+                match next_step(upkeep.idleness(actor)):
                     case IdleStep.SLEEP:
-                        actor.spawn(actor.sleep_if_idle(), f"sleep {actor.id}")
+                        upkeep.sleep_if_idle(actor)
                     case IdleStep.RESCUE:
-                        actor.rescue()
+                        upkeep.rescue(actor)
                     case IdleStep.UNLOAD if self._can_load(actor.id):
                         self._forget(actor)

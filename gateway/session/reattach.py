@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 
 import structlog
 
+from gateway.session import upkeep
 from gateway.session.actor import SessionActor
 from gateway.session.model.state import SessionSpec, SessionState, SessionStatus
 from persistence.backoff import delay
@@ -74,8 +75,7 @@ class Reattach:
                 log.exception("session.load_failed", session_id=session_id)
                 return
             if actor is not None and runs:  # what a dead one left is rescued when nobody has asked for it for a while
-                found = actor.found_running
-                await self._patiently(lambda: found(since=self._registry.reattaching_since))
+                upkeep.found_running(actor, since=self._registry.reattaching_since)
 
     async def _look_through(
         self, provider: str, running: set[str], waiting: set[str]

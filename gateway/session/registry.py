@@ -14,6 +14,7 @@ import structlog
 
 from gateway.feed.feed import SessionFeed
 from gateway.limits.start_turns import StartTurns
+from gateway.session import upkeep
 from gateway.session.actor import SessionActor
 from gateway.session.loaded import LoadedSessions
 from gateway.session.loader import SessionLoader
@@ -97,13 +98,13 @@ class SessionRegistry:
         if actor is not None:
             self._sessions.add(actor)
             self._tasks[session_id] = self._group.create_task(self._supervise(actor), name=f"session {session_id}")
-            actor.begin(since=self.reattaching_since)
+            upkeep.begin(actor, since=self.reattaching_since)
         return actor
 
     def settled(self, session_id: str, seq: int, outcome: Outcome) -> None:
         """What became in the store of a record that was durable here first (`StoreListener.settled`)."""
         if (actor := self._sessions.get(session_id)) is not None:
-            actor.settled(seq, outcome)
+            upkeep.settled(actor, seq, outcome)
 
     # -- supervising --------------------------------------------------------------------------------------------------
 

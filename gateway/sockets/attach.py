@@ -93,13 +93,13 @@ def slow_down(actor: SessionActor, viewer: Viewer) -> None:
     """Read no further from a viewer whose session has more to do than it should; go on when there is room."""
 
     async def read_on() -> None:
-        await actor.wait_for_room()
+        await actor.inbox.wait_for_room()
         if not viewer.leaving:
             viewer.outlet.resume_reading()
 
-    if actor.crowded:
+    if actor.inbox.crowded:
         viewer.outlet.pause_reading()
-        actor.spawn(read_on(), "room")
+        actor.host.spawn(read_on(), "room")
 
 
 class Admitted(Protocol):

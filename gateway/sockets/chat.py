@@ -35,13 +35,13 @@ class ChatSocket:
         entry = AccessWatch(viewer, who, self._doorway.verifier, actor.guests)
         reader = _Reader(actor, viewer, entry, looks_only=who.role == "view")
         outlet.on_text = reader.on_text
-        actor.post(actor.attach, viewer, asked_position(websocket))
+        actor.post(actor.viewers.attach, viewer, asked_position(websocket))
         actor.post(entry.begin)
         try:
             await until_disconnect(websocket)
         finally:
             entry.end()
-            actor.post(actor.detach, viewer)
+            actor.post(actor.viewers.detach, viewer)
 
 
 class _Reader:
@@ -72,14 +72,14 @@ class _Reader:
             case "ping":
                 viewer.send(chat_frames.dump("pong", id=frame.body.get("id")))
             case "auth":
-                self._entry.renew(frame.body["token"], lambda refreshing: actor.spawn(refreshing, "auth"))
+                self._entry.renew(frame.body["token"], lambda refreshing: actor.host.spawn(refreshing, "auth"))
             case _ if self._looks_only:
                 self._refuse(frame.cid, "read_only", "this token is for looking")
             case "start" if len(raw) > chat_frames.START_BYTES:
                 self._refuse(frame.cid, "start_too_large", chat_frames.START_TOO_LARGE)
             case _:
                 crash_points.reached("frame.parsed")
-                actor.hear(len(raw), actor.receive, viewer, frame)
+                actor.inbox.hear(len(raw), actor.intake.receive, viewer, frame)
                 slow_down(actor, viewer)
 
     def _refuse(self, cid: str | None, code: str, text: str) -> None:

@@ -24,13 +24,13 @@ class RawSocket:
         viewer = Viewer(outlet, raw=True)
         entry = AccessWatch(viewer, who, self._doorway.verifier, actor.guests)
         outlet.on_text = _Lines(actor, viewer).on_text
-        actor.post(actor.attach, viewer, None)
+        actor.post(actor.viewers.attach, viewer, None)
         actor.post(entry.begin)
         try:
             await until_disconnect(websocket)
         finally:
             entry.end()
-            actor.post(actor.detach, viewer)
+            actor.post(actor.viewers.detach, viewer)
 
 
 class _Lines:
@@ -45,5 +45,5 @@ class _Lines:
         if b"\n" in line or b"\r" in line:
             self._viewer.close(CloseCode.BAD_FRAME, "one frame is one line")
         elif line:
-            self._actor.hear(len(line), self._actor.receive_line, self._viewer, line.decode())
+            self._actor.inbox.hear(len(line), self._actor.intake.receive_line, self._viewer, line.decode())
             slow_down(self._actor, self._viewer)

@@ -73,10 +73,10 @@ class TerminalSocket:
 
 def seat(actor: SessionActor, viewer: TerminalViewer, socket: SplicedSocket, entry: AccessWatch) -> None:
     """Let a viewer whose connection is there into the session, for as long as its pass is good."""
-    viewer.on_renewal = lambda token: entry.renew(token, lambda refreshing: actor.spawn(refreshing, "auth"))
+    viewer.on_renewal = lambda token: entry.renew(token, lambda refreshing: actor.host.spawn(refreshing, "auth"))
     viewer.begin(socket)
     socket.when_gone(entry.end)
-    actor.post(actor.join_terminal, viewer)
+    actor.post(actor.viewers.join_terminal, viewer)
     actor.post(entry.begin)
 
 

@@ -12,10 +12,10 @@ from typing import Any
 from gateway.config.settings import Settings
 from gateway.server import viewer
 from gateway.server.front_door import GuardLimits
-from gateway.session import actor
+from gateway.session import inbox
 from gateway.session.conversation import sequence
 from gateway.session.model import delivery_window
-from gateway.session.sandbox import supervisor
+from gateway.session.sandbox.lifecycle import life
 from gateway.session.sandbox.restart_policy import RestartPolicy
 from persistence.commit_plan import Plan, plan
 from persistence.errors import StoreUnavailable
@@ -59,7 +59,7 @@ def impatient() -> None:
 
 def forgiving() -> None:
     """A session that is killed again and again does not count as one that crashes in a loop."""
-    put(supervisor, "RestartPolicy", lambda _, window: RestartPolicy(1000, window))
+    put(life, "RestartPolicy", lambda _, window: RestartPolicy(1000, window))
 
 
 def impatient_with_slow_viewers() -> None:
@@ -182,20 +182,20 @@ def deliver_before_durable() -> None:
 
 def newest_first() -> None:
     """A session deals with what came within a moment from the wrong end."""
-    hear = actor.SessionActor.hear
-    waiting: dict[actor.SessionActor, list[tuple[Any, ...]]] = {}
+    hear = inbox.Inbox.hear
+    waiting: dict[inbox.Inbox, list[tuple[Any, ...]]] = {}
 
-    def hear_the_last_first(self: actor.SessionActor) -> None:
+    def hear_the_last_first(self: inbox.Inbox) -> None:
         for heard in reversed(waiting.pop(self)):
             hear(self, *heard)
 
-    def hear_later(self: actor.SessionActor, *heard: Any) -> None:
+    def hear_later(self: inbox.Inbox, *heard: Any) -> None:
         if self not in waiting:
             waiting[self] = []
             asyncio.get_running_loop().call_later(LATER_SECONDS, hear_the_last_first, self)
         waiting[self].append(heard)
 
-    put(actor.SessionActor, "hear", hear_later)
+    put(inbox.Inbox, "hear", hear_later)
 
 
 def expire_silently() -> None:

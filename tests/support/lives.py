@@ -25,9 +25,13 @@ class Played:
         self.all: list[do.Effect] = []
         self.facts: dict[str, Any] = {}
         self._asks = 0
+        self._alive = False  # whether an agent runs, when a hello is dealt with
 
     def event(self, event: on_.Event, **facts: Any) -> tuple[do.Effect, ...]:
-        self.last = on(self.life, event, on_.Facts(**{**self.facts, **facts}))
+        known = on_.Facts(**{**self.facts, **facts})
+        self.last = on(self.life, event, known)
+        if self.now_does(do.HearHello):
+            self.last += on(self.life, on_.Greeted(self.life.link, self._alive), known)
         self.all += self.last
         return self.last
 
@@ -42,7 +46,10 @@ class Played:
             self.event(reply(self.life.awaited, **members), **(facts or {}))
 
     def hear(self, event: type[on_.FromLink], *, given: dict[str, Any] | None = None, **facts: Any) -> None:
-        self.event(event(self.life.link, **(given or {})), **facts)
+        """What the link tells. An agent that runs (`alive`) is known when a hello is dealt with."""
+        given = given or {}
+        self._alive = given.pop("alive", False) if event is on_.BridgeHello else False
+        self.event(event(self.life.link, **given), **facts)
 
     def start(self) -> "Played":
         self.answer(on_.TurnGiven, on_.Looked, on_.SandboxStarted, on_.Prepared, on_.AgentReleased, on_.Linked)
@@ -103,6 +110,8 @@ class World:
         self.links: set[int] = set()
         self.turns: set[int] = set()
         self.answered: list[int] = []
+        self.hellos: list[int] = []  # said, and not dealt with yet: the links'
+        self.greeted: set[int] = set()  # links that have said hello
 
     def perform(self, effects: tuple[do.Effect, ...], life: Life) -> None:
         for effect in effects:
@@ -125,6 +134,9 @@ class World:
                 self.turns.discard(number)
             case do.DropLink(link):
                 self.links.discard(link)
+            case do.HearHello(link):
+                assert link in self.links
+                self.hellos.append(link)
             case do.StartAgent(link):
                 assert link in self.links
                 assert not self.runs or (self.prepared and not self.held), "an agent starts unrestored"

@@ -142,20 +142,19 @@ class Tab:
 
     def send(self, type: str, **members: Any) -> None:
         if self.outlet.reading and not self.outlet.closed:
-            self.actor.post(
-                self.actor.receive, self.viewer, chat_frames.read_frame(json.dumps({"type": type} | members).encode())
-            )
+            frame = chat_frames.read_frame(json.dumps({"type": type} | members).encode())
+            self.actor.post(self.actor.intake.receive, self.viewer, frame)
 
     def say(self, text: str, cid: str | None = None) -> None:
         self.send("message", content=text, **({"cid": cid} if cid else {}))
 
     def send_line(self, line: str) -> None:
-        self.actor.post(self.actor.receive_line, self.viewer, line)
+        self.actor.post(self.actor.intake.receive_line, self.viewer, line)
 
     def leave(self) -> None:
         """The tab is closed, or its connection is lost."""
         self.outlet.abort()
-        self.actor.post(self.actor.detach, self.viewer)
+        self.actor.post(self.actor.viewers.detach, self.viewer)
 
     def seen(self, type: str, **members: Any) -> list[dict[str, Any]]:
         """Its frames of that type with these members, in order."""
@@ -340,7 +339,7 @@ class World:
     async def tab(self, session_id: str = "s", after: Position | None = None, *, raw: bool = False) -> Tab:
         """A new viewer, welcomed or about to be."""
         tab = Tab(await self.actor(session_id), raw=raw)
-        tab.actor.post(tab.actor.attach, tab.viewer, after)
+        tab.actor.post(tab.actor.viewers.attach, tab.viewer, after)
         return tab
 
     async def welcomed(self, session_id: str = "s", after: Position | None = None) -> Tab:

@@ -66,7 +66,7 @@ class Person:
         self._welcomes = 0
         self.tab = tab = Tab(actor)
         tab.outlet.on_frame = self._on_frame
-        actor.post(actor.attach, tab.viewer, self._asked)
+        actor.post(actor.viewers.attach, tab.viewer, self._asked)
         self.ask_again()
 
     def ask_again(self) -> None:

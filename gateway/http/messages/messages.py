@@ -146,7 +146,7 @@ class MessageRoutes:
         check_post(post)
         try:
             async with asyncio.timeout(STORE_SECONDS):
-                message_id, seq, stage = await actor.post_record(
+                message_id, seq, stage = await actor.intake.post_record(
                     role=post.role,
                     type=post.type,
                     content=post.content,

@@ -72,7 +72,7 @@ class FaultRoutes:
 
     async def _cause(self, actor: SessionActor, what: str) -> dict[str, Any]:
         if what == "cut":
-            return {"sockets": actor.cut_viewers()}
+            return {"sockets": actor.viewers.cut()}
         if what == "kill-agent":
             actor.life.kill_agent()
         elif not await actor.sandbox.kill():

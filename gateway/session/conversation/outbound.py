@@ -43,7 +43,6 @@ class AgentOutput:
         "_stream",
         "_whole",
         "agent_alive",
-        "agent_starting",
         "greeted_at",
         "received",
     )
@@ -78,7 +77,6 @@ class AgentOutput:
         self._whole = True  # whether the last process was heard to its end
         self._link_number = 0
         self.agent_alive = False
-        self.agent_starting = False
         self.greeted_at = 0.0  # when a bridge last said hello
         # The last frame the link brought, dealt with or not. Not the state's epoch: that may be one behind.
         self.received = None if log.state.epoch is None else Position(log.state.epoch, 0)
@@ -157,8 +155,7 @@ class AgentOutput:
 
     def on_lost(self) -> None:
         """The link is gone; what it brought before that still counts."""
-        self._delivery.link = None
-        self.agent_alive = self.agent_starting = False
+        self.agent_alive = False
         self._announced.lost()
         self._gate.coming = 0
         self._link_number += 1
@@ -173,7 +170,6 @@ class AgentOutput:
         if log.state.taker not in (None, hello.taker):
             delivery.forget_unsure()
         if link_number == self._link_number:
-            self.agent_starting = False
             known = log.state.ended and hello.epoch == log.state.epoch
             self._announced.hello(hello.epoch, alive=hello.alive, known=known)
         delivery.settle(hello.taken)
@@ -224,7 +220,7 @@ class AgentOutput:
 
     def _make_ready(self) -> None:
         """The newest process runs, and may be given lines."""
-        self.agent_alive, self.agent_starting = True, False
+        self.agent_alive = True
         self._delivery.connect()
         self._ready()
         self._delivery.pump()

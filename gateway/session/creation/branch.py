@@ -76,7 +76,7 @@ class SessionBranching:
         if (env := self._envs.get(origin.id)) is not None:
             actor.give_env(env)
             await actor.durable()
-        actor.stirred()
+        actor.host.stirred()
         return actor
 
     def _begun(self, session_id: str, user_id: str, spec: SessionSpec, generation: Generation) -> Session:

@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager
 
 from gateway.limits.network import NetworkRule
 from gateway.protocol.errors import ApiError
+from gateway.session import upkeep
 from gateway.session.actor import SessionActor
 from gateway.session.creation.new_sessions import NewSessions, being_purged
 from gateway.session.creation.room import CreationRoom
@@ -57,8 +58,8 @@ class SessionCreation:
             if kept.user_id != user_id:
                 raise ApiError(409, "taken", "this session id is taken: choose another")
             actor = await self._new.load(session, kept)
-        archived = actor.status is SessionStatus.ARCHIVED
-        changed = await actor.take_up(wish)
+        archived = actor.conversation.state.status is SessionStatus.ARCHIVED
+        changed = await upkeep.take_up(actor, wish)
         if archived:
             self._new.count(session_id, user_id)
         if changed:
@@ -75,7 +76,7 @@ class SessionCreation:
             if kept.user_id != user_id:
                 return None
             actor = await self._new.load(session, kept, on="attach")
-        actor.stirred()
+        actor.host.stirred()
         return actor
 
     def _checked(self, session_id: str, wish: Wish) -> SessionSpec:

@@ -1,72 +1,82 @@
-"""One ear for one link: what is heard goes through the session's inbox, and only while this is the link that counts."""
+"""Hears one link: what it tells goes through the session's inbox, and counts only while the link is in use."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from gateway.session.conversation.outbound import AgentOutput
+from gateway.session.model.ports import Tasks
 from sandbox.protocol.values import AgentExit, Hello
 
 PIECE_LINES = 128  # an event's worth: one message may bring a million empty ones
 
 
-class LinkOwner(Protocol):
-    """Whoever the link belongs to. `heard` posts to the inbox; the others are what it posts."""
+class LinkHearer(Protocol):
+    """Who is told of the link itself, in the session's task."""
 
-    output: AgentOutput
-
-    def heard(self, ear: "LinkListener", handler: Callable[..., None], arguments: tuple[Any, ...]) -> None: ...
-    def said_hello(self, hello: Hello) -> None: ...
-    def agent_exited(self, exit: AgentExit) -> None: ...
-    def had_problem(self, reason: str) -> None: ...
-    def lost(self, reason: str) -> None: ...
+    def said_hello(self, link: int, hello: Hello) -> None: ...
+    def agent_exited(self, link: int, exit: AgentExit) -> None: ...
+    def had_problem(self, link: int, reason: str) -> None: ...
     def files_changed(self) -> None: ...
+    def lost(self, link: int, reason: str) -> None: ...
 
 
 class LinkListener:
-    """Hears one link. What it hears before `open` waits: the link is not in its place yet."""
+    """Hears the link of that number. What it hears before `open` waits: the link is not in its place yet."""
 
-    __slots__ = ("_early", "_life")
+    __slots__ = ("_closed", "_early", "_hearer", "_number", "_output", "_tasks")
 
-    def __init__(self, life: LinkOwner) -> None:
-        self._life = life
+    def __init__(self, number: int, hearer: LinkHearer, output: AgentOutput, tasks: Tasks) -> None:
+        self._number = number
+        self._hearer = hearer
+        self._output = output
+        self._tasks = tasks
+        self._closed = False
         self._early: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = []
 
     def open(self) -> None:
         early, self._early = self._early or [], None
         for handler, arguments in early:
-            self._life.heard(self, handler, arguments)
+            self._tasks.post(self._deal, handler, arguments)
+
+    def close(self) -> None:
+        """Nothing it heard counts any more, also what waits in the inbox."""
+        self._closed = True
 
     def _pass_on(self, handler: Callable[..., None], *arguments: Any) -> None:
         if self._early is not None:
             self._early.append((handler, arguments))
-        else:
-            self._life.heard(self, handler, arguments)
+        elif not self._closed:
+            self._tasks.post(self._deal, handler, arguments)
+
+    def _deal(self, handler: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        if not self._closed:
+            handler(*arguments)
 
     def on_hello(self, hello: Hello) -> None:
-        self._pass_on(self._life.said_hello, hello)
+        self._pass_on(self._hearer.said_hello, self._number, hello)
 
     def on_epoch(self, epoch: str, base: int) -> None:
-        self._pass_on(self._life.output.on_epoch, epoch, base)
+        self._pass_on(self._output.on_epoch, epoch, base)
 
     def on_frames(self, epoch: str, first: int, lines: Sequence[bytes]) -> None:
-        self._life.output.coming(len(lines))
+        self._output.coming(len(lines))
         if len(lines) <= PIECE_LINES:
-            self._pass_on(self._life.output.on_frames, epoch, first, lines)
+            self._pass_on(self._output.on_frames, epoch, first, lines)
             return
         for start in range(0, len(lines), PIECE_LINES):
-            self._pass_on(self._life.output.on_frames, epoch, first + start, lines[start : start + PIECE_LINES])
+            self._pass_on(self._output.on_frames, epoch, first + start, lines[start : start + PIECE_LINES])
 
     def on_exit(self, exit: AgentExit) -> None:
-        self._pass_on(self._life.agent_exited, exit)
+        self._pass_on(self._hearer.agent_exited, self._number, exit)
 
     def on_taken(self, seq: int) -> None:
-        self._pass_on(self._life.output.on_taken, seq)
+        self._pass_on(self._output.on_taken, seq)
 
     def on_problem(self, reason: str) -> None:
-        self._pass_on(self._life.had_problem, reason)
+        self._pass_on(self._hearer.had_problem, self._number, reason)
 
     def on_changed(self) -> None:
-        self._pass_on(self._life.files_changed)
+        self._pass_on(self._hearer.files_changed)
 
     def on_lost(self, reason: str) -> None:
-        self._pass_on(self._life.lost, reason)
+        self._pass_on(self._hearer.lost, self._number, reason)

@@ -16,14 +16,13 @@ class RestartPolicy:
     def __init__(self, failures: int, window: float) -> None:
         self._failures = failures
         self._window = window
-        self._failed_at: list[float] = []  # a few; every session has one of these, and an empty deque takes 760 bytes
+        self._failed_at: tuple[float, ...] = ()  # a few; every session has one of these, and this takes no memory
 
     def failed(self, now: float) -> None:
-        self._failed_at.append(now)
+        self._failed_at = (*self._failed_at, now)
 
     def exhausted(self, now: float) -> bool:
-        while self._failed_at and self._failed_at[0] < now - self._window:
-            self._failed_at.pop(0)
+        self._failed_at = tuple(at for at in self._failed_at if at >= now - self._window)
         return len(self._failed_at) >= self._failures
 
     def pause(self, rng: Random) -> float:
@@ -31,4 +30,4 @@ class RestartPolicy:
         return delay(len(self._failed_at), rng, base=BASE_SECONDS, cap=CAP_SECONDS)
 
     def renew(self) -> None:
-        self._failed_at.clear()
+        self._failed_at = ()

@@ -35,10 +35,16 @@ RETRY_BASE, RETRY_CAP = 0.05, 2.0
 STEADY_SECONDS = 5.0  # a link that was lost sooner is found again with more and more patience
 
 
+NONE: frozenset[TerminalViewer] = frozenset()  # one for all: an empty one takes 216 bytes
+
+
 class Running(Protocol):
     """What a terminal needs to know of the session's sandbox."""
 
-    stopping: bool
+    @property
+    def stopping(self) -> bool:
+        """Whether it is being stopped."""
+        ...
 
     @property
     def up(self) -> bool:
@@ -56,7 +62,7 @@ class Running(Protocol):
         ...
 
     @property
-    def status(self) -> SessionStatus: ...
+    def shown(self) -> SessionStatus: ...
 
 
 class SessionTerminals:
@@ -68,7 +74,7 @@ class SessionTerminals:
         self._sandbox = sandbox
         self._life = life
         self._viewers: dict[TerminalViewer, int] = {}  # and how often each had typed when somebody last looked
-        self._bringing: frozenset[TerminalViewer] = frozenset()  # few; an empty set takes 216 bytes, this one none
+        self._bringing = NONE
         self._wanted = False  # typing that was heard and not seen to yet
         self.on_intent: Callable[[], None] = lambda: None
         self.on_left: Callable[[], None] = lambda: None
@@ -155,7 +161,7 @@ class SessionTerminals:
 
     def typed_unlinked(self, viewer: TerminalViewer, frames: bytes) -> None:
         known = viewer in self._viewers  # else it is about to join: what came behind the handshake waits for that
-        status, typed = self._life.status, list(inputs(frames))
+        status, typed = self._life.shown, list(inputs(frames))
         if known and not self._life.up and status in REASONS:
             if any(is_typing(payload) for payload in typed):
                 viewer.tell_trouble(status, REASONS[status])
@@ -192,7 +198,7 @@ class SessionTerminals:
         if not self._life.up:
             viewer.forget_withheld()
             viewer.drop_link()
-            viewer.tell_status(self._life.status, absent=True)
+            viewer.tell_status(self._life.shown, absent=True)
             self._settle(viewer)
             return
         if not self.stopping:
@@ -203,7 +209,7 @@ class SessionTerminals:
 
     def _settle(self, viewer: TerminalViewer) -> None:
         """No sandbox runs: what the viewer typed waits for the next, or is dropped."""
-        status = self._life.status
+        status = self._life.shown
         if self._life.coming_up:
             self.input_dropped(viewer, viewer.ahead.sandbox_lost())
             return
@@ -232,9 +238,9 @@ class SessionTerminals:
                 except LinkRefused as error:
                     if attempt == viewer.flaps:
                         log.info("terminal.refused", session_id=self._id, name=viewer.name, cause=str(error))
-                    viewer.tell_status(self._life.status)
+                    viewer.tell_status(self._life.shown)
         finally:
-            self._bringing -= {viewer}
+            self._bringing = (self._bringing - {viewer}) or NONE
             if not viewer.linked and not viewer.over and self._life.up:
                 self._host.post(self._see_to, viewer)  # it was lost again before this had ended
 

@@ -149,19 +149,15 @@ class Workspace:
         """The sandbox runs: whether its agent is held. Raises TreeFailed, TimeoutError."""
         return (await self._restore.survey()).held
 
-    async def find(self, *, held: bool = False) -> bool:
-        """The sandbox runs: see whether its workspace was proven, and say so. If it said that its agent is `held`, one
-        that was proven is asked again: its agent may have been let go since, or this is another sandbox."""
-        if self.ready and not held:
-            return True
+    async def find(self) -> None:
+        """The sandbox runs: see whether its workspace was proven, and say so."""
+        if self.ready:
+            return
         try:
-            held = await self.is_held()
+            if not await self.is_held():
+                self.found()
         except (TreeFailed, TimeoutError) as error:
             log.info("sync.not_found", session_id=self._log.id, cause=str(error))
-            return False
-        if not held:
-            self.found()
-        return self.ready and not held
 
     # -- while it runs ------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from gateway.feed.viewer import HIGH_WATER, STUCK_SECONDS, EventViewer
 from gateway.feed.viewer_backlog import MOST_SESSIONS, MOST_WORDS
 from gateway.protocol.close_codes import CloseCode
 from gateway.session.model.state import SessionSpec, SessionState
-from gateway.session.sandbox.supervisor import ASLEEP
+from gateway.session.sandbox.lifecycle.life import ASLEEP
 from persistence.errors import StoreUnavailable
 from persistence.record import Session
 from sandbox.providers.memory.scripted import silent
@@ -673,7 +673,7 @@ async def test_sessions_cost_nothing_more_while_nobody_watches_and_little_after_
         before = measured()
         async with watching(world) as page:
             for number in range(50):
-                (await world.actor(f"s{number}")).stirred()
+                (await world.actor(f"s{number}")).host.stirred()
             await asyncio.sleep(5)
             assert len(page.said("sandbox")) == 50
         del page
@@ -691,7 +691,7 @@ async def test_one_session_that_cannot_be_described_does_not_stop_the_news_of_th
     describe = type(bad).describe
     async with watching(world) as page:
         monkeypatch.setattr(type(bad), "describe", lambda actor: 1 / 0 if actor is bad else describe(actor))
-        bad.stirred()
+        bad.host.stirred()
         tab = await world.welcomed("good")
         await asyncio.sleep(1)
         assert page.sessions["good"]["viewers"] == 1

@@ -91,7 +91,7 @@ async def test_messages_are_refused_in_words_when_a_user_has_stored_enough() -> 
         assert told["reason"] == "stored_too_much"
         assert "HOLDFAST_MAX_STORED_PER_USER" in told["error"]
         with pytest.raises(ApiError) as refused:
-            await tab.actor.post_record(
+            await tab.actor.intake.post_record(
                 role="user", type="message", content="x", metadata=None, cid=None, deliver=False
             )
         assert (refused.value.status, refused.value.code) == (429, "stored_too_much")

@@ -298,29 +298,36 @@ async def test_who_is_not_the_owner_any_more_deletes_nothing(known: bool) -> Non
 
 @pytest.mark.parametrize("step", ["pause", "sleep", "DELETE", "wake", "sync"])
 @pytest.mark.parametrize("learns_after", [0.1, 0.6, 1.1, 1.6])
-async def test_who_learns_it_meanwhile_goes_no_further(step: str, learns_after: float) -> None:
-    """It waits for an agent to end, for a scan, for its turn: then it is told that it owns nothing."""
+async def test_who_learns_it_meanwhile_goes_no_further(
+    step: str, learns_after: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for an agent to end, for a scan, for its provider: then it is told that it owns nothing."""
     async with Town() as town:
         actor, other = await taken_over(town)
         try:
             agent = town.sandbox().agent
             assert agent is not None
             town.sandbox().roots.step_seconds = 0.5
-            await actor.life.lock.acquire()
-            loop = asyncio.get_running_loop()
+            agent.on_stop = lambda: None  # it takes its time to end
+            loop, stop = asyncio.get_running_loop(), town.fleet.stop
+
+            async def stop_slowly(session_id: str) -> None:
+                await asyncio.sleep(2)
+                await stop(session_id)
+
+            monkeypatch.setattr(town.fleet, "stop", stop_slowly)
             ask: dict[str, Callable[[], Awaitable[Any]]] = {
                 "pause": actor.pause,
                 "sleep": actor.sleep,
                 "DELETE": lambda: actor.destroy(purge=False),
-                "wake": actor.life.wake,
+                "wake": actor.wake,
                 "sync": lambda: actor.sync(wait=True),
             }
             asked = asyncio.ensure_future(ask[step]())
             loop.call_later(learns_after, actor._end)
-            loop.call_later(max(0.1, learns_after), actor.life.lock.release)
             await asyncio.wait({asked})
-            if step != "wake":
-                assert isinstance(asked.exception(), ApiError)
+            assert isinstance(asked.exception(), ApiError)
+            await asyncio.sleep(5)
             town.sandbox().roots.step_seconds = 0.0
             await still_theirs(other)
         finally:
@@ -338,17 +345,23 @@ async def test_a_wish_of_the_old_owner_is_not_answered_as_if_it_were_granted() -
             await other.kill()
 
 
-async def test_a_sandbox_that_died_is_not_started_again_behind_a_sleep() -> None:
+async def test_a_sandbox_that_died_is_not_started_again_behind_a_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sleep was asked for while it was being started anew, and answered; then it ran."""
     async with Town() as town:
         actor = await started(town)
         await asyncio.sleep(60)  # a link that lasted is looked for at once
-        starts = town.fleet.starts
-        async with actor.life.lock:
-            town.sandbox().crash()
-            await asyncio.sleep(1)
-            asked = asyncio.ensure_future(actor.sleep())
-            await asyncio.sleep(1)
+        starts, runs, slow = town.fleet.starts, town.fleet.runs, asyncio.Event()
+
+        async def runs_slowly(session_id: str) -> bool:
+            await slow.wait()
+            return await runs(session_id)
+
+        monkeypatch.setattr(town.fleet, "runs", runs_slowly)
+        town.sandbox().crash()
+        await asyncio.sleep(1)
+        asked = asyncio.ensure_future(actor.sleep())
+        await asyncio.sleep(1)
+        slow.set()
         assert (await asked)["status"] == "sleeping"
         await asyncio.sleep(30)
         assert (actor.describe()["status"], town.fleet.starts) == ("sleeping", starts)

@@ -161,16 +161,16 @@ async def test_a_tab_that_aborts_without_end_costs_one_line_and_one_timer_a_seco
 async def test_a_tab_that_sends_one_message_again_and_again_waits_for_its_answers(world: World) -> None:
     tab, _ = await asked(world)
     world.store.gate.clear()
-    for _ in range(tab.actor.limits.inbox):
+    for _ in range(tab.actor.host.limits.inbox):
         tab.say("go", "c1")
     await asyncio.sleep(1)
-    assert tab.actor.crowded
-    waiting = asyncio.create_task(tab.actor.wait_for_room())
+    assert tab.actor.inbox.crowded
+    waiting = asyncio.create_task(tab.actor.inbox.wait_for_room())
     await asyncio.sleep(1)
     assert not waiting.done()
     world.store.gate.set()
     await waiting
-    await tab.until("ack", cid="c1", count=tab.actor.limits.inbox + 1)
+    await tab.until("ack", cid="c1", count=tab.actor.host.limits.inbox + 1)
 
 
 async def test_an_agent_that_speaks_as_the_gateway_writes_one_line_a_minute_into_the_log(world: World) -> None:

@@ -94,7 +94,7 @@ async def test_a_session_that_is_held_and_floods_leaves_room_for_the_others(worl
     async with asyncio.TaskGroup() as posting:
         for number in range(3_000):
             posting.create_task(
-                actor.post_record(
+                actor.intake.post_record(
                     role="system", type="note", content=f"n{number}", metadata=None, cid=None, deliver=False
                 )
             )

@@ -67,7 +67,7 @@ async def test_it_stops_when_asked_and_goes_on_with_its_disk(how: str) -> None:
 async def test_it_sleeps_when_idle_and_costs_nothing_then() -> None:
     async with Town() as town:
         actor = await overfull(town)
-        actor.life.files_changed()
+        actor.workspace.request()
         await asyncio.sleep(60)
         assert actor.describe()["sync"]["state"] == "failed"
         await asyncio.sleep(2 * actor.sleep_after)

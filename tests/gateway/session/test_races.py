@@ -124,13 +124,13 @@ async def test_a_link_that_comes_for_a_session_that_failed_meanwhile_is_closed(
 async def test_a_socket_that_waits_for_room_in_a_session_that_fails_waits_no_longer(world: World) -> None:
     actor = await world.create()
     actor.post(fail)
-    for _ in range(actor.limits.inbox):
+    for _ in range(actor.host.limits.inbox):
         actor.post(lambda: None)
     async with asyncio.timeout(1):
-        await actor.wait_for_room()
+        await actor.inbox.wait_for_room()
     await asyncio.sleep(0)
     assert actor.ended
-    await actor.wait_for_room()
+    await actor.inbox.wait_for_room()
 
 
 async def test_a_replay_cut_off_while_an_answer_is_stored_goes_on_where_it_was(

@@ -75,8 +75,9 @@ async def test_a_session_that_was_woken_while_its_old_sandbox_could_not_be_stopp
     await world.until(lambda: asked > 0, "the question")
     tab = await world.welcomed()
     tab.say("a")
-    await tab.until("done")
+    await asyncio.sleep(60)
     silent = False
+    await tab.until("done")
     await asyncio.sleep(60)
     tab.say("b")
     await tab.until("done", count=2)

@@ -58,9 +58,9 @@ async def test_a_viewer_that_comes_while_its_session_crashes_is_closed_too(world
     actor = await world.create()
     early, late = Viewer(RecordingOutlet()), Viewer(RecordingOutlet())
     actor.post(boom)
-    actor.post(actor.attach, early, None)
+    actor.post(actor.viewers.attach, early, None)
     await world.until(lambda: actor.ended, "the crash")
-    actor.post(actor.attach, late, None)
+    actor.post(actor.viewers.attach, late, None)
     for viewer in (early, late):
         assert viewer.outlet.closed
 
@@ -76,7 +76,7 @@ async def test_what_runs_beside_a_session_ends_with_it(world: World) -> None:
         finally:
             ended.set()
 
-    actor.spawn(work(), "work")
+    actor.host.spawn(work(), "work")
     await asyncio.sleep(0)
     actor.post(boom)
     async with asyncio.timeout(60):
@@ -86,7 +86,7 @@ async def test_what_runs_beside_a_session_ends_with_it(world: World) -> None:
 async def test_a_posted_record_of_a_session_that_crashes_is_refused_and_not_left_waiting(world: World) -> None:
     actor = await world.create()
     posting = asyncio.create_task(
-        actor.post_record(role="system", type="note", content="x", metadata=None, cid="n1", deliver=False)
+        actor.intake.post_record(role="system", type="note", content="x", metadata=None, cid="n1", deliver=False)
     )
     actor.post(boom)
     for _ in range(2):
@@ -95,7 +95,7 @@ async def test_a_posted_record_of_a_session_that_crashes_is_refused_and_not_left
                 await posting
         assert (refused.value.status, refused.value.code) == (503, "session_failed")
         posting = asyncio.create_task(
-            actor.post_record(role="system", type="note", content="x", metadata=None, cid="n1", deliver=False)
+            actor.intake.post_record(role="system", type="note", content="x", metadata=None, cid="n1", deliver=False)
         )
     with pytest.raises(ApiError):
         await posting
@@ -105,11 +105,11 @@ async def test_a_posted_record_is_stored_once_and_delivered_if_asked(world: Worl
     actor = await world.create()
     tab = await world.welcomed()
     for _ in range(2):
-        noted = await actor.post_record(
+        noted = await actor.intake.post_record(
             role="system", type="note", content="x", metadata={"k": 1}, cid="n1", deliver=False
         )
         assert noted == ("s.1", 1, "stored")
-    await actor.post_record(role="user", type="message", content="say", metadata=None, cid=None, deliver=True)
+    await actor.intake.post_record(role="user", type="message", content="say", metadata=None, cid=None, deliver=True)
     await tab.until("done")
     assert [record["status"] for record in await world.history()] == ["complete", "delivered", "complete"]
 

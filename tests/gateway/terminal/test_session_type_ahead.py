@@ -218,11 +218,11 @@ async def test_who_leaves_takes_what_was_typed_along(asleep: World) -> None:
     for tab in tabs:
         tab.type(b"x" * 1_000_000)
     await tabs[-1].until("error", code="input_full")
-    assert 15_000_000 <= actor.pending.held <= actor.pending.limit
+    assert 15_000_000 <= actor.host.pending.held <= actor.host.pending.limit
     for tab in tabs:
         tab.leave()
     await asleep.until(lambda: not len(actor.terminals), "their leaving")
-    assert actor.pending.held == 0
+    assert actor.host.pending.held == 0
     assert not any(len(tab.viewer.ahead) for tab in tabs), "it would wait for the garbage collector"
 
 

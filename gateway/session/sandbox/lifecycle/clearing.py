@@ -4,6 +4,7 @@ While the provider does not say that it is stopped, who waits is refused, and th
 """
 
 from gateway.session.model.state import SessionStatus
+from gateway.session.sandbox.lifecycle import agent
 from gateway.session.sandbox.lifecycle import effects as do
 from gateway.session.sandbox.lifecycle.events import Due, Facts, Failure, Stopped
 from gateway.session.sandbox.lifecycle.life import After, Life, LifeStage
@@ -24,7 +25,7 @@ def clear(life: Life, after: After, to: SessionStatus, why: str) -> None:
 
 def clear_later(life: Life, event: Failure, facts: Facts) -> None:
     """The provider does not answer: nobody waits for it, and it is asked again."""
-    life.refuse_line("sandbox_unavailable", f"the sandbox cannot be stopped now: {event.reason}")
+    life.refuse_unavailable(event.reason)
     life.trouble = None
     seconds = delay(life.attempts, life.rng, base=RETRY_BASE, cap=RETRY_CAP)
     life.attempts += 1
@@ -46,7 +47,7 @@ def cleared(life: Life, event: Stopped, facts: Facts) -> None:
         case After.UNWRITTEN:
             life.become(SessionStatus.SLEEPING, STORE_AWAY)
             if facts.waiting:
-                life.restart_later(facts)
+                agent.restart_later(life, facts)
         case After.UNANSWERED:
             life.become(SessionStatus.SLEEPING, life.why)
             life.again = True
@@ -73,7 +74,7 @@ def _failed(life: Life, facts: Facts) -> None:
     code = "unrestored" if life.to is SessionStatus.UNRESTORED else "sandbox_failed"
     life.effects.append(do.TellError(code, life.why))
     if facts.waiting:
-        life.restart_later(facts)
+        agent.restart_later(life, facts)
 
 
 def _died(life: Life, facts: Facts) -> None:
@@ -85,4 +86,4 @@ def _died(life: Life, facts: Facts) -> None:
     if life.again and life.patience.exhausted(facts.now):
         life.again = False
         life.effects.append(do.ForgetUnsure(life.why))
-        life.give_up(life.why)
+        agent.give_up(life, life.why)

@@ -6,8 +6,8 @@ happened meanwhile may have overtaken it: then it is answered with what is. `arc
 """
 
 from gateway.session.model.state import SessionStatus
+from gateway.session.sandbox.lifecycle import agent, linked
 from gateway.session.sandbox.lifecycle import effects as do
-from gateway.session.sandbox.lifecycle import linked
 from gateway.session.sandbox.lifecycle.events import (
     Delete,
     Facts,
@@ -29,6 +29,7 @@ from gateway.session.sandbox.lifecycle.visiting import NOT_PAUSED, begin_put_bac
 
 ARCHIVED = ("archived", "the session is archived: create it again to revive its conversation")
 PAUSED = ("paused", "the session is paused: POST .../resume")
+NOT_RUNNING = ("paused", "the session is paused: its sandbox does not run")
 UNRESTORED = ("unrestored", "the workspace is not restored: nothing of it may be synced; wake it")
 KEEP_WHAT = ("not_unrestored", "only a session that cannot be restored may keep what is on its disk")
 EMPTY_WHAT = ("not_unrestored", "only a session that cannot be restored or started may begin empty")
@@ -45,8 +46,10 @@ def check(life: Life, command: LifeCommand, facts: Facts) -> tuple[str, str] | N
     if life.status is SessionStatus.ARCHIVED:
         return ARCHIVED
     match command:
-        case Wake() | Sleep() if life.status is SessionStatus.PAUSED:
+        case Wake() if life.status is SessionStatus.PAUSED:
             return PAUSED
+        case Sleep() if life.status is SessionStatus.PAUSED:
+            return NOT_RUNNING
         case Resume() if refusal := _no_resume(life, command):
             return refusal
         case SyncNow() if life.status is SessionStatus.UNRESTORED:
@@ -163,7 +166,7 @@ def _take_start(life: Life, command: Wake | Resume, asks: tuple[int, ...], facts
         return
     life.patience.renew()
     if life.stage is LifeStage.UP:
-        life.cancel_restart()
+        agent.cancel_restart(life)
         linked.run_agent(life, facts)
         life.effects += [do.Answer(ask) for ask in asks]
         return

@@ -145,6 +145,13 @@ class DropLink(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class HearHello(Effect):
+    """Deal with the link's hello behind all that was told before it, then: Greeted."""
+
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
 class StartAgent(Effect):
     link: int
 

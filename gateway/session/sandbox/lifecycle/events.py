@@ -277,12 +277,18 @@ class FromLink:
 @dataclass(frozen=True, slots=True)
 class BridgeHello(FromLink):
     held: bool = False
-    alive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LinkLost(FromLink):
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Greeted(FromLink):
+    """What the links before this one told is dealt with, and so is its hello. `alive`: an agent runs."""
+
+    alive: bool = False
 
 
 class AgentReady(FromLink):
@@ -324,7 +330,7 @@ REPLIES = (
     Linked, DialRefused, Runs, DoesNotRun, LetGo, StillHeld, Lulled, WorkspaceKept, Overfull, NotKept, Stopped,
     NotStopped, ArchivedWritten, Destroyed, NotDestroyed, PutInPlace, NotPutInPlace, Due,
 )  # fmt: skip
-LINK_EVENTS = (BridgeHello, LinkLost, AgentReady, AgentExited, AgentProblem)
+LINK_EVENTS = (BridgeHello, Greeted, LinkLost, AgentReady, AgentExited, AgentProblem)
 FLUSHES = (Flushed, NotFlushed)
 EVENTS: tuple[type, ...] = (*COMMANDS, *NOTICES, *REPLIES, *LINK_EVENTS, *FLUSHES)
 Event = LifeCommand | Notice | EffectReply | FromLink | Flushed | NotFlushed

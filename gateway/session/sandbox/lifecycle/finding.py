@@ -21,7 +21,7 @@ from gateway.session.sandbox.lifecycle.events import (
     TurnGiven,
     Unavailable,
 )
-from gateway.session.sandbox.lifecycle.life import After, AgentPhase, Life, LifeStage
+from gateway.session.sandbox.lifecycle.life import After, Life, LifeStage
 from persistence.backoff import delay
 
 STEADY_SECONDS = 10.0  # a link that was lost sooner is found again with more and more patience
@@ -63,12 +63,11 @@ def refused(life: Life, event: DialRefused, facts: Facts) -> None:
 
 def unanswered(life: Life, event: Unavailable, facts: Facts) -> None:
     """Unknown is not dead: nothing is stopped, nothing is lost, and nobody waits for it."""
-    why = f"the sandbox provider does not answer: {event.reason}"
     life.drop_link()
     life.end_turn()
-    life.refuse_line("sandbox_unavailable", f"{why}: try again in a moment")
-    if life.reason != why:
-        life.become(life.status, why)
+    life.refuse_unavailable(event.reason)
+    if life.reason != event.reason:
+        life.become(life.status, event.reason)
     life.flaps += 1
     _find_later(life, delay(life.flaps, life.rng, base=0.2, cap=10.0))
 
@@ -86,12 +85,12 @@ def greeting(life: Life, event: BridgeHello, facts: Facts) -> None:
     if event.held:
         life.wait(LifeStage.SURVEYING, do.AskHeld(life.next()))
     else:
-        greet(life, facts, alive=event.alive)
+        greet(life)
 
 
 def let_go(life: Life, event: LetGo, facts: Facts) -> None:
-    """It was let go after it had said hello: no agent of it can be alive."""
-    greet(life, facts, alive=False)
+    """It was let go after it had said hello."""
+    greet(life)
 
 
 def still_held(life: Life, event: StillHeld, facts: Facts) -> None:
@@ -99,16 +98,13 @@ def still_held(life: Life, event: StillHeld, facts: Facts) -> None:
     clear(life, After.HELD, SessionStatus.SLEEPING, WAS_HELD)
 
 
-def greet(life: Life, facts: Facts, *, alive: bool) -> None:
+def greet(life: Life) -> None:
+    """It runs, and its agent is not held. Whether an agent runs is known when its hello is dealt with."""
     if life.status is not SessionStatus.RUNNING or life.reason:
         life.become(SessionStatus.RUNNING)
-    life.effects.append(do.MarkProven())
+    life.effects += [do.MarkProven(), do.HearHello(life.link)]
     life.settle(LifeStage.UP)
-    life.greeted, life.attempts, life.loading = True, 0, False
-    if alive:
-        life.agent, life.wanted = AgentPhase.ALIVE, False
-    elif life.wanted or facts.waiting:
-        life.start_agent(facts)
+    life.attempts, life.loading = 0, False
 
 
 def lost(life: Life, event: LinkLost, facts: Facts) -> None:

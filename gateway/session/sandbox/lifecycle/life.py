@@ -11,12 +11,13 @@ from random import Random
 
 from gateway.session.model.state import SessionStatus
 from gateway.session.sandbox.lifecycle import effects as do
-from gateway.session.sandbox.lifecycle.events import Facts, LifeCommand, PutBack, SyncNow
+from gateway.session.sandbox.lifecycle.events import LifeCommand, PutBack, SyncNow
 from gateway.session.sandbox.restart_policy import RestartPolicy
 
 ASLEEP = (SessionStatus.SLEEPING, SessionStatus.PAUSED, SessionStatus.ARCHIVED, SessionStatus.NEEDS_ENV)
 FAILED = (SessionStatus.ERROR, SessionStatus.UNRESTORED)  # what is wanted may be tried again
 STARTABLE = (SessionStatus.SLEEPING, *FAILED)
+UNAVAILABLE = "nothing was done: {}. Try again in a moment"
 LINE = 100  # commands that may wait; one more is refused
 
 
@@ -65,6 +66,7 @@ class LifeStage(StrEnum):
 
 _START = ("queued", "looking", "starting", "preparing", "releasing", "connecting")
 _FIND = ("find_queued", "asking", "linking", "greeting", "surveying", "find_later")
+OVER = (LifeStage.LEFT, LifeStage.ENDED)
 RISING = tuple(LifeStage(stage) for stage in (*_START, *_FIND, "clearing", "clear_later"))
 UNPLACED = tuple(LifeStage(stage) for stage in ("rest", "queued", "putting_back", "left", "ended"))
 
@@ -166,14 +168,7 @@ class Life:
     @property
     def placed(self) -> bool:
         """Whether its sandbox runs or is about to: it takes one of its user's places."""
-        at_rest = self.stage in (
-            LifeStage.REST,
-            LifeStage.QUEUED,
-            LifeStage.PUTTING_BACK,
-            LifeStage.LEFT,
-            LifeStage.ENDED,
-        )
-        return not at_rest and not self.stage.startswith("visit")
+        return self.stage not in UNPLACED and not self.stage.startswith("visit")
 
     @property
     def shown(self) -> SessionStatus:
@@ -182,14 +177,42 @@ class Life:
         return SessionStatus.STARTING if rising else self.status
 
     @property
+    def up(self) -> bool:
+        """Whether there is a bridge to talk to: also of a session whose agent is given up."""
+        return self.status is SessionStatus.RUNNING or self.link != 0
+
+    @property
+    def coming_up(self) -> bool:
+        """Whether a sandbox is about to run: it starts, or another attempt is due."""
+        queued = self.stage is LifeStage.QUEUED  # also of one that failed, and is shown so until its turn has come
+        return self.shown is SessionStatus.STARTING or self.restart != 0 or queued
+
+    @property
+    def rising(self) -> bool:
+        """Whether the sandbox is brought up, or back."""
+        return self.stage in RISING
+
+    @property
+    def stopping(self) -> bool:
+        """Whether programs end because the sandbox is being stopped, or none is to start because it is about to be."""
+        if self.stage is LifeStage.LULLING:
+            return not self.greeted
+        return self.stage in (LifeStage.ENDING, LifeStage.KEEPING, LifeStage.STOPPING)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is under way."""
+        return self.stage not in (LifeStage.REST, LifeStage.UP, *OVER)
+
+    @property
     def connection(self) -> str:
         if self.agent is AgentPhase.ALIVE and self.link:
             return "connected"
-        if self.stage in (LifeStage.LEFT, LifeStage.ENDED):
+        if self.stage in OVER:
             return "disconnected"
         if self.shown in ASLEEP:
             return "sleeping"
-        rising = self.stage in RISING or self.restart or (self.link and not self.greeted)
+        rising = self.rising or self.restart or (self.link and not self.greeted)
         return "connecting" if rising or self.agent is AgentPhase.STARTING else "disconnected"
 
     # -- moves --------------------------------------------------------------------------------------------------------
@@ -233,6 +256,10 @@ class Life:
         self.refuse(code, text, [command.ask for command in self.line if command.ask])
         self.line.clear()
 
+    def refuse_unavailable(self, reason: str) -> None:
+        """The provider does not answer: nobody waits for it."""
+        self.refuse_line("sandbox_unavailable", UNAVAILABLE.format(reason))
+
     def line_up(self, commands: Sequence[LifeCommand], *, first: bool = False) -> None:
         self.line[:] = [*commands, *self.line] if first else [*self.line, *commands]
 
@@ -245,28 +272,3 @@ class Life:
         if self.link:
             self.effects.append(do.DropLink(self.link))
         self.link, self.greeted, self.agent, self.closing = 0, False, AgentPhase.NONE, False
-
-    def start_agent(self, facts: Facts) -> None:
-        """See to it that an agent runs; not before it is known whether one does."""
-        if not self.greeted or facts.exit_due:
-            self.wanted = True
-        elif self.agent is AgentPhase.NONE:
-            self.wanted, self.agent = False, AgentPhase.STARTING
-            self.effects.append(do.StartAgent(self.link))
-
-    def restart_later(self, facts: Facts) -> None:
-        if not self.restart and not self.patience.exhausted(facts.now):
-            self.restart = self.next()
-            self.effects.append(do.ScheduleRestart(self.restart, self.patience.pause(self.rng)))
-
-    def cancel_restart(self) -> None:
-        if self.restart:
-            self.effects.append(do.Cancel(self.restart))
-            self.restart = 0
-
-    def give_up(self, reason: str) -> None:
-        """It failed too often: left alone until somebody asks for it by name, or the window has passed."""
-        count, minutes = self.limits.crashes, self.limits.crash_window / 60
-        text = f"crashed {count} times in {minutes:g} minutes (last: {reason}). Fix the cause, then wake the session"
-        self.become(SessionStatus.ERROR, text)
-        self.effects.append(do.TellError("crash_loop", text))

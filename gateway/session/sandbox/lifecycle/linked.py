@@ -1,6 +1,7 @@
 """What the link tells while nothing is under way; what is wanted then; and syncs, which run beside all else. Pure."""
 
 from gateway.session.model.state import SessionStatus
+from gateway.session.sandbox.lifecycle import agent
 from gateway.session.sandbox.lifecycle import effects as do
 from gateway.session.sandbox.lifecycle.events import (
     AgentExited,
@@ -11,6 +12,7 @@ from gateway.session.sandbox.lifecycle.events import (
     Event,
     Facts,
     Flushed,
+    Greeted,
     LinkLost,
     NotFlushed,
     SyncNow,
@@ -30,7 +32,13 @@ def hello(life: Life, event: BridgeHello, facts: Facts) -> None:
     if event.held:
         lost(life, LinkLost(event.link, HELD_AGAIN), facts)
     else:
-        greet(life, facts, alive=event.alive)
+        greet(life)
+
+
+def greeted(life: Life, event: Greeted, facts: Facts) -> None:
+    agent.greet(life, alive=event.alive)
+    if life.agent is AgentPhase.NONE and (life.wanted or facts.waiting):
+        agent.start_agent(life, facts)
 
 
 def agent_ready(life: Life, event: AgentReady, facts: Facts) -> None:
@@ -43,7 +51,7 @@ def agent_exited(life: Life, event: AgentExited, facts: Facts) -> None:
     if not asked_for and event.code != 0:
         _crashed(life, event.reason, facts)
     elif facts.waiting or life.wanted:
-        life.restart_later(facts)
+        agent.restart_later(life, facts)
 
 
 def problem(life: Life, event: AgentProblem, facts: Facts) -> None:
@@ -56,9 +64,9 @@ def problem(life: Life, event: AgentProblem, facts: Facts) -> None:
 def _crashed(life: Life, reason: str, facts: Facts) -> None:
     life.patience.failed(facts.now)
     if life.patience.exhausted(facts.now):
-        life.give_up(reason)
+        agent.give_up(life, reason)
     else:
-        life.restart_later(facts)
+        agent.restart_later(life, facts)
 
 
 def want(life: Life, event: Event, facts: Facts) -> None:
@@ -72,7 +80,7 @@ def want(life: Life, event: Event, facts: Facts) -> None:
 def run_agent(life: Life, facts: Facts) -> None:
     if life.status is not SessionStatus.RUNNING:
         life.become(SessionStatus.RUNNING)
-    life.start_agent(facts)
+    agent.start_agent(life, facts)
 
 
 def end_agent(life: Life, event: EndAgent, facts: Facts) -> None:

@@ -3,6 +3,7 @@ Pure.
 """
 
 from gateway.session.model.state import SessionStatus
+from gateway.session.sandbox.lifecycle import agent
 from gateway.session.sandbox.lifecycle import effects as do
 from gateway.session.sandbox.lifecycle.clearing import clear
 from gateway.session.sandbox.lifecycle.commands import LEAVING, SESSION_FAILED
@@ -89,7 +90,7 @@ def end(life: Life, event: Notice, facts: Facts) -> None:
 def _let_go(life: Life, stage: LifeStage, why: tuple[str, str]) -> None:
     if life.awaited:
         life.effects.append(do.Cancel(life.awaited))
-    life.cancel_restart()
+    agent.cancel_restart(life)
     life.drop_link()
     life.refuse_line(*why)
     life.again = life.wanted = life.reviving = False

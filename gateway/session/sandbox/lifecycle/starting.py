@@ -3,6 +3,7 @@ the agent. Pure.
 """
 
 from gateway.session.model.state import SessionStatus
+from gateway.session.sandbox.lifecycle import agent
 from gateway.session.sandbox.lifecycle import effects as do
 from gateway.session.sandbox.lifecycle.clearing import STORE_AWAY, clear, clear_later
 from gateway.session.sandbox.lifecycle.events import (
@@ -27,7 +28,7 @@ NEEDS_ENV = "its envVars are gone with the last gateway: resume with {envVars}"
 def begin_start(
     life: Life, asks: tuple[int, ...] = (), *, empty: bool = False, keep: bool = False, by_name: bool = False
 ) -> None:
-    life.cancel_restart()
+    agent.cancel_restart(life)
     life.asks, life.empty, life.keep, life.by_name, life.again = asks, empty, keep, by_name, False
     life.wait(LifeStage.QUEUED, do.AskTurn(life.next()))
 
@@ -99,9 +100,10 @@ def not_written(life: Life, event: StoreSilent, facts: Facts) -> None:
 
 
 def start_unanswered(life: Life, event: Unavailable, facts: Facts) -> None:
-    """It may have started. Nothing was let go in it: it is stopped when the provider answers, and started again."""
-    life.after, life.to = After.UNANSWERED, SessionStatus.SLEEPING
-    life.why = f"the sandbox provider does not answer: {event.reason}"
+    """It may have started. Nothing was let go in it: it is stopped when the provider answers, and started again. So it
+    does not count: a first start may begin while the object store is away, a later one may not."""
+    life.after, life.to, life.why = After.UNANSWERED, SessionStatus.SLEEPING, event.reason
+    life.incarnation -= 1
     life.become(SessionStatus.STARTING, life.why)
     life.end_turn()
     clear_later(life, event, facts)
@@ -109,9 +111,8 @@ def start_unanswered(life: Life, event: Unavailable, facts: Facts) -> None:
 
 def connect_unanswered(life: Life, event: Unavailable, facts: Facts) -> None:
     """Its agent was let go: it runs, and is found again."""
-    life.why = f"the sandbox provider does not answer: {event.reason}"
-    life.become(SessionStatus.RUNNING, life.why)
+    life.become(SessionStatus.RUNNING, event.reason)
     life.wanted, life.loading = True, False
-    life.refuse_line("sandbox_unavailable", life.why)
+    life.refuse_unavailable(event.reason)
     life.attempts += 1
     life.wait(LifeStage.FIND_LATER, do.Schedule(life.next(), 1.0))

@@ -6,6 +6,7 @@ and the disk stays as it is.
 """
 
 from gateway.session.model.state import SessionStatus
+from gateway.session.sandbox.lifecycle import agent
 from gateway.session.sandbox.lifecycle import effects as do
 from gateway.session.sandbox.lifecycle.events import (
     AgentExited,
@@ -17,15 +18,17 @@ from gateway.session.sandbox.lifecycle.events import (
     Due,
     Facts,
     Failure,
+    Greeted,
     LinkLost,
     Lulled,
     Overfull,
     Stopped,
     StoreSilent,
+    Unavailable,
     WorkspaceKept,
 )
 from gateway.session.sandbox.lifecycle.finding import find
-from gateway.session.sandbox.lifecycle.life import AgentPhase, Life, LifeStage
+from gateway.session.sandbox.lifecycle.life import UNAVAILABLE, AgentPhase, Life, LifeStage
 
 STOPPED = "the sandbox was stopped"
 
@@ -35,7 +38,7 @@ def begin_stop(
 ) -> None:
     life.to, life.why, life.asks, life.by_idle, life.again = to, why, asks, by_idle, False
     life.was_up = life.stage in (LifeStage.UP, LifeStage.FIND_QUEUED)
-    life.cancel_restart()
+    agent.cancel_restart(life)
     if life.stage is not LifeStage.UP:
         _keep(life)
     elif to is SessionStatus.ARCHIVED:
@@ -81,12 +84,15 @@ def lost_while_stopping(life: Life, event: LinkLost, facts: Facts) -> None:
 
 
 def hello_while_stopping(life: Life, event: BridgeHello, facts: Facts) -> None:
-    """Noted; no agent starts between the last scan and the end."""
     if event.held:
         life.drop_link()
     else:
-        life.greeted = True
-        life.agent = AgentPhase.ALIVE if event.alive else AgentPhase.NONE
+        life.effects += [do.MarkProven(), do.HearHello(life.link)]
+
+
+def greeted_while_stopping(life: Life, event: Greeted, facts: Facts) -> None:
+    """Noted; no agent starts between the last scan and the end."""
+    agent.greet(life, alive=event.alive)
 
 
 def ready_while_stopping(life: Life, event: AgentReady, facts: Facts) -> None:
@@ -123,7 +129,7 @@ def overfull(life: Life, event: Overfull, facts: Facts) -> None:
 
 
 def not_kept(life: Life, event: Failure, facts: Facts) -> None:
-    life.refuse("sync_failed", f"the sandbox stays, its workspace is not kept: {event.reason}")
+    _refuse(life, event, "sync_failed", f"the sandbox stays, its workspace is not kept: {event.reason}")
     _stay(life, facts, thaw=life.stage is LifeStage.KEEPING)
 
 
@@ -141,7 +147,7 @@ def _stop(life: Life) -> None:
 def not_stopped(life: Life, event: Failure, facts: Facts) -> None:
     """It goes on, and so may its programs; what was kept of it is not the last word."""
     life.clean = False
-    life.refuse("not_stopped", f"the sandbox could not be stopped: {event.reason}")
+    _refuse(life, event, "not_stopped", f"the sandbox could not be stopped: {event.reason}")
     _stay(life, facts, thaw=True)
 
 
@@ -152,7 +158,7 @@ def _stay(life: Life, facts: Facts, *, thaw: bool = False) -> None:
     if life.link:
         life.settle(LifeStage.UP)
         if life.agent is AgentPhase.NONE and (life.wanted or facts.waiting):
-            life.start_agent(facts)
+            agent.start_agent(life, facts)
     elif life.was_up:
         find(life)
     else:
@@ -176,16 +182,20 @@ def archived(life: Life, event: ArchivedWritten, facts: Facts) -> None:
 
 
 def not_archived(life: Life, event: StoreSilent, facts: Facts) -> None:
-    _not_deleted(life, "storage_unavailable", "it is not written down yet that the session is archived: try again")
+    life.reviving = False
+    life.settle(LifeStage.REST)
+    life.refuse("storage_unavailable", "it is not written down yet that the session is archived: try again")
 
 
 def not_destroyed(life: Life, event: Failure, facts: Facts) -> None:
-    _not_deleted(life, "not_destroyed", f"not all of the session is removed: {event.reason}: delete it again")
-
-
-def _not_deleted(life: Life, code: str, text: str) -> None:
     life.reviving = False
     life.settle(LifeStage.REST)
+    _refuse(life, event, "not_destroyed", f"not all of the session is removed: {event.reason}: delete it again")
+
+
+def _refuse(life: Life, event: Failure, code: str, text: str) -> None:
+    if isinstance(event, Unavailable):
+        code, text = "sandbox_unavailable", UNAVAILABLE.format(event.reason)
     life.refuse(code, text)
 
 

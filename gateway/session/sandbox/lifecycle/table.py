@@ -109,9 +109,15 @@ FINDS = STARTS
 STOPS = LINES_UP | _wanted(ignore)  # if messages wait then, it is started again
 VISITS = LINES_UP | _wanted(notices.want_again)
 CLEARS = VISITS
-SILENT: Row = {on_.AgentReady: linked.agent_ready, on_.AgentExited: ignore, on_.AgentProblem: ignore}
+SILENT: Row = {
+    on_.Greeted: ignore,
+    on_.AgentReady: linked.agent_ready,
+    on_.AgentExited: ignore,
+    on_.AgentProblem: ignore,
+}
 LINKED_STOPS: Row = {
     on_.BridgeHello: stopping.hello_while_stopping,
+    on_.Greeted: stopping.greeted_while_stopping,
     on_.LinkLost: stopping.lost_while_stopping,
     on_.AgentReady: stopping.ready_while_stopping,
     on_.AgentExited: stopping.exited_while_stopping,
@@ -133,6 +139,7 @@ TABLE: dict[LifeStage, Row] = {
         on_.EndAgent: linked.end_agent,
         on_.Idle: notices.idle,
         on_.BridgeHello: linked.hello,
+        on_.Greeted: linked.greeted,
         on_.LinkLost: finding.lost,
         on_.AgentReady: linked.agent_ready,
         on_.AgentExited: linked.agent_exited,
@@ -142,7 +149,7 @@ TABLE: dict[LifeStage, Row] = {
     LifeStage.QUEUED: _asked(commands.come, commands.stop_before_turn)
     | _wanted(ignore)
     | {on_.TurnGiven: starting.turn_given},
-    LifeStage.LOOKING: STARTS | {on_.Looked: starting.looked, on_.Unrestorable: starting.not_restored},
+    LifeStage.LOOKING: STARTS | START_FAILS | {on_.Looked: starting.looked},
     LifeStage.STARTING: STARTS
     | START_FAILS
     | {on_.SandboxStarted: starting.started, on_.Unavailable: starting.start_unanswered},
@@ -213,7 +220,7 @@ TABLE: dict[LifeStage, Row] = {
     LifeStage.VISIT_QUEUED: _asked(commands.go_before_visit, commands.go_before_visit)
     | _wanted(notices.want_before_visit)
     | {on_.TurnGiven: visiting.turn_given},
-    LifeStage.VISIT_LOOKING: VISITS | {on_.Looked: visiting.looked, on_.Unrestorable: visiting.failed},
+    LifeStage.VISIT_LOOKING: VISITS | VISIT_FAILS | {on_.Looked: visiting.looked},
     LifeStage.VISIT_STARTING: VISITS | VISIT_FAILS | {on_.SandboxStarted: visiting.started},
     LifeStage.VISIT_PREPARING: VISITS | VISIT_FAILS | {on_.Prepared: visiting.prepared},
     LifeStage.VISIT_KEEPING: VISITS
@@ -256,7 +263,7 @@ def on(life: Life, event: on_.Event, facts: on_.Facts) -> tuple[effects.Effect, 
     """Apply `event`; return what the caller now owes, in order. Raises ImpossibleEvent; then nothing has changed."""
     if isinstance(event, on_.EffectReply) and event.number > life.number:
         raise ImpossibleEvent(f"{type(event).__name__} answers effect {event.number}, and nobody asked for that")
-    if _late(life, event):
+    if is_late(life, event):
         gets = isinstance(event, on_.TurnGiven | on_.Linked)
         return (effects.Cancel(event.number),) if gets and isinstance(event, on_.EffectReply) else ()
     step = TABLE[life.stage].get(type(event))
@@ -274,7 +281,7 @@ def on(life: Life, event: on_.Event, facts: on_.Facts) -> tuple[effects.Effect, 
     return done
 
 
-def _late(life: Life, event: on_.Event) -> bool:
+def is_late(life: Life, event: on_.Event) -> bool:
     """Whether it is about something that was given up."""
     match event:
         case on_.EffectReply():

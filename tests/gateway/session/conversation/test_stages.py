@@ -226,10 +226,10 @@ async def test_a_service_is_answered_at_the_first_durable_stage(spooled: World) 
     spooled.store.held = True
     note: dict[str, Any] = {"role": "system", "type": "note", "content": "x", "metadata": None, "deliver": False}
     for _ in range(2):
-        assert await actor.post_record(**note, cid="n1") == ("s.1", 1, "accepted")
+        assert await actor.intake.post_record(**note, cid="n1") == ("s.1", 1, "accepted")
     spooled.store.held = False
     await spooled.history()
-    assert await actor.post_record(**note, cid="n1") == ("s.1", 1, "stored")
+    assert await actor.intake.post_record(**note, cid="n1") == ("s.1", 1, "stored")
 
 
 async def test_what_expired_before_it_was_stored_is_acked_as_expired(spooled: World) -> None:
@@ -430,7 +430,9 @@ async def test_a_service_hears_that_its_record_is_not_taken(world: World) -> Non
     actor = await world.create()
     world.store.poison = b"bad"
     with pytest.raises(ApiError) as refused:
-        await actor.post_record(role="system", type="note", content="bad", metadata=None, cid=None, deliver=False)
+        await actor.intake.post_record(
+            role="system", type="note", content="bad", metadata=None, cid=None, deliver=False
+        )
     assert (refused.value.status, refused.value.code) == (422, "rejected")
 
 
@@ -477,7 +479,7 @@ async def test_a_session_that_another_gateway_has_taken_ends_here_and_may_be_had
         assert [record["cid"] for record in await world.history()][:1] == ["c1"]
         assert "c2" not in [record["cid"] for record in await world.history()]
         late = Tab(tab.actor)
-        tab.actor.post(tab.actor.attach, late.viewer, None)
+        tab.actor.post(tab.actor.viewers.attach, late.viewer, None)
         assert late.closed_with == 4409
         back = await world.welcomed("s", tab.position)
         back.say("c", "c3")
@@ -489,7 +491,7 @@ async def test_a_service_that_writes_into_a_session_that_moved_is_told_to_come_a
     await asyncio.sleep(5)
     await world.steal()
     with pytest.raises(ApiError) as refused:
-        await actor.post_record(role="system", type="note", content="x", metadata=None, cid="n", deliver=False)
+        await actor.intake.post_record(role="system", type="note", content="x", metadata=None, cid="n", deliver=False)
     assert (refused.value.status, refused.value.code) == (503, "owner_moved")
 
 
@@ -509,7 +511,7 @@ async def test_a_fenced_session_writes_nothing_more(world: World) -> None:
 
 async def test_to_look_at_a_session_neither_loads_nor_takes_it(world: World) -> None:
     actor = await world.create()
-    await actor.post_record(role="system", type="note", content="x", metadata=None, cid="n", deliver=False)
+    await actor.intake.post_record(role="system", type="note", content="x", metadata=None, cid="n", deliver=False)
     await asyncio.sleep(2)
     fence = world.kept._kept["s"].fence
     looked = await world.catalogue.look("s")

@@ -6,7 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from gateway.protocol.close_codes import CloseCode
+from gateway.protocol.errors import ApiError
 from sandbox.client.endpoint import BridgeConnection, P, UnixEndpoint, open_link
+from sandbox.ports.tree import TreeFailed
 from sandbox.protocol.terminal import TerminalTrouble
 from sandbox.protocol.websocket_frames import BINARY, PONG, client_frame
 from tests.support.sessions import World
@@ -107,13 +109,16 @@ async def test_a_terminal_stays_when_the_agent_is_given_up(awake: World) -> None
 
 async def test_an_exit_during_a_sleep_that_fails_is_told_after_all(awake: World) -> None:
     tab = await linked_tab(awake)
-    actor = await awake.actor()
-    actor.life.stopping = True
+    actor, roots = await awake.actor(), awake.sandbox().roots
+    roots.step_seconds = 2
+    roots.failures["scan"] = [TreeFailed("failed", "not now")] * 3
+    sleeping = asyncio.ensure_future(actor.sleep())
+    await awake.until(lambda: actor.life.core.stopping, "the stop")
     awake.sandbox().terminals["main"].exit(None, "SIGHUP")
     await asyncio.sleep(1)
     assert not tab.seen("exit")
-    with actor.life.at_rest():
-        pass
+    with pytest.raises(ApiError, match="not now"):
+        await sleeping
     await tab.until("exit", signal="SIGHUP")
 
 

@@ -75,7 +75,7 @@ async def test_a_finished_answer_is_followed_by_a_sync_when_the_debounce_is_over
         town.sandbox().files[FILE] = b"2"
         await asyncio.sleep(60)
         assert actor.describe()["sync"]["generation"] == 1, "nobody asked"
-        actor.life.files_changed()
+        actor.workspace.request()
         await town.until(lambda: actor.describe()["sync"]["generation"] == 2, "the second")
 
 
@@ -201,8 +201,7 @@ async def test_what_cannot_be_restored_is_unrestored_never_synced_and_may_be_tri
             with pytest.raises(ApiError, match="not restored") as refused:
                 await actor.sync(wait=wait)
             assert refused.value.code == "unrestored"
-        actor.life.files_changed()
-        actor.answer_finished()
+        actor.workspace.request()
         tab.leave()
         await asyncio.sleep(60)
         assert town.objects._kept == before
@@ -442,7 +441,7 @@ async def test_leaving_keeps_what_is_not_kept_yet() -> None:
     async with Town() as town:
         actor, _ = await town.begun()
         town.sandbox().files[FILE] = b"1"
-        actor.life.files_changed()
+        actor.workspace.request()
         await town.leave()
         newest = await town.vault().newest("ann", "s")
         assert newest is not None

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.limits.start_queue import StartLimits
 from gateway.protocol.errors import ApiError
+from gateway.session import upkeep
 from gateway.session.actor import SessionActor
 from gateway.telemetry.telemetry import REDACTOR
 from persistence.errors import StoreUnavailable
@@ -127,7 +128,7 @@ async def test_one_users_bridges_that_never_answer_do_not_hold_up_another_user()
         await asyncio.sleep(10)
         for number in range(9):
             town.sandbox(f"s{number}").roots.step_seconds = 1e9
-            (await town.actor(f"s{number}")).life.files_changed()
+            (await town.actor(f"s{number}")).workspace.request()
         await asyncio.sleep(5)
         town.sandbox("other").files[FILE] = b"1"
         async with asyncio.timeout(60):
@@ -140,7 +141,7 @@ async def test_a_sandbox_that_never_gets_quiet_can_be_deleted_and_is_stopped_by_
         await asyncio.sleep(10)
         town.sandbox().roots.step_seconds = 1200
         await asyncio.sleep(3600)
-        assert sum(task.get_name() == "sleep s" for task in asyncio.all_tasks()) <= 1
+        assert sum(task.get_name().startswith("Keep s") for task in asyncio.all_tasks()) <= 1
         async with asyncio.timeout(3600):
             await actor.destroy(purge=False)
 
@@ -308,14 +309,15 @@ async def test_a_look_at_what_a_dead_sandbox_left_waits_no_longer_when_its_sessi
         dead, alive = await one_of_two_died(town)
         await town.until(lambda: dead.describe()["status"] == "sleeping" and dead.conversation.state.unkept)
         await town.until(lambda: alive.describe()["status"] == "running")
+        upkeep.rescue(dead)
+        await town.until(lambda: town.sessions.stats()["starts_waiting"] == 1, "the look waits for a place")
+        assert dead.describe()["status"] == "sleeping"
         tab = await town.welcomed("a1")
         tab.say("wake up")
         await tab.until("session_status", status="queued")
-        keeping = asyncio.create_task(dead.rest.keep())
-        await town.until(lambda: town.sessions.stats()["starts_waiting"] == 2)
+        assert town.sessions.stats()["starts_waiting"] == 1, "the start waits in its place"
         await alive.sleep()
-        async with asyncio.timeout(60):
-            await keeping
+        await tab.until("done", within=60)
         assert dead.describe()["status"] == "running"
         assert town.sessions.stats()["sandboxes_running"] == 1
 

@@ -39,15 +39,27 @@ def test_one_that_waits_for_its_turn_is_shown_as_starting() -> None:
     assert shown == [Status.STARTING, Status.ERROR]
 
 
+@pytest.mark.parametrize("stage", LifeStage)
+def test_what_is_under_way_has_a_word(stage: LifeStage) -> None:
+    life = Played(stage=stage).life
+    still = (LifeStage.REST, LifeStage.UP, LifeStage.LEFT, LifeStage.ENDED)
+    stops = (LifeStage.LULLING, LifeStage.ENDING, LifeStage.KEEPING, LifeStage.STOPPING)
+    assert (life.busy, life.stopping, life.rising) == (stage not in still, stage in stops, stage in RISING)
+
+
+def test_one_that_was_up_is_not_stopping_before_its_last_sync_can_begin() -> None:
+    assert not Played(stage=LifeStage.LULLING, greeted=True).life.stopping
+
+
+def test_a_bridge_can_be_talked_to_while_a_link_is_there_or_should_be() -> None:
+    assert [Played(**state).life.up for state in ({}, {"status": Status.RUNNING}, {"link": 1})] == [False, True, True]
+    assert not Played(status=Status.ERROR).life.coming_up
+    assert Played(status=Status.STARTING).life.coming_up
+    assert Played(status=Status.ERROR, restart=1).life.coming_up
+    assert Played(status=Status.ERROR, stage=LifeStage.QUEUED).life.coming_up
+
+
 def test_what_was_never_started_leaves_nothing() -> None:
     assert not Played().life.leaves_something
     assert Played(incarnation=1).life.unkept
     assert Played(has_workspace=True).life.leaves_something
-
-
-def test_a_restart_is_scheduled_once() -> None:
-    played = Played().alive()
-    played.hear(on_.AgentExited, given={"code": 1})
-    played.life.restart_later(on_.Facts())
-    assert len(played.did(do.ScheduleRestart)) == 1
-    assert played.life.effects == []

@@ -124,6 +124,8 @@ def test_a_provider_that_does_not_say_whether_it_started_is_asked_again() -> Non
     played.answer(on_.Due)
     played.answer(on_.Stopped)
     assert played.at()[0] is LifeStage.QUEUED, "it is started again"
+    played.answer(on_.TurnGiven)
+    assert played.life.incarnation == 1, "and counted once"
 
 
 def test_what_was_let_go_and_cannot_be_dialled_now_is_found_again() -> None:

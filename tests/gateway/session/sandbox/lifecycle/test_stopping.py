@@ -52,7 +52,8 @@ def test_a_pause_that_cannot_wait_for_a_sync_has_stopped_nothing() -> None:
 def test_what_cannot_be_kept_is_not_stopped_and_may_be_used_again(why: type[on_.Failure]) -> None:
     played, ask = pausing()
     played.answer(why, reason="not now", facts={"waiting": True})
-    assert (played.outcome(ask), played.at()) == ("sync_failed", (LifeStage.UP, Status.RUNNING))
+    code = "sync_failed" if why is on_.NotKept else "sandbox_unavailable"
+    assert (played.outcome(ask), played.at()) == (code, (LifeStage.UP, Status.RUNNING))
     assert [type(effect) for effect in played.last if type(effect) in (do.Thaw, do.StartAgent)] == [
         do.Thaw,
         do.StartAgent,
@@ -95,7 +96,8 @@ def test_a_sandbox_that_cannot_be_stopped_is_found_again(why: type[on_.Failure])
     played, ask = pausing()
     played.answer(on_.WorkspaceKept)
     played.answer(why, reason="injected")
-    assert (played.outcome(ask), played.at()) == ("not_stopped", (LifeStage.ASKING, Status.RUNNING))
+    code = "not_stopped" if why is on_.NotStopped else "sandbox_unavailable"
+    assert (played.outcome(ask), played.at()) == (code, (LifeStage.ASKING, Status.RUNNING))
     assert played.did(do.Thaw)
     assert not played.life.clean, "its programs may write again"
     played.answer(on_.Runs, on_.Linked)
@@ -108,7 +110,7 @@ def test_what_is_asleep_already_and_cannot_be_asked_stays_asleep() -> None:
     ask = played.ask(on_.Pause)
     assert played.at()[0] is LifeStage.STOPPING, "it is clean: nothing is to be kept"
     played.answer(on_.Unavailable, reason="away")
-    assert (played.outcome(ask), played.at()) == ("not_stopped", (LifeStage.REST, Status.SLEEPING))
+    assert (played.outcome(ask), played.at()) == ("sandbox_unavailable", (LifeStage.REST, Status.SLEEPING))
 
 
 def test_no_agent_starts_between_the_last_scan_and_the_end() -> None:
@@ -168,7 +170,10 @@ def test_a_hello_heard_while_it_stops_is_noted() -> None:
     played.start()
     played.ask(on_.Sleep)
     played.hear(on_.BridgeHello, given={"alive": True})
-    assert (played.life.greeted, played.life.agent) == (True, AgentPhase.ALIVE)
+    assert (played.life.greeted, played.life.agent) == (True, AgentPhase.STARTING)
+    played.hear(on_.AgentReady)
+    played.hear(on_.Greeted, given={"alive": True})
+    assert played.life.agent is AgentPhase.ALIVE
     played.hear(on_.BridgeHello, given={"held": True})
     assert not played.life.link, "it is found again if it stays"
     played.answer(on_.NotKept)
@@ -250,7 +255,7 @@ def test_a_delete_that_failed_halfway_can_be_asked_for_again() -> None:
     asks.append(played.ask(on_.Delete))
     played.answer(on_.Stopped, on_.ArchivedWritten, on_.Destroyed)
     said = [played.outcome(ask) for ask in asks]
-    assert said == ["storage_unavailable", "not_destroyed", "not_destroyed", "ok"]
+    assert said == ["storage_unavailable", "not_destroyed", "sandbox_unavailable", "ok"]
 
 
 def test_what_a_half_deleted_session_had_is_gone_when_it_is_created_again() -> None:

@@ -214,11 +214,20 @@ class Lives(RuleBasedStateMachine):
     def the_link_is_lost(self, reason: str) -> None:
         self.event(on_.LinkLost(self.life.link, reason))
 
-    @precondition(lambda self: self.life.link and not self.life.greeted and self.world.runs)
+    def hello_is_due(self) -> bool:
+        return bool(self.life.link) and self.life.link not in self.world.greeted and self.world.runs
+
+    @precondition(lambda self: self.hello_is_due())
     @rule()
     def the_bridge_says_hello(self) -> None:
         world = self.world
-        self.event(on_.BridgeHello(self.life.link, held=world.held or world.frozen, alive=world.agent))
+        world.greeted.add(self.life.link)
+        self.event(on_.BridgeHello(self.life.link, held=world.held or world.frozen))
+
+    @precondition(lambda self: self.world.hellos)
+    @rule()
+    def a_hello_is_dealt_with(self) -> None:
+        self.event(on_.Greeted(self.world.hellos.pop(0), alive=self.world.agent))
 
     @precondition(lambda self: self.life.link and self.world.agent and self.life.greeted)
     @rule(code=st.sampled_from([None, 0, 1]))
@@ -252,8 +261,10 @@ class Lives(RuleBasedStateMachine):
     def another_gateway_takes_over(self) -> None:
         old, world, self.owed = world_of(self.world), self.world, set()
         self.life = Life(LIMITS, Random(1), number=self.life.number, **old)
-        for what in (world.pending, world.given_up, world.links, world.turns, world.timers, world.flushes):
-            what.clear()
+        for under_way in (world.pending, world.given_up, world.links, world.turns):
+            under_way.clear()
+        for due in (world.timers, world.flushes, world.hellos):
+            due.clear()
         self.event(on_.SessionLoaded(world.runs))
 
     @precondition(lambda self: self.life.stage not in OVER)
@@ -267,7 +278,9 @@ class Lives(RuleBasedStateMachine):
                 self.an_effect_succeeds()
             elif self.life.link and not self.world.runs:
                 self.the_link_is_lost("it ended")
-            elif self.life.link and not self.life.greeted:
+            elif self.world.hellos:
+                self.a_hello_is_dealt_with()
+            elif self.life.link and self.life.link not in self.world.greeted:
                 self.the_bridge_says_hello()
             else:
                 break
@@ -351,7 +364,8 @@ def walk(seed: int, steps: int) -> None:
         (5, lambda: bool(lives.world.flushes), lambda: lives.a_sync_ends(flip(), flip(), flip())),
         (1.5, lambda: lives.world.runs, lambda: lives.the_sandbox_dies()),
         (2, lambda: bool(lives.life.link), lambda: lives.the_link_is_lost("cut")),
-        (9, lambda: bool(lives.life.link and lives.world.runs), lambda: lives.the_bridge_says_hello()),
+        (9, lives.hello_is_due, lambda: lives.the_bridge_says_hello()),
+        (9, lambda: bool(lives.world.hellos), lambda: lives.a_hello_is_dealt_with()),
         (3, lambda: bool(lives.life.link and lives.world.agent), lambda: lives.the_agent_ends(rng.choice([0, 1]))),
         (9, lambda: bool(lives.life.link and lives.world.agent), lambda: lives.the_agent_starts(rng.random() < 0.8)),
         (6, lambda: lives.world.agent and not lives.world.frozen, lambda: lives.the_agent_writes()),

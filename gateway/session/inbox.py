@@ -1,0 +1,139 @@
+"""A session's inbox: whatever happens to the session comes through here, one thing after the other.
+
+The inbox is bounded by its posters: a socket whose frames fill it is not read until there is room; the link is slowed
+by gateway/session/conversation/gate.py; stores and timers post at most one event for each thing they were given.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from gateway.limits.inbound_bytes import InboundBytes
+from gateway.session.conversation.replies import session_failed
+from gateway.session.model.ports import SessionLimits
+
+T = TypeVar("T")
+Handler = Callable[..., None]
+
+EVENTS_A_TURN = 32
+
+
+def _set(done: "asyncio.Future[None]") -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+class Asking(Protocol):
+    asking: int  # what was dealt with and waits for an answer of the store; it counts like what is in the inbox
+
+
+class Inbox:
+    __slots__ = ("_asking", "_bell", "_entries", "_heard_bytes", "_limits", "_loop", "_owed", "_room", "closed", "room")
+
+    def __init__(self, limits: SessionLimits, room: InboundBytes) -> None:
+        self._limits = limits
+        self.room = room  # shared with the user's other sessions
+        self._loop = asyncio.get_running_loop()
+        self._entries: list[tuple[Handler, tuple[Any, ...]]] = []  # short; an empty deque takes 760 bytes
+        self._heard_bytes = 0  # of frames in it
+        self._asking: Asking | None = None
+        self._bell: asyncio.Future[None] | None = None
+        self._room: asyncio.Event | None = None
+        self._owed: list[asyncio.Future[Any]] | None = None  # who waits for an event; told if there is none to come
+        self.closed: Callable[[Handler, tuple[Any, ...]], None] | None = None  # what is done with what comes too late
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def count(self, asking: Asking) -> None:
+        self._asking = asking
+
+    def post(self, handler: Handler, *arguments: Any) -> None:
+        """Have `handler` called in the session's own task, in order."""
+        if self.closed is not None:
+            self.closed(handler, arguments)
+            return
+        self._entries.append((handler, arguments))
+        if self._bell is not None and not self._bell.done():
+            self._bell.set_result(None)
+
+    def hear(self, size: int, handler: Handler, *arguments: Any) -> None:
+        """Post something of `size` bytes that a peer sent: it counts until it is dealt with."""
+        if self.closed is not None:
+            return
+        self._heard_bytes += size
+        self.room.add(size)
+        self.post(self._deal_with, size, handler, arguments)
+
+    def _deal_with(self, size: int, handler: Handler, arguments: tuple[Any, ...]) -> None:
+        self._heard_bytes -= size
+        self.room.remove(size)
+        handler(*arguments)
+
+    def filled(self) -> "asyncio.Future[None]":
+        """Set when there is something again; for the session's task alone."""
+        self._bell = self._loop.create_future()
+        return self._bell
+
+    def take_turn(self) -> None:
+        """Deal with the next few events. The session's task would keep the last of them, and all it knows, while it
+        waits."""
+        for _ in range(min(len(self._entries), EVENTS_A_TURN)):
+            handler, arguments = self._entries.pop(0)
+            handler(*arguments)
+
+    def make_room(self) -> None:
+        """Let those go on who wait for room, if there is some."""
+        if self._room is not None and not self._crowded:
+            self._room.set()
+            self._room = None
+
+    @property
+    def crowded(self) -> bool:
+        """Whether a socket should be read no further for now; then `wait_for_room`."""
+        return self._crowded or self.room.full
+
+    @property
+    def _crowded(self) -> bool:
+        asking = 0 if self._asking is None else self._asking.asking
+        return len(self._entries) + asking >= self._limits.inbox or self._heard_bytes >= self._limits.inbox_bytes
+
+    async def wait_for_room(self) -> None:
+        """Wait until neither this session nor all of its user's together have more to do than they should."""
+        while self.closed is None:
+            if self._crowded:
+                self._room = self._room or asyncio.Event()
+                await self._room.wait()
+            elif self.room.full:
+                await self.room.space()
+            else:
+                break
+
+    async def deal_with(self, handler: Handler, *arguments: Any) -> None:
+        """Post something and wait until it is dealt with. Raises ApiError if the session ends before that."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        self.post(handler, *arguments)
+        self.post(_set, done)
+        await self.told(done)
+
+    async def told(self, event: "asyncio.Future[T]") -> T:
+        """Wait for an event that is to come through here. Raises ApiError if the session ends before that."""
+        if self.closed is not None:
+            raise session_failed()
+        self._owed = [*(self._owed or ()), event]
+        try:
+            return await event
+        finally:
+            self._owed = [owed for owed in self._owed if owed is not event] or None
+
+    def close(self, turn_away: Callable[[Handler, tuple[Any, ...]], None]) -> None:
+        """The session has ended: who waits is told, what is left is turned away, and so is what comes."""
+        self.closed = turn_away
+        self.room.remove(self._heard_bytes)
+        for handler, arguments in self._entries:
+            turn_away(handler, arguments)
+        for owed in self._owed or ():
+            if not owed.done():
+                owed.set_exception(session_failed())
+        if self._room is not None:
+            self._room.set()

@@ -1,0 +1,155 @@
+"""What people and services send to a session: frames of the chat, raw lines, records."""
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+import orjson
+import structlog
+
+from gateway.protocol import chat_frames
+from gateway.protocol.close_codes import CloseCode
+from gateway.server.viewer import Viewer
+from gateway.session.conversation.delivery import Delivery
+from gateway.session.conversation.inbound import Inbound
+from gateway.session.conversation.log import SessionLog
+from gateway.session.conversation.outbound import AgentOutput
+from gateway.session.conversation.receipts import Accepted, MessageRefused, Stage
+from gateway.session.conversation.replies import acknowledge, refusal, session_failed
+from gateway.session.inbox import Inbox
+from gateway.session.model.ports import Host
+from gateway.session.model.state import SessionStatus
+from gateway.session.sandbox.driver import LifeDriver
+from gateway.session.sandbox.lifecycle.commands import ARCHIVED
+from gateway.session.sandbox.lifecycle.events import EndAgent
+from gateway.session.sandbox.requests import api_error
+
+log = structlog.get_logger()
+
+ABORT_AGAIN_SECONDS = 1.0
+
+
+class Intake:
+    __slots__ = ("_aborted", "_delivery", "_host", "_inbox", "_incoming", "_life", "_log", "_output")
+
+    def __init__(
+        self,
+        host: Host,
+        inbox: Inbox,
+        session_log: SessionLog,
+        delivery: Delivery,
+        incoming: Inbound,
+        output: AgentOutput,
+        life: LifeDriver,
+    ) -> None:
+        self._host = host
+        self._inbox = inbox
+        self._log = session_log
+        self._delivery = delivery
+        self._incoming = incoming
+        self._output = output
+        self._life = life
+        self._aborted: tuple[str | None, int, float] = (None, 0, 0.0)  # the last turn to be aborted, and when
+
+    def receive(self, viewer: Viewer, frame: chat_frames.ChatFrame) -> None:
+        """One readable frame of a viewer, but `auth` and `ping`, which end at the socket."""
+        self._log.touch()
+        match frame.type:
+            case "message":
+                cid = frame.cid or uuid4().hex
+                self._incoming.offer(
+                    cid,
+                    role="user",
+                    type="message",
+                    payload=frame.payload(cid),
+                    reply=acknowledge(viewer, cid),
+                    deliver=True,
+                )
+                self._life.want_agent()
+            case "permission_response" | "ask_user_answer":
+                cid = frame.cid or uuid4().hex
+                self._incoming.answer(cid, frame, acknowledge(viewer, cid))
+            case "start":
+                self._log.save_spec(start=frame.body)
+                self._life.want_agent()
+            case "abort":
+                if self.abort(frame.payload("").strip() if frame.cid else b'{"type":"abort"}'):
+                    self._host.asked("abort", "user")
+            case "close":
+                self._life.on(EndAgent())
+
+    def receive_line(self, viewer: Viewer, line: str) -> None:
+        """One raw line. There are no acks on that socket: what is refused closes it, so that nothing is lost
+        silently.
+        """
+
+        def reply(outcome: Accepted | MessageRefused) -> None:
+            if isinstance(outcome, MessageRefused):
+                viewer.close(CloseCode.TOO_MANY, outcome.reason)
+
+        self._log.touch()
+        payload = orjson.dumps({"content": line})
+        self._incoming.offer(uuid4().hex, role="user", type="raw", payload=payload, reply=reply, deliver=True)
+        self._life.want_agent()
+
+    def typed(self) -> None:
+        """Somebody types into a terminal while no sandbox runs."""
+        self._log.touch()
+        self._life.want_agent()
+
+    def abort(self, line: bytes = b'{"type":"abort"}') -> bool:
+        """Tell the agent, if a turn runs; whether it was told. Once more for the same turn only after a moment: its
+        line may be lost with a link, but each has a timer."""
+        state, link, now = self._log.state, self._delivery.link, self._host.now()
+        epoch, answered = state.epoch, state.answered
+        if self._aborted[:2] == (epoch, answered) and now < self._aborted[2] + ABORT_AGAIN_SECONDS:
+            return False
+        if not self._output.abort() or link is None:
+            return False
+        self._aborted = (epoch, answered, now)
+        link.inject(line)
+        self._host.call_at(now + self._host.limits.abort_seconds, lambda: self._interrupt(epoch, answered))
+        return True
+
+    def _interrupt(self, epoch: str | None, answered: int) -> None:
+        state, link, output = self._log.state, self._delivery.link, self._output
+        same_turn = (state.epoch, state.answered) == (epoch, answered)
+        if same_turn and output.aborting and output.agent_alive and link is not None:
+            log.warning("agent.interrupted", session_id=self._log.id)
+            link.interrupt()
+
+    async def post_record(
+        self, *, role: str, type: str, content: Any, metadata: dict[str, Any] | None, cid: str | None, deliver: bool
+    ) -> tuple[str, int, Stage]:
+        """Store a record for a service, and deliver it if asked; returns its message id, seq and stage. Raises
+        ApiError."""
+        if self._host.ended:
+            raise session_failed()
+        if self._log.state.status is SessionStatus.ARCHIVED:
+            raise api_error(*ARCHIVED)
+        cid = cid or uuid4().hex
+        body: dict[str, Any] = {"type": type, "cid": cid, "content": content}
+        if metadata is not None:
+            body["metadata"] = metadata
+        done: asyncio.Future[Accepted | MessageRefused] = asyncio.get_running_loop().create_future()
+
+        def reply(outcome: Accepted | MessageRefused) -> None:
+            if not done.done():
+                done.set_result(outcome)
+
+        payload = orjson.dumps(body)
+
+        def offer() -> None:
+            self._log.touch()
+            self._incoming.offer(cid, role=role, type=type, payload=payload, reply=reply, deliver=deliver)
+            if deliver:
+                self._life.want_agent()
+
+        await self._inbox.wait_for_room()
+        if self._host.ended:
+            raise session_failed()
+        self._inbox.hear(len(payload), offer)
+        outcome = await self._inbox.told(done)
+        if isinstance(outcome, MessageRefused):
+            raise refusal(outcome)
+        return f"{self._log.id}.{outcome.seq}", outcome.seq, outcome.stage

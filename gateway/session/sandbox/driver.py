@@ -1,0 +1,234 @@
+"""The shell around a session's life: deals with its events in the session's task, and has performed what follows.
+
+Everything that happens to the life comes through `on`, one event after the other. What is asked for over HTTP, what the
+link tells, what a timer or a task beside brings goes through the session's inbox before. The table (lifecycle/table.py)
+decides, performer.py performs. An event and what is known with it (`Facts`) are values: who records both can replay a
+life.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from gateway.protocol.errors import ApiError
+from gateway.session.conversation.delivery import Delivery
+from gateway.session.conversation.log import SessionLog
+from gateway.session.conversation.outbound import AgentOutput
+from gateway.session.conversation.replies import session_failed
+from gateway.session.model.ports import Host, Publisher, SessionLimits
+from gateway.session.model.state import SessionStatus
+from gateway.session.sandbox.life_journal import LifeJournal
+from gateway.session.sandbox.lifecycle import commands
+from gateway.session.sandbox.lifecycle import events as on_
+from gateway.session.sandbox.lifecycle.life import OVER, Life, LifeLimits, LifeStage
+from gateway.session.sandbox.lifecycle.table import is_late, on
+from gateway.session.sandbox.link_owner import LinkOwner
+from gateway.session.sandbox.performer import LifePerformer
+from gateway.session.sandbox.requests import LifeRequests, api_error
+from gateway.session.sandbox.sandbox_work import SandboxWork, StartSandbox
+from gateway.session.workspace.workspace import Workspace
+from sandbox.ports.sandbox import Sandbox
+
+
+@lru_cache
+def life_limits(limits: SessionLimits) -> LifeLimits:
+    """One for all sessions."""
+    return LifeLimits(limits.crashes, limits.crash_window, limits.link_attempts, limits.stop_seconds)
+
+
+class LifeDriver:
+    __slots__ = (
+        "_delivery",
+        "_due",
+        "_envs",
+        "_host",
+        "_journal",
+        "_link",
+        "_log",
+        "_output",
+        "_performer",
+        "_placed",
+        "_requests",
+        "_shown",
+        "_workspace",
+        "core",
+        "is_idle",
+        "on_status",
+    )
+
+    def __init__(
+        self,
+        host: Host,
+        log: SessionLog,
+        delivery: Delivery,
+        output: AgentOutput,
+        publisher: Publisher,
+        workspace: Workspace,
+        sandbox: Sandbox,
+        start: StartSandbox,
+        agent: tuple[str, ...],
+        envs: Mapping[str, Mapping[str, str]],
+    ) -> None:
+        state = log.state
+        self.core = Life(
+            life_limits(host.limits),
+            host.rng,
+            status=state.status,
+            reason=state.reason,
+            incarnation=state.incarnation,
+            clean=state.clean,
+            overfull=state.overfull,
+            has_workspace=state.has_workspace,
+        )
+        self._host = host
+        self._log = log
+        self._delivery = delivery
+        self._output = output
+        self._workspace = workspace
+        self._envs = envs  # of all sessions
+        self.is_idle: Callable[[], bool] = lambda: False  # whether the sandbox may be stopped: nobody uses it
+        self._requests = LifeRequests()
+        self._link = LinkOwner(sandbox, log, delivery, output, publisher, workspace, host, self)
+        self._journal = LifeJournal(host, log, delivery, output, publisher, workspace, sandbox.provider)
+        work = SandboxWork(host, log, workspace, sandbox, start, self._link, agent, envs)
+        self._performer = LifePerformer(
+            host, self.core, log.id, publisher, workspace, self._link, work, self._journal, self._requests, self
+        )
+        self._due: list[on_.Event] | None = None  # while an event is dealt with: those that it brings about
+        self._placed = False
+        self._shown: tuple[Any, ...] = ()
+        self.on_status: Callable[[], None] = lambda: None  # some of what `core` says for the outside has changed
+
+    # -- words for the outside ----------------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> SessionStatus:
+        """The status to show: a sandbox about to be started is starting."""
+        return self.core.shown
+
+    @property
+    def connection(self) -> str:
+        """`connected`, `connecting`, `sleeping` or `disconnected`."""
+        return self.core.connection
+
+    # -- what is asked ------------------------------------------------------------------------------------------------
+
+    async def ask(self, command: type[on_.LifeCommand], **given: Any) -> None:
+        """Post a command and wait for its answer. Raises ApiError if it is refused, and what the vault raises. Who
+        waits no longer withdraws it: what has begun goes on, but for a sleep or a pause."""
+        if self._host.ended:
+            raise session_failed()
+        number, answered = self._requests.open(self._workspace.replaced)
+        self._host.post(self.on, command(number, **given))
+        try:
+            await answered
+        except asyncio.CancelledError:
+            self._host.post(self.on, on_.Withdraw(number))
+            raise
+        finally:
+            self._requests.close(number)
+
+    def ask_soon(self, command: on_.LifeCommand) -> None:
+        """The same; nobody waits for it. Raises ApiError if it is refused as things are."""
+        if refusal := commands.check(self.core, command, self._facts(command)):
+            self._journal.refused(refusal[0])
+            raise api_error(*refusal)
+        self._host.post(self.on, command)
+
+    def want_agent(self) -> None:
+        """Somebody has something for the agent. Called in the session's task."""
+        if not self._output.agent_alive:
+            self.on(on_.AgentWanted())
+
+    def loaded(self, since: float | None, *, runs: bool = False) -> None:
+        """The session was just loaded. `since`: when the gateway began to look for what ran before it; `runs`: the
+        provider says that its sandbox runs."""
+        self.on(on_.SessionLoaded(runs))
+        if self.core.loading:
+            self._journal.since = since
+
+    def found_running(self, since: float | None) -> None:
+        self.loaded(since, runs=True)
+
+    def kill_agent(self) -> None:
+        """SIGKILL, to show what becomes of it. Raises ApiError if none runs."""
+        self._link.kill_agent()
+
+    def agent_ready(self) -> None:
+        """An agent process runs and can be given lines."""
+        self.on(on_.AgentReady(self.core.link))
+
+    def end(self) -> None:
+        """The session ends here: nothing is touched from here on, and nobody waits."""
+        self.on(on_.End())
+        self._requests.refuse_all()
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def on(self, event: on_.Event) -> None:
+        """Deal with an event, and then with those it brings about. Called in the session's task."""
+        if self._due is not None:
+            self._due.append(event)
+            return
+        self._due = [event]
+        try:
+            while self._due:
+                self._deal(self._due.pop(0))
+        finally:
+            self._due = None
+        self._show()
+
+    def _deal(self, event: on_.Event) -> None:
+        core, before, late = self.core, self.core.stage, is_late(self.core, event)
+        cause = self._performer.answered(event)
+        effects = on(core, event, self._facts(event))
+        if not late:
+            if isinstance(event, on_.Linked):
+                self._link.put_in_place(event.number)
+            self._journal.note(event, before, core)
+        if isinstance(event, on_.Sleep | on_.Pause | on_.Delete) or core.stage is LifeStage.LULLING is not before:
+            self._host.queue.release(self._log.id)  # an agent has ended once what it said is stored
+        for effect in effects:
+            self._performer.perform(effect, cause)
+        if isinstance(event, on_.AgentWanted) and core.stage is not LifeStage.QUEUED:
+            self._host.turns.forget(self._log.id)  # it will not ask for a turn
+
+    def _facts(self, event: on_.Event) -> on_.Facts:
+        """What is not read at this event is not looked up."""
+        lacks_env, forbidden = False, None
+        if isinstance(event, on_.TurnGiven):
+            spec = self._log.spec
+            lacks_env = spec.has_env and self._envs.get(self._log.id) is None
+            forbidden = self._host.limits.network.refusal(spec.network, granted=spec.network_granted)
+        return on_.Facts(
+            now=self._host.now(),
+            waiting=len(self._delivery.window) > 0,
+            idle=isinstance(event, on_.Idle | on_.Lulled) and self.is_idle(),
+            lacks_env=lacks_env,
+            forbidden=forbidden or "",
+            full=self._full() if isinstance(event, on_.LifeCommand) else "",
+            exit_due=self._output.exit_due,
+            unread=self._workspace.has_unread,
+        )
+
+    def _full(self) -> str:
+        try:
+            self._host.turns.refuse_if_full(self._host.user_id)
+        except ApiError as error:
+            return error.message
+        return ""
+
+    def _show(self) -> None:
+        """Let the others know how things stand now."""
+        core = self.core
+        if core.stage in OVER:
+            return
+        self._host.stirred()
+        if core.placed is not self._placed:
+            self._placed = core.placed
+            self._host.turns.note(self._log.id, self._host.user_id, core.placed)
+        shown = (core.shown, core.up, core.rising, core.stopping)
+        if shown != self._shown:
+            self._shown = shown
+            self.on_status()

@@ -1,0 +1,268 @@
+"""What a session's life asks of its sandbox, its workspace and the store, and waits for: one method for each effect.
+
+Runs beside the session's task and changes nothing of the session's life: what came of it is an event. What the effect
+cannot fail with is a bug. It is logged, fails the effect, and is raised again for who asked.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import structlog
+
+from gateway.protocol.errors import ApiError
+from gateway.session.conversation.log import SessionLog
+from gateway.session.model.ports import Host
+from gateway.session.model.state import sandbox_spec
+from gateway.session.sandbox.lifecycle import effects as do
+from gateway.session.sandbox.lifecycle import events as on_
+from gateway.session.sandbox.link_owner import LinkOwner
+from gateway.session.workspace.errors import NotRestored, NotWritten
+from gateway.session.workspace.workspace import Workspace
+from sandbox.ports.fleet import SandboxSpec
+from sandbox.ports.sandbox import Sandbox, SandboxFailed, SandboxUnavailable
+from sandbox.ports.tree import TreeFailed
+from sync.errors import SyncFailed, SyncRefused
+from sync.machine.reconcile import Newest
+
+log = structlog.get_logger()
+
+StartSandbox = Callable[[SandboxSpec], Awaitable[None]]
+
+BROKEN = "it could not be started"
+DIED = "its sandbox died each time it was looked at"
+
+
+class SandboxWork:
+    __slots__ = (
+        "_agent",
+        "_cause",
+        "_envs",
+        "_host",
+        "_link",
+        "_log",
+        "_newest",
+        "_replaced",
+        "_sandbox",
+        "_start",
+        "_workspace",
+    )
+
+    def __init__(
+        self,
+        host: Host,
+        session_log: SessionLog,
+        workspace: Workspace,
+        sandbox: Sandbox,
+        start: StartSandbox,
+        link: LinkOwner,
+        agent: tuple[str, ...],
+        envs: Mapping[str, Mapping[str, str]],
+    ) -> None:
+        self._host = host
+        self._log = session_log
+        self._workspace = workspace
+        self._sandbox = sandbox
+        self._start = start
+        self._link = link
+        self._agent = agent
+        self._envs = envs  # of all sessions
+        self._newest: Newest | None = None  # generation, as the last look found it
+        self._replaced = 0  # how often a disk had been replaced, at that look
+        self._cause: tuple[int, Exception] | None = None  # what the effect of that number failed with
+
+    async def perform(self, effect: do.Asked) -> on_.EffectReply:
+        try:
+            return await PERFORM[type(effect)](self, effect)
+        except SandboxUnavailable as error:
+            return on_.Unavailable(effect.number, str(error))
+        except Exception as error:
+            failed = BROKE.get(type(effect))
+            if failed is None:
+                raise
+            log.exception("session.work_failed", session_id=self._log.id, work=type(effect).__name__)
+            return self._failed(failed(effect.number), error)
+
+    def _failed(self, reply: on_.EffectReply, error: Exception) -> on_.EffectReply:
+        self._cause = reply.number, error
+        return reply
+
+    def cause_of(self, number: int) -> Exception | None:
+        """What that effect failed with, for who asked."""
+        if self._cause is None or self._cause[0] != number:
+            return None
+        (_, cause), self._cause = self._cause, None
+        return cause
+
+    # -- start --------------------------------------------------------------------------------------------------------
+
+    async def look(self, effect: do.LookForNewest) -> on_.EffectReply:
+        self._replaced = self._workspace.replaced
+        try:
+            self._newest = await self._workspace.look(keep=effect.keep)
+        except NotRestored as error:
+            return on_.Unrestorable(effect.number, str(error))
+        return on_.Looked(effect.number)
+
+    async def start_held(self, effect: do.StartHeld) -> on_.EffectReply:
+        session = self._log
+        if effect.empty:
+            self._newest = None
+        env = {} if effect.visit else self._envs.get(session.id, {})
+        kept = self._newest is not None or effect.keep
+        spec = sandbox_spec(
+            session.id, effect.incarnation, session.spec, self._agent, env, has_snapshot=kept, empty=effect.empty
+        )
+        try:
+            await self._start(spec)
+        except SandboxFailed as error:
+            return on_.StartFailed(effect.number, str(error))
+        self._host.metrics.started(self._sandbox.provider)
+        return on_.SandboxStarted(effect.number)
+
+    async def prepare(self, effect: do.Prepare) -> on_.EffectReply:
+        try:
+            newest, self._newest = self._newest, None
+            await self._workspace.prepare(newest, empty=effect.empty, keep=effect.keep)
+        except NotRestored as error:
+            return on_.Unrestorable(effect.number, str(error))
+        return on_.Prepared(effect.number)
+
+    async def release(self, effect: do.Release) -> on_.EffectReply:
+        try:
+            await self._workspace.release(self._host.limits.durable_seconds if effect.bounded else math.inf)
+        except NotRestored as error:
+            return on_.Unrestorable(effect.number, str(error))
+        except NotWritten:
+            return on_.StoreSilent(effect.number)
+        return on_.AgentReleased(effect.number)
+
+    async def connect(self, effect: do.Connect) -> on_.EffectReply:
+        return await self._link.dial(effect.number)
+
+    # -- find ---------------------------------------------------------------------------------------------------------
+
+    async def ask_runs(self, effect: do.AskRuns) -> on_.EffectReply:
+        return on_.Runs(effect.number) if await self._sandbox.runs() else on_.DoesNotRun(effect.number)
+
+    async def ask_held(self, effect: do.AskHeld) -> on_.EffectReply:
+        try:
+            held = await self._workspace.is_held()
+        except TimeoutError:
+            return on_.Unavailable(effect.number, "its bridge does not answer")
+        except TreeFailed as error:
+            if error.code == "silent":
+                return on_.Unavailable(effect.number, str(error))
+            log.info("sync.not_found", session_id=self._log.id, cause=str(error))
+            held = True
+        return on_.StillHeld(effect.number) if held else on_.LetGo(effect.number)
+
+    # -- stop ---------------------------------------------------------------------------------------------------------
+
+    async def lull(self, effect: do.Lull) -> on_.EffectReply:
+        try:
+            await self._workspace.lull()
+        except (SyncFailed, SyncRefused) as error:
+            return on_.NotKept(effect.number, str(error))
+        return on_.Lulled(effect.number)
+
+    async def keep(self, effect: do.Keep) -> on_.EffectReply:
+        number, workspace = effect.number, self._workspace
+        if not await self._sandbox.runs():
+            return on_.DoesNotRun(number)
+        try:
+            if effect.visit:
+                await workspace.flush()
+            else:
+                await workspace.find()
+                await workspace.settle()
+        except (SyncFailed, SyncRefused) as error:
+            if not await self._sandbox.runs():
+                return on_.DoesNotRun(number)
+            if isinstance(error, SyncFailed) and workspace.overfull and (error.permanent or effect.visit):
+                return on_.Overfull(number, error.reason)
+            return on_.NotKept(number, str(error))
+        return on_.WorkspaceKept(number, workspace.remembered, workspace.replaced != self._replaced)
+
+    async def stop(self, effect: do.StopSandbox) -> on_.EffectReply:
+        await self._sandbox.stop()
+        return on_.Stopped(effect.number)
+
+    async def look_after(self) -> bool:
+        """A link was lost: whether the sandbox has ended with it, as far as is known."""
+        try:
+            return not await self._sandbox.runs()
+        except SandboxUnavailable:
+            return False
+
+    # -- delete, put back, sync ---------------------------------------------------------------------------------------
+
+    async def write_archived(self, effect: do.WriteArchived) -> on_.EffectReply:
+        try:
+            await self._host.durable()
+        except ApiError as error:
+            return self._failed(on_.StoreSilent(effect.number), error)
+        return on_.ArchivedWritten(effect.number)
+
+    async def destroy(self, effect: do.Destroy) -> on_.EffectReply:
+        try:
+            await self._sandbox.destroy()
+            await self._workspace.forget()
+        except SandboxUnavailable:
+            raise
+        except Exception as error:
+            return self._failed(on_.NotDestroyed(effect.number, str(error)), error)
+        return on_.Destroyed(effect.number)
+
+    async def put_back(self, effect: do.PutBackGeneration) -> on_.EffectReply:
+        try:
+            await self._workspace.put_back(effect.generation)
+        except Exception as error:
+            return self._failed(on_.NotPutInPlace(effect.number, str(error)), error)
+        return on_.PutInPlace(effect.number)
+
+    async def flush(self, effect: do.Flush, replaced: int) -> on_.Flushed | on_.NotFlushed:
+        """Keep what is on the disk of what runs. `replaced`: how often it had been, when that was asked for."""
+        number, session = effect.flush, self._log
+        incarnation = session.state.incarnation
+        try:
+            if not await self._sandbox.runs():
+                return on_.NotFlushed(number, DIED, died=True)
+            try:
+                await self._workspace.find()
+                await self._workspace.flush()
+            except (SyncFailed, SyncRefused) as error:
+                died = session.state.incarnation != incarnation or not await self._sandbox.runs()
+                return on_.NotFlushed(number, str(error), refused=isinstance(error, SyncRefused), died=died)
+        except SandboxUnavailable as error:
+            return on_.NotFlushed(number, str(error))
+        return on_.Flushed(number, self._workspace.replaced != replaced)
+
+
+PERFORM: dict[type[do.Asked], Callable[[SandboxWork, Any], Awaitable[on_.EffectReply]]] = {
+    do.LookForNewest: SandboxWork.look,
+    do.StartHeld: SandboxWork.start_held,
+    do.Prepare: SandboxWork.prepare,
+    do.Release: SandboxWork.release,
+    do.Connect: SandboxWork.connect,
+    do.AskRuns: SandboxWork.ask_runs,
+    do.AskHeld: SandboxWork.ask_held,
+    do.Lull: SandboxWork.lull,
+    do.Keep: SandboxWork.keep,
+    do.StopSandbox: SandboxWork.stop,
+    do.WriteArchived: SandboxWork.write_archived,
+    do.Destroy: SandboxWork.destroy,
+    do.PutBackGeneration: SandboxWork.put_back,
+}
+
+
+def _broken(number: int) -> on_.StartFailed:
+    return on_.StartFailed(number, BROKEN, bug=True)
+
+
+# What an effect is answered with that failed in a way nobody foresaw. Of the others the session fails.
+BROKE: dict[type[do.Asked], Callable[[int], on_.EffectReply]] = {
+    **dict.fromkeys((do.LookForNewest, do.StartHeld, do.Prepare, do.Release), _broken),
+    do.Keep: lambda number: on_.NotKept(number, "it failed; the gateway's log says why"),
+    do.StopSandbox: lambda number: on_.NotStopped(number, "it failed; the gateway's log says why"),
+}

@@ -1,0 +1,116 @@
+"""What is asked of a session's life: one thing at a time is done, the rest waits, overtakes, or is given up."""
+
+import asyncio
+
+import pytest
+
+from gateway.protocol.errors import ApiError
+from gateway.session.sandbox.lifecycle.life import LINE, LifeStage
+from gateway.session.sandbox.performer import Beside
+from tests.support.sessions import Tab, World
+
+pytestmark = pytest.mark.virtual_time
+
+
+async def connected(world: World) -> Tab:
+    await world.create()
+    tab = await world.welcomed()
+    await tab.until("connection_status", sandboxStatus="connected")
+    return tab
+
+
+async def pausing(world: World) -> "tuple[Tab, asyncio.Task[dict[str, object]]]":
+    """A session whose workspace is being kept before it is paused."""
+    tab = await connected(world)
+    world.sandbox().roots.step_seconds = 0.5
+    asked = asyncio.create_task(tab.actor.pause())
+    await world.until(lambda: tab.actor.life.core.stage is LifeStage.KEEPING, "the last sync")
+    return tab, asked
+
+
+async def test_a_resume_that_comes_while_a_pause_is_under_way_resumes_after_it(world: World) -> None:
+    tab, paused = await pausing(world)
+    assert (await tab.actor.resume(None))["status"] == "running"
+    await paused
+    assert world.fleet.starts == 2
+    tab.say("a")
+    await tab.until("done")
+
+
+async def test_a_delete_goes_before_all_that_waits(world: World) -> None:
+    tab, paused = await pausing(world)
+    waiting = [asyncio.create_task(ask()) for ask in (tab.actor.sleep, tab.actor.wake, tab.actor.pause)]
+    assert (await tab.actor.destroy(purge=False))["status"] == "archived"
+    with pytest.raises(ApiError, match="the sandbox stays"):
+        await paused
+    assert {(await task)["status"] for task in waiting} == {"archived"}
+    assert world.fleet.sandboxes == {}
+
+
+async def test_so_many_requests_may_wait_and_one_more_is_refused(world: World) -> None:
+    world.fleet.start_seconds = 60.0
+    actor = await world.create()
+    await world.until(lambda: world.fleet.starts == 1, "a start")
+    asked = [asyncio.create_task(actor.wake()) for _ in range(LINE)]
+    await world.until(lambda: len(actor.life.core.line) == LINE, "a full line")
+    with pytest.raises(ApiError, match="try again") as refused:
+        await actor.wake()
+    assert (refused.value.status, refused.value.code) == (429, "busy")
+    assert {(await task)["status"] for task in asked} == {"running"}
+    assert world.fleet.starts == 1
+
+
+async def test_a_wake_goes_on_although_nobody_waits_for_it_any_more(world: World) -> None:
+    world.fleet.start_seconds = 5.0
+    tab = await world.welcomed((await world.create()).id)
+    waking = asyncio.create_task(tab.actor.wake())
+    await world.until(lambda: tab.actor.life.core.stage is LifeStage.STARTING, "a start")
+    waking.cancel()
+    await asyncio.wait({waking})
+    await tab.until("connection_status", sandboxStatus="connected")
+    assert world.fleet.starts == 1
+
+
+async def test_a_provider_that_falls_silent_while_a_sandbox_is_stopped_keeps_it(world: World) -> None:
+    tab, paused = await pausing(world)
+    agents = len(world.sandbox().processes)
+    world.fleet.unavailable = "the provider does not answer"
+    with pytest.raises(ApiError, match="the provider does not answer") as refused:
+        await paused
+    assert (refused.value.status, refused.value.code) == (503, "sandbox_unavailable")
+    assert world.sandbox().alive
+    world.fleet.unavailable = None
+    world.sandbox().roots.step_seconds = 0.0
+    tab.say("still there?")
+    await tab.until("done")
+    assert (world.fleet.starts, len(world.sandbox().processes)) == (1, agents + 1)
+
+
+async def test_what_waits_for_a_turn_when_its_session_fails_asks_for_none(world: World) -> None:
+    actor = await world.create()
+    await world.until(lambda: world.fleet.starts == 1)
+    await actor.sleep()
+    waking = asyncio.create_task(actor.wake())
+    actor.post(actor.life.end)
+    with pytest.raises(ApiError) as refused:
+        await waking
+    assert refused.value.code == "session_failed"
+    await asyncio.sleep(60)
+    assert (world.fleet.starts, world.sessions.turns.stats()["starts_under_way"]) == (1, 0)
+
+
+async def test_work_that_is_given_up_before_it_began_is_not_begun() -> None:
+    begun = list[str]()
+
+    async def work() -> None:
+        begun.append("begun")
+        await asyncio.sleep(60)
+        begun.append("done")
+
+    early, late = Beside(work), Beside(work)
+    tasks = [asyncio.create_task(beside.run()) for beside in (early, late)]
+    early.cancel()
+    await asyncio.sleep(1)
+    late.cancel()
+    await asyncio.wait(tasks)
+    assert begun == ["begun"]
