@@ -190,7 +190,9 @@ async def test_an_agent_that_does_not_read_what_it_is_answered_is_not_read_until
 
 
 async def test_an_agent_that_dies_with_answers_unread_is_heard_to_its_end(tmp_path: Path) -> None:
-    dies = DEAF.partition("left =")[0] + "os.kill(os.getpid(), 9)"
+    # Its input stays open, held by a program that left its group: the pipe says nothing of its end.
+    holds = "subprocess.Popen(['sleep', '300'], start_new_session=True, stdout=2)"
+    dies = DEAF.partition("left =")[0] + f"import subprocess; {holds}; os.kill(os.getpid(), 9)"
     with turns(tmp_path, dies) as bridge:
         owner = Owner()
         link = await bridge.link(owner)
@@ -199,6 +201,7 @@ async def test_an_agent_that_dies_with_answers_unread_is_heard_to_its_end(tmp_pa
         assert (exit.signal, exit.taken) == ("SIGKILL", 0)
         link.start(None)
         await until(lambda: len(owner.exits) == 2)
+        assert bridge.terminate() == 0  # and ends them
 
 
 async def test_a_bridge_that_is_told_an_unknown_core_says_so_and_starts_nothing(tmp_path: Path) -> None:
