@@ -182,7 +182,7 @@ class TerminalRoutes:
             raise ApiError(503, "sandbox_away", f"the sandbox does not answer: {error}") from error
 
     async def _awake(self, request: Request, actor: SessionActor) -> None:
-        if actor.status is not SessionStatus.RUNNING:
+        if actor.conversation.state.status is not SessionStatus.RUNNING:
             note_asked(request, self._catalogue, actor.user_id, "wake")
         woken = await actor.wake()
         if woken["status"] != SessionStatus.RUNNING:
