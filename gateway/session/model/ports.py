@@ -7,10 +7,8 @@ from typing import Any, Protocol
 
 from gateway.limits.inbound_bytes import InboundBytes
 from gateway.limits.network import NetworkRule
-from gateway.limits.quota import Quota
 from gateway.limits.start_turns import StartTurns
 from gateway.session.model.delivery_window import WindowLimits
-from persistence.ports import MessageStore
 from persistence.queue.queue import PersistenceQueue
 from sync.machine.history import Moved
 from sync.snapshots.push import Pushed
@@ -121,14 +119,12 @@ class Notices(Protocol):
 
 
 class Host(SessionClock, Tasks, Notices, Protocol):
-    """A session's surroundings, as its sandbox's supervisor sees them."""
+    """A session's surroundings, as the parts see them that look after its life, its viewers and its terminals."""
 
-    store: MessageStore
     queue: PersistenceQueue
     metrics: SessionMetrics
     limits: SessionLimits
     turns: StartTurns
-    quota: Quota
     user_id: str
     rng: Random
     pending: InboundBytes  # what all windows of the session's user hold together
