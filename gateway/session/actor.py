@@ -161,13 +161,14 @@ class SessionActor:
             host, log, delivery, output, audience, self.workspace, sandbox, start, agent, envs
         )
         self.terminals = SessionTerminals(host, sandbox, life.core)
-        self.viewers = SessionViewers(host, log, output, stream, audience, life.core, self.terminals)
+        self.viewers = SessionViewers(
+            host, log, output, stream, audience, life.core, self.terminals, self.workspace.sync
+        )
         self.intake = Intake(host, self.inbox, log, delivery, self.incoming, output, life)
         self.life.is_idle = self.is_idle
         self.life.on_status = self.terminals.status_changed
         self.terminals.on_intent = self.intake.typed
         self.terminals.on_left = self.viewers.somebody_left
-        self.viewers.on_empty = self.workspace.sync.force  # whoever it was may be gone for good
 
     @property
     def ended(self) -> bool:
@@ -196,17 +197,18 @@ class SessionActor:
 
     async def run(self) -> None:
         """Deal with events until the registry cancels this, or one of them fails."""
-        inbox = self.inbox
+        inbox, entries, stir = self.inbox, self.inbox.entries, self.host.feed.stir
         try:
             while True:
-                if not len(inbox):
+                if not entries:
                     await inbox.filled()
                 inbox.take_turn()
-                self.host.stirred()
+                stir(self.user_id, self.id)
                 if self.viewers.joining:  # anything may have brought what they wait for
                     self.viewers.admit()
-                inbox.make_room()
-                if len(inbox):
+                if inbox.crowd is not None:
+                    inbox.make_room()
+                if entries:
                     await asyncio.sleep(0)  # others want a turn, too
         except OwnerMoved:
             logger.warning("session.moved", session_id=self.id)

@@ -23,7 +23,6 @@ class SessionHost:
     """Implements gateway.session.model.ports.Host."""
 
     __slots__ = (
-        "_feed",
         "_loop",
         "_owner",
         "_provider",
@@ -31,6 +30,7 @@ class SessionHost:
         "_spawn",
         "durable",
         "ended",
+        "feed",
         "limits",
         "metrics",
         "now",
@@ -67,7 +67,7 @@ class SessionHost:
     ) -> None:
         self._session_id = session_id
         self._provider = provider
-        self._feed = feed
+        self.feed = feed
         self._spawn, self._owner = spawn, owner  # whose tasks they are, for who supervises them
         self._loop = asyncio.get_running_loop()
         self.user_id = user_id
@@ -90,9 +90,9 @@ class SessionHost:
 
     def stirred(self) -> None:
         if not self.ended:
-            self._feed.stir(self.user_id, self._session_id)
+            self.feed.stir(self.user_id, self._session_id)
 
     def sync_moved(self, moved: Moved) -> None:
         if not self.ended:
-            self._feed.moved(self.user_id, self._session_id, moved)
-            self._feed.stir(self.user_id, self._session_id)
+            self.feed.moved(self.user_id, self._session_id, moved)
+            self.feed.stir(self.user_id, self._session_id)

@@ -28,22 +28,19 @@ class Asking(Protocol):
 
 
 class Inbox:
-    __slots__ = ("_asking", "_bell", "_entries", "_heard_bytes", "_limits", "_loop", "_owed", "_room", "closed", "room")
+    __slots__ = ("_asking", "_bell", "_heard_bytes", "_limits", "_loop", "_owed", "closed", "crowd", "entries", "room")
 
     def __init__(self, limits: SessionLimits, room: InboundBytes) -> None:
         self._limits = limits
         self.room = room  # shared with the user's other sessions
         self._loop = asyncio.get_running_loop()
-        self._entries: list[tuple[Handler, tuple[Any, ...]]] = []  # short; an empty deque takes 760 bytes
+        self.entries: list[tuple[Handler, tuple[Any, ...]]] = []  # short; an empty deque takes 760 bytes
         self._heard_bytes = 0  # of frames in it
         self._asking: Asking | None = None
         self._bell: asyncio.Future[None] | None = None
-        self._room: asyncio.Event | None = None
+        self.crowd: asyncio.Event | None = None  # somebody waits for room
         self._owed: list[asyncio.Future[Any]] | None = None  # who waits for an event; told if there is none to come
         self.closed: Callable[[Handler, tuple[Any, ...]], None] | None = None  # what is done with what comes too late
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
     def count(self, asking: Asking) -> None:
         self._asking = asking
@@ -53,7 +50,7 @@ class Inbox:
         if self.closed is not None:
             self.closed(handler, arguments)
             return
-        self._entries.append((handler, arguments))
+        self.entries.append((handler, arguments))
         if self._bell is not None and not self._bell.done():
             self._bell.set_result(None)
 
@@ -78,15 +75,15 @@ class Inbox:
     def take_turn(self) -> None:
         """Deal with the next few events. The session's task would keep the last of them, and all it knows, while it
         waits."""
-        for _ in range(min(len(self._entries), EVENTS_A_TURN)):
-            handler, arguments = self._entries.pop(0)
+        for _ in range(min(len(self.entries), EVENTS_A_TURN)):
+            handler, arguments = self.entries.pop(0)
             handler(*arguments)
 
     def make_room(self) -> None:
-        """Let those go on who wait for room, if there is some."""
-        if self._room is not None and not self._crowded:
-            self._room.set()
-            self._room = None
+        """Let the crowd go on, if there is room."""
+        if self.crowd is not None and not self._crowded:
+            self.crowd.set()
+            self.crowd = None
 
     @property
     def crowded(self) -> bool:
@@ -96,14 +93,14 @@ class Inbox:
     @property
     def _crowded(self) -> bool:
         asking = 0 if self._asking is None else self._asking.asking
-        return len(self._entries) + asking >= self._limits.inbox or self._heard_bytes >= self._limits.inbox_bytes
+        return len(self.entries) + asking >= self._limits.inbox or self._heard_bytes >= self._limits.inbox_bytes
 
     async def wait_for_room(self) -> None:
         """Wait until neither this session nor all of its user's together have more to do than they should."""
         while self.closed is None:
             if self._crowded:
-                self._room = self._room or asyncio.Event()
-                await self._room.wait()
+                self.crowd = self.crowd or asyncio.Event()
+                await self.crowd.wait()
             elif self.room.full:
                 await self.room.space()
             else:
@@ -130,10 +127,10 @@ class Inbox:
         """The session has ended: who waits is told, what is left is turned away, and so is what comes."""
         self.closed = turn_away
         self.room.remove(self._heard_bytes)
-        for handler, arguments in self._entries:
+        for handler, arguments in self.entries:
             turn_away(handler, arguments)
         for owed in self._owed or ():
             if not owed.done():
                 owed.set_exception(session_failed())
-        if self._room is not None:
-            self._room.set()
+        if self.crowd is not None:
+            self.crowd.set()

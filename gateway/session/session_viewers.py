@@ -1,8 +1,6 @@
 """Who watches a session: its conversation, and its terminals. Let in when it is known which frames can be had, seen off
 when the gateway leaves."""
 
-from collections.abc import Callable
-
 from gateway.protocol import chat_frames
 from gateway.protocol.close_codes import CloseCode
 from gateway.server.viewer import Viewer
@@ -15,6 +13,7 @@ from gateway.session.sandbox.lifecycle.life import Life
 from gateway.session.sandbox.performer import queued_frame
 from gateway.session.terminals.attachments import SessionTerminals
 from gateway.session.viewers.broadcast import Broadcast
+from gateway.session.workspace.sync import WorkspaceSync
 from gateway.terminal.viewer import TerminalViewer
 from sandbox.protocol.values import Position
 
@@ -30,10 +29,10 @@ class SessionViewers:
         "_log",
         "_output",
         "_stream",
+        "_sync",
         "_terminals",
         "audience",
         "joining",
-        "on_empty",
     )
 
     def __init__(
@@ -45,6 +44,7 @@ class SessionViewers:
         audience: Broadcast,
         life: Life,
         terminals: SessionTerminals,
+        sync: WorkspaceSync,
     ) -> None:
         self._host = host
         self._log = log
@@ -53,7 +53,7 @@ class SessionViewers:
         self.audience = audience
         self._life = life
         self._terminals = terminals
-        self.on_empty: Callable[[], None] = lambda: None  # the last one has left
+        self._sync = sync
         self.joining: dict[Viewer, tuple[Position | None, float]] = {}  # what each asked for, until when it waits
         self._farewell: bytes | None = None
 
@@ -91,8 +91,8 @@ class SessionViewers:
             viewer.close(CloseCode.COMING_BACK)
 
     def somebody_left(self) -> None:
-        if not self.watched:
-            self.on_empty()
+        if not self.watched:  # whoever it was may be gone for good
+            self._sync.force()
 
     def admit(self) -> None:
         """Welcome those who need not wait any more."""

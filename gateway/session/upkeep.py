@@ -25,7 +25,7 @@ def waiting(actor: SessionActor) -> tuple[int, int]:
 
 def quiet(actor: SessionActor) -> bool:
     """Whether everything that was posted, and everything the agent said that was heard, has been dealt with."""
-    return actor.ended or (not len(actor.inbox) and actor.output.settled)
+    return actor.ended or (not actor.inbox.entries and actor.output.settled)
 
 
 def idleness(actor: SessionActor) -> Idleness:

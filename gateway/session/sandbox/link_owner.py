@@ -68,7 +68,7 @@ class LinkOwner:
         self._life = life
         self._listener: LinkListener | None = None  # of the link in its place
         self._dialled: tuple[int, LinkListener, Link] | None = None  # not in its place yet
-        self._hello: Hello | None = None  # what the link in its place said first
+        self._hello: Hello | None = None  # what the link in its place said first, until it is dealt with
 
     async def dial(self, number: int) -> on_.EffectReply:
         """Raises SandboxUnavailable."""
@@ -123,7 +123,7 @@ class LinkOwner:
         self._delivery.link.kill_agent()
 
     def _hear_hello(self, number: int) -> None:
-        hello = self._hello
+        hello, self._hello = self._hello, None
         assert hello is not None, "it was said"
 
         def heard() -> None:

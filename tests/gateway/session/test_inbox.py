@@ -30,7 +30,7 @@ async def test_what_is_posted_is_dealt_with_in_order_by_one_task() -> None:
     await waiting
     dealt_with = asyncio.create_task(box.deal_with(seen.append, 100))
     await asyncio.sleep(0)
-    while len(box):
+    while box.entries:
         box.take_turn()
         turns += 1
     await dealt_with
