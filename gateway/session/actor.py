@@ -10,19 +10,14 @@ refuses this one's writes: it ends in the same way, with 4409, and leaves the sa
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from random import Random
 from typing import Any
 
 import structlog
 
 from gateway.auth.shares import Share
-from gateway.feed.feed import SessionFeed
 from gateway.limits.inbound_bytes import InboundBytes
-from gateway.limits.quota import Quota
-from gateway.limits.start_turns import StartTurns
 from gateway.protocol.close_codes import CloseCode
 from gateway.protocol.errors import ApiError
 from gateway.session.conversation.delivery import Delivery
@@ -32,25 +27,20 @@ from gateway.session.conversation.outbound import AgentOutput
 from gateway.session.conversation.replies import not_written, session_failed
 from gateway.session.conversation.stream import AgentStream
 from gateway.session.guests import Guests
-from gateway.session.host import SessionHost
+from gateway.session.host import SessionHost, Surroundings
 from gateway.session.inbox import Handler, Inbox
 from gateway.session.intake import Intake
 from gateway.session.model.description import Live, SandboxPlace, describe
-from gateway.session.model.ports import SessionLimits, SessionMetrics
 from gateway.session.model.state import SessionStatus
 from gateway.session.sandbox.driver import LifeDriver
 from gateway.session.sandbox.lifecycle import events as on_
 from gateway.session.sandbox.lifecycle.commands import ARCHIVED
 from gateway.session.sandbox.requests import api_error
-from gateway.session.sandbox.sandbox_work import StartSandbox
 from gateway.session.session_viewers import SessionViewers
 from gateway.session.terminals.attachments import SessionTerminals
 from gateway.session.viewers.broadcast import Broadcast
-from gateway.session.workspace.keeping import Keeping
 from gateway.session.workspace.workspace import Workspace
 from gateway.telemetry.telemetry import REDACTOR
-from persistence.ports import MessageStore
-from persistence.queue.queue import PersistenceQueue
 from persistence.record import Loaded, Record
 from sandbox.ports.sandbox import Sandbox
 
@@ -86,64 +76,37 @@ class SessionActor:
         self,
         loaded: Loaded,
         unanswered: Sequence[Record],
+        around: Surroundings,
         *,
-        store: MessageStore,
-        queue: PersistenceQueue,
         sandbox: Sandbox,
-        start: StartSandbox,
-        agent: tuple[str, ...],
-        envs: dict[str, Mapping[str, str]],
-        keeping: Keeping,
-        limits: SessionLimits,
-        turns: StartTurns,
-        quota: Quota,
-        metrics: SessionMetrics,
+        pending: InboundBytes,
         spawn: Callable[["SessionActor", Coroutine[Any, Any, None], str], None],
         purge: Callable[["SessionActor"], Awaitable[None]],
-        bulletin: SessionFeed,
-        room: InboundBytes,
-        pending: InboundBytes,
-        rng: Random,
-        utcnow: Callable[[], float] = time.time,
     ) -> None:
         self.id = loaded.session.id
         self.user_id = loaded.session.user_id
         self.created_at = loaded.session.created_at
         self.sandbox = sandbox
-        self._envs = envs
+        self._envs = around.envs
         self._purge = purge
         self._purged: asyncio.Future[bool] | None = None  # while it is, and afterwards: whether it was
         self.ended_with = CloseCode.FAILED
-        self.inbox = Inbox(limits, room)
+        self.inbox = Inbox(around.limits, around.inbound.of(self.user_id))
         self.host = host = SessionHost(
-            self.id,
-            self.user_id,
-            sandbox.provider,
-            self.inbox,
-            store=store,
-            queue=queue,
-            limits=limits,
-            turns=turns,
-            quota=quota,
-            metrics=metrics,
-            pending=pending,
-            feed=bulletin,
-            spawn=spawn,
-            owner=self,
-            rng=rng,
-            utcnow=utcnow,
+            self.id, self.user_id, sandbox.provider, around, self.inbox, pending, spawn, self
         )
         self.post = host.post
         host.durable = durable = self.durable
+        store, limits, metrics, quota = around.store, around.limits, around.metrics, around.quota
         audience = Broadcast()
-        self.conversation = log = SessionLog(loaded, host, host, audience, queue, quota, metrics)
+        self.conversation = log = SessionLog(loaded, host, host, audience, around.queue, quota, metrics)
         self.delivery = delivery = Delivery(
             log, host, audience, limits.window, pending, loaded, unanswered, behind=store.behind(self.id)
         )
         self.guests = Guests(log, durable)
         self.incoming = Inbound(log, delivery, store, host, host, metrics)
         self.inbox.count(self.incoming)
-        self.workspace = Workspace(log, host, host, audience, host, metrics, quota, rng, sandbox, keeping)
+        self.workspace = Workspace(log, host, host, audience, host, metrics, quota, around.rng, sandbox, around.keeping)
         stream = AgentStream(log, delivery.turns, audience)
         self.output = output = AgentOutput(
             log,
@@ -158,7 +121,16 @@ class SessionActor:
             finished=self.workspace.request,
         )
         self.life = life = LifeDriver(
-            host, log, delivery, output, audience, self.workspace, sandbox, start, agent, envs
+            host,
+            log,
+            delivery,
+            output,
+            audience,
+            self.workspace,
+            sandbox,
+            around.fleets.start,
+            around.agent,
+            around.envs,
         )
         self.terminals = SessionTerminals(host, sandbox, life.core)
         self.viewers = SessionViewers(

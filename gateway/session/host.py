@@ -1,22 +1,46 @@
 """What the parts of one session get of the house they live in: its clock, its tasks, its limits, and who is told."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from gateway.feed.feed import SessionFeed
-from gateway.limits.inbound_bytes import InboundBytes
+from gateway.limits.inbound_bytes import InboundBytes, UsersInboundBytes
 from gateway.limits.quota import Quota
 from gateway.limits.start_turns import StartTurns
 from gateway.session.inbox import Inbox
 from gateway.session.model.ports import SessionLimits, SessionMetrics
+from gateway.session.workspace.keeping import Keeping
 from gateway.telemetry.telemetry import session_asked
 from persistence.ports import MessageStore
 from persistence.queue.queue import PersistenceQueue
+from sandbox.providers.several import Fleets
 from sync.machine.history import Moved
 
 Spawn = Callable[[Any, Coroutine[Any, Any, None], str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every session of a gateway is given. `envs` are the secrets of sessions, by their ids: they outlive an
+    actor, and are never stored. `inbound` bounds the frames that a user's sockets sent."""
+
+    store: MessageStore
+    queue: PersistenceQueue
+    fleets: Fleets
+    keeping: Keeping
+    limits: SessionLimits
+    metrics: SessionMetrics
+    turns: StartTurns
+    quota: Quota
+    feed: SessionFeed
+    agent: tuple[str, ...]
+    envs: dict[str, Mapping[str, str]]
+    inbound: UsersInboundBytes
+    rng: Random
+    utcnow: Callable[[], float]
 
 
 class SessionHost:
@@ -37,9 +61,7 @@ class SessionHost:
         "pending",
         "post",
         "queue",
-        "quota",
         "rng",
-        "store",
         "turns",
         "user_id",
         "utcnow",
@@ -50,32 +72,22 @@ class SessionHost:
         session_id: str,
         user_id: str,
         provider: str,
+        around: Surroundings,
         inbox: Inbox,
-        *,
-        store: MessageStore,
-        queue: PersistenceQueue,
-        limits: SessionLimits,
-        turns: StartTurns,
-        quota: Quota,
-        metrics: SessionMetrics,
         pending: InboundBytes,
-        feed: SessionFeed,
         spawn: Spawn,
         owner: object,
-        rng: Random,
-        utcnow: Callable[[], float],
     ) -> None:
         self._session_id = session_id
         self._provider = provider
-        self.feed = feed
         self._spawn, self._owner = spawn, owner  # whose tasks they are, for who supervises them
         self._loop = asyncio.get_running_loop()
         self.user_id = user_id
-        self.store, self.queue, self.limits, self.metrics, self.rng = store, queue, limits, metrics, rng
-        self.turns, self.quota, self.pending = turns, quota, pending
+        self.queue, self.limits, self.metrics, self.rng = around.queue, around.limits, around.metrics, around.rng
+        self.turns, self.feed, self.pending = around.turns, around.feed, pending
         self.post = inbox.post
         self.now: Callable[[], float] = self._loop.time
-        self.utcnow = utcnow
+        self.utcnow = around.utcnow
         self.ended = False  # nothing more is to be done for this session here
         self.durable: Callable[[], Coroutine[Any, Any, dict[str, Any]]]  # set by who puts the parts together
 

@@ -1,27 +1,19 @@
 """How a session is loaded: what is stored of it becomes an actor. Loading makes this gateway the session's writer."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
-from random import Random
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
-from gateway.feed.feed import SessionFeed
 from gateway.limits.inbound_bytes import UsersInboundBytes
-from gateway.limits.quota import Quota
-from gateway.limits.start_turns import StartTurns
 from gateway.session.actor import SessionActor
-from gateway.session.model.ports import SessionLimits, SessionMetrics
+from gateway.session.host import Surroundings
 from gateway.session.model.state import SessionSpec, SessionState
-from gateway.session.workspace.keeping import Keeping
 from persistence import crash_points
 from persistence.errors import StoreUnavailable
-from persistence.ports import MessageStore
-from persistence.queue.queue import PersistenceQueue
 from persistence.record import Record, Session, Status, Write
-from sandbox.providers.several import Fleets
 
 PENDING_BYTES_PER_USER = 16 << 20
 UNANSWERED_LOADED = 1000
@@ -29,27 +21,6 @@ UNANSWERED_BYTES = 1 << 20  # at a time
 
 Spawn = Callable[[SessionActor, Coroutine[Any, Any, None], str], None]
 Purge = Callable[[SessionActor], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What every session of a gateway is given. `envs` are the secrets of sessions, by their ids: they outlive an
-    actor, and are never stored. `inbound` bounds the frames that a user's sockets sent."""
-
-    store: MessageStore
-    queue: PersistenceQueue
-    fleets: Fleets
-    keeping: Keeping
-    limits: SessionLimits
-    metrics: SessionMetrics
-    turns: StartTurns
-    quota: Quota
-    feed: SessionFeed
-    agent: tuple[str, ...]
-    envs: dict[str, Mapping[str, str]]
-    inbound: UsersInboundBytes
-    rng: Random
-    utcnow: Callable[[], float]
 
 
 class SessionLoader:
@@ -70,24 +41,11 @@ class SessionLoader:
         return SessionActor(
             loaded,
             await self._unanswered(session),
-            store=around.store,
-            queue=around.queue,
+            around,
             sandbox=around.fleets.sandbox(session.id, SessionSpec.from_json(session.spec).provider),
-            start=around.fleets.start,
-            agent=around.agent,
-            envs=around.envs,
-            keeping=around.keeping,
-            limits=around.limits,
-            turns=around.turns,
-            quota=around.quota,
-            metrics=around.metrics,
+            pending=self._windows.of(session.user_id),
             spawn=spawn,
             purge=purge,
-            bulletin=around.feed,
-            room=around.inbound.of(session.user_id),
-            pending=self._windows.of(session.user_id),
-            rng=around.rng,
-            utcnow=around.utcnow,
         )
 
     async def barrier(self, session_id: str) -> None:

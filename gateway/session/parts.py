@@ -18,8 +18,9 @@ from gateway.session.creation.create import SessionCreation
 from gateway.session.creation.new_sessions import NewSessions
 from gateway.session.creation.room import CreationRoom
 from gateway.session.drain import SessionDrain
+from gateway.session.host import Surroundings
 from gateway.session.loaded import LoadedSessions
-from gateway.session.loader import SessionLoader, Surroundings
+from gateway.session.loader import SessionLoader
 from gateway.session.model.ports import SessionLimits, SessionMetrics
 from gateway.session.reaper import Reaper
 from gateway.session.reattach import Reattach
