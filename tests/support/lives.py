@@ -31,7 +31,7 @@ class Played:
         known = on_.Facts(**{**self.facts, **facts})
         self.last = on(self.life, event, known)
         if self.now_does(do.HearHello):
-            self.last += on(self.life, on_.Greeted(self.life.link, self._alive), known)
+            self.last += on(self.life, on_.GreetingDone(self.life.link, self._alive), known)
         self.all += self.last
         return self.last
 

@@ -129,7 +129,7 @@ class LinkOwner:
         def heard() -> None:
             state = self._log.state
             ended = state.ended and state.epoch == hello.epoch  # since it said so
-            self._life.on(on_.Greeted(number, hello.alive and not ended))
+            self._life.on(on_.GreetingDone(number, hello.alive and not ended))
 
         self._output.on_hello(hello, heard)
 

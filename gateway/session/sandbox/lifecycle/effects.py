@@ -146,7 +146,7 @@ class DropLink(Effect):
 
 @dataclass(frozen=True, slots=True)
 class HearHello(Effect):
-    """Deal with the link's hello behind all that was told before it, then: Greeted."""
+    """Deal with the link's hello behind all that was told before it, then: GreetingDone."""
 
     link: int
 

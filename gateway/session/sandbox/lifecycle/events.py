@@ -285,7 +285,7 @@ class LinkLost(FromLink):
 
 
 @dataclass(frozen=True, slots=True)
-class Greeted(FromLink):
+class GreetingDone(FromLink):
     """What the links before this one told is dealt with, and so is its hello. `alive`: an agent runs."""
 
     alive: bool = False
@@ -330,7 +330,7 @@ REPLIES = (
     Linked, DialRefused, Runs, DoesNotRun, LetGo, StillHeld, Lulled, WorkspaceKept, Overfull, NotKept, Stopped,
     NotStopped, ArchivedWritten, Destroyed, NotDestroyed, PutInPlace, NotPutInPlace, Due,
 )  # fmt: skip
-LINK_EVENTS = (BridgeHello, Greeted, LinkLost, AgentReady, AgentExited, AgentProblem)
+LINK_EVENTS = (BridgeHello, GreetingDone, LinkLost, AgentReady, AgentExited, AgentProblem)
 FLUSHES = (Flushed, NotFlushed)
 EVENTS: tuple[type, ...] = (*COMMANDS, *NOTICES, *REPLIES, *LINK_EVENTS, *FLUSHES)
 Event = LifeCommand | Notice | EffectReply | FromLink | Flushed | NotFlushed

@@ -12,7 +12,7 @@ from gateway.session.sandbox.lifecycle.events import (
     Event,
     Facts,
     Flushed,
-    Greeted,
+    GreetingDone,
     LinkLost,
     NotFlushed,
     SyncNow,
@@ -35,7 +35,7 @@ def hello(life: Life, event: BridgeHello, facts: Facts) -> None:
         greet(life)
 
 
-def greeted(life: Life, event: Greeted, facts: Facts) -> None:
+def greeted(life: Life, event: GreetingDone, facts: Facts) -> None:
     agent.greet(life, alive=event.alive)
     if life.agent is AgentPhase.NONE and (life.wanted or facts.waiting):
         agent.start_agent(life, facts)

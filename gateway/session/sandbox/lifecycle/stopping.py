@@ -18,7 +18,7 @@ from gateway.session.sandbox.lifecycle.events import (
     Due,
     Facts,
     Failure,
-    Greeted,
+    GreetingDone,
     LinkLost,
     Lulled,
     Overfull,
@@ -90,7 +90,7 @@ def hello_while_stopping(life: Life, event: BridgeHello, facts: Facts) -> None:
         life.effects += [do.MarkProven(), do.HearHello(life.link)]
 
 
-def greeted_while_stopping(life: Life, event: Greeted, facts: Facts) -> None:
+def greeted_while_stopping(life: Life, event: GreetingDone, facts: Facts) -> None:
     """Noted; no agent starts between the last scan and the end."""
     agent.greet(life, alive=event.alive)
 

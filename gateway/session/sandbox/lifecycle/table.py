@@ -110,14 +110,14 @@ STOPS = LINES_UP | _wanted(ignore)  # if messages wait then, it is started again
 VISITS = LINES_UP | _wanted(notices.want_again)
 CLEARS = VISITS
 SILENT: Row = {
-    on_.Greeted: ignore,
+    on_.GreetingDone: ignore,
     on_.AgentReady: linked.agent_ready,
     on_.AgentExited: ignore,
     on_.AgentProblem: ignore,
 }
 LINKED_STOPS: Row = {
     on_.BridgeHello: stopping.hello_while_stopping,
-    on_.Greeted: stopping.greeted_while_stopping,
+    on_.GreetingDone: stopping.greeted_while_stopping,
     on_.LinkLost: stopping.lost_while_stopping,
     on_.AgentReady: stopping.ready_while_stopping,
     on_.AgentExited: stopping.exited_while_stopping,
@@ -139,7 +139,7 @@ TABLE: dict[LifeStage, Row] = {
         on_.EndAgent: linked.end_agent,
         on_.Idle: notices.idle,
         on_.BridgeHello: linked.hello,
-        on_.Greeted: linked.greeted,
+        on_.GreetingDone: linked.greeted,
         on_.LinkLost: finding.lost,
         on_.AgentReady: linked.agent_ready,
         on_.AgentExited: linked.agent_exited,

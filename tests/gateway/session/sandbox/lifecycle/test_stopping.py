@@ -172,7 +172,7 @@ def test_a_hello_heard_while_it_stops_is_noted() -> None:
     played.hear(on_.BridgeHello, given={"alive": True})
     assert (played.life.greeted, played.life.agent) == (True, AgentPhase.STARTING)
     played.hear(on_.AgentReady)
-    played.hear(on_.Greeted, given={"alive": True})
+    played.hear(on_.GreetingDone, given={"alive": True})
     assert played.life.agent is AgentPhase.ALIVE
     played.hear(on_.BridgeHello, given={"held": True})
     assert not played.life.link, "it is found again if it stays"

@@ -227,7 +227,7 @@ class Lives(RuleBasedStateMachine):
     @precondition(lambda self: self.world.hellos)
     @rule()
     def a_hello_is_dealt_with(self) -> None:
-        self.event(on_.Greeted(self.world.hellos.pop(0), alive=self.world.agent))
+        self.event(on_.GreetingDone(self.world.hellos.pop(0), alive=self.world.agent))
 
     @precondition(lambda self: self.life.link and self.world.agent and self.life.greeted)
     @rule(code=st.sampled_from([None, 0, 1]))
