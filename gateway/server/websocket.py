@@ -62,6 +62,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
 
     # Some are uvicorn's: instances share the keys of their dictionaries only if these are few (CPython: 30).
     __slots__ = (
+        "_app_over",
         "_claim",
         "_deaf",
         "_early",
@@ -119,6 +120,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         self._turns: SocketTurns | None = None  # once it is open
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
+        self._app_over = False
         self._pulse = Liveness(self.loop.time())
         self._newest_ping: bytes | None = None
         self._claim: Claim | None = None
@@ -486,6 +488,14 @@ class GuardedSocket(WebSocketsSansIOProtocol):
             self._timer.cancel()
         if self._leave is not None:
             self._leave()
+        self._come_apart()
+
+    def _come_apart(self) -> None:
+        """Socket, outlet and scope refer to each other: once the connection and the app's side are over, both are freed
+        at once."""
+        if self.disconnected and self._app_over:
+            self.scope = cast(Any, {})
+            self.outlet = cast(Any, None)
 
     def _leave_turns(self) -> None:
         self._stop_hearing()
@@ -541,8 +551,9 @@ class GuardedSocket(WebSocketsSansIOProtocol):
             _log.exception("socket.crashed")
             goodbye = CloseCode.FAILED
         finally:
-            self._task = None
+            self._task, self._app_over = None, True
             if self.handshake_complete:
                 self.begin_close(goodbye, goodbye.reason)  # unless it was handed over: then it is not ours any more
             elif not self.close_sent:
                 self._turn_away(_CRASHED)
+            self._come_apart()

@@ -271,6 +271,24 @@ async def test_a_connection_that_ended_is_freed_at_once() -> None:
         gc.enable()
 
 
+async def test_a_socket_that_ended_is_freed_at_once() -> None:
+    async def stay(websocket: WebSocket) -> None:
+        await websocket.accept()
+        outlet_of(websocket).on_text = lambda _: None
+        await websocket.receive()
+
+    gc.collect()
+    gc.disable()
+    try:
+        async with serving(WebSocketRoute("/", stay)) as address:
+            async with websockets.connect(f"ws{address[4:]}", compression=None) as client:
+                await (await client.ping())
+                assert alive(GuardedSocket)
+            await until(lambda: not alive(GuardedSocket))
+    finally:
+        gc.enable()
+
+
 async def test_behind_an_answer_that_came_early_the_parser_is_let_go_with_what_it_holds() -> None:
     """Of a long trailer it held 64 KiB, a thousand times, while its connection lingered."""
 
