@@ -219,8 +219,9 @@ class SessionActor:
         return describe(self.id, self.user_id, self.created_at, talk.last_durable, talk.spec, state, place, live)
 
     async def durable(self) -> dict[str, Any]:
-        """Goes through the inbox, and behind what the link told: what waits there is written before. The state is
-        written again, so that the store says whether this is still the session's writer."""
+        """Wait until all that was changed so far is durable, and return the description. Behind what the link told,
+        which may wait for the store. The state is written again, so that the store says whether this is still the
+        session's writer. Raises ApiError."""
         written: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         queue = self.host.queue
 

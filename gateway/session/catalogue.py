@@ -1,7 +1,7 @@
 """What can be said of sessions without loading them: whose they are, what they are, how they stand.
 
-A session that is loaded here says it itself; of any other the store is asked. Nobody is loaded or woken for it, and no
-session is taken from the gateway that has it.
+A session that is loaded here says how it stands itself; of any other the store is asked. Nobody is loaded or woken for
+it, and no session is taken from the gateway that has it.
 """
 
 import asyncio

@@ -73,8 +73,8 @@ class Inbox:
         return self._bell
 
     def take_turn(self) -> None:
-        """Deal with the next few events. The session's task would keep the last of them, and all it knows, while it
-        waits."""
+        """Deal with the next few events. A function of its own, so that the task that waits keeps nothing of the last
+        one alive."""
         for _ in range(min(len(self.entries), EVENTS_A_TURN)):
             handler, arguments = self.entries.pop(0)
             handler(*arguments)

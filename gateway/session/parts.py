@@ -102,7 +102,7 @@ class SessionParts:
         await self.registry.__aenter__()
         self.registry.keep(self._reaper.run, "reaper")
         self.registry.keep(self._reattach.run, "reattach")
-        self.registry.keep(self.feed.look_up, "bulletin")
+        self.registry.keep(self.feed.look_up, "feed")
         return self
 
     async def __aexit__(

@@ -1,5 +1,5 @@
-"""What the house does with a loaded session: takes it up for its creator, finds its sandbox, puts it to sleep, rescues
-its files, lets it go."""
+"""What registry, reaper, reattach and drain do with a loaded session: take it up for its creator, find its sandbox, put
+it to sleep, rescue its files, let it go."""
 
 from dataclasses import replace
 

@@ -45,7 +45,8 @@ class ChatSocket:
 
 
 class _Reader:
-    """What arrives on one chat socket. Called by the guard with each whole text message; never waits."""
+    """What arrives on one chat socket. Called by GuardedSocket (gateway/server/websocket.py) with each whole text
+    message; never waits."""
 
     __slots__ = ("_actor", "_entry", "_looks_only", "_viewer")
 

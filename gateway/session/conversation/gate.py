@@ -67,9 +67,9 @@ class Gate:
             link.resume_reading()
 
     def charge(self, size: int, *, asked_for: bool) -> None:
-        """An agent makes so many records a second, and hears no further while it made more: nothing is lost, it waits.
-        What answers a message was asked for; a long record counts as several. One whose user has stored as much as
-        they may makes one a second."""
+        """Charge the agent's budget of records. While it is overdrawn nothing more of the agent is dealt with; nothing
+        is lost. An answer to a message was asked for and costs nothing; a long record counts as several. Once its user
+        has stored as much as they may, the agent makes one record a second."""
         cost = (not asked_for) + float(size // RECORD_BYTES)
         if self._log.quota_exceeded() is not None:
             cost = max(cost, self._rate)

@@ -77,7 +77,8 @@ class Inbound:
             reply(refused)
 
     def answer(self, cid: str, frame: chat_frames.ChatFrame, reply: Reply) -> None:
-        """A viewer's answer to a permission or a question. The first wins, and is never refused for room."""
+        """A viewer's answer to a permission or a question. The first wins. Refused for room only where the user's
+        windows hold twice what they may."""
         if (seq := self._log.sequence.seq_of(cid)) is not None:
             self._offered_again(cid, seq, reply)
             return

@@ -1,8 +1,14 @@
 """What the link tells of the agent, in the order it tells it.
 
-Every line is dealt with at once (answers.py). Greetings, new processes and exits mean something else before a `done`
-than after it: they wait until no line is held. One thing holds up everything: a new process, or a new bridge, is known
-to the store before anybody is given anything; until then the order is shut. How much may wait is the gate's (gate.py).
+A line is dealt with as it comes (answers.py). Greetings, new processes and exits mean something else before a `done`
+than after it: they wait until no line is held. Three things hold up everything. A new process, or a new bridge, is
+known to the store before anybody is given anything; until then the order is shut. An agent that makes too many records
+a second is slowed. And while 1,000 records are on their way to the store, no more are made. How much may wait is the
+gate's (gate.py).
+
+    hello of a bridge    settle what it took > (another bridge: store its name) > tell who asked for the greeting
+    a new process        end the one before > store its epoch > an agent is ready, deliver what waits
+    exit of a process    end its epoch: what it took and did not answer is `interrupted`
 
 A link may be lost while what it told still waits. That counts all the same, but nobody is made ready by it:
 `_link_number` says which link is there now.

@@ -12,8 +12,8 @@ expire. While it is connected the window is only a pipe's worth of patience (1,0
 expires. All windows of one user together have a bound, too (`shared`). An answer to a permission or a question is not
 refused for any of these, for an agent waits for it; only where all windows of its user hold twice what they may.
 
-Never: an entry overtaken by a later one, an entry sent before it is durable, an entry that leaves without `taken`,
-`expired` or `withdraw` having named it.
+Never: an entry overtaken by a later one, an entry sent before it is durable, an entry that leaves without being named
+by `taken`, `expired`, `recall` or a withdrawal; but for `clear`, at a delete.
 """
 
 import math

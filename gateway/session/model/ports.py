@@ -91,7 +91,7 @@ class Tasks(Protocol):
         ...
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run `work` beside the session's task. If it fails, the session fails."""
+        """Run `work` beside the session's task. If it fails, so does the session, unless the store was away."""
         ...
 
 

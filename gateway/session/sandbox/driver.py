@@ -115,8 +115,8 @@ class LifeDriver:
     # -- what is asked ------------------------------------------------------------------------------------------------
 
     async def ask(self, command: type[on_.LifeCommand], **given: Any) -> None:
-        """Post a command and wait for its answer. Raises ApiError if it is refused, and what the vault raises. Who
-        waits no longer withdraws it: what has begun goes on, but for a sleep or a pause."""
+        """Post a command and wait for its answer. Raises ApiError if it is refused, and what the effect failed with.
+        Who waits no longer withdraws it: what has begun goes on, but for a sleep or a pause."""
         if self._host.ended:
             raise session_failed()
         number, answered = self._requests.open(self._workspace.replaced)

@@ -1,7 +1,8 @@
 """What a session's life asks of its sandbox, its workspace and the store, and waits for: one method for each effect.
 
-Runs beside the session's task and changes nothing of the session's life: what came of it is an event. What the effect
-cannot fail with is a bug. It is logged, fails the effect, and is raised again for who asked.
+Runs beside the session's task and changes nothing of the session's life: what came of it is an event. An exception that
+nobody foresaw is a bug. Those of a start, a `Keep` and a stop are logged, fail the effect, and are raised again for who
+asked (`BROKE`). By the others the session fails.
 """
 
 import math

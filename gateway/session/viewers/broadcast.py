@@ -2,7 +2,7 @@
 
 Replay and joining the live stream happen in one step: a frame that came between them would reach nobody. A viewer
 whose socket is full is not queued for; it is left where it is and fed from the ring as it drains. One that has not
-drained for `stuck_seconds`, or that the ring has left behind, is closed with 4408 and may resume.
+drained for STUCK_SECONDS, or that the ring has left behind, is closed with 4408 and may resume.
 
 Bounds: the ring (256 KiB, with an unfinished answer 4 MiB) and, per viewer, what the outlet buffers. A crash loses
 the ring; the bridge still has everything since the last confirmed position.

@@ -1,8 +1,8 @@
 """The hold on a sandbox's programs while its last generation is made: none may run, and none may start.
 
-Whoever takes it and does not stop the sandbox in the end lets it go again. That is asked for until the bridge has
-answered: one word that is lost must not leave a sandbox that runs, and in which nothing can start. It is over with the
-sandbox: the next one is held for another reason, which is not ours to end.
+Whoever takes the hold and does not stop the sandbox ends the hold. The bridge is asked to until it answers: a lost
+request must not leave a running sandbox in which nothing can start. The hold ends with the sandbox: the next one is
+held for another reason, and not by this class.
 """
 
 import asyncio

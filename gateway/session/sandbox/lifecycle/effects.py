@@ -1,7 +1,8 @@
 """What a session's life asks of the world. Values alone.
 
-An effect with a `number` is answered once, by an event with that number; one of them is awaited at a time. The others
-are done and not answered. Effects are performed in the order in which they are returned.
+Effects are performed in the order in which they are returned. An `Asked` one is answered once, by an `EffectReply` with
+its number; at most one is awaited. `ScheduleRestart`, `Flush` and `HearHello` are answered by events of their own, and
+nothing waits for those. The others are not answered.
 """
 
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ class Asked(Effect):
 
 @dataclass(frozen=True, slots=True)
 class AskTurn(Asked):
-    """TurnGiven. `runs`: its sandbox does, and is only to be found. `visit`: it is not shown as one that starts."""
+    """TurnGiven. `runs`: the sandbox runs already and only has to be found. `visit`: it is not shown as one that
+    starts."""
 
     runs: bool = False
     visit: bool = False

@@ -320,7 +320,7 @@ class NotFlushed:
     flush: int
     reason: str = ""
     refused: bool = False  # no sync may be made now
-    died: bool = False  # the sandbox has
+    died: bool = False  # the sandbox did
 
 
 COMMANDS = (Wake, Resume, Sleep, Pause, Delete, SyncNow, PutBack, Revive, Withdraw)

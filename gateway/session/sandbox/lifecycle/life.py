@@ -94,7 +94,7 @@ class After(StrEnum):
 class LifeLimits:
     crashes: int = 5
     crash_window: float = 300.0
-    link_attempts: int = 10
+    link_attempts: int = 5
     stop_seconds: float = 10.0
 
 
@@ -142,8 +142,8 @@ class Life:
     loading: bool = False  # what is looked for ran before this gateway
     attempts: int = 0  # in a row without an answer
     # intent
-    wanted: bool = False  # an agent is, when the link has said hello
-    again: bool = False  # the sandbox is, at the next rest
+    wanted: bool = False  # start an agent after the link's hello
+    again: bool = False  # start the sandbox at the next rest
     restart: int = 0  # the number of the timer; 0: none
     rescues: int = 0
     rescue_at: float = 0.0

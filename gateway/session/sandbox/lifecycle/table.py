@@ -22,11 +22,12 @@ The promises, and what keeps them:
 
 *Nothing runs unrestored.* `Release` is made in one place, `prepared`, which only `Prepared` leads to. Every start
 begins with the agent held. A sandbox that is found held is stopped (`still_held`): nobody knows what its disk holds.
+A *visit* starts a stopped sandbox with its agent held, to sync what it left, and stops it again.
 
 *Nothing is stopped before it is kept.* The stop of a sandbox that was let go is made after `WorkspaceKept`, or after
-`Overfull` (its disk stays as it is, and only its owner can help), or when it has ended by itself, or when it refuses
-its link for so long that nobody can reach it. If it cannot be kept, it stays, its programs may start again, and who
-asked is refused. What is deleted is not kept.
+`Overfull` (its disk stays as it is, and only its owner can help), or when it has ended by itself, or when nobody can
+reach it: it refuses its link directly after its start, or `link_attempts` times in a row later. If it cannot be kept,
+it stays, its programs may start again, and who asked is refused. What is deleted is not kept.
 
 *Unknown is not dead.* `Unavailable` leads to no stop of anything that was let go. The same is asked again later. Who
 waits is refused at once: they may come again, and then it is asked at once.
@@ -41,13 +42,14 @@ status says so after `Stopped`, never before.
 line, at most LINE of it, and is judged again when its turn has come: `archived` overtakes all, `paused` overtakes sleep
 and wake. A delete goes before all that waits. While a turn is waited for nothing is under way: a stop goes first and
 gives the turn up. A start takes the place of a visit that waits for its turn. A sync of what runs goes on beside all
-else; if its sandbox dies, it is asked for again, KEEPS times.
+else; if its sandbox dies, it is attempted again, KEEPS times in all.
 
 *Who asked gets an answer, once.* Askers are in the line, in `asks`, or in `flushes`, in one of them at a time. Each way
-to rest or up answers or refuses `asks`; `leave` and `end` refuse everybody.
+to rest or up answers or refuses `asks`. `end` refuses everybody, `leave` everybody but those who wait for a sync.
 
-What is wanted again is tried again: after a crash with growing pauses, and no more after `crashes` of them in
-`crash_window` seconds, until somebody asks by name or the window has passed.
+What is wanted again is tried again. A sandbox that died is started at once. An agent that ended and a start that failed
+wait, with growing pauses. After `crashes` crashes in `crash_window` seconds nothing is tried until somebody asks by
+name or the window has passed.
 """
 
 from collections.abc import Callable
