@@ -1,6 +1,6 @@
 """Runs what makes a claim and prints each figure beside its peer's. Nothing is asserted: read the ratios.
 
-python -m bench [relay] [persistence] [objects] [sync] [terminal] [page] [--quick] [--json]
+python -m bench [claim ...] [--quick] [--json]
 """
 
 import argparse
@@ -8,36 +8,47 @@ import asyncio
 import contextlib
 import importlib
 import json
+import os
 import sys
 import time
+import traceback
 
 import uvloop
 
-from bench.figures import Figure, machine, show
+from bench import results
+from bench.figures import show
 from bench.processes import LOAD, pin
+from bench.results import Claim, Results
 
-CLAIMS = ("relay", "persistence", "objects", "sync", "terminal", "page")
+CLAIMS = ("relay", "frames", "persistence", "objects", "sync", "terminal", "page")
 
 
-async def run(names: list[str], *, quick: bool, as_json: bool) -> None:
-    found: dict[str, list[Figure]] = {}
+async def run(names: list[str], *, quick: bool, quiet: bool) -> Results:
+    """A claim that fails is told of, and the others are measured all the same."""
+    began, claims = results.begin(), dict[str, Claim]()
     for name in names:
-        module = importlib.import_module(f"bench.{name}")
-        began = time.monotonic()
-        if not as_json:
-            headline = (module.__doc__ or "").partition("\n\n")[0]
-            print(f"{name}: {' '.join(headline.split())}\n", flush=True)
-        # What a module says beside its figures must not get between the JSON.
-        with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
-            found[name] = await module.run(quick=quick)
-        if not as_json:
-            show(found[name], print)
-            print(f"({time.monotonic() - began:.0f} s; {machine()})\n", flush=True)
-    if as_json:
-        print(json.dumps({name: [figure.as_json() for figure in figures] for name, figures in found.items()}, indent=2))
+        claims[name] = await _measure(name, quick=quick, quiet=quiet)
+    return results.finish(began, claims, quick=quick)
 
 
-def main() -> None:
+async def _measure(name: str, *, quick: bool, quiet: bool) -> Claim:
+    module = importlib.import_module(f"bench.{name}")
+    headline = " ".join((module.__doc__ or "").partition("\n\n")[0].split())
+    began = time.monotonic()
+    # What a module says beside its figures must not get between the JSON.
+    with contextlib.redirect_stdout(sys.stderr if quiet else sys.stdout):
+        print(f"{name}: {headline}\n", flush=True)
+        try:
+            figures = await module.run(quick=quick)
+        except Exception as error:
+            traceback.print_exc()
+            return Claim(headline, failed=f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}")
+        show(figures)
+        print(f"({time.monotonic() - began:.0f} s; load {os.getloadavg()[0]:.1f})\n", flush=True)
+    return Claim(headline, tuple(figures))
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Holdfast beside named peers.")
     parser.add_argument("claims", nargs="*", metavar="claim", help=f"one of {', '.join(CLAIMS)}; all of them if none")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds: a look, not a measurement")
@@ -47,8 +58,11 @@ def main() -> None:
         parser.error(f"no such claim: {', '.join(sorted(unknown))}")
     pin(0, LOAD)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run(chosen.claims or list(CLAIMS), quick=chosen.quick, as_json=chosen.json))
+        found = runner.run(run(chosen.claims or list(CLAIMS), quick=chosen.quick, quiet=chosen.json))
+    if chosen.json:
+        print(json.dumps(found.as_json(), indent=2))
+    return int(any(claim.failed for claim in found.claims.values()))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

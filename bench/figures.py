@@ -1,9 +1,19 @@
-"""What a benchmark found: one number of ours beside one of a named peer, measured in the same run."""
+"""A figure: one number of ours beside one of a named peer, measured in the same run; printed, and kept as JSON."""
 
-import os
-from collections.abc import Callable, Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+NO_SPREAD_BELOW = 4  # rounds: of fewer all of them are the spread
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The ratio is to be at least `bound`, or at most where less is better; `reach` is what to try for."""
+
+    bound: float
+    reach: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,38 +28,125 @@ class Figure:
     less_is_better: bool = False
     rounds: tuple[tuple[float, float], ...] = ()
     note: str = ""
+    goal: Goal | None = None
 
     @property
     def ratio(self) -> float | None:
-        """Ours divided by theirs; None where noise has swallowed the difference that was to be measured."""
+        """The median of the rounds' ratios; None where noise has swallowed the difference that was to be measured."""
+        ratios = self._ratios()
+        if 2 * len(ratios) > len(self.rounds) > 0:
+            return statistics.median(ratios)
         return self.ours / self.theirs if self.ours > 0 and self.theirs > 0 else None
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"ratio": self.ratio}
+    @property
+    def spread(self) -> tuple[float, float] | None:
+        """Between which ratios the middle half of the rounds lies; None if there was one round."""
+        ratios = self._ratios()
+        if len(ratios) < 2:
+            return None
+        if len(ratios) < NO_SPREAD_BELOW:
+            return min(ratios), max(ratios)
+        low, _, high = statistics.quantiles(ratios, n=4, method="inclusive")
+        return low, high
 
-
-def show(figures: Sequence[Figure], tell: Callable[[str], None]) -> None:
-    width = max(len(figure.claim) for figure in figures)
-    for figure in figures:
-        better = "less is better" if figure.less_is_better else "more is better"
-        ours, theirs = _number(figure.ours), _number(figure.theirs)
-        ratio = "too noisy" if figure.ratio is None else f"{figure.ratio:.2f}x"
-        tell(
-            f"{figure.claim:<{width}}  holdfast {ours:>8}  {figure.peer} {theirs:>8}  {figure.unit}"
-            f"  = {ratio} ({better})"
+    @property
+    def verdict(self) -> str:
+        """What the goal was, and whether it is met; empty if there is none."""
+        if self.goal is None:
+            return ""
+        words = (
+            f"goal: at {'most' if self.less_is_better else 'least'} {self.goal.bound:g}x, {self._met(self.goal.bound)}"
         )
-        if len(figure.rounds) > 1:
-            pairs = ", ".join(f"{_number(ours)}/{_number(theirs)}" for ours, theirs in figure.rounds)
-            tell(f"{'':<{width}}  by round: {pairs}")
-        if figure.note:
-            tell(f"{'':<{width}}  {figure.note}")
+        if self.goal.reach is None:
+            return words
+        return f"{words}; reach: {self.goal.reach:g}x, {self._met(self.goal.reach)}"
+
+    def _met(self, bound: float) -> str:
+        if self.ratio is None:
+            return "too noisy to say"
+        return "met" if (self.ratio <= bound if self.less_is_better else self.ratio >= bound) else "missed"
+
+    def _ratios(self) -> list[float]:
+        return [ours / theirs for ours, theirs in self.rounds if ours > 0 and theirs > 0]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {"ratio": self.ratio, "spread": self.spread}
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> "Figure":
+        members = {name: value for name, value in kept.items() if name not in ("ratio", "spread")}
+        goal = members["goal"]
+        rounds = tuple((ours, theirs) for ours, theirs in members["rounds"])
+        return cls(**members | {"goal": Goal(**goal) if goal else None, "rounds": rounds})
 
 
-def _number(value: float) -> str:
+def compare(
+    claim: str,
+    peer: str,
+    unit: str,
+    ours: Sequence[float],
+    theirs: Sequence[float],
+    *,
+    less_is_better: bool = False,
+    goal: Goal | None = None,
+    note: str = "",
+) -> Figure:
+    """Ours and theirs, one value for each round. Where one has more rounds, the first ones are paired."""
+    pairs = tuple(zip(ours, theirs, strict=False))
+    mine, other = statistics.median(ours), statistics.median(theirs)
+    return Figure(claim, peer, unit, mine, other, less_is_better, pairs if len(pairs) > 1 else (), note, goal)
+
+
+def show(figures: Sequence[Figure]) -> None:
+    """Print them as a table; goals and notes go below it."""
+    table(
+        ("", "holdfast", "peer", "", "ratio", "spread", "", "peer is"),
+        [
+            (
+                figure.claim,
+                number(figure.ours),
+                number(figure.theirs),
+                figure.unit,
+                ratio_text(figure.ratio),
+                spread_text(figure.spread),
+                "less is better" if figure.less_is_better else "more is better",
+                figure.peer,
+            )
+            for figure in figures
+        ],
+    )
+    said = [(figure, "; ".join(filter(None, (figure.verdict, figure.note)))) for figure in figures]
+    for figure, words in said:
+        if words:
+            print(f"{figure.claim}, {figure.peer}: {words}")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print columns; those under a head that names figures are set to the right."""
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    right = [all(_is_figure(row[column]) for row in rows) for column in range(len(head))]
+    for row in (head, *rows):
+        cells = (
+            f"{cell:>{width}}" if to_right else f"{cell:<{width}}"
+            for cell, width, to_right in zip(row, widths, right, strict=True)
+        )
+        print("  ".join(cells).rstrip())
+
+
+def _is_figure(cell: str) -> bool:
+    return not cell or cell[0].isdigit() or cell[0] == "-" or cell == TOO_NOISY
+
+
+TOO_NOISY = "too noisy"
+
+
+def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def machine() -> str:
-    """Where the figures were taken, and how busy it was: they compare within one run only."""
-    busy = ", ".join(f"{load:.1f}" for load in os.getloadavg())
-    return f"{os.cpu_count()} cores, load {busy}"
+def ratio_text(ratio: float | None) -> str:
+    return TOO_NOISY if ratio is None else f"{ratio:.2f}x"
+
+
+def spread_text(spread: tuple[float, float] | None) -> str:
+    return "" if spread is None else f"{spread[0]:.2f}-{spread[1]:.2f}"

@@ -15,6 +15,7 @@
 // A tenth of SECONDS goes by before anything counts. Latencies come from a histogram with errors below 2%.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -61,22 +62,24 @@ static double quantile_us(double share) {
     return 0;
 }
 
-// What the processes have used so far, all their threads, in user and kernel mode.
+// What the processes have used so far, all their threads, in user and kernel mode, to the nanosecond.
 static double cpu_seconds(void) {
     double all = 0;
     char list[512];
     snprintf(list, sizeof list, "%s", asked.processes ? asked.processes : "");
     for (char *rest = NULL, *id = strtok_r(list, ",", &rest); id; id = strtok_r(NULL, ",", &rest)) {
-        char path[64], line[1024];
-        snprintf(path, sizeof path, "/proc/%.20s/stat", id);
-        FILE *file = fopen(path, "r");
-        if (!file) fail("process %s has ended", id);
-        line[fread(line, 1, sizeof line - 1, file)] = 0;
-        fclose(file);
-        unsigned long user, kernel;
-        char *name_end = strrchr(line, ')');
-        if (name_end && sscanf(name_end + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &kernel) == 2)
-            all += (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
+        char path[320];
+        snprintf(path, sizeof path, "/proc/%.20s/task", id);
+        DIR *threads = opendir(path);
+        if (!threads) fail("process %s has ended", id);
+        for (struct dirent *thread; (thread = readdir(threads));) {
+            snprintf(path, sizeof path, "/proc/%.20s/task/%s/schedstat", id, thread->d_name);
+            FILE *file = thread->d_name[0] == '.' ? NULL : fopen(path, "r");
+            unsigned long ns = 0;
+            if (file && fscanf(file, "%lu", &ns) == 1) all += (double)ns / 1e9;
+            if (file) fclose(file);
+        }
+        closedir(threads);
     }
     return all;
 }
@@ -244,7 +247,7 @@ static void measure(void) {
         if (now_ns() > late) fail("answers are missing");
         turn(1000000);
     }
-    printf("{\"messages\": %lu, \"bytes\": %lu, \"seconds\": %.3f, \"cpu_seconds\": %.2f, \"p50_us\": %.1f, \"p99_us\": %.1f}\n",
+    printf("{\"messages\": %lu, \"bytes\": %lu, \"seconds\": %.3f, \"cpu_seconds\": %.6f, \"p50_us\": %.1f, \"p99_us\": %.1f}\n",
            messages, bytes, asked.seconds, used, quantile_us(0.5), quantile_us(0.99));
 }
 
