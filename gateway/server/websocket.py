@@ -25,6 +25,7 @@ from gateway.limits.inbound_bytes import LARGE, Claim
 from gateway.protocol.close_codes import CloseCode
 from gateway.server import liveness
 from gateway.server.admission import Refusal
+from gateway.server.app_queue import AppQueue, Writable
 from gateway.server.front_door import FrontDoor, answer_bytes
 from gateway.server.liveness import Liveness
 from gateway.server.outlet import OUTLET, SocketOutlet
@@ -105,6 +106,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.queue, self.writable = cast(Any, AppQueue()), cast(Any, Writable())
         self.door = cast(GuardedConfig, config).door
         limits = self.limits = self.door.limits
         self.outlet = SocketOutlet(self, limits.write_bytes)
