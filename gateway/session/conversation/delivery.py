@@ -67,8 +67,9 @@ class Delivery:
                 crash_points.reached("deliver.sent")
 
     def connect(self) -> None:
-        """The agent can be given lines."""
+        """The agent can be given lines: nothing expires until it is away again."""
         self.window.connect()
+        self._cancel_expiry()
 
     def disconnect(self) -> None:
         """The agent cannot be reached: what it was sent is unsure, and the rest begins to age."""
@@ -108,6 +109,11 @@ class Delivery:
         """Set the timer for what waits, if it is not set."""
         if self._expiry_timer is None and (due := self.window.next_expiry()) is not None:
             self._expiry_timer = self._clock.call_at(due, self._expire)
+
+    def _cancel_expiry(self) -> None:
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+            self._expiry_timer = None
 
     def _expire(self) -> None:
         self._expiry_timer = None
@@ -153,5 +159,4 @@ class Delivery:
 
     def close(self) -> None:
         self.window.close()
-        if self._expiry_timer is not None:
-            self._expiry_timer.cancel()
+        self._cancel_expiry()

@@ -202,6 +202,23 @@ async def test_with_a_ttl_of_one_second_every_held_message_is_reported() -> None
         assert statuses(await world.history()) == ["expired"] * 100
 
 
+async def test_what_waits_after_an_earlier_wait_is_over_expires_in_its_own_time(world: World) -> None:
+    actor = await world.create()
+    tab = await world.welcomed()
+    await actor.pause()
+    tab.say("taken", "c1")
+    await tab.until("ack", cid="c1")
+    await actor.resume(None)
+    await tab.until("done")
+    await asyncio.sleep(200)
+    await actor.pause()
+    tab.say("late", "c2")
+    await tab.until("ack", cid="c2")
+    await asyncio.sleep(299)  # an expiry of the first wait would have come long ago
+    assert tab.seen("expired") == []
+    assert (await tab.until("expired", within=2))["cid"] == "c2"
+
+
 async def test_what_was_sent_and_not_confirmed_is_not_expired_before_the_bridge_has_said(world: World) -> None:
     world.fleet.script = deaf
     await world.create()
