@@ -10,7 +10,7 @@ refuses this one's writes: it ends in the same way, with 4409, and leaves the sa
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from gateway.session.conversation.outbound import AgentOutput
 from gateway.session.conversation.replies import not_written, session_failed
 from gateway.session.conversation.stream import AgentStream
 from gateway.session.guests import Guests
-from gateway.session.host import SessionHost, Surroundings
+from gateway.session.host import SessionHost, Supervisor, Surroundings
 from gateway.session.inbox import Handler, Inbox
 from gateway.session.intake import Intake
 from gateway.session.model.description import Live, SandboxPlace, describe
@@ -50,8 +50,8 @@ logger = structlog.get_logger()
 class SessionActor:
     __slots__ = (
         "_envs",
-        "_purge",
         "_purged",
+        "_supervisor",
         "conversation",
         "created_at",
         "delivery",
@@ -80,20 +80,19 @@ class SessionActor:
         *,
         sandbox: Sandbox,
         pending: InboundBytes,
-        spawn: Callable[["SessionActor", Coroutine[Any, Any, None], str], None],
-        purge: Callable[["SessionActor"], Awaitable[None]],
+        supervisor: Supervisor,
     ) -> None:
         self.id = loaded.session.id
         self.user_id = loaded.session.user_id
         self.created_at = loaded.session.created_at
         self.sandbox = sandbox
         self._envs = around.envs
-        self._purge = purge
+        self._supervisor = supervisor
         self._purged: asyncio.Future[bool] | None = None  # while it is, and afterwards: whether it was
         self.ended_with = CloseCode.FAILED
         self.inbox = Inbox(around.limits, around.inbound.of(self.user_id))
         self.host = host = SessionHost(
-            self.id, self.user_id, sandbox.provider, around, self.inbox, pending, spawn, self
+            self.id, self.user_id, sandbox.provider, around, self.inbox, pending, supervisor, self
         )
         self.post = host.post
         host.durable = durable = self.durable
@@ -128,7 +127,7 @@ class SessionActor:
             audience,
             self.workspace,
             sandbox,
-            around.fleets.start,
+            around.fleets,
             around.agent,
             around.envs,
         )
@@ -169,13 +168,13 @@ class SessionActor:
 
     async def run(self) -> None:
         """Deal with events until the registry cancels this, or one of them fails."""
-        inbox, entries, stir = self.inbox, self.inbox.entries, self.host.feed.stir
+        inbox, entries, feed = self.inbox, self.inbox.entries, self.host.feed
         try:
             while True:
                 if not entries:
                     await inbox.filled()
                 inbox.take_turn()
-                stir(self.user_id, self.id)
+                feed.stir(self.user_id, self.id)
                 if self.viewers.joining:  # anything may have brought what they wait for
                     self.viewers.admit()
                 if inbox.crowd is not None:
@@ -324,7 +323,7 @@ class SessionActor:
         described = self.describe()
         self._purged = purged = asyncio.get_running_loop().create_future()
         try:
-            await self._purge(self)
+            await self._supervisor.purge(self)
             purged.set_result(True)
         finally:
             if not purged.done():

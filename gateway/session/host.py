@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from gateway.feed.feed import SessionFeed
 from gateway.limits.inbound_bytes import InboundBytes, UsersInboundBytes
@@ -19,7 +19,17 @@ from persistence.queue.queue import PersistenceQueue
 from sandbox.providers.several import Fleets
 from sync.machine.history import Moved
 
-Spawn = Callable[[Any, Coroutine[Any, Any, None], str], None]
+
+class Supervisor(Protocol):
+    """Who sees to sessions from outside: `actor` is one of them."""
+
+    def spawn(self, actor: Any, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run `work` beside the session's task, until it is over or the session ends."""
+        ...
+
+    async def purge(self, actor: Any) -> None:
+        """Remove everything that is stored of the session."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +61,7 @@ class SessionHost:
         "_owner",
         "_provider",
         "_session_id",
-        "_spawn",
+        "_supervisor",
         "durable",
         "ended",
         "feed",
@@ -75,12 +85,12 @@ class SessionHost:
         around: Surroundings,
         inbox: Inbox,
         pending: InboundBytes,
-        spawn: Spawn,
+        supervisor: Supervisor,
         owner: object,
     ) -> None:
         self._session_id = session_id
         self._provider = provider
-        self._spawn, self._owner = spawn, owner  # whose tasks they are, for who supervises them
+        self._supervisor, self._owner = supervisor, owner  # whose tasks they are, for who supervises them
         self._loop = asyncio.get_running_loop()
         self.user_id = user_id
         self.queue, self.limits, self.metrics, self.rng = around.queue, around.limits, around.metrics, around.rng
@@ -95,7 +105,7 @@ class SessionHost:
         return self._loop.call_at(when, self.post, handler)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        self._spawn(self._owner, work, name)
+        self._supervisor.spawn(self._owner, work, name)
 
     def asked(self, what: str, by: str = "gateway", **fields: Any) -> None:
         session_asked(what, by, session_id=self._session_id, user_id=self.user_id, provider=self._provider, **fields)

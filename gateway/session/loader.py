@@ -1,15 +1,13 @@
 """How a session is loaded: what is stored of it becomes an actor. Loading makes this gateway the session's writer."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
-from typing import Any
 
 import orjson
 
 from gateway.limits.inbound_bytes import UsersInboundBytes
 from gateway.session.actor import SessionActor
-from gateway.session.host import Surroundings
+from gateway.session.host import Supervisor, Surroundings
 from gateway.session.model.state import SessionSpec, SessionState
 from persistence import crash_points
 from persistence.errors import StoreUnavailable
@@ -19,16 +17,13 @@ PENDING_BYTES_PER_USER = 16 << 20
 UNANSWERED_LOADED = 1000
 UNANSWERED_BYTES = 1 << 20  # at a time
 
-Spawn = Callable[[SessionActor, Coroutine[Any, Any, None], str], None]
-Purge = Callable[[SessionActor], Awaitable[None]]
-
 
 class SessionLoader:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._windows = UsersInboundBytes(PENDING_BYTES_PER_USER)
 
-    async def load(self, session_id: str, spawn: Spawn, purge: Purge) -> SessionActor | None:
+    async def load(self, session_id: str, supervisor: Supervisor) -> SessionActor | None:
         """The session's new actor, which does not run yet; None if there is no such session. Raises
         StoreUnavailable."""
         around = self._around
@@ -44,8 +39,7 @@ class SessionLoader:
             around,
             sandbox=around.fleets.sandbox(session.id, SessionSpec.from_json(session.spec).provider),
             pending=self._windows.of(session.user_id),
-            spawn=spawn,
-            purge=purge,
+            supervisor=supervisor,
         )
 
     async def barrier(self, session_id: str) -> None:

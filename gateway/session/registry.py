@@ -94,7 +94,7 @@ class SessionRegistry:
         return await asyncio.shield(self._loading[session_id])
 
     async def _load(self, session_id: str) -> SessionActor | None:
-        actor = await self._loader.load(session_id, self._spawn, self._purge)
+        actor = await self._loader.load(session_id, self)
         if actor is not None:
             self._sessions.add(actor)
             self._tasks[session_id] = self._group.create_task(self._supervise(actor), name=f"session {session_id}")
@@ -128,7 +128,7 @@ class SessionRegistry:
             self._turns.note(actor.id, actor.user_id, placed=False)
             self._feed.stir(actor.user_id, actor.id)
 
-    async def _purge(self, actor: SessionActor) -> None:
+    async def purge(self, actor: SessionActor) -> None:
         purging = self._sessions.purging
         purging.add(actor.id)  # until it is gone nobody finds it, or it would be loaded once more
         try:
@@ -139,7 +139,7 @@ class SessionRegistry:
         finally:
             purging.discard(actor.id)
 
-    def _spawn(self, actor: SessionActor, work: Coroutine[Any, Any, None], name: str) -> None:
+    def spawn(self, actor: SessionActor, work: Coroutine[Any, Any, None], name: str) -> None:
         if self._closed or actor.ended:
             work.close()
             return

@@ -101,6 +101,8 @@ class SessionViewers:
                 continue
             del self.joining[viewer]
             self._welcome(viewer, asked)
+        if not self.joining:
+            self.joining.clear()  # gives back what it grew to
 
     def close(self, code: CloseCode) -> None:
         self.audience.close_all(code)

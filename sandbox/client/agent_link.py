@@ -39,8 +39,9 @@ async def connect(
     endpoint: Endpoint, events: LinkEvents, after: Position | None, *, timings: Timings = DEFAULT_TIMINGS
 ) -> "BridgeLink":
     """Open a link. Events come only after the caller has it. Raises LinkRefused."""
-    link = BridgeLink(endpoint, events, after, timings)
-    return await open_link(endpoint, link, link.opened, timings.handshake_seconds)
+    opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    link = BridgeLink(endpoint, events, after, timings, opened)
+    return await open_link(endpoint, link, opened, timings.handshake_seconds)
 
 
 class BridgeLink(BridgeConnection):
@@ -59,6 +60,7 @@ class BridgeLink(BridgeConnection):
         "_heard_at",
         "_ledger",
         "_loop",
+        "_opening",
         "_out",
         "_paused",
         "_ping",
@@ -68,10 +70,16 @@ class BridgeLink(BridgeConnection):
         "_timer",
         "_timings",
         "_transport",
-        "opened",
     )
 
-    def __init__(self, endpoint: Endpoint, events: LinkEvents, after: Position | None, timings: Timings) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        events: LinkEvents,
+        after: Position | None,
+        timings: Timings,
+        opened: "asyncio.Future[None]",
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._events = events
         self._after = after
@@ -93,7 +101,7 @@ class BridgeLink(BridgeConnection):
         self._paused = False
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
-        self.opened: asyncio.Future[None] = self._loop.create_future()
+        self._opening: asyncio.Future[None] | None = opened  # None when it is open
 
     @property
     def closed(self) -> bool:
@@ -249,7 +257,9 @@ class BridgeLink(BridgeConnection):
         return rest
 
     def _open(self) -> None:
-        self.opened.set_result(None)
+        if self._opening is not None and not self._opening.done():
+            self._opening.set_result(None)
+        self._opening = None
         self._control(wire.Attach.of(self._after))
         self._after = None
         self._timer = self._loop.call_later(self._timings.handshake_seconds, self._lose, "the bridge says no hello")
@@ -337,14 +347,13 @@ class BridgeLink(BridgeConnection):
     def _lose(self, reason: str) -> None:
         if self._closed:
             return
-        opened = self.opened.done()
         self._end()
         if self._transport is not None:
             self._transport.abort()
-        if opened:
+        if self._opening is None:
             self._events.on_lost(reason)
-        else:
-            self.opened.set_exception(LinkRefused(reason))
+        elif not self._opening.done():
+            self._opening.set_exception(LinkRefused(reason))
 
     def _end(self) -> None:
         self._closed = True

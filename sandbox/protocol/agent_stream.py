@@ -43,7 +43,7 @@ class Ring:
         self._lines: list[bytes] = []
         self._head = 0  # lines before it are forgotten; the list is trimmed now and then, not at each eviction
         self._size = 0
-        self._extra: dict[int, int] = {}  # by offset: what a frame weighs beyond its bytes
+        self._extra: dict[int, int] | None = None  # by offset: what a frame weighs beyond its bytes; few do
         self._pin: int | None = None
 
     @property
@@ -77,6 +77,7 @@ class Ring:
         self._lines.append(line)
         self._size += len(line) + FRAME_COST
         if weight > len(line):
+            self._extra = self._extra or {}
             self._extra[self.end] = weight - len(line)
             self._size += weight - len(line)
         self._evict()

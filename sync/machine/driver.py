@@ -209,10 +209,13 @@ class SyncDriver:
             if deadline is not None and deadline <= self._now():
                 self._on(Event.DUE)
                 continue
-            self._bell = asyncio.get_running_loop().create_future()
+            self._bell = bell = asyncio.get_running_loop().create_future()
+            if deadline is None:  # most of the time: a limit that never comes takes memory
+                await bell
+                continue
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline):
-                    await self._bell
+                    await bell
 
     def _ring(self) -> None:
         if self._bell is not None and not self._bell.done():

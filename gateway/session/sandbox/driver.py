@@ -26,7 +26,7 @@ from gateway.session.sandbox.lifecycle.table import is_late, on
 from gateway.session.sandbox.link_owner import LinkOwner
 from gateway.session.sandbox.performer import LifePerformer
 from gateway.session.sandbox.requests import LifeRequests, api_error
-from gateway.session.sandbox.sandbox_work import SandboxWork, StartSandbox
+from gateway.session.sandbox.sandbox_work import SandboxStarter, SandboxWork
 from gateway.session.workspace.workspace import Workspace
 from sandbox.ports.sandbox import Sandbox
 
@@ -66,7 +66,7 @@ class LifeDriver:
         publisher: Publisher,
         workspace: Workspace,
         sandbox: Sandbox,
-        start: StartSandbox,
+        fleet: SandboxStarter,
         agent: tuple[str, ...],
         envs: Mapping[str, Mapping[str, str]],
     ) -> None:
@@ -91,7 +91,7 @@ class LifeDriver:
         self._requests = LifeRequests()
         self._link = LinkOwner(sandbox, log, delivery, output, publisher, workspace, host, self)
         self._journal = LifeJournal(host, log, delivery, output, publisher, workspace, sandbox.provider)
-        work = SandboxWork(host, log, workspace, sandbox, start, self._link, agent, envs)
+        work = SandboxWork(host, log, workspace, sandbox, fleet, self._link, agent, envs)
         self._performer = LifePerformer(
             host, self.core, log.id, publisher, workspace, self._link, work, self._journal, self._requests, self
         )

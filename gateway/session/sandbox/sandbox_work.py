@@ -7,7 +7,7 @@ asked (`BROKE`). By the others the session fails.
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -28,7 +28,14 @@ from sync.machine.reconcile import Newest
 
 log = structlog.get_logger()
 
-StartSandbox = Callable[[SandboxSpec], Awaitable[None]]
+
+class SandboxStarter(Protocol):
+    """What a Fleet is to one session."""
+
+    async def start(self, spec: SandboxSpec) -> None:
+        """Raises SandboxFailed, SandboxUnavailable."""
+        ...
+
 
 BROKEN = "it could not be started"
 DIED = "its sandbox died each time it was looked at"
@@ -39,13 +46,13 @@ class SandboxWork:
         "_agent",
         "_cause",
         "_envs",
+        "_fleet",
         "_host",
         "_link",
         "_log",
         "_newest",
         "_replaced",
         "_sandbox",
-        "_start",
         "_workspace",
     )
 
@@ -55,7 +62,7 @@ class SandboxWork:
         session_log: SessionLog,
         workspace: Workspace,
         sandbox: Sandbox,
-        start: StartSandbox,
+        fleet: SandboxStarter,
         link: LinkOwner,
         agent: tuple[str, ...],
         envs: Mapping[str, Mapping[str, str]],
@@ -64,7 +71,7 @@ class SandboxWork:
         self._log = session_log
         self._workspace = workspace
         self._sandbox = sandbox
-        self._start = start
+        self._fleet = fleet
         self._link = link
         self._agent = agent
         self._envs = envs  # of all sessions
@@ -115,7 +122,7 @@ class SandboxWork:
             session.id, effect.incarnation, session.spec, self._agent, env, has_snapshot=kept, empty=effect.empty
         )
         try:
-            await self._start(spec)
+            await self._fleet.start(spec)
         except SandboxFailed as error:
             return on_.StartFailed(effect.number, str(error))
         self._host.metrics.started(self._sandbox.provider)

@@ -44,6 +44,8 @@ class Broadcast:
 
     def leave(self, viewer: Viewer) -> None:
         self._viewers.pop(viewer, None)
+        if not self._viewers:
+            self._viewers.clear()  # gives back what it grew to
 
     def tell(self, payload: bytes) -> None:
         """A frame of the gateway's own, to every chat viewer."""

@@ -9,7 +9,8 @@ import pytest
 
 from gateway.protocol.errors import ApiError
 from gateway.session.actor import SessionActor
-from gateway.session.loader import Purge, SessionLoader, Spawn
+from gateway.session.host import Supervisor
+from gateway.session.loader import SessionLoader
 from persistence.record import Outcome, Write
 from sandbox.ports.link import Link, LinkEvents
 from sandbox.protocol.values import Position
@@ -221,8 +222,8 @@ async def test_one_session_that_cannot_be_loaded_does_not_keep_the_gateway_from_
     await world.kill()
     load = SessionLoader.load
 
-    async def load_but_one(loader: SessionLoader, session_id: str, spawn: Spawn, purge: Purge) -> SessionActor | None:
-        return fail() if session_id == "bad" else await load(loader, session_id, spawn, purge)
+    async def load_but_one(loader: SessionLoader, session_id: str, supervisor: Supervisor) -> SessionActor | None:
+        return fail() if session_id == "bad" else await load(loader, session_id, supervisor)
 
     monkeypatch.setattr(SessionLoader, "load", load_but_one)
     await world.open()
