@@ -25,6 +25,7 @@ from sync.errors import Damaged, NoSuchSnapshot
 from sync.ports import Conflict, ObjectsRefused, ObjectsUnavailable
 
 BODY_BYTES = 1 << 20
+PIECE_BYTES = 64 << 10
 UNCACHED = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 SNAPSHOTS_FAIL = (NoSuchSnapshot, Conflict, Damaged, ObjectsUnavailable, ObjectsRefused, TreeFailed)
 # What may go wrong in the middle of a long answer: whatever it is read from goes away, or is not what it was.
@@ -76,6 +77,18 @@ class LongResponse(StreamingResponse):
         finally:
             if isinstance(self.body_iterator, AsyncGenerator):  # what it holds is let go now, not some time later
                 await self.body_iterator.aclose()
+
+
+def long_answer(value: Any, over: Callable[[], None]) -> Response:
+    """As `answer`, where much memory is held until it is read: `over` is called when nearly all of it is."""
+    body = orjson.dumps(value)
+    headers = {**UNCACHED, "Content-Length": str(len(body))}
+    return LongResponse(_in_pieces(body), over=over, headers=headers, media_type="application/json")
+
+
+async def _in_pieces(body: bytes) -> AsyncGenerator[bytes, None]:
+    for start in range(0, len(body), PIECE_BYTES):
+        yield body[start : start + PIECE_BYTES]
 
 
 def refusal(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:

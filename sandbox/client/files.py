@@ -1,9 +1,14 @@
-"""One file or directory of a running sandbox, asked of its bridge. The answer is untrusted: bounded, and checked."""
+"""One file or directory of a running sandbox, asked of its bridge. The answer is untrusted: bounded, and checked.
+
+A file is read piece by piece. A listing is read whole: a long one takes one of a few places that all sandboxes of a
+provider share, and only when its head has come, so that a bridge that says nothing holds none.
+"""
 
 import asyncio
 import base64
 import binascii
 import re
+import traceback
 from collections.abc import AsyncGenerator
 from typing import Literal
 from urllib.parse import quote_from_bytes
@@ -17,9 +22,11 @@ from sandbox.ports.tree import LiveEntry, LiveFile, LiveListing, TreeFailed
 from sandbox.protocol.entry import MAX_FILE, MAX_MTIME_NS, MAX_NAME, MAX_PATH
 from sandbox.protocol.messages import clip
 
-MAX_LISTING = 32 << 20
-MOST_LISTED = 20_000  # more than a bridge tells
-DECODE_HERE = 64 << 10  # more is decoded in a thread
+MAX_LISTING = 8 << 20  # more than a bridge tells; those of earlier versions stay below it with any usual names
+MOST_LISTED = 20_000  # likewise
+LONG_LISTING = 64 << 10  # more than this takes a place, and is decoded in a thread
+LISTINGS_AT_ONCE = 8
+LISTING_SECONDS = 10.0  # for which a place may be held
 MAX_ERROR = 64 << 10
 
 _UNREADABLE = (OSError, LookupError, ValueError, RecursionError, msgspec.DecodeError)
@@ -37,8 +44,11 @@ class _Item(msgspec.Struct, rename="camel"):
     target_base64: str | None = None
 
 
+_decode_item = msgspec.json.Decoder(_Item).decode
+
+
 class _Listing(msgspec.Struct):
-    entries: list[_Item]
+    entries: list[msgspec.Raw]  # counted before they are decoded
     truncated: bool
 
 
@@ -47,9 +57,15 @@ class _FilesError(msgspec.Struct):
 
 
 async def look(
-    endpoint: Endpoint, root: bytes, path: bytes, start: int, length: int | None, silence_seconds: float
+    endpoint: Endpoint,
+    root: bytes,
+    path: bytes,
+    start: int,
+    length: int | None,
+    silence_seconds: float,
+    listings: asyncio.Semaphore,
 ) -> LiveListing | LiveFile | None:
-    """As Sandbox.files, of the bridge at `endpoint`."""
+    """As Sandbox.files, of the bridge at `endpoint`. `listings` are the places for long ones."""
     target = f"{endpoint.prefix}/files/{quote_from_bytes(root + b'/' + path)}"
     headers = {"Host": endpoint.host, "Connection": "close", **endpoint.headers}
     if start or length is not None:
@@ -61,10 +77,11 @@ async def look(
         async with asyncio.timeout(silence_seconds):
             connection = await connect(endpoint)
             answer = await connection.ask("GET", target, headers)
-            found = await _understand(connection, answer, start, length, silence_seconds)
+            found = await _understand(connection, answer, start, length, silence_seconds, listings)
     except TimeoutError:
         raise TreeFailed("silent", "the bridge does not answer") from None
-    except _UNREADABLE:  # their texts may repeat what was sent
+    except _UNREADABLE as exc:  # its text may repeat what was sent
+        traceback.clear_frames(exc.__traceback__)  # they hold what was read, until the garbage collector comes
         raise TreeFailed("failed", "the bridge gave no answer that can be read") from None
     finally:
         if connection is not None and not (isinstance(found, LiveFile) and found.length):
@@ -73,9 +90,14 @@ async def look(
 
 
 async def _understand(
-    connection: Connection, answer: HttpResponse, start: int, length: int | None, silence_seconds: float
+    connection: Connection,
+    answer: HttpResponse,
+    start: int,
+    length: int | None,
+    silence_seconds: float,
+    listings: asyncio.Semaphore,
 ) -> LiveListing | LiveFile | None:
-    """Raises TreeFailed, and OSError, LookupError, ValueError or DecodeError if it cannot be read."""
+    """Raises TreeFailed, TimeoutError, and OSError, LookupError, ValueError or DecodeError if it cannot be read."""
     size = _number(answer.headers[b"content-length"])
     if answer.status == 404:
         return None
@@ -85,8 +107,10 @@ async def _understand(
         error = msgspec.json.decode(await _body(connection, size, MAX_ERROR), type=_FilesError)
         raise TreeFailed("bad_path" if answer.status == 403 else "failed", clip(error.error))
     if answer.headers[b"content-type"] != b"application/octet-stream":
-        body = await _body(connection, size, MAX_LISTING)
-        return _listing(body) if size <= DECODE_HERE else await asyncio.to_thread(_listing, body)
+        if size <= LONG_LISTING:
+            return _listing(await connection.read_whole(size))
+        async with listings, asyncio.timeout(LISTING_SECONDS):
+            return await asyncio.to_thread(_listing, await _body(connection, size, MAX_LISTING))
     first, whole = _whole(answer.headers) if answer.status == 206 else (0, size)
     if length == 0:
         return LiveFile(whole, start, 0, _nothing())
@@ -140,7 +164,7 @@ def _listing(body: bytes) -> LiveListing:
     listing = msgspec.json.decode(body, type=_Listing)
     if len(listing.entries) > MOST_LISTED:
         raise ValueError("too many")
-    return LiveListing(tuple(map(_entry, listing.entries)), listing.truncated)
+    return LiveListing(tuple(_entry(_decode_item(entry)) for entry in listing.entries), listing.truncated)
 
 
 def _entry(item: _Item) -> LiveEntry:

@@ -89,7 +89,8 @@ class Connection(asyncio.Protocol):
         body = bytearray()
         while len(body) < most and (piece := await self.read()):
             body += piece
-        return bytes(body[:most])
+        del body[most:]
+        return bytes(body)
 
     async def _more(self) -> None:
         """Return when something new has come. Raises OSError if nothing will."""

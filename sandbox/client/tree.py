@@ -22,7 +22,7 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from sandbox.client.bridge_requests import CallFailed, call
 from sandbox.client.endpoint import Endpoint, Find, open_websocket
-from sandbox.client.files import look
+from sandbox.client.files import LISTINGS_AT_ONCE, look
 from sandbox.ports.link import LinkRefused
 from sandbox.ports.sandbox import SandboxUnavailable
 from sandbox.ports.tree import LiveFile, LiveListing, TreeFailed
@@ -83,11 +83,14 @@ class BridgeTree:
         silence_seconds: float = 60.0,
         work_seconds: float = 900.0,
         short_work_seconds: float = 60.0,
+        listings: asyncio.Semaphore | None = None,
     ) -> None:
+        """`listings`: the places for long listings, shared with other trees; by default it has its own."""
         self._find = find
         self._greet_seconds = min(greet_seconds, silence_seconds)
         self._silence_seconds = silence_seconds
         self._work_seconds = work_seconds
+        self._listings = listings or asyncio.Semaphore(LISTINGS_AT_ONCE)
         self._short_work_seconds = min(short_work_seconds, work_seconds)
 
     async def greet(self) -> None:
@@ -125,7 +128,8 @@ class BridgeTree:
         self, root: bytes, path: bytes, *, start: int = 0, length: int | None = None
     ) -> LiveListing | LiveFile | None:
         """As Sandbox.files."""
-        return await look(await self._endpoint(), root, path, start, length, self._silence_seconds)
+        endpoint = await self._endpoint()
+        return await look(endpoint, root, path, start, length, self._silence_seconds, self._listings)
 
     async def _endpoint(self) -> Endpoint:
         try:

@@ -1,6 +1,7 @@
 """What one user's long messages may cost in memory, however many sockets and sessions they come by."""
 
 import asyncio
+import contextlib
 import json
 import os
 from collections.abc import AsyncIterator
@@ -135,6 +136,72 @@ async def test_fifty_readers_of_long_messages_that_never_read_cost_little_and_an
                 served = await eva.get("/api/sessions/evas/messages")
                 assert len(served.json()["messages"]) == 1
             refused = await asking
+        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_readers")
+        assert refused.headers["retry-after"] == "5"
+
+
+@contextlib.asynccontextmanager
+async def lying_bridge(gateway: Gateway, session_id: str, listing: bytes) -> AsyncIterator[None]:
+    """Whoever looks at the session's live files is answered with this listing, whatever is there."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(listing)
+
+    async def lie(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, EOFError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(head + listing)
+            await writer.drain()
+        writer.close()
+
+    note = gateway.data_dir / "sandboxes" / session_id / "bridge.json"
+    truth = note.read_text()
+    server = await asyncio.start_unix_server(lie, gateway.data_dir / "run" / "liar.sock")
+    note.write_text(json.dumps({**json.loads(truth), "socket": "liar.sock"}))
+    try:
+        yield
+    finally:
+        note.write_text(truth)
+        server.close()
+
+
+def listing(name: str, times: int) -> bytes:
+    item = json.dumps({"name": name, "kind": "file", "mode": 420, "mtimeNs": 0, "size": 0})
+    return b'{"truncated":false,"entries":[' + b",".join([item.encode()] * times) + b"]}"
+
+
+# A list of 30 MB was read whole and decoded for each request, and live looks were not counted: 2 GB for forty.
+@pytest.mark.parametrize("entries", [400_000, 100_000], ids=["more than is read", "as long as is read"])
+async def test_forty_looks_at_a_lying_bridges_list_cost_little(gateway: Gateway, entries: int) -> None:
+    async with (
+        lying_bridge(gateway, "other", listing("a", entries)),
+        gateway.http() as ada,
+        memory(Server(gateway), 150 * MIB),
+    ):
+        looks = await asyncio.gather(*(ada.get("/files/other/?source=live") for _ in range(40)))
+    assert {look.status_code for look in looks} <= {502, 429}
+
+
+# An answer counted as over when it was made, not when it was read.
+async def test_fifty_readers_of_a_long_list_that_never_read_cost_little_and_another_user_is_served(
+    gateway: Gateway,
+) -> None:
+    host, port = gateway.url.removeprefix("http://").split(":")
+    head = f"GET /files/other/?source=live HTTP/1.1\r\nHost: x\r\n{bearer(gateway)}\r\n\r\n"
+    await gateway.create("looked", "eva", agent=DEAF)
+    async with (
+        lying_bridge(gateway, "other", listing("\1" * 100, 10_000)),
+        gateway.http() as ada,
+        gateway.http(gateway.bearer("eva")) as eva,
+        AsyncExitStack() as stack,
+        memory(Server(gateway), 150 * MIB),
+    ):
+        for _ in range(50):
+            reader = await stack.enter_async_context(await RawClient.connect(host, int(port)))
+            reader.stop_reading()
+            await reader.send(head.encode())
+        asking = asyncio.create_task(ada.get("/files/other/?source=live"))
+        for _ in range(20):
+            assert (await eva.get("/files/looked/")).status_code in (200, 404)
+        refused = await asking
         assert (refused.status_code, refused.json()["code"]) == (429, "too_many_readers")
         assert refused.headers["retry-after"] == "5"
 

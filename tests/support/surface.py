@@ -138,9 +138,16 @@ class Surface:
         return await self.ask("POST", target, who, body=b"" if body is None else json.dumps(body).encode())
 
     async def ask(
-        self, method: str, target: str, who: str = "ada", headers: dict[str, str] | None = None, body: bytes = b""
+        self,
+        method: str,
+        target: str,
+        who: str = "ada",
+        headers: dict[str, str] | None = None,
+        body: bytes = b"",
+        reads: asyncio.Event | None = None,
     ) -> Reply:
-        """`target` goes out as it is. `who` is a user, `admin`, `relay` or `nobody`; _ in a header's name is a dash."""
+        """`target` goes out as it is. `who` is a user, `admin`, `relay` or `nobody`; _ in a header's name is a dash.
+        The body of the answer is taken when `reads` is set."""
         path, _, query = target.partition("?")
         given = WHO.get(who) or ({} if who == "nobody" else {"authorization": f"Bearer {_token(who)}"})
         named = {name.replace("_", "-"): value for name, value in (headers or {}).items()}
@@ -171,6 +178,8 @@ class Surface:
                 reply.status = message["status"]
                 reply.headers = {name.decode(): value.decode("latin-1") for name, value in message["headers"]}
             else:
+                if reads is not None:
+                    await reads.wait()
                 reply.body += message["body"]
                 reply.ended = not message.get("more_body", False)
 

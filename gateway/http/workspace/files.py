@@ -1,7 +1,8 @@
 """A session's files, looked at from outside: what is synced, or what its sandbox has now. Nothing is woken for it."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import ExitStack
 from typing import Any
 
 from starlette.requests import Request
@@ -10,7 +11,7 @@ from starlette.responses import Response
 from gateway.auth.policy import ADMINS_OR_OWNER
 from gateway.http.access import looked_at
 from gateway.http.concurrency import ConcurrencyLimit
-from gateway.http.responses import answer
+from gateway.http.responses import long_answer
 from gateway.http.workspace.answers import DirectoryJson
 from gateway.http.workspace.file_lookup import (
     LISTED,
@@ -39,8 +40,10 @@ GENERATION = IntegerParameter("generation", 1, 2**53, None, "of what is synced; 
 SOURCE = ChoiceParameter("source", ("auto", "live", "synced"), "live: what its sandbox has now")
 ROOT = ChoiceParameter("root", tuple(ROOTS))
 RANGE = Parameter("Range", {"type": "string"}, "one range of bytes", where="header")
-TREES_OF_A_USER, MOST_WAITING = 4, 1000
+TREES_OF_A_USER, LIVE_LOOKS_OF_A_USER, MOST_WAITING = 4, 4, 1000
 TREES_AT_ONCE = 8  # looked up at the same time: whoever asks for many files of one tree loads it once or twice
+
+_Look = Callable[[], Awaitable["FileFound | dict[str, Any] | None"]]
 
 
 class FileRoutes:
@@ -48,7 +51,9 @@ class FileRoutes:
         self._catalogue = catalogue
         self._vault = vault
         self._gate = asyncio.Semaphore(TREES_AT_ONCE)
-        self._gates = ConcurrencyLimit(TREES_OF_A_USER, "looks into kept files", waiting=MOST_WAITING)
+        self._kept = ConcurrencyLimit(TREES_OF_A_USER, "looks into kept files", waiting=MOST_WAITING)
+        # Apart from the others: a sandbox that does not answer keeps nobody from what is kept.
+        self._live = ConcurrencyLimit(LIVE_LOOKS_OF_A_USER, "looks into live files", waiting=MOST_WAITING)
 
     @route(
         "GET", "/files/{id}/{path:path}", ADMINS_OR_OWNER, "readFile", "A directory's entries, or a file's bytes",
@@ -60,25 +65,32 @@ class FileRoutes:
         session = await looked_at(request, self._catalogue)
         asked = _Asked(request)
         if asked.source != "synced":
-            found = await self._live(session, asked)
-            if found is not None:
-                return await self._answered(request, asked, found)
+            reply = await self._answered(request, asked, self._live, lambda: self._look(session, asked))
+            if reply is not None:
+                return reply
             if asked.source == "live":
                 told = "its sandbox does not run: wake it, or read what is kept with source=synced"
                 raise ApiError(409, "not_running", told)
-        leave = await self._gates.enter(request)
-        try:
-            return await self._answered(request, asked, await self._synced(session, asked))
-        finally:
-            leave()
+        reply = await self._answered(request, asked, self._kept, lambda: self._synced(session, asked))
+        assert reply is not None
+        return reply
 
-    async def _answered(self, request: Request, asked: "_Asked", found: "FileFound | dict[str, Any]") -> Response:
-        if isinstance(found, FileFound):
+    async def _answered(
+        self, request: Request, asked: "_Asked", gates: ConcurrencyLimit, look: _Look
+    ) -> Response | None:
+        """What the look finds, as an answer; None if it finds none. The place is held while the look is under way, and
+        until a listing is read: a file's bytes are not held."""
+        with ExitStack() as place:
+            place.callback(await gates.enter(request))
+            found = await look()
+            if found is None:
+                return None
+            if not isinstance(found, FileFound):
+                shown = written("path", asked.path.partition(b"/")[2])
+                return long_answer({**shown, "root": asked.root, **found}, over=place.pop_all().close)
             if asked.must_be_directory:
                 raise _nothing_there()
             return await file_answer(request, found)
-        shown = written("path", asked.path.partition(b"/")[2])
-        return answer({**shown, "root": asked.root, **found})
 
     # -- what is kept -------------------------------------------------------------------------------------------------
 
@@ -106,7 +118,7 @@ class FileRoutes:
 
     # -- what is there now --------------------------------------------------------------------------------------------
 
-    async def _live(self, session: Session, asked: "_Asked") -> "FileFound | dict[str, Any] | None":
+    async def _look(self, session: Session, asked: "_Asked") -> "FileFound | dict[str, Any] | None":
         """None if the sandbox does not run."""
         sandbox = self._catalogue.sandbox(session)
         root, _, path = asked.path.partition(b"/")

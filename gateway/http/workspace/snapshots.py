@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from starlette.responses import Response
 from gateway.auth.policy import ADMINS, LIFECYCLE_SESSION
 from gateway.http.access import looked_at, note_asked, owned
 from gateway.http.concurrency import ConcurrencyLimit
-from gateway.http.responses import UNCACHED, LongResponse, answer, read_body
+from gateway.http.responses import UNCACHED, LongResponse, answer, long_answer, read_body
 from gateway.http.sessions.answers import SessionJson
 from gateway.http.workspace.answers import (
     CollectedLine,
@@ -104,12 +105,11 @@ class SnapshotRoutes:
     )  # fmt: skip
     async def show(self, request: Request) -> Response:
         session = await looked_at(request, self._catalogue)
-        leave = await self._looks.enter(request)
-        try:
+        with ExitStack() as place:
+            place.callback(await self._looks.enter(request))
             generation, tree = await self._tree(session, _wanted(request))
-            return answer({**heading(generation), **await asyncio.to_thread(inventory, tree)})
-        finally:
-            leave()
+            shown = {**heading(generation), **await asyncio.to_thread(inventory, tree)}
+            return long_answer(shown, over=place.pop_all().close)
 
     @route(
         "GET", ONE + "/diff", LIFECYCLE_SESSION, "diffSnapshots", "What changed from this snapshot to another",
@@ -119,14 +119,13 @@ class SnapshotRoutes:
         """What has to be done to the one tree to have that of `to`, the newest unless it is given."""
         session = await looked_at(request, self._catalogue)
         wanted, to = _wanted(request), _number(request.query_params.get("to", "newest"))
-        leave = await self._looks.enter(request)
-        try:
+        with ExitStack() as place:
+            place.callback(await self._looks.enter(request))
             before, old = await self._tree(session, wanted)
             after, new = await self._tree(session, to)
             compared = await asyncio.to_thread(compare, old, new)
-            return answer({"from": before.number, "to": after.number, **compared})
-        finally:
-            leave()
+            shown = {"from": before.number, "to": after.number, **compared}
+            return long_answer(shown, over=place.pop_all().close)
 
     @route(
         "GET", ONE + "/export", LIFECYCLE_SESSION, "exportSnapshot", "The snapshot's tree as a tar",
@@ -135,18 +134,16 @@ class SnapshotRoutes:
     )  # fmt: skip
     async def export(self, request: Request) -> Response:
         session = await looked_at(request, self._catalogue)
-        leave = await self._exports.enter(request)
-        try:
+        with ExitStack() as place:
+            place.callback(await self._exports.enter(request))
             generation, tree = await self._tree(session, _wanted(request))
-        except BaseException:
-            leave()
-            raise
-        headers = {
-            **UNCACHED,
-            "Content-Disposition": f'attachment; filename="{session.id}-{generation.number}.tar"',
-            "X-Holdfast-Generation": str(generation.number),
-        }
-        return LongResponse(self._tar(session, tree), headers=headers, media_type="application/x-tar", over=leave)
+            headers = {
+                **UNCACHED,
+                "Content-Disposition": f'attachment; filename="{session.id}-{generation.number}.tar"',
+                "X-Holdfast-Generation": str(generation.number),
+            }
+            tar, over = self._tar(session, tree), place.pop_all().close
+            return LongResponse(tar, headers=headers, media_type="application/x-tar", over=over)
 
     async def _tar(self, session: Session, tree: StoredTree) -> AsyncGenerator[bytes, None]:
         async for piece in self._vault.tar(session.user_id, tree):

@@ -7,6 +7,7 @@ place only when all of it has come and was found good.
 import asyncio
 import base64
 import contextlib
+import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Executor
@@ -14,7 +15,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import Send
 
 from sandbox.bridge.agent.agent import Agent, AgentRuns
@@ -30,6 +31,7 @@ from sandbox.system.problem import TreeProblem
 
 FEED_BYTES = 1 << 20
 READ_BYTES = 256 << 10
+LISTING_BYTES = 4 << 20  # of a listing's entries; the gateway takes twice as much
 
 _RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))")
 
@@ -117,8 +119,8 @@ class Transfers:
         except OSError as exc:
             raise Refused(500, "failed", exc.strerror or "it cannot be read") from exc
         if isinstance(found, DirectoryListing):
-            listing = {"entries": [_described(item) for item in found.items], "truncated": found.truncated}
-            return await JSONResponse(listing)(request.scope, request.receive, send)
+            listing = Response(await self.trees.work(_listing, found), media_type="application/json")
+            return await listing(request.scope, request.receive, send)
         try:
             await _unless_gone(request, self._send_file(found, request.headers.get("range"), send))
         finally:
@@ -179,6 +181,19 @@ def _span(asked: str | None, size: int) -> tuple[int, int] | None:
     else:
         start, end = int(first), min(int(last) + 1, size) if last else size
     return (start, end) if start < end else None
+
+
+def _listing(found: DirectoryListing) -> bytes:
+    """As JSON, the first entries of it if all would be too long."""
+    entries, room = [], LISTING_BYTES
+    for item in found.items:
+        entry = json.dumps(_described(item), ensure_ascii=False, separators=(",", ":")).encode()
+        room -= len(entry) + 1
+        if room < 0:
+            break
+        entries.append(entry)
+    truncated = found.truncated or len(entries) < len(found.items)
+    return b'{"entries":[%b],"truncated":%b}' % (b",".join(entries), b"true" if truncated else b"false")
 
 
 def _described(item: Item) -> dict[str, Any]:

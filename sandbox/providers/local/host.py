@@ -1,5 +1,5 @@
-"""What the local fleet and the handles of its sandboxes share: the data directory, its sockets, its trash, and one
-turn per sandbox."""
+"""What the local fleet and the handles of its sandboxes share: the data directory, its sockets, its trash, one turn
+per sandbox, and the places for long listings."""
 
 import asyncio
 import os
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sandbox.client.endpoint import UnixEndpoint
+from sandbox.client.files import LISTINGS_AT_ONCE
 from sandbox.ports.sandbox import SandboxFailed
 from sandbox.providers.local.layout import SandboxHome
 from sandbox.providers.local.trash import Trash
@@ -19,6 +20,7 @@ class LocalHost:
         self.stop_timeout = stop_timeout
         self.trash = Trash(self.data_dir / "trash", warn)
         self.sockets = -1  # their directory, open
+        self.listings = asyncio.Semaphore(LISTINGS_AT_ONCE)
         self._busy: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     def open(self) -> None:

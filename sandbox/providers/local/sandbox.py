@@ -41,7 +41,7 @@ class LocalSandbox:
         return await agent_link.connect(await self._find(), events, after)
 
     def tree(self) -> BridgeTree:
-        return BridgeTree(self._find)
+        return BridgeTree(self._find, listings=self._host.listings)
 
     def terminals(self) -> BridgeTerminals:
         return BridgeTerminals(self._find)

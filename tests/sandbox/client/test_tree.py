@@ -12,6 +12,7 @@ import pytest
 from websockets.asyncio.server import ServerConnection, unix_serve
 from websockets.exceptions import ConnectionClosed
 
+from sandbox.client import files
 from sandbox.client.files import MOST_LISTED
 from sandbox.client.tree import HEARTBEATS_AT_ONCE, BridgeTree
 from sandbox.ports.tree import LiveFile, LiveListing, TreeFailed
@@ -348,7 +349,9 @@ async def test_a_cancelled_operation_leaves_no_connection(stage: Stage) -> None:
 
 
 @contextlib.asynccontextmanager
-async def answering(path: Path, answer: bytes, *, hang: bool = False) -> AsyncIterator[BridgeTree]:
+async def answering(
+    path: Path, answer: bytes, *, hang: bool = False, silence_seconds: float = 0.3, **settings: Any
+) -> AsyncIterator[BridgeTree]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         with contextlib.suppress(ConnectionError):
@@ -360,7 +363,7 @@ async def answering(path: Path, answer: bytes, *, hang: bool = False) -> AsyncIt
 
     server = await asyncio.start_unix_server(serve, path)
     try:
-        yield BridgeTree(at(str(path), "token"), silence_seconds=0.3 if hang else 30)
+        yield BridgeTree(at(str(path), "token"), silence_seconds=silence_seconds if hang else 30, **settings)
     finally:
         server.close()
 
@@ -445,6 +448,34 @@ async def test_a_file_that_does_not_come_whole_is_a_failure(tmp_path: Path) -> N
                 async for _ in file.content:
                     pass
             assert failed.value.code == code
+
+
+# Each listing was read and decoded at once, however many there were.
+async def test_long_listings_take_turns_and_short_ones_need_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = asyncio.Semaphore(1)
+    long, short = listing(2_000), listing()
+    async with (
+        answering(tmp_path / "stuck", long[:-1], hang=True, silence_seconds=60, listings=shared) as stuck,
+        answering(tmp_path / "silent", b"", hang=True, silence_seconds=60, listings=shared) as silent,
+        answering(tmp_path / "long", long, listings=shared) as next_one,
+        answering(tmp_path / "short", short, listings=shared) as small,
+    ):
+        nothing_said = asyncio.create_task(silent.files(b"workspace", b""))
+        first = asyncio.create_task(stuck.files(b"workspace", b""))
+        await until(shared.locked, "a place that is taken")
+        second = asyncio.create_task(next_one.files(b"workspace", b""))
+        assert isinstance(await small.files(b"workspace", b""), LiveListing)
+        assert not (await asyncio.wait({first, second}, timeout=0.1))[0]
+        first.cancel()
+        assert isinstance(await second, LiveListing)
+        monkeypatch.setattr(files, "LISTING_SECONDS", 0.05)
+        with pytest.raises(TreeFailed, match="does not answer"):
+            await stuck.files(b"workspace", b"")
+        assert not shared.locked()
+        nothing_said.cancel()
+        await asyncio.wait({first, nothing_said})
 
 
 async def test_a_file_that_nobody_reads_can_be_let_go(tmp_path: Path) -> None:

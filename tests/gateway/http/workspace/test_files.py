@@ -1,5 +1,6 @@
 """`/files`: what is synced and what is there now, for those who may, and nothing beside it."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from urllib.parse import quote
 
@@ -327,6 +328,26 @@ async def test_a_live_file_that_changes_between_two_looks_is_not_mixed(surface: 
     reply = await surface.get("/files/live/now")
     assert reply.refusal == (502, "sandbox_failed")
     running.steps = steps
+
+
+# Only looks at what is kept were counted, and a place was given back when the answer was made.
+@pytest.mark.parametrize(
+    ("path", "other"), [("live/?source=live", "s/?source=synced"), ("s/?source=synced", "live/?source=live")]
+)
+async def test_whoever_does_not_read_listings_has_four_and_others_are_served(
+    surface: Surface, running: MemoryRoots, path: str, other: str
+) -> None:
+    reads = [asyncio.Event() for _ in range(4)]
+    asked = [asyncio.create_task(surface.ask("GET", f"/files/{path}", reads=event)) for event in reads]
+    fifth = asyncio.create_task(surface.get(f"/files/{path}"))
+    assert not (await asyncio.wait({*asked, fifth}, timeout=0.2))[0]
+    assert (await surface.get(f"/files/{path}", "admin")).status == 200
+    assert (await surface.get(f"/files/{other}")).status == 200
+    reads[0].set()
+    assert (await fifth).status == 200
+    for event in reads:
+        event.set()
+    assert [(await each).status for each in asked] == [200] * 4
 
 
 async def test_a_session_that_ran_is_read_from_its_newest_generation(surface: Surface, running: MemoryRoots) -> None:

@@ -110,6 +110,18 @@ async def test_a_diff_tells_what_was_added_changed_and_removed(surface: Surface)
     assert (await surface.get(f"{ALL}/1/diff?to=x")).refusal == (404, "no_snapshot")
 
 
+# A place was given back when the answer was made: whoever did not read had any number of answers in memory.
+@pytest.mark.parametrize("path", ["newest", "1/diff"])
+async def test_whoever_does_not_read_looks_into_snapshots_has_two(surface: Surface, path: str) -> None:
+    reads = [asyncio.Event() for _ in range(2)]
+    asked = [asyncio.create_task(surface.ask("GET", f"{ALL}/{path}", reads=event)) for event in reads]
+    third = asyncio.create_task(surface.get(f"{ALL}/{path}"))
+    assert not (await asyncio.wait({*asked, third}, timeout=0.2))[0]
+    for event in reads:
+        event.set()
+    assert {(await each).status for each in (*asked, third)} == {200}
+
+
 def test_a_diff_names_so_many_paths_and_counts_them_all() -> None:
     many = {b"workspace/%06d" % n: Entry(b"workspace/%06d" % n, Kind.FILE, 0o644, 0) for n in range(COMPARED + 10)}
     found = compare(StoredTree(), StoredTree(many))

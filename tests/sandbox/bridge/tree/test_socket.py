@@ -29,7 +29,7 @@ from sandbox.bridge.tree.socket import Trees
 from sandbox.client.endpoint import UnixEndpoint
 from sandbox.client.tree import BridgeTree
 from sandbox.ports.link import LinkRefused
-from sandbox.ports.tree import LiveFile, TreeFailed
+from sandbox.ports.tree import LiveFile, LiveListing, TreeFailed
 from sandbox.protocol.tree import (
     Batch,
     Done,
@@ -657,6 +657,18 @@ async def test_files_are_read_and_never_beyond_their_root(tmp_path: Path) -> Non
             assert (await http.get("/files/workspace/none")).json()["code"] == "not_found"
             assert (await http.get("/files/workspace/dir")).json()["entries"][0]["name"] == "file"
             assert (await http.get("/files/%2e%2e/secret")).status_code in (403, 404)
+
+
+async def test_a_listing_that_would_be_too_long_is_cut(tmp_path: Path) -> None:
+    with running_bridge(tmp_path, ["cat"]) as bridge:
+        for number in range(200):
+            (bridge.workspace / f"{number:03}").symlink_to("\x01" * 4000)
+        found = await tree_of(bridge).files(b"workspace", b"")
+        assert isinstance(found, LiveListing)
+        assert found.cut
+        names = [entry.name for entry in found.entries]
+        assert 100 < len(names) < 200
+        assert names == [b"%03d" % number for number in range(len(names))]
 
 
 async def test_only_the_token_opens_the_tree(tmp_path: Path) -> None:
