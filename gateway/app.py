@@ -9,7 +9,7 @@ import logging
 import os
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -72,10 +72,10 @@ from gateway.telemetry.telemetry import REDACTOR, Metrics
 from gateway.telemetry.watchdog import Watchdog
 from gateway.wiring import spool_owner
 from gateway.wiring.objects import check_objects, make_objects
-from persistence.errors import CannotOpen, NoRoom, StoreBroken
+from persistence.errors import CannotOpen, NoRoom, StoreBroken, StoreUnavailable
 from persistence.ports import MessageStore
 from persistence.queue.backlog import QueueLimits
-from persistence.queue.queue import PersistenceQueue
+from persistence.queue.queue import FULL, PersistenceQueue
 from persistence.sqlite.file import REPLACED
 from persistence.sqlite.file_identity import FileIdentity, database_files
 from sandbox.ports.fleet import Fleet
@@ -93,7 +93,7 @@ RETENTION_FIRST, RETENTION_EVERY = 10.0, 3600.0
 LETTERS_FIRST, LETTERS_EVERY = 1.0, 60.0
 COUNT_FIRST, COUNT_EVERY = 0.0, 600.0
 COLLECT_FIRST, COLLECT_EVERY = 600.0, 6 * 3600.0
-FILES_EVERY = 1.0
+FILES_EVERY = ROOM_EVERY = 1.0
 RUNS_AS_ROOT = "the gateway runs as root, and so do its sandboxes on the host: run it as a user of its own"
 DEMO_IS_ON = "HOLDFAST_DEMO is on and others can reach this gateway: its users may kill and cut their own sessions"
 TRUSTS_EVERYBODY = (
@@ -113,6 +113,20 @@ class Follows(Protocol):
         ...
 
     def stats(self) -> dict[str, float]: ...
+
+
+@runtime_checkable
+class OnDisk(Protocol):
+    """A store that loads sessions from a disk of this machine."""
+
+    @property
+    def full(self) -> bool:
+        """Whether a write found no room, and `try_room` has found none since."""
+        ...
+
+    async def try_room(self) -> None:
+        """Raises StoreUnavailable."""
+        ...
 
 
 def make_store(settings: Settings, secrets: Secrets, on_death: Callable[[BaseException], None]) -> MessageStore:
@@ -296,6 +310,8 @@ class House:
             reasons.append("draining")
         if self.queue.failing is not None:
             reasons.append(self.queue.failing)
+        elif isinstance(self.store, OnDisk) and self.store.full:
+            reasons.append(FULL)
         if not self.queue.alive or isinstance(self.door.failure, StoreBroken):
             reasons.append("store_broken")
         return reasons
@@ -310,6 +326,7 @@ class House:
     def _chores(self, settings: Settings) -> list[Chore]:
         chores = [
             Chore("files", self._check_files, FILES_EVERY, FILES_EVERY),
+            Chore("room", self._look_for_room, ROOM_EVERY, ROOM_EVERY),
             Chore("dead_letters", self._count_letters, LETTERS_FIRST, LETTERS_EVERY),
             Chore("workspace_bytes", self.workspace_bytes.count, COUNT_FIRST, COUNT_EVERY),
             Chore("snapshots", self._collect, COLLECT_FIRST, COLLECT_EVERY),
@@ -335,6 +352,11 @@ class House:
             self.door.fatal(StoreBroken(self.problem))
         except OSError as error:  # no room: the next look tries again
             log.debug("house.lock_not_mended", cause=str(error))
+
+    async def _look_for_room(self) -> None:
+        """Nobody may be sending work here any more that would find it."""
+        if isinstance(self.store, OnDisk) and self.store.full:
+            await self.store.try_room()
 
     async def _collect(self) -> None:
         try:
@@ -404,6 +426,9 @@ class House:
         spool, store = self._settings.spool_path, self._settings.store
         await asyncio.to_thread(spool_owner.check, spool, store)
         await open_parts.enter_async_context(self.store)
+        if isinstance(self.store, OnDisk):
+            with suppress(StoreUnavailable):
+                await self.store.try_room()
         if store.kind != "sqlite":
             await asyncio.to_thread(spool_owner.note, spool, store)
         database = store.path if store.kind == "sqlite" else spool

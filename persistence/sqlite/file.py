@@ -12,7 +12,7 @@ import errno
 import os
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
@@ -51,6 +51,7 @@ class SqliteFile:
         self._reader = _Desk("sqlite-reader", self._open_reader)
         self._logged_bytes = 0  # since the last checkpoint; used on the writer's thread only
         self._broken: StoreBroken | None = None
+        self.full = False  # a write found no room; until `try_room` finds some
         self._files = FileIdentity(())
 
     async def __aenter__(self) -> Self:
@@ -95,7 +96,7 @@ class SqliteFile:
 
     async def write(self, what: str, ask: Ask[T]) -> T:
         """Ask the writer for something nobody is promised anything about. Raises StoreUnavailable, StoreFull."""
-        return await self._writer.run(what, lambda db: self._write(db, ask))
+        return await self._noting_full(self._writer.run(what, lambda db: self._write(db, ask)))
 
     def _write(self, db: sqlite3.Connection, ask: Ask[T]) -> T:
         result = ask(db)
@@ -106,7 +107,7 @@ class SqliteFile:
     async def commit(self, size: int, ask: Ask[T]) -> T:
         """Ask the writer for what somebody will be told is durable; `size` is roughly how much it writes. Raises
         StoreUnavailable, StoreFull, and StoreBroken when a commit may or may not have reached the disk."""
-        return await self._writer.run("commit", lambda db: self._commit(db, size, ask))
+        return await self._noting_full(self._writer.run("commit", lambda db: self._commit(db, size, ask)))
 
     def _commit(self, db: sqlite3.Connection, size: int, ask: Ask[T]) -> T:
         if self._broken is not None:
@@ -115,7 +116,7 @@ class SqliteFile:
             result = ask(db)
         except sqlite3.Error as error:
             code = primary_code(error)
-            if code == sqlite3.SQLITE_FULL or _code(error) == sqlite3.SQLITE_IOERR_SHMSIZE:
+            if _is_full(error):
                 raise StoreFull(f"commit to {self._path}") from error
             if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise StoreUnavailable(f"commit to {self._path}") from error
@@ -129,6 +130,19 @@ class SqliteFile:
             self._logged_bytes = 0
             self._writer.later(self._checkpoint)
         return result
+
+    async def _noting_full(self, asked: Awaitable[T]) -> T:
+        try:
+            return await asked
+        except StoreFull:
+            self.full = True
+            raise
+
+    async def try_room(self) -> None:
+        """Find out whether there is room, by a write that changes nothing. Raises StoreUnavailable."""
+        with suppress(StoreFull):
+            await self.write("room", _write_version_again)
+            self.full = False
 
     async def give_back_log(self) -> None:
         """Empty the log, and give its room on the disk back, if nobody reads at the moment."""
@@ -236,7 +250,7 @@ class _Desk:
         try:
             return ask(self._db)
         except sqlite3.Error as error:
-            kind = StoreFull if primary_code(error) == sqlite3.SQLITE_FULL else StoreUnavailable
+            kind = StoreFull if _is_full(error) else StoreUnavailable
             raise kind(f"{what}: {error}") from error
 
 
@@ -253,8 +267,17 @@ def transaction(db: sqlite3.Connection, do: Ask[T]) -> T:
     return result
 
 
+def _write_version_again(db: sqlite3.Connection) -> None:
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    db.execute(f"PRAGMA user_version = {version}")
+
+
 def _code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", -1)
+
+
+def _is_full(error: sqlite3.Error) -> bool:
+    return primary_code(error) == sqlite3.SQLITE_FULL or _code(error) == sqlite3.SQLITE_IOERR_SHMSIZE
 
 
 def primary_code(error: sqlite3.Error) -> int:
@@ -265,7 +288,7 @@ def kind_of_refusal(path: Path, error: sqlite3.Error | OSError) -> type[CannotOp
     """NoRoom if a full disk explains why the database at `path` could not be opened."""
     if isinstance(error, OSError):
         return NoRoom if error.errno in (errno.ENOSPC, errno.EDQUOT) else CannotOpen
-    if primary_code(error) == sqlite3.SQLITE_FULL or _code(error) == sqlite3.SQLITE_IOERR_SHMSIZE:
+    if _is_full(error):
         return NoRoom
     with suppress(OSError):
         disk = os.statvfs(path.parent)

@@ -84,6 +84,14 @@ class SqliteStore:
     ) -> None:
         await self._file.close()
 
+    @property
+    def full(self) -> bool:
+        """Whether a write found no room on the disk, and `try_room` has found none since."""
+        return self._file.full
+
+    async def try_room(self) -> None:
+        await self._file.try_room()
+
     async def create(self, session: Session) -> Session:
         return await self._file.write("create", lambda db: _create(db, session))
 

@@ -7,10 +7,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from websockets.exceptions import InvalidStatus
 
 from tests.campaign.database import come_back, leave, on_postgres
 from tests.campaign.size import seeded, sized
 from tests.campaign.stage import Stage, staged
+from tests.support.gateway import Gateway
 from tests.support.launcher import UNTOUCHED, Launcher, Tampering
 from tests.support.postgres import PostgresServer
 from tests.support.waiting import until
@@ -80,6 +82,36 @@ async def test_a_full_disk_is_told_and_heals_by_itself(tmp_path: Path, disk: Sma
             await stage.all_settled()
         await stage.acquit("disk full")
         (await stage.check("disk full")).acquit("disk full", "nack storage_full")
+
+
+# Only what waited in the queue was looked at: a session that could not be loaded for lack of room showed nowhere.
+async def test_a_gateway_that_cannot_load_sessions_for_lack_of_room_is_not_ready_until_it_can(
+    tmp_path: Path, disk: SmallDisk
+) -> None:
+    async with (
+        Gateway(tmp_path / "data", STORE=f"sqlite:///{disk.path}/holdfast.db") as gateway,
+        gateway.http({}) as anybody,
+        gateway.http() as ada,
+    ):
+        await gateway.create("s")
+        assert (await ada.post("/api/sandboxes/s/sleep")).status_code == 200
+        await gateway.restart()
+        assert (await anybody.get("/ready")).status_code == 200
+        disk.fill()
+        with pytest.raises(InvalidStatus) as refused:
+            async with gateway.chat("s"):
+                pass
+        assert refused.value.response.status_code == 503
+        answer = await anybody.get("/ready")
+        assert (answer.status_code, answer.json()["reasons"]) == (503, [FULL])
+        disk.free()
+
+        async def is_ready() -> bool:
+            return (await anybody.get("/ready")).status_code == 200
+
+        await until(is_ready, "room")
+        async with gateway.chat("s") as socket:
+            assert await socket.recv()
 
 
 @pytest.mark.soak

@@ -7,6 +7,7 @@ import sqlite3
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -181,6 +182,41 @@ async def test_a_full_database_says_full_and_heals(path: Path) -> None:
             await store._file._writer.run("limit", lambda db: _leave_pages(db, 1_000))
             assert await queue.flush(30) == 0
         assert told == [Stored(1), Stored(2), Stored(3)]
+
+
+async def is_full(store: SqliteStore) -> bool:
+    """After a look."""
+    await store.try_room()
+    return store.full
+
+
+async def test_a_store_without_room_says_so_until_a_look_finds_some(path: Path) -> None:
+    async with SqliteStore(path) as store:
+        await store.create(ANN)
+        assert not await is_full(store)
+        await store._file._writer.run("limit", lambda db: _leave_pages(db, 0))
+        with pytest.raises(StoreFull):
+            await store.create(replace(ANN, id="other", spec=b"x" * 10_000))
+        await store.find("s")  # says nothing about it
+        assert store.full
+        assert not await is_full(store)
+
+
+async def test_a_disk_without_room_is_found_by_a_look(small_disk: Path) -> None:
+    async with SqliteStore(small_disk / "messages.db") as store:
+        if not os.path.ismount(small_disk):
+            pytest.skip("this user may not mount a small disk")
+        fill_up(small_disk / "ballast")
+        assert await is_full(store)
+        assert await is_full(store)
+        (small_disk / "ballast").unlink()
+        assert not await is_full(store)
+
+
+def fill_up(ballast: Path) -> None:
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(b"x" * 4096):
+            pass
 
 
 @pytest.fixture
