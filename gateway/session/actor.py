@@ -16,10 +16,10 @@ from typing import Any
 
 import structlog
 
-from gateway.auth.shares import Share
 from gateway.limits.inbound_bytes import InboundBytes
 from gateway.protocol.close_codes import CloseCode
 from gateway.protocol.errors import ApiError
+from gateway.session.asks import Asks
 from gateway.session.conversation.delivery import Delivery
 from gateway.session.conversation.inbound import Inbound
 from gateway.session.conversation.log import OwnerMoved, SessionLog
@@ -37,8 +37,10 @@ from gateway.session.sandbox.lifecycle import events as on_
 from gateway.session.sandbox.lifecycle.commands import ARCHIVED
 from gateway.session.sandbox.requests import api_error
 from gateway.session.session_viewers import SessionViewers
+from gateway.session.sharing import Sharing
 from gateway.session.terminals.attachments import SessionTerminals
 from gateway.session.viewers.broadcast import Broadcast
+from gateway.session.workspace.journal import WorkspaceJournal
 from gateway.session.workspace.workspace import Workspace
 from gateway.telemetry.telemetry import REDACTOR
 from persistence.record import Loaded, Record
@@ -52,6 +54,7 @@ class SessionActor:
         "_envs",
         "_purged",
         "_supervisor",
+        "asks",
         "conversation",
         "created_at",
         "delivery",
@@ -66,6 +69,7 @@ class SessionActor:
         "output",
         "post",
         "sandbox",
+        "sharing",
         "terminals",
         "user_id",
         "viewers",
@@ -90,6 +94,7 @@ class SessionActor:
         self._supervisor = supervisor
         self._purged: asyncio.Future[bool] | None = None  # while it is, and afterwards: whether it was
         self.ended_with = CloseCode.FAILED
+        self.asks = asks = Asks()
         self.inbox = Inbox(around.limits, around.inbound.of(self.user_id))
         self.host = host = SessionHost(
             self.id, self.user_id, sandbox.provider, around, self.inbox, pending, supervisor, self
@@ -97,15 +102,19 @@ class SessionActor:
         self.post = host.post
         host.durable = durable = self.durable
         store, limits, metrics, quota = around.store, around.limits, around.metrics, around.quota
-        audience = Broadcast()
+        audience = Broadcast(host)
         self.conversation = log = SessionLog(loaded, host, host, audience, around.queue, quota, metrics)
         self.delivery = delivery = Delivery(
             log, host, audience, limits.window, pending, loaded, unanswered, behind=store.behind(self.id)
         )
-        self.guests = Guests(log, durable)
+        self.guests = guests = Guests(log)
+        self.sharing = Sharing(log, guests, asks, self.post, durable)
         self.incoming = Inbound(log, delivery, store, host, host, metrics)
         self.inbox.count(self.incoming)
-        self.workspace = Workspace(log, host, host, audience, host, metrics, quota, around.rng, sandbox, around.keeping)
+        journal = WorkspaceJournal(log, host, audience, asks)
+        self.workspace = workspace = Workspace(
+            log, host, host, host, metrics, quota, around.rng, sandbox, around.keeping, journal
+        )
         stream = AgentStream(log, delivery.turns, audience)
         self.output = output = AgentOutput(
             log,
@@ -116,8 +125,8 @@ class SessionActor:
             metrics,
             checkpoint=loaded.checkpoint,
             rate=limits.agent_records,
-            ready=self._agent_ready,
-            finished=self.workspace.request,
+            ready=lambda: self.life.agent_ready(),
+            finished=workspace.request,
         )
         self.life = life = LifeDriver(
             host,
@@ -125,21 +134,20 @@ class SessionActor:
             delivery,
             output,
             audience,
-            self.workspace,
+            workspace,
             sandbox,
             around.fleets,
             around.agent,
             around.envs,
+            asks,
         )
-        self.terminals = SessionTerminals(host, sandbox, life.core)
-        self.viewers = SessionViewers(
-            host, log, output, stream, audience, life.core, self.terminals, self.workspace.sync
-        )
-        self.intake = Intake(host, self.inbox, log, delivery, self.incoming, output, life)
-        self.life.is_idle = self.is_idle
-        self.life.on_status = self.terminals.status_changed
-        self.terminals.on_intent = self.intake.typed
-        self.terminals.on_left = self.viewers.somebody_left
+        self.terminals = terminals = SessionTerminals(host, sandbox, life.core)
+        self.viewers = SessionViewers(host, log, output, stream, audience, life.core, terminals, workspace)
+        self.intake = Intake(host, self.inbox, log, delivery, self.incoming, output, life, terminals, asks)
+        life.is_idle = self.is_idle
+        life.on_status = terminals.status_changed
+        terminals.on_intent = self.intake.typed
+        terminals.on_left = self.viewers.somebody_left
 
     @property
     def ended(self) -> bool:
@@ -150,7 +158,8 @@ class SessionActor:
         """How long nobody did anything; 0 while an answer is owed or something waits."""
         talk = self.conversation
         if self.terminals.typed():
-            talk.touch()
+            self.post(talk.touch)
+            return 0.0
         if self.output.answering or len(self.delivery.window):
             return 0.0
         return self.host.now() - talk.active_at
@@ -176,7 +185,7 @@ class SessionActor:
                 inbox.take_turn()
                 feed.stir(self.user_id, self.id)
                 if self.viewers.joining:  # anything may have brought what they wait for
-                    self.viewers.admit()
+                    inbox.deal(self.viewers.admit)
                 if inbox.crowd is not None:
                     inbox.make_room()
                 if entries:
@@ -184,26 +193,29 @@ class SessionActor:
         except OwnerMoved:
             logger.warning("session.moved", session_id=self.id)
             self.ended_with = CloseCode.OWNER_MOVED
-            self.incoming.refuse_all("owner_moved")
+            inbox.deal(self.incoming.refuse_all, "owner_moved")
         finally:
             self._end()
 
-    def _agent_ready(self) -> None:
-        self.life.agent_ready()
-
     def _end(self) -> None:
+        self.inbox.deal(self._let_go, self.ended_with)
+        self.inbox.close(self._turn_away)
+
+    def _let_go(self, code: CloseCode) -> None:
         self.host.ended = True
         self.conversation.close()
         self.delivery.close()
         self.output.close()
         self.life.end()
-        self.viewers.close(self.ended_with)
-        self.inbox.close(self._turn_away)
+        self.asks.end()
+        self.viewers.close(code)
 
     def _turn_away(self, handler: Handler, arguments: tuple[Any, ...]) -> None:
-        """A viewer that came too late to be welcomed must not wait for it."""
+        """A viewer that came too late to be welcomed must not wait for it; a link that did is not left open."""
         if handler in (self.viewers.attach, self.viewers.join_terminal):
             arguments[0].close(self.ended_with)
+        elif handler == self.life.link.dialled:
+            self.life.link.turn_away(*arguments[1:])
 
     # -- what is asked over HTTP --------------------------------------------------------------------------------------
 
@@ -221,36 +233,31 @@ class SessionActor:
         """Wait until all that was changed so far is durable, and return the description. Behind what the link told,
         which may wait for the store. The state is written again, so that the store says whether this is still the
         session's writer. Raises ApiError."""
-        written: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        queue = self.host.queue
-
-        def write() -> None:
-            described = self.describe()
-            self.conversation.save_and_then(lambda: None if written.done() else written.set_result(described))
-            queue.release(self.id)
-
-        if self.ended:
-            raise session_failed()
-        queue.release(self.id)
-        self.post(self.output.in_order, write)
+        self.host.queue.release(self.id)
         try:
             async with asyncio.timeout(self.host.limits.durable_seconds):
-                return await self.inbox.told(written)
+                described: dict[str, Any] = await self.asks.have(self.post, self._keep_state)
+                return described
         except TimeoutError:
             raise not_written() from None
+
+    def _keep_state(self, ask: int) -> None:
+        def write() -> None:
+            log = self.conversation
+            log.write(self.asks.answer, ask, self.describe(), state=log.next_state())
+            self.host.queue.release(self.id)
+
+        self.output.in_order(write)
 
     async def change(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Replace members of the spec, also of an archived session. A change is no activity: a session that is idle
         for longer than its new idle time sleeps at the next look."""
-        if self.ended:
-            raise session_failed()
-        if changes:
-            self.conversation.save_spec(**changes)
+        self.post(self.conversation.change_spec, changes)
         return await self.durable()
 
     async def _ask(self, command: type[on_.LifeCommand], **given: Any) -> dict[str, Any]:
         """Have it done, and the description of the session then. Raises ApiError."""
-        self.conversation.touch()
+        self.post(self.conversation.touch)
         await self.life.ask(command, **given)
         return await self.durable()
 
@@ -268,8 +275,7 @@ class SessionActor:
         REDACTOR.remove(*self._envs.get(self.id, {}).values())
         REDACTOR.add(*env.values())
         self._envs[self.id] = env
-        if self.conversation.spec.has_env != bool(env):
-            self.conversation.save_spec(has_env=bool(env))
+        self.post(self.conversation.change_spec, {"has_env": bool(env)})
 
     async def resume(self, env: Mapping[str, str] | None, *, empty: bool = False, keep: bool = False) -> dict[str, Any]:
         """Out of `paused`, `needs_env`, `error` or `unrestored`; the last two also with an `empty` workspace, the last
@@ -284,7 +290,7 @@ class SessionActor:
         if wait:
             return await self._ask(on_.SyncNow)
         self._refuse_archived()
-        self.conversation.touch()
+        self.post(self.conversation.touch)
         self.life.ask_soon(on_.SyncNow(0))
         return self.describe()
 
@@ -294,8 +300,7 @@ class SessionActor:
 
     async def abort(self) -> dict[str, Any]:
         self._refuse_archived()
-        self.conversation.touch()
-        self.intake.abort()
+        await self.asks.have(self.post, self.intake.abort_asked)
         return self.describe()
 
     async def destroy(self, purge: bool) -> dict[str, Any]:
@@ -311,11 +316,11 @@ class SessionActor:
     async def _destroy(self, purge: bool) -> dict[str, Any]:
         if self.ended:
             raise session_failed()
-        self.conversation.touch()
+        self.post(self.conversation.touch)
         REDACTOR.remove(*self._envs.pop(self.id, {}).values())
         await self.life.ask(on_.Delete)
-        self.viewers.close(CloseCode.FINISHED)
-        await self.guests.end_all()
+        self.post(self.viewers.close, CloseCode.FINISHED)
+        await self.sharing.end_all()
         if not purge:
             return await self.durable()
         if self._purged is not None:
@@ -329,11 +334,6 @@ class SessionActor:
             if not purged.done():
                 purged.set_result(False)
         return described
-
-    async def share(self, label: str, *, now: float, expires_at: float) -> Share:
-        """Raises ApiError."""
-        self._refuse_archived()
-        return await self.guests.add(label, now=now, expires_at=expires_at)
 
     def _refuse_archived(self) -> None:
         if self.ended:

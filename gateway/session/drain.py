@@ -45,11 +45,13 @@ class SessionDrain:
             upkeep.say_goodbye(actor, self._retry_after())
         await self._settle(actors)
         for actor in actors:
-            actor.conversation.save_delivered()
+            actor.post(actor.conversation.save_delivered)
+        await self._settle(actors)
         await self._queue.flush(FLUSH_SECONDS)
         await self._settle(actors)
         for actor in actors:
-            actor.viewers.close(CloseCode.COMING_BACK)
+            actor.post(actor.viewers.close, CloseCode.COMING_BACK)
+        await self._settle(actors)
         self._feed.close()
         await self._keep_workspaces(actors)
         await self._queue.flush(FLUSH_SECONDS)

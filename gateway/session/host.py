@@ -5,13 +5,14 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
+from uuid import uuid4
 
 from gateway.feed.feed import SessionFeed
 from gateway.limits.inbound_bytes import InboundBytes, UsersInboundBytes
 from gateway.limits.quota import Quota
 from gateway.limits.start_turns import StartTurns
 from gateway.session.inbox import Inbox
-from gateway.session.model.ports import SessionLimits, SessionMetrics
+from gateway.session.model.ports import SessionLimits, SessionMetrics, Timer
 from gateway.session.workspace.keeping import Keeping
 from gateway.telemetry.telemetry import session_asked
 from persistence.ports import MessageStore
@@ -101,11 +102,14 @@ class SessionHost:
         self.ended = False  # nothing more is to be done for this session here
         self.durable: Callable[[], Coroutine[Any, Any, dict[str, Any]]]  # set by who puts the parts together
 
-    def call_at(self, when: float, handler: Callable[[], None]) -> asyncio.TimerHandle:
-        return self._loop.call_at(when, self.post, handler)
+    def call_at(self, when: float, handler: Callable[..., None], *arguments: Any) -> Timer:
+        return self._loop.call_at(when, self.post, handler, *arguments)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._supervisor.spawn(self._owner, work, name)
+
+    def new_id(self) -> str:
+        return uuid4().hex
 
     def asked(self, what: str, by: str = "gateway", **fields: Any) -> None:
         session_asked(what, by, session_id=self._session_id, user_id=self.user_id, provider=self._provider, **fields)

@@ -6,21 +6,14 @@ by gateway/session/conversation/gate.py; stores and timers post at most one even
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from gateway.limits.inbound_bytes import InboundBytes
-from gateway.session.conversation.replies import session_failed
 from gateway.session.model.ports import SessionLimits
 
-T = TypeVar("T")
 Handler = Callable[..., None]
 
 EVENTS_A_TURN = 32
-
-
-def _set(done: "asyncio.Future[None]") -> None:
-    if not done.done():
-        done.set_result(None)
 
 
 class Asking(Protocol):
@@ -28,7 +21,7 @@ class Asking(Protocol):
 
 
 class Inbox:
-    __slots__ = ("_asking", "_bell", "_heard_bytes", "_limits", "_loop", "_owed", "closed", "crowd", "entries", "room")
+    __slots__ = ("_asking", "_bell", "_heard_bytes", "_limits", "_loop", "closed", "crowd", "entries", "room")
 
     def __init__(self, limits: SessionLimits, room: InboundBytes) -> None:
         self._limits = limits
@@ -39,7 +32,6 @@ class Inbox:
         self._asking: Asking | None = None
         self._bell: asyncio.Future[None] | None = None
         self.crowd: asyncio.Event | None = None  # somebody waits for room
-        self._owed: list[asyncio.Future[Any]] | None = None  # who waits for an event; told if there is none to come
         self.closed: Callable[[Handler, tuple[Any, ...]], None] | None = None  # what is done with what comes too late
 
     def count(self, asking: Asking) -> None:
@@ -79,6 +71,10 @@ class Inbox:
             handler, arguments = self.entries.pop(0)
             handler(*arguments)
 
+    def deal(self, handler: Handler, *arguments: Any) -> None:
+        """Deal with something at once; for the session's task alone, or before there is one."""
+        handler(*arguments)
+
     def make_room(self) -> None:
         """Let the crowd go on, if there is room."""
         if self.crowd is not None and not self._crowded:
@@ -106,31 +102,11 @@ class Inbox:
             else:
                 break
 
-    async def deal_with(self, handler: Handler, *arguments: Any) -> None:
-        """Post something and wait until it is dealt with. Raises ApiError if the session ends before that."""
-        done: asyncio.Future[None] = self._loop.create_future()
-        self.post(handler, *arguments)
-        self.post(_set, done)
-        await self.told(done)
-
-    async def told(self, event: "asyncio.Future[T]") -> T:
-        """Wait for an event that is to come through here. Raises ApiError if the session ends before that."""
-        if self.closed is not None:
-            raise session_failed()
-        self._owed = [*(self._owed or ()), event]
-        try:
-            return await event
-        finally:
-            self._owed = [owed for owed in self._owed if owed is not event] or None
-
     def close(self, turn_away: Callable[[Handler, tuple[Any, ...]], None]) -> None:
-        """The session has ended: who waits is told, what is left is turned away, and so is what comes."""
+        """The session has ended: what is left is turned away, and so is what comes."""
         self.closed = turn_away
         self.room.remove(self._heard_bytes)
         for handler, arguments in self.entries:
             turn_away(handler, arguments)
-        for owed in self._owed or ():
-            if not owed.done():
-                owed.set_exception(session_failed())
         if self.crowd is not None:
             self.crowd.set()

@@ -1,6 +1,6 @@
 """What people and services send to a session: frames of the chat, raw lines, records."""
 
-import asyncio
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -10,6 +10,7 @@ import structlog
 from gateway.protocol import chat_frames
 from gateway.protocol.close_codes import CloseCode
 from gateway.server.viewer import Viewer
+from gateway.session.asks import Asks
 from gateway.session.conversation.delivery import Delivery
 from gateway.session.conversation.inbound import Inbound
 from gateway.session.conversation.log import SessionLog
@@ -23,6 +24,7 @@ from gateway.session.sandbox.driver import LifeDriver
 from gateway.session.sandbox.lifecycle.commands import ARCHIVED
 from gateway.session.sandbox.lifecycle.events import EndAgent
 from gateway.session.sandbox.requests import api_error
+from gateway.session.terminals.attachments import SessionTerminals
 
 log = structlog.get_logger()
 
@@ -30,7 +32,18 @@ ABORT_AGAIN_SECONDS = 1.0
 
 
 class Intake:
-    __slots__ = ("_aborted", "_delivery", "_host", "_inbox", "_incoming", "_life", "_log", "_output")
+    __slots__ = (
+        "_aborted",
+        "_asks",
+        "_delivery",
+        "_host",
+        "_inbox",
+        "_incoming",
+        "_life",
+        "_log",
+        "_output",
+        "_terminals",
+    )
 
     def __init__(
         self,
@@ -41,6 +54,8 @@ class Intake:
         incoming: Inbound,
         output: AgentOutput,
         life: LifeDriver,
+        terminals: SessionTerminals,
+        asks: Asks,
     ) -> None:
         self._host = host
         self._inbox = inbox
@@ -49,6 +64,8 @@ class Intake:
         self._incoming = incoming
         self._output = output
         self._life = life
+        self._terminals = terminals
+        self._asks = asks
         self._aborted: tuple[str | None, int, float] = (None, 0, 0.0)  # the last turn to be aborted, and when
 
     def receive(self, viewer: Viewer, frame: chat_frames.ChatFrame) -> None:
@@ -56,7 +73,7 @@ class Intake:
         self._log.touch()
         match frame.type:
             case "message":
-                cid = frame.cid or uuid4().hex
+                cid = frame.cid or self._host.new_id()
                 self._incoming.offer(
                     cid,
                     role="user",
@@ -67,7 +84,7 @@ class Intake:
                 )
                 self._life.want_agent()
             case "permission_response" | "ask_user_answer":
-                cid = frame.cid or uuid4().hex
+                cid = frame.cid or self._host.new_id()
                 self._incoming.answer(cid, frame, acknowledge(viewer, cid))
             case "start":
                 self._log.save_spec(start=frame.body)
@@ -89,13 +106,19 @@ class Intake:
 
         self._log.touch()
         payload = orjson.dumps({"content": line})
-        self._incoming.offer(uuid4().hex, role="user", type="raw", payload=payload, reply=reply, deliver=True)
+        self._incoming.offer(self._host.new_id(), role="user", type="raw", payload=payload, reply=reply, deliver=True)
         self._life.want_agent()
 
     def typed(self) -> None:
         """Somebody types into a terminal while no sandbox runs."""
         self._log.touch()
         self._life.want_agent()
+        self._terminals.intent_told()
+
+    def abort_asked(self, ask: int) -> None:
+        self._log.touch()
+        self.abort()
+        self._asks.answer(ask)
 
     def abort(self, line: bytes = b'{"type":"abort"}') -> bool:
         """Tell the agent, if a turn runs; whether it was told. Once more for the same turn only after a moment: its
@@ -108,7 +131,7 @@ class Intake:
             return False
         self._aborted = (epoch, answered, now)
         link.inject(line)
-        self._host.call_at(now + self._host.limits.abort_seconds, lambda: self._interrupt(epoch, answered))
+        self._host.call_at(now + self._host.limits.abort_seconds, self._interrupt, epoch, answered)
         return True
 
     def _interrupt(self, epoch: str | None, answered: int) -> None:
@@ -131,25 +154,19 @@ class Intake:
         body: dict[str, Any] = {"type": type, "cid": cid, "content": content}
         if metadata is not None:
             body["metadata"] = metadata
-        done: asyncio.Future[Accepted | MessageRefused] = asyncio.get_running_loop().create_future()
-
-        def reply(outcome: Accepted | MessageRefused) -> None:
-            if not done.done():
-                done.set_result(outcome)
-
         payload = orjson.dumps(body)
-
-        def offer() -> None:
-            self._log.touch()
-            self._incoming.offer(cid, role=role, type=type, payload=payload, reply=reply, deliver=deliver)
-            if deliver:
-                self._life.want_agent()
-
         await self._inbox.wait_for_room()
-        if self._host.ended:
-            raise session_failed()
-        self._inbox.hear(len(payload), offer)
-        outcome = await self._inbox.told(done)
+        hear = partial(self._inbox.hear, len(payload))
+        outcome = await self._asks.have(hear, self._offer, cid, role, type, payload, deliver)
         if isinstance(outcome, MessageRefused):
             raise refusal(outcome)
         return f"{self._log.id}.{outcome.seq}", outcome.seq, outcome.stage
+
+    def _offer(self, ask: int, cid: str, role: str, type: str, payload: bytes, deliver: bool) -> None:
+        def reply(outcome: Accepted | MessageRefused) -> None:
+            self._asks.answer(ask, outcome)
+
+        self._log.touch()
+        self._incoming.offer(cid, role=role, type=type, payload=payload, reply=reply, deliver=deliver)
+        if deliver:
+            self._life.want_agent()

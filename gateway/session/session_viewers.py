@@ -13,7 +13,7 @@ from gateway.session.sandbox.lifecycle.life import Life
 from gateway.session.sandbox.performer import queued_frame
 from gateway.session.terminals.attachments import SessionTerminals
 from gateway.session.viewers.broadcast import Broadcast
-from gateway.session.workspace.sync import WorkspaceSync
+from gateway.session.workspace.workspace import Workspace
 from gateway.terminal.viewer import TerminalViewer
 from sandbox.protocol.values import Position
 
@@ -29,8 +29,8 @@ class SessionViewers:
         "_log",
         "_output",
         "_stream",
-        "_sync",
         "_terminals",
+        "_workspace",
         "audience",
         "joining",
     )
@@ -44,7 +44,7 @@ class SessionViewers:
         audience: Broadcast,
         life: Life,
         terminals: SessionTerminals,
-        sync: WorkspaceSync,
+        workspace: Workspace,
     ) -> None:
         self._host = host
         self._log = log
@@ -53,7 +53,7 @@ class SessionViewers:
         self.audience = audience
         self._life = life
         self._terminals = terminals
-        self._sync = sync
+        self._workspace = workspace
         self.joining: dict[Viewer, tuple[Position | None, float]] = {}  # what each asked for, until when it waits
         self._farewell: bytes | None = None
 
@@ -92,7 +92,7 @@ class SessionViewers:
 
     def somebody_left(self) -> None:
         if not self.watched:  # whoever it was may be gone for good
-            self._sync.force()
+            self._workspace.force()
 
     def admit(self) -> None:
         """Welcome those who need not wait any more."""

@@ -45,7 +45,7 @@ def idleness(actor: SessionActor) -> Idleness:
 def begin(actor: SessionActor, *, since: float | None) -> None:
     """It was loaded: find the sandbox that should run, or start one for what waits. `since`: when the gateway began to
     look for what ran before it, while it still looks."""
-    actor.life.loaded(since)
+    actor.inbox.deal(actor.life.loaded, since)
 
 
 def found_running(actor: SessionActor, *, since: float | None) -> None:
@@ -74,7 +74,7 @@ def say_goodbye(actor: SessionActor, retry_after: float) -> None:
     """The gateway leaves: read no further, and say when to come back. What was read before is still dealt with. What
     the agent says from here on is the next gateway's to relay: stored here, viewers would come back to find it in
     history only."""
-    actor.viewers.say_goodbye(retry_after)
+    actor.post(actor.viewers.say_goodbye, retry_after)
     actor.post(actor.life.on, on_.Leave())
 
 
@@ -90,9 +90,8 @@ async def take_up(actor: SessionActor, wish: Wish) -> bool:
     if archived:
         await _revive(actor, wish)
     elif granted:
-        log.save_spec(network_granted=True)
-    await actor.inbox.deal_with(actor.life.on, on_.AgentWanted())
-    actor.host.stirred()
+        actor.post(log.change_spec, {"network_granted": True})
+    await actor.asks.have(actor.post, actor.life.agent_wanted)
     return bool(wish.env) or archived or granted
 
 
@@ -103,5 +102,6 @@ async def _revive(actor: SessionActor, wish: Wish) -> None:
     if log.state.leaves_something:  # the last delete failed
         await actor.life.ask(on_.Delete)
     wish = replace(wish, sleep_after=wish.sleep_after or log.spec.sleep_after)
-    log.save_spec(**spec_members(wish, actor.host.limits.network.given), shares=log.spec.shares.ended())
+    await actor.sharing.end_all()
+    actor.post(log.change_spec, spec_members(wish, actor.host.limits.network.given))
     await actor.life.ask(on_.Revive)

@@ -93,14 +93,14 @@ class ShareRoutes:
     ) -> tuple[Share, str]:
         now = time.time()
         email = who.email if who.kind == "user" else "shared@localhost"
-        share = await actor.share(wish.label, now=now, expires_at=math.floor(now) + wish.ttl)
+        share = await actor.sharing.add(wish.label, now=now, expires_at=math.floor(now) + wish.ttl)
         try:
             return share, mint(
                 secret, actor.user_id, email, wish.ttl,
                 now=now, issuer=self._issuer, audience=self._audience, share=(actor.id, share.key),
             )  # fmt: skip
         except TokenError as error:
-            await actor.guests.take_back(share.number)
+            await actor.sharing.take_back(share.number)
             raise ApiError(400, error.code, error.message) from error
 
     @route(
@@ -123,7 +123,7 @@ class ShareRoutes:
         number = request.path_params["number"]
         known = number.isascii() and number.isdecimal() and len(number) < 10
         note_asked(request, self._catalogue, actor.user_id, "unshare", number=int(number) if known else None)
-        share = await actor.guests.take_back(int(number)) if known else None
+        share = await actor.sharing.take_back(int(number)) if known else None
         if share is None:
             raise ApiError(404, "unknown_share", "there is no such share: it was taken back, or has expired")
         return answer(listed(share))

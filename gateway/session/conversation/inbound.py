@@ -28,9 +28,11 @@ from persistence.record import Dead, Duplicate, Fenced, Outcome, Record, Rejecte
 
 class Inbound:
     __slots__ = (
+        "_asked",
         "_clock",
         "_delivery",
         "_early",
+        "_last_asked",
         "_log",
         "_metrics",
         "_receipts",
@@ -57,6 +59,8 @@ class Inbound:
         self._tasks = tasks
         self._metrics = metrics
         self._replies: dict[str, list[Reply]] = {}
+        self._asked: dict[int, Reply] | None = None  # who hears what the store says of each; few sessions have any
+        self._last_asked = 0
         self._early: dict[int, Outcome] = {}  # the store was faster than the queue
         self.asking = 0  # the store is asked what became of so many
 
@@ -109,20 +113,25 @@ class Inbound:
 
     def _ask_present_status(self, cid: str, reply: Reply, seq: int) -> None:
         self.asking += 1
-        self._tasks.spawn(self._find_present_status(cid, reply, seq), f"status {self._log.id}/{seq}")
+        self._last_asked += 1
+        self._asked = {**(self._asked or {}), self._last_asked: reply}
+        self._tasks.spawn(self._find_present_status(self._last_asked, cid, seq), f"status {self._log.id}/{seq}")
 
-    async def _find_present_status(self, cid: str, reply: Reply, seq: int) -> None:
+    async def _find_present_status(self, asked: int, cid: str, seq: int) -> None:
         try:
             record = await self._store.by_cid(self._log.id, cid)
             session = None if record else await self._store.find(self._log.id)
             gone = session is not None and seq < session.first_seq
         except StoreUnavailable:
             record, gone = None, True
-        self._tasks.post(self._tell_present_status, cid, reply, seq, record, gone)
+        self._tasks.post(self._tell_present_status, asked, cid, seq, record, gone)
 
-    def _tell_present_status(self, cid: str, reply: Reply, seq: int, record: Record | None, gone: bool) -> None:
+    def _tell_present_status(self, asked: int, cid: str, seq: int, record: Record | None, gone: bool) -> None:
         """`gone`: its status is, with the record or for now; that it was stored is certain, unless it is in doubt."""
+        assert self._asked is not None, "somebody did"
         self.asking -= 1
+        reply = self._asked.pop(asked)
+        self._asked = self._asked or None
         at, status = (seq, Status.STORED) if record is None else (record.seq, record.status)
         died = record is None and self._log.sequence.seq_of(cid) is None  # while the store was asked
         if died or status == Status.REJECTED:

@@ -12,7 +12,7 @@ the last one that waits, or carry a record of the agent, which gate.py slows. A 
 nobody was told of it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -175,13 +175,14 @@ class SessionLog:
         """Change the state and keep it."""
         self.write(state=self.next_state(**changes))
 
-    def save_and_then(self, then: Then, **changes: Any) -> None:
-        """Change the state, keep it, and call `then` once that is durable."""
-        self.write(then, state=self.next_state(**changes))
-
     def save_spec(self, **changes: Any) -> None:
         """Change the spec and keep it."""
         self.write(spec=self.next_spec(**changes))
+
+    def change_spec(self, changes: Mapping[str, Any]) -> None:
+        """The same; writes nothing if the spec says so already."""
+        if any(getattr(self.spec, name) != value for name, value in changes.items()):
+            self.save_spec(**changes)
 
     def note_delivered(self, seq: int, doubtful: Sequence[int]) -> None:
         """Records up to `seq` have reached the agent; the `doubtful` ones may not be in the store yet. Nothing depends

@@ -4,7 +4,6 @@ Each event is logged at once, then at most once a minute, with the newest fields
 since the line before. After a minute without it, it counts as new.
 """
 
-from functools import partial
 from typing import Any
 
 import structlog
@@ -35,7 +34,7 @@ class RateLimitedLog:
     def _log(self, event: str, fields: dict[str, Any]) -> None:
         log.warning(event, session_id=self._session_id, **fields)
         self._unsaid[event] = (0, {})
-        self._clock.call_at(self._clock.now() + EVERY_SECONDS, partial(self._catch_up, event))
+        self._clock.call_at(self._clock.now() + EVERY_SECONDS, self._catch_up, event)
 
     def _catch_up(self, event: str) -> None:
         repeated, fields = self._unsaid.pop(event)

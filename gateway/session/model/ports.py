@@ -78,8 +78,8 @@ class SessionClock(Protocol):
         """Seconds since 1970, for people."""
         ...
 
-    def call_at(self, when: float, handler: Callable[[], None]) -> Timer:
-        """Run `handler` in the session's own task at that monotonic time."""
+    def call_at(self, when: float, handler: Callable[..., None], *arguments: Any) -> Timer:
+        """Run `handler(*arguments)` in the session's own task at that monotonic time."""
         ...
 
 
@@ -129,6 +129,10 @@ class Host(SessionClock, Tasks, Notices, Protocol):
     rng: Random
     pending: InboundBytes  # what all windows of the session's user hold together
     ended: bool  # nothing more is to be done for this session here
+
+    def new_id(self) -> str:
+        """A name that nothing else has."""
+        ...
 
     async def durable(self) -> dict[str, Any]:
         """Wait until everything that was changed so far is durable; the description of the session as it is written.

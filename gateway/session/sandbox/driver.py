@@ -12,10 +12,10 @@ from functools import lru_cache
 from typing import Any
 
 from gateway.protocol.errors import ApiError
+from gateway.session.asks import Asks
 from gateway.session.conversation.delivery import Delivery
 from gateway.session.conversation.log import SessionLog
 from gateway.session.conversation.outbound import AgentOutput
-from gateway.session.conversation.replies import session_failed
 from gateway.session.model.ports import Host, Publisher, SessionLimits
 from gateway.session.model.state import SessionStatus
 from gateway.session.sandbox.life_journal import LifeJournal
@@ -25,7 +25,7 @@ from gateway.session.sandbox.lifecycle.life import OVER, Life, LifeLimits, LifeS
 from gateway.session.sandbox.lifecycle.table import is_late, on
 from gateway.session.sandbox.link_owner import LinkOwner
 from gateway.session.sandbox.performer import LifePerformer
-from gateway.session.sandbox.requests import LifeRequests, api_error
+from gateway.session.sandbox.requests import api_error
 from gateway.session.sandbox.sandbox_work import SandboxStarter, SandboxWork
 from gateway.session.workspace.workspace import Workspace
 from sandbox.ports.sandbox import Sandbox
@@ -39,21 +39,21 @@ def life_limits(limits: SessionLimits) -> LifeLimits:
 
 class LifeDriver:
     __slots__ = (
+        "_asks",
         "_delivery",
         "_due",
-        "_envs",
         "_host",
         "_journal",
-        "_link",
         "_log",
         "_output",
         "_performer",
         "_placed",
-        "_requests",
         "_shown",
+        "_work",
         "_workspace",
         "core",
         "is_idle",
+        "link",
         "on_status",
     )
 
@@ -69,6 +69,7 @@ class LifeDriver:
         fleet: SandboxStarter,
         agent: tuple[str, ...],
         envs: Mapping[str, Mapping[str, str]],
+        asks: Asks,
     ) -> None:
         state = log.state
         self.core = Life(
@@ -86,14 +87,13 @@ class LifeDriver:
         self._delivery = delivery
         self._output = output
         self._workspace = workspace
-        self._envs = envs  # of all sessions
         self.is_idle: Callable[[], bool] = lambda: False  # whether the sandbox may be stopped: nobody uses it
-        self._requests = LifeRequests()
-        self._link = LinkOwner(sandbox, log, delivery, output, publisher, workspace, host, self)
+        self._asks = asks
+        self.link = LinkOwner(sandbox, log, delivery, output, publisher, workspace, host, self)
         self._journal = LifeJournal(host, log, delivery, output, publisher, workspace, sandbox.provider)
-        work = SandboxWork(host, log, workspace, sandbox, fleet, self._link, agent, envs)
+        self._work = work = SandboxWork(host, log, workspace, sandbox, fleet, self.link, agent, envs)
         self._performer = LifePerformer(
-            host, self.core, log.id, publisher, workspace, self._link, work, self._journal, self._requests, self
+            host, self.core, log.id, publisher, workspace, self.link, work, self._journal, asks, self
         )
         self._due: list[on_.Event] | None = None  # while an event is dealt with: those that it brings about
         self._placed = False
@@ -117,9 +117,7 @@ class LifeDriver:
     async def ask(self, command: type[on_.LifeCommand], **given: Any) -> None:
         """Post a command and wait for its answer. Raises ApiError if it is refused, and what the effect failed with.
         Who waits no longer withdraws it: what has begun goes on, but for a sleep or a pause."""
-        if self._host.ended:
-            raise session_failed()
-        number, answered = self._requests.open(self._workspace.replaced)
+        number, answered = self._asks.open(self._workspace.replaced)
         self._host.post(self.on, command(number, **given))
         try:
             await answered
@@ -127,7 +125,7 @@ class LifeDriver:
             self._host.post(self.on, on_.Withdraw(number))
             raise
         finally:
-            self._requests.close(number)
+            self._asks.close(number)
 
     def ask_soon(self, command: on_.LifeCommand) -> None:
         """The same; nobody waits for it. Raises ApiError if it is refused as things are."""
@@ -141,6 +139,11 @@ class LifeDriver:
         if not self._output.agent_alive:
             self.on(on_.AgentWanted())
 
+    def agent_wanted(self, ask: int) -> None:
+        """Its creator asks for it."""
+        self.on(on_.AgentWanted())
+        self._asks.answer(ask)
+
     def loaded(self, since: float | None, *, runs: bool = False) -> None:
         """The session was just loaded. `since`: when the gateway began to look for what ran before it; `runs`: the
         provider says that its sandbox runs."""
@@ -153,16 +156,15 @@ class LifeDriver:
 
     def kill_agent(self) -> None:
         """SIGKILL, to show what becomes of it. Raises ApiError if none runs."""
-        self._link.kill_agent()
+        self.link.kill_agent()
 
     def agent_ready(self) -> None:
         """An agent process runs and can be given lines."""
         self.on(on_.AgentReady(self.core.link))
 
     def end(self) -> None:
-        """The session ends here: nothing is touched from here on, and nobody waits."""
+        """The session ends here: nothing is touched from here on."""
         self.on(on_.End())
-        self._requests.refuse_all()
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -185,7 +187,7 @@ class LifeDriver:
         effects = on(core, event, self._facts(event))
         if not late:
             if isinstance(event, on_.Linked):
-                self._link.put_in_place(event.number)
+                self.link.put_in_place(event.number)
             self._journal.note(event, before, core)
         if isinstance(event, on_.Sleep | on_.Pause | on_.Delete) or core.stage is LifeStage.LULLING is not before:
             self._host.queue.release(self._log.id)  # an agent has ended once what it said is stored
@@ -199,7 +201,7 @@ class LifeDriver:
         lacks_env, forbidden = False, None
         if isinstance(event, on_.TurnGiven):
             spec = self._log.spec
-            lacks_env = spec.has_env and self._envs.get(self._log.id) is None
+            lacks_env = spec.has_env and not self._work.has_env()
             forbidden = self._host.limits.network.refusal(spec.network, granted=spec.network_granted)
         return on_.Facts(
             now=self._host.now(),

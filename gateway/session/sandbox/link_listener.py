@@ -23,10 +23,10 @@ class LinkHearer(Protocol):
 class LinkListener:
     """Hears the link of that number. What it hears before `open` waits: the link is not in its place yet."""
 
-    __slots__ = ("_closed", "_early", "_hearer", "_number", "_output", "_tasks")
+    __slots__ = ("_closed", "_early", "_hearer", "_output", "_tasks", "number")
 
     def __init__(self, number: int, hearer: LinkHearer, output: AgentOutput, tasks: Tasks) -> None:
-        self._number = number
+        self.number = number
         self._hearer = hearer
         self._output = output
         self._tasks = tasks
@@ -53,7 +53,7 @@ class LinkListener:
             handler(*arguments)
 
     def on_hello(self, hello: Hello) -> None:
-        self._pass_on(self._hearer.said_hello, self._number, hello)
+        self._pass_on(self._hearer.said_hello, self.number, hello)
 
     def on_epoch(self, epoch: str, base: int) -> None:
         self._pass_on(self._output.on_epoch, epoch, base)
@@ -67,16 +67,16 @@ class LinkListener:
             self._pass_on(self._output.on_frames, epoch, first + start, lines[start : start + PIECE_LINES])
 
     def on_exit(self, exit: AgentExit) -> None:
-        self._pass_on(self._hearer.agent_exited, self._number, exit)
+        self._pass_on(self._hearer.agent_exited, self.number, exit)
 
     def on_taken(self, seq: int) -> None:
         self._pass_on(self._output.on_taken, seq)
 
     def on_problem(self, reason: str) -> None:
-        self._pass_on(self._hearer.had_problem, self._number, reason)
+        self._pass_on(self._hearer.had_problem, self.number, reason)
 
     def on_changed(self) -> None:
         self._pass_on(self._hearer.files_changed)
 
     def on_lost(self, reason: str) -> None:
-        self._pass_on(self._hearer.lost, self._number, reason)
+        self._pass_on(self._hearer.lost, self.number, reason)

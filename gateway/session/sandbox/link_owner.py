@@ -1,7 +1,7 @@
 """The session's link to its bridge. One owner dials it, puts it in its place, hears it and drops it.
 
-A link has the number of the `Connect` that dialled it. One that is dialled and not in its place yet belongs to whoever
-asked for it: it is put in its place, or given back.
+A link has the number of the `Connect` that dialled it. What is dialled beside the session's task comes through its
+inbox: then it is put in its place, or given back.
 """
 
 from typing import Protocol
@@ -16,7 +16,7 @@ from gateway.session.sandbox.lifecycle import effects as do
 from gateway.session.sandbox.lifecycle import events as on_
 from gateway.session.sandbox.link_listener import LinkListener
 from gateway.session.workspace.workspace import Workspace
-from sandbox.ports.link import Link, LinkRefused
+from sandbox.ports.link import Link
 from sandbox.ports.sandbox import Sandbox
 from sandbox.protocol.values import AgentExit, Hello
 
@@ -70,21 +70,28 @@ class LinkOwner:
         self._dialled: tuple[int, LinkListener, Link] | None = None  # not in its place yet
         self._hello: Hello | None = None  # what the link in its place said first, until it is dealt with
 
-    async def dial(self, number: int) -> on_.EffectReply:
-        """Raises SandboxUnavailable."""
+    async def dial(self, number: int) -> tuple[LinkListener, Link]:
+        """Raises LinkRefused, SandboxUnavailable."""
         listener = LinkListener(number, self, self._output, self._tasks)
-        try:
-            link = await self._sandbox.connect(listener, self._output.received)
-        except LinkRefused as error:
-            return on_.DialRefused(number, str(error))
+        return listener, await self._sandbox.connect(listener, self._output.received)
+
+    def dialled(self, number: int, listener: LinkListener, link: Link) -> None:
+        """There is a link: it is put in its place if it is still wanted."""
         self._dialled = number, listener, link
-        return on_.Linked(number)
+        self._life.on(on_.Linked(number))
+        self.give_back(number)
 
     def put_in_place(self, number: int) -> None:
         if self._dialled is not None and self._dialled[0] == number:
             _, self._listener, self._delivery.link = self._dialled
             self._dialled = None
             self._listener.open()
+
+    @staticmethod
+    def turn_away(listener: LinkListener, link: Link) -> None:
+        """The session has ended here: nobody wants it."""
+        listener.close()
+        link.close()
 
     def give_back(self, number: int) -> None:
         """It is not wanted any more, if it was dialled."""

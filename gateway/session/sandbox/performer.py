@@ -12,13 +12,14 @@ import structlog
 
 from gateway.limits.start_turns import Waiting
 from gateway.protocol import chat_frames
+from gateway.session.asks import Asks
 from gateway.session.model.ports import Host, Publisher
 from gateway.session.sandbox.life_journal import LifeJournal
 from gateway.session.sandbox.lifecycle import effects as do
 from gateway.session.sandbox.lifecycle import events as on_
 from gateway.session.sandbox.lifecycle.life import OVER, Life, LifeStage
 from gateway.session.sandbox.link_owner import LifeEvents, LinkOwner
-from gateway.session.sandbox.requests import LifeRequests
+from gateway.session.sandbox.requests import api_error
 from gateway.session.sandbox.sandbox_work import SandboxWork
 from gateway.session.sandbox.start_turn import StartTurn
 from gateway.session.workspace.workspace import Workspace
@@ -58,13 +59,13 @@ class Beside:
 
 class LifePerformer:
     __slots__ = (
+        "_asks",
         "_core",
         "_host",
         "_journal",
         "_life",
         "_link",
         "_publisher",
-        "_requests",
         "_session_id",
         "_trouble",
         "_turn",
@@ -83,7 +84,7 @@ class LifePerformer:
         link: LinkOwner,
         work: SandboxWork,
         journal: LifeJournal,
-        requests: LifeRequests,
+        asks: Asks,
         life: LifeEvents,
     ) -> None:
         self._host = host
@@ -94,7 +95,7 @@ class LifePerformer:
         self._link = link
         self._work = work
         self._journal = journal
-        self._requests = requests
+        self._asks = asks
         self._life = life
         # By number: the effect that is awaited, and a restart. Most often there is none: an empty dict takes memory.
         self._under_way: dict[int, Cancellable] | None = None
@@ -140,11 +141,12 @@ class LifePerformer:
                 | do.TellConnection()
             ):
                 self._journal.perform(effect)
-            case do.Answer():
-                self._requests.answer(effect)
-            case do.RefuseAsk(_, code, _):
+            case do.Answer(ask):
+                self._asks.answer(ask)
+            case do.RefuseAsk(ask, code, text):
                 self._journal.refused(code)
-                self._requests.refuse(effect, self._trouble if code == "start_failed" else cause)
+                cause = self._trouble if code == "start_failed" else cause
+                self._asks.refuse(ask, cause or api_error(code, text))
             case _:
                 self._sync(effect)
 
@@ -152,6 +154,8 @@ class LifePerformer:
         match effect:
             case do.AskTurn():
                 self._ask_turn(effect)
+            case do.Connect(number):
+                self._beside(effect, lambda: self._dial(number))
             case do.Schedule(number, seconds):
                 self._call_later(number, seconds, on_.Due(number))
             case _:
@@ -173,7 +177,7 @@ class LifePerformer:
         self._host.spawn(beside.run(), f"{type(effect).__name__} {self._session_id}")
 
     def _call_later(self, number: int, seconds: float, event: on_.Event) -> None:
-        self._note(number, self._host.call_at(self._host.now() + seconds, lambda: self._life.on(event)))
+        self._note(number, self._host.call_at(self._host.now() + seconds, self._life.on, event))
 
     def _note(self, number: int, under_way: Cancellable) -> None:
         self._under_way = {**(self._under_way or {}), number: under_way}
@@ -185,6 +189,13 @@ class LifePerformer:
             under_way = rest.pop(number, None)
             self._under_way = rest or None
         return under_way
+
+    async def _dial(self, number: int) -> None:
+        reply = await self._work.dial(number)
+        if isinstance(reply, on_.EffectReply):
+            self._host.post(self._life.on, reply)
+        else:
+            self._host.post(self._link.dialled, number, *reply)
 
     async def _reply(self, effect: do.Asked) -> None:
         self._host.post(self._life.on, await self._work.perform(effect))
@@ -198,8 +209,7 @@ class LifePerformer:
             self._host.turns.forget(self._session_id)
 
     def _told_to_wait(self, waiting: Waiting) -> None:
-        self._host.stirred()
-        self._publisher.tell(queued_frame(waiting))
+        self._host.post(self._publisher.tell, queued_frame(waiting))
 
     def _sync(self, effect: do.Effect) -> None:
         workspace = self._workspace
@@ -214,7 +224,7 @@ class LifePerformer:
                 workspace.found()
             case do.Thaw():
                 self._journal.forget_kept()
-                workspace.hold.let_go_soon()
+                workspace.thaw()
             case do.Flush(flush):
                 self._host.spawn(self._flush(effect, self._core.flushes[flush].ask), f"keep {self._session_id}")
 
@@ -224,7 +234,7 @@ class LifePerformer:
             self._workspace.lost()
 
     async def _flush(self, effect: do.Flush, ask: int) -> None:
-        replaced = self._requests.note(ask)
+        replaced = self._asks.note(ask)
         outcome = await self._work.flush(effect, self._workspace.replaced if replaced is None else replaced)
         if isinstance(outcome, on_.NotFlushed) and not ask:
             log.warning("sync.not_kept", session_id=self._session_id, cause=outcome.reason)

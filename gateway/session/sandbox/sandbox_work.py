@@ -17,10 +17,12 @@ from gateway.session.model.ports import Host
 from gateway.session.model.state import sandbox_spec
 from gateway.session.sandbox.lifecycle import effects as do
 from gateway.session.sandbox.lifecycle import events as on_
+from gateway.session.sandbox.link_listener import LinkListener
 from gateway.session.sandbox.link_owner import LinkOwner
 from gateway.session.workspace.errors import NotRestored, NotWritten
 from gateway.session.workspace.workspace import Workspace
 from sandbox.ports.fleet import SandboxSpec
+from sandbox.ports.link import Link, LinkRefused
 from sandbox.ports.sandbox import Sandbox, SandboxFailed, SandboxUnavailable
 from sandbox.ports.tree import TreeFailed
 from sync.errors import SyncFailed, SyncRefused
@@ -145,8 +147,18 @@ class SandboxWork:
             return on_.StoreSilent(effect.number)
         return on_.AgentReleased(effect.number)
 
-    async def connect(self, effect: do.Connect) -> on_.EffectReply:
-        return await self._link.dial(effect.number)
+    async def dial(self, number: int) -> on_.EffectReply | tuple[LinkListener, Link]:
+        """The link and who hears it, which is not open yet; or why there is none."""
+        try:
+            return await self._link.dial(number)
+        except LinkRefused as error:
+            return on_.DialRefused(number, str(error))
+        except SandboxUnavailable as error:
+            return on_.Unavailable(number, str(error))
+
+    def has_env(self) -> bool:
+        """Whether the session's secrets are known here."""
+        return self._envs.get(self._log.id) is not None
 
     # -- find ---------------------------------------------------------------------------------------------------------
 
@@ -187,10 +199,10 @@ class SandboxWork:
         except (SyncFailed, SyncRefused) as error:
             if not await self._sandbox.runs():
                 return on_.DoesNotRun(number)
-            if isinstance(error, SyncFailed) and workspace.overfull and (error.permanent or effect.visit):
+            if isinstance(error, SyncFailed) and workspace.sync.overfull and (error.permanent or effect.visit):
                 return on_.Overfull(number, error.reason)
             return on_.NotKept(number, str(error))
-        return on_.WorkspaceKept(number, workspace.remembered, workspace.replaced != self._replaced)
+        return on_.WorkspaceKept(number, workspace.sync.remembered, workspace.replaced != self._replaced)
 
     async def stop(self, effect: do.StopSandbox) -> on_.EffectReply:
         await self._sandbox.stop()
@@ -252,7 +264,6 @@ PERFORM: dict[type[do.Asked], Callable[[SandboxWork, Any], Awaitable[on_.EffectR
     do.StartHeld: SandboxWork.start_held,
     do.Prepare: SandboxWork.prepare,
     do.Release: SandboxWork.release,
-    do.Connect: SandboxWork.connect,
     do.AskRuns: SandboxWork.ask_runs,
     do.AskHeld: SandboxWork.ask_held,
     do.Lull: SandboxWork.lull,

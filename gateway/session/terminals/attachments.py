@@ -143,7 +143,7 @@ class SessionTerminals:
         """One timer, however often it pauses and goes on."""
         if viewer.parking is None:
             now = self._host.now()
-            viewer.parking = self._host.call_at(now + viewer.pauses.left(now), lambda: self._park(viewer))
+            viewer.parking = self._host.call_at(now + viewer.pauses.left(now), self._park, viewer)
 
     def _park(self, viewer: TerminalViewer) -> None:
         viewer.parking = None
@@ -176,11 +176,11 @@ class SessionTerminals:
             viewer.ahead.asked = True
             if not self._life.coming_up and not self._wanted:
                 self._wanted = True
-                self._host.post(self._tell_intent)
+                self._host.post(self.on_intent)
 
-    def _tell_intent(self) -> None:
+    def intent_told(self) -> None:
+        """What `on_intent` was called for has been seen to."""
         self._wanted = False
-        self.on_intent()
         if not self._life.rising:
             self.status_changed()  # nobody starts it: what waits for that is dropped
 

@@ -8,11 +8,11 @@ Bounds: the ring (256 KiB, with an unfinished answer 4 MiB) and, per viewer, wha
 the ring; the bridge still has everything since the last confirmed position.
 """
 
-import asyncio
 from collections.abc import Iterator
 
 from gateway.protocol.close_codes import CloseCode
 from gateway.server.viewer import Viewer
+from gateway.session.model.ports import SessionClock, Timer
 from sandbox.protocol.agent_stream import Ring
 from sandbox.protocol.websocket_frames import frame_text
 
@@ -22,11 +22,12 @@ STUCK_SECONDS = 20.0
 
 
 class Broadcast:
-    __slots__ = ("_feeding", "_viewers", "ring")
+    __slots__ = ("_clock", "_feeding", "_viewers", "ring")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: SessionClock) -> None:
+        self._clock = clock
         self._viewers: dict[Viewer, None] = {}
-        self._feeding: asyncio.TimerHandle | None = None
+        self._feeding: Timer | None = None
         self.ring = Ring()
 
     def __len__(self) -> int:
@@ -91,7 +92,7 @@ class Broadcast:
     def _feed(self) -> None:
         """Bring those who are behind as far as their sockets allow."""
         self._feeding = None
-        now = asyncio.get_running_loop().time()
+        now = self._clock.now()
         for viewer in list(self._viewers):
             if viewer.cursor is not None:
                 self._catch_up(viewer, now)
@@ -122,4 +123,4 @@ class Broadcast:
 
     def _schedule(self) -> None:
         if self._feeding is None:
-            self._feeding = asyncio.get_running_loop().call_later(DRAIN_POLL_SECONDS, self._feed)
+            self._feeding = self._clock.call_at(self._clock.now() + DRAIN_POLL_SECONDS, self._feed)

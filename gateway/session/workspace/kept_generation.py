@@ -21,16 +21,7 @@ class KeptGeneration:
     @property
     def members(self) -> dict[str, Any]:
         """What the session's state says of it."""
-        newest = self.newest
-        if newest is None:
-            return {}
-        return {
-            "generation": newest.number,
-            "tree": newest.manifest,
-            "files": newest.files,
-            "snapshot_bytes": newest.bytes,
-            "synced_at": newest.at,
-        }
+        return kept_members(self.newest)
 
     def number(self, state: SessionState) -> int:
         return state.generation if self.newest is None else self.newest.number
@@ -40,11 +31,24 @@ class KeptGeneration:
         seen = 0 if self.newest is None else self.newest.number
         return Standing(max(seen, state.generation), begun_without=self.begins_with_less)
 
-    def changes(self, view: SyncView, state: SessionState) -> dict[str, Any]:
-        """What the session's state has yet to say of its sync; empty if it says so already."""
-        error = (view.last_error or "it failed") if view.failing else ""
-        newest = self.newest
-        moved = newest is not None and view.generation == newest.number and newest.manifest != state.tree
-        if moved:
-            return {"sync_error": error, **self.members, "degraded": "", "fresh": False}
-        return {"sync_error": error} if error != state.sync_error else {}
+
+def kept_members(newest: Generation | None) -> dict[str, Any]:
+    """What the session's state says of the newest generation."""
+    if newest is None:
+        return {}
+    return {
+        "generation": newest.number,
+        "tree": newest.manifest,
+        "files": newest.files,
+        "snapshot_bytes": newest.bytes,
+        "synced_at": newest.at,
+    }
+
+
+def sync_changes(view: SyncView, newest: Generation | None, state: SessionState) -> dict[str, Any]:
+    """What the session's state has yet to say of its sync; empty if it says so already."""
+    error = (view.last_error or "it failed") if view.failing else ""
+    moved = newest is not None and view.generation == newest.number and newest.manifest != state.tree
+    if moved:
+        return {"sync_error": error, **kept_members(newest), "degraded": "", "fresh": False}
+    return {"sync_error": error} if error != state.sync_error else {}

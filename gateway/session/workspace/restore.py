@@ -2,11 +2,11 @@
 
 import asyncio
 
-from gateway.protocol import chat_frames
 from gateway.session.conversation.log import SessionLog
-from gateway.session.model.ports import Notices, Publisher, SessionClock, SessionMetrics
+from gateway.session.model.ports import Notices, SessionClock, SessionMetrics
 from gateway.session.workspace.description import progress_members
 from gateway.session.workspace.errors import NotRestored
+from gateway.session.workspace.journal import WorkspaceJournal
 from gateway.session.workspace.keeping import Keeping
 from gateway.session.workspace.kept_generation import KeptGeneration
 from gateway.session.workspace.starting_point import (
@@ -32,12 +32,12 @@ class WorkspaceRestore:
 
     __slots__ = (
         "_clock",
+        "_journal",
         "_keeping",
         "_kept",
         "_log",
         "_metrics",
         "_notices",
-        "_publisher",
         "_sandbox",
         "_told_at",
         "progress",
@@ -48,7 +48,7 @@ class WorkspaceRestore:
         self,
         log: SessionLog,
         clock: SessionClock,
-        publisher: Publisher,
+        journal: WorkspaceJournal,
         notices: Notices,
         metrics: SessionMetrics,
         sandbox: Sandbox,
@@ -57,7 +57,7 @@ class WorkspaceRestore:
     ) -> None:
         self._log = log
         self._clock = clock
-        self._publisher = publisher
+        self._journal = journal
         self._notices = notices
         self._metrics = metrics
         self._sandbox = sandbox
@@ -109,7 +109,7 @@ class WorkspaceRestore:
             self.replaced += state.incarnation > 1 and not state.clean
         else:
             reason = "begun empty" if empty else "kept what was on the disk" if keep else None
-            self._tell("restore_skipped", reason=reason)
+            self._journal.tell("restore_skipped", reason=reason)
         return decision
 
     async def _restore(self, *, aside: bool) -> None:
@@ -130,8 +130,8 @@ class WorkspaceRestore:
         self._kept.newest, self.progress = restored.generation, None
         self._kept.begins_with_less = restored.degraded is not None
         self._metrics.restore_seconds.observe(self._clock.now() - began)
-        self._log.save(degraded=restored.degraded or "", **(self._kept.members if restored.degraded else {}))
-        self._tell(
+        await self._journal.save(degraded=restored.degraded or "", **(self._kept.members if restored.degraded else {}))
+        self._journal.tell(
             "restored", generation=restored.generation.number, degraded=restored.degraded, aside=True if aside else None
         )
 
@@ -141,11 +141,8 @@ class WorkspaceRestore:
         self._notices.stirred()
         if first or self._clock.now() >= self._told_at + TELL_SECONDS:
             self._told_at = self._clock.now()
-            self._tell("restore_started" if first else "restoring", **progress_members(progress))
+            self._journal.tell("restore_started" if first else "restoring", **progress_members(progress))
 
     def _failed(self, reason: str) -> None:
         self.progress = None
-        self._tell("restore_failed", reason=reason)
-
-    def _tell(self, status: str, **members: object) -> None:
-        self._publisher.tell(chat_frames.dump("session_status", status=status, **members))
+        self._journal.tell("restore_failed", reason=reason)

@@ -9,11 +9,11 @@ import msgspec
 import structlog
 
 from gateway.limits.quota import Quota
-from gateway.protocol import chat_frames
 from gateway.session.conversation.log import SessionLog
-from gateway.session.model.ports import Notices, Publisher, SessionClock, SessionMetrics, Tasks
+from gateway.session.model.ports import Notices, SessionClock, SessionMetrics, Tasks
 from gateway.session.workspace.description import ALL_READ, unread_members
 from gateway.session.workspace.errors import NotRestored
+from gateway.session.workspace.journal import WorkspaceJournal
 from gateway.session.workspace.keeping import Keeping
 from gateway.session.workspace.kept_generation import KeptGeneration
 from gateway.session.workspace.parked_tree import ParkedTree
@@ -42,13 +42,13 @@ class WorkspaceSync:
         "_cut",
         "_driver",
         "_history",
+        "_journal",
         "_keeping",
         "_kept",
         "_log",
         "_metrics",
         "_notices",
         "_patience",
-        "_publisher",
         "_pushing",
         "_quota",
         "_rng",
@@ -64,7 +64,7 @@ class WorkspaceSync:
         log: SessionLog,
         clock: SessionClock,
         tasks: Tasks,
-        publisher: Publisher,
+        journal: WorkspaceJournal,
         notices: Notices,
         metrics: SessionMetrics,
         quota: Quota,
@@ -76,7 +76,7 @@ class WorkspaceSync:
         self._log = log
         self._clock = clock
         self._tasks = tasks
-        self._publisher = publisher
+        self._journal = journal
         self._notices = notices
         self._metrics = metrics
         self._quota = quota
@@ -172,9 +172,9 @@ class WorkspaceSync:
 
     async def forget(self) -> None:
         """The session is no more. Raises ObjectsUnavailable, ObjectsRefused."""
-        if self._driver is not None:
-            self._driver.end()
-            self._driver = None
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            driver.end()
         async with self._one_at_a_time():  # what was being written when the session ended must not come after
             await self._keeping.vault.forget(self._log.user_id, self._log.id)
         self._kept.newest, self.unread = None, ALL_READ
@@ -256,19 +256,5 @@ class WorkspaceSync:
         self._notices.sync_moved(Moved(at, transition))
 
     def _heard(self, view: SyncView) -> None:
-        self._tasks.post(self._note, self._driver, view)
-
-    def _note(self, driver: SyncDriver | None, view: SyncView) -> None:
-        if driver is not self._driver:  # the session was ended since
-            return
-        before = self._log.state.sync_error
-        if changes := self._kept.changes(view, self._log.state):
-            self._log.save(**changes)
-        error = self._log.state.sync_error
-        if error and error != before:
-            self._tell("sync_failed", reason=error, generation=view.generation)
-        if view.recovered:
-            self._tell("sync_recovered", generation=view.generation)
-
-    def _tell(self, status: str, **members: object) -> None:
-        self._publisher.tell(chat_frames.dump("session_status", status=status, **members))
+        if self._driver is not None:  # else the session was ended
+            self._journal.synced(view, self._kept.newest)

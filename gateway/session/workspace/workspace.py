@@ -6,7 +6,6 @@ when which of them may.
 """
 
 import asyncio
-import contextlib
 import math
 from random import Random
 from typing import Any
@@ -14,11 +13,13 @@ from typing import Any
 import structlog
 
 from gateway.limits.quota import Quota
+from gateway.protocol.errors import ApiError
 from gateway.session.conversation.log import SessionLog
-from gateway.session.model.ports import Notices, Publisher, SessionClock, SessionMetrics, Tasks
+from gateway.session.model.ports import Notices, SessionClock, SessionMetrics, Tasks
 from gateway.session.workspace.description import sync_members
 from gateway.session.workspace.errors import NotRestored, NotWritten
 from gateway.session.workspace.freeze import Freeze
+from gateway.session.workspace.journal import WorkspaceJournal
 from gateway.session.workspace.keeping import Keeping
 from gateway.session.workspace.kept_generation import KeptGeneration
 from gateway.session.workspace.restore import WorkspaceRestore
@@ -36,28 +37,29 @@ class Workspace:
     """`look`, then start the sandbox with its agent held, then `prepare`, then `release`; from `prepare` on it may be
     synced, until `lost`."""
 
-    __slots__ = ("_clock", "_keeping", "_kept", "_log", "_restore", "_sandbox", "hold", "sync")
+    __slots__ = ("_clock", "_journal", "_keeping", "_kept", "_log", "_restore", "_sandbox", "hold", "sync")
 
     def __init__(
         self,
         log: SessionLog,
         clock: SessionClock,
         tasks: Tasks,
-        publisher: Publisher,
         notices: Notices,
         metrics: SessionMetrics,
         quota: Quota,
         rng: Random,
         sandbox: Sandbox,
         keeping: Keeping,
+        journal: WorkspaceJournal,
     ) -> None:
         self._log = log
         self._clock = clock
         self._sandbox = sandbox
         self._keeping = keeping
+        self._journal = journal
         self._kept = kept = KeptGeneration()
-        self._restore = WorkspaceRestore(log, clock, publisher, notices, metrics, sandbox, keeping, kept)
-        self.sync = WorkspaceSync(log, clock, tasks, publisher, notices, metrics, quota, rng, sandbox, keeping, kept)
+        self._restore = WorkspaceRestore(log, clock, journal, notices, metrics, sandbox, keeping, kept)
+        self.sync = WorkspaceSync(log, clock, tasks, journal, notices, metrics, quota, rng, sandbox, keeping, kept)
         self.hold = Freeze(sandbox, tasks, rng)
 
     # -- words for the outside ----------------------------------------------------------------------------------------
@@ -77,16 +79,6 @@ class Workspace:
         """Whether the sandbox may not be stopped for being idle: its files cannot be kept now, and may be soon."""
         view = self.sync.view
         return view is not None and view.failing and not self.sync.overfull
-
-    @property
-    def overfull(self) -> bool:
-        """Whether the last attempt at a sync found more than may be kept."""
-        return self.sync.overfull
-
-    @property
-    def remembered(self) -> bool:
-        """Whether the disk can be recognised as the newest generation, by a walk."""
-        return self.sync.remembered
 
     @property
     def has_unread(self) -> bool:
@@ -123,17 +115,14 @@ class Workspace:
     async def release(self, within: float = math.inf) -> None:
         """Let the agent start. From here on the disk is ahead of the store, and that is known before it is so.
         Raises NotRestored, and NotWritten if the store has not answered `within` seconds."""
-        saved, until = asyncio.Event(), self._clock.now() + within
         runs = {"clean": False, "overfull": False, "has_workspace": True, "fresh": self._kept.begins_with_less}
-        self._log.save_and_then(saved.set, **runs)
-        while not saved.is_set():
-            if self._log.closed:
-                raise NotRestored(ENDED)
-            if self._clock.now() >= until:
-                raise NotWritten
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    await saved.wait()
+        try:
+            async with asyncio.timeout(None if math.isinf(within) else within):
+                await self._journal.save_durably(**runs)
+        except ApiError as error:
+            raise NotRestored(ENDED) from error
+        except TimeoutError:
+            raise NotWritten from None
         try:
             await self._sandbox.tree().release()
         except TreeFailed as error:
@@ -197,6 +186,14 @@ class Workspace:
         """The link to the sandbox is lost: an attempt at a sync ends with it, and its slot is free."""
         self.sync.cut()
 
+    def force(self) -> None:
+        """Keep what is there now; nobody waits for it."""
+        self.sync.force()
+
+    def thaw(self) -> None:
+        """Programs may start again, soon."""
+        self.hold.let_go_soon()
+
     def lost(self) -> None:
         """The sandbox has ended."""
         self.hold.forget()
@@ -211,4 +208,4 @@ class Workspace:
         differs from it. Raises what the vault raises."""
         pointer = await self._keeping.vault.put_back(self._log.user_id, self._log.id, number)
         self._kept.newest = pointer.newest
-        self._log.save(**self.kept, clean=True)
+        await self._journal.save(**self.kept, clean=True)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from gateway.session.model.state import SessionState
-from gateway.session.workspace.kept_generation import KeptGeneration
+from gateway.session.workspace.kept_generation import KeptGeneration, sync_changes
 from sync.format.pointer import Generation
 from sync.machine.driver import SyncView
 from sync.machine.state import State
@@ -26,7 +26,7 @@ def test_a_process_that_has_seen_none_goes_by_the_state() -> None:
     assert nothing.members == {}
     assert nothing.number(OLD) == 2
     assert nothing.standing(OLD) == Standing(2)
-    assert nothing.changes(VIEW, OLD) == {}
+    assert sync_changes(VIEW, None, OLD) == {}
 
 
 def test_the_newest_that_was_seen_is_what_the_state_is_to_say() -> None:
@@ -44,20 +44,20 @@ def test_the_next_generation_is_above_all_that_were_known() -> None:
 
 
 def test_a_new_generation_is_written_and_ends_what_was_wrong_before() -> None:
-    changes = kept().changes(VIEW, OLD)
+    changes = sync_changes(VIEW, NEWEST, OLD)
     assert changes == {"sync_error": "", **kept().members, "degraded": "", "fresh": False}
-    assert kept().changes(VIEW, replace(OLD, **changes)) == {}
+    assert sync_changes(VIEW, NEWEST, replace(OLD, **changes)) == {}
 
 
 def test_a_view_of_an_earlier_generation_says_nothing_of_the_newest() -> None:
-    assert kept().changes(replace(VIEW, generation=2), OLD) == {}
+    assert sync_changes(replace(VIEW, generation=2), NEWEST, OLD) == {}
 
 
 def test_a_failure_is_written_once_and_its_end_too() -> None:
     failing = replace(VIEW, failing=True, last_error="no room")
-    assert kept().changes(failing, UP_TO_DATE) == {"sync_error": "no room"}
+    assert sync_changes(failing, NEWEST, UP_TO_DATE) == {"sync_error": "no room"}
     failed = replace(UP_TO_DATE, sync_error="no room")
-    assert kept().changes(failing, failed) == {}
-    assert kept().changes(VIEW, failed) == {"sync_error": ""}
-    assert kept().changes(replace(failing, last_error=None), UP_TO_DATE) == {"sync_error": "it failed"}
-    assert kept().changes(replace(VIEW, last_error="once"), UP_TO_DATE) == {}, "the round has not given up"
+    assert sync_changes(failing, NEWEST, failed) == {}
+    assert sync_changes(VIEW, NEWEST, failed) == {"sync_error": ""}
+    assert sync_changes(replace(failing, last_error=None), NEWEST, UP_TO_DATE) == {"sync_error": "it failed"}
+    assert sync_changes(replace(VIEW, last_error="once"), NEWEST, UP_TO_DATE) == {}, "the round has not given up"
