@@ -159,8 +159,9 @@ class LifeDriver:
         self.link.kill_agent()
 
     def agent_ready(self) -> None:
-        """An agent process runs and can be given lines."""
-        self.on(on_.AgentReady(self.core.link))
+        """An agent process runs and can be given lines. If the gateway leaves meanwhile, it is the next gateway's."""
+        if self.core.link:
+            self.on(on_.AgentReady(self.core.link))
 
     def end(self) -> None:
         """The session ends here: nothing is touched from here on."""

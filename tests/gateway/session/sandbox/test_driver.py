@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from gateway.protocol.close_codes import CloseCode
 from gateway.protocol.errors import ApiError
 from gateway.session.sandbox.lifecycle.life import LINE, LifeStage
 from gateway.session.sandbox.performer import Beside
@@ -114,3 +115,18 @@ async def test_work_that_is_given_up_before_it_began_is_not_begun() -> None:
     late.cancel()
     await asyncio.wait(tasks)
     assert begun == ["begun"]
+
+
+async def test_an_agent_whose_start_is_stored_after_the_gateway_began_to_leave_harms_nobody(world: World) -> None:
+    tab = await connected(world)
+    world.queue.hold("s", 60)
+    tab.actor.life.kill_agent()
+    await world.until(lambda: len(world.sandbox().processes) == 2, "the next agent")
+    await asyncio.sleep(1)
+    assert not tab.actor.output.agent_alive  # its epoch waits for the store
+    await world.leave()
+    assert tab.closed_with == CloseCode.COMING_BACK
+    await world.open()
+    again = await world.welcomed()
+    again.say("still there?")
+    await again.until("done")
