@@ -2,10 +2,11 @@
 way."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 import structlog
 
@@ -32,6 +33,7 @@ REMIND_SECONDS = 60.0
 ENDED = "the session's sync has ended"
 
 Push = Callable[[Callable[[], None]], Awaitable[int]]
+Drive = Callable[[Coroutine[Any, Any, None]], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,10 @@ def _loop_time() -> float:
 
 
 class SyncDriver:
-    """Syncs one session's workspace when it was asked to, as sync/machine/state.py says; `run` does it, the rest only
-    asks.
+    """Syncs one session's workspace when it was asked to, as sync/machine/state.py says.
+
+    `drive` is given work that must run in a task of its own: until all that was asked for is kept, or it is cancelled.
+    It is given none before that is over, and none while there is nothing to do: most sessions are idle.
 
     `push(uploaded)` makes one attempt: it scans and uploads, calls `uploaded` when it begins to commit, and returns the
     generation, the same as before if nothing had changed. It may not have looked at the disk before it is called.
@@ -76,6 +80,8 @@ class SyncDriver:
     __slots__ = (
         "_attempt",
         "_bell",
+        "_drive",
+        "_driven",
         "_ended",
         "_ending",
         "_last_success",
@@ -101,6 +107,7 @@ class SyncDriver:
         rng: Random,
         utcnow: Callable[[], float],
         told: Callable[[SyncView], None],
+        drive: Drive,
         moved: Callable[[Transition], None] = lambda transition: None,
         now: Callable[[], float] = _loop_time,
     ) -> None:
@@ -109,13 +116,15 @@ class SyncDriver:
         self._utcnow = utcnow
         self._now = now
         self._told = told
+        self._drive = drive
         self._moved = moved
         self._state = SyncState(limits, rng)
         self._last_success: float | None = None
         self._waiters: dict[int, asyncio.Future[Resolve | Fail | None]] = {}  # by ticket, in order
         self._owed = False  # an attempt is to begin
         self._attempt: asyncio.Task[_Outcome] | None = None  # the one under way, unless it was stopped
-        self._bell: asyncio.Future[None] | None = None  # `run` waits for something to change
+        self._driven = False  # `_run` has a task
+        self._bell: asyncio.Future[None] | None = None  # `_run` waits for its deadline, or for something to change
         self._lull: asyncio.Event | None = None  # somebody waits until no attempt is under way, or about to begin
         self._ending = self._ended = False
         self._warned_at: float | None = None
@@ -148,7 +157,7 @@ class SyncDriver:
     async def flush(self) -> int:
         """Sync now; return the generation that holds all that was on the disk when this was called. To cancel it is
         to give up waiting; the round goes on. Raises SyncFailed once a round begun since gave up, and SyncRefused if
-        the workspace is not restored, too many wait, or `run` has ended."""
+        the workspace is not restored, too many wait, or it has ended."""
         if self._ended:
             raise SyncRefused(ENDED)
         if len(self._waiters) >= self._limits.waiters:
@@ -185,41 +194,55 @@ class SyncDriver:
         self._on(Event.LOST)
 
     def end(self) -> None:
-        """Let `run` return: nothing more is pushed, whoever waits is told."""
+        """Nothing more is pushed, whoever waits is told."""
         self._ending = True
         if self._state.state is not State.UNRESTORED:
             self.lost()
         self._ring()
+        if not self._driven:
+            self._over()
 
-    async def run(self) -> None:
-        """Do what is asked, until cancelled or told to `end`. An attempt under way is cancelled with it and has ended
-        before this does; whoever still waits is refused."""
+    async def _run(self) -> None:
+        """Do what is asked, until nothing is. If it is cancelled, an attempt under way is cancelled with it and has
+        ended before this does; whoever still waits is refused."""
         try:
-            while not self._ending:
-                await self._until_owed()
-                if self._owed:
-                    await self._make_attempt()
+            while await self._is_owed():
+                await self._make_attempt()
+        except BaseException:
+            self._ending = True
+            raise
         finally:
-            self._ended = True
-            self._answer(self._state.asked, None)
+            self._driven = False
+            if self._ending:
+                self._over()
 
-    async def _until_owed(self) -> None:
-        while not self._owed and not self._ending:
+    def _over(self) -> None:
+        self._ended = True
+        self._answer(self._state.asked, None)
+
+    async def _is_owed(self) -> bool:
+        """Whether an attempt is, now or when the deadline has come; False if there is nothing to wait for."""
+        while not self._ending:
             deadline = self._state.deadline
-            if deadline is not None and deadline <= self._now():
+            if self._owed or deadline is None:
+                return self._owed
+            if deadline <= self._now():
                 self._on(Event.DUE)
                 continue
-            self._bell = bell = asyncio.get_running_loop().create_future()
-            if deadline is None:  # most of the time: a limit that never comes takes memory
-                await bell
-                continue
+            self._bell = asyncio.get_running_loop().create_future()
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline):
-                    await bell
+                    await self._bell
+            self._bell = None
+        return False
 
     def _ring(self) -> None:
+        """Something has changed."""
         if self._bell is not None and not self._bell.done():
             self._bell.set_result(None)
+        elif not self._driven and not self._ending and (self._owed or self._state.deadline is not None):
+            self._driven = True
+            self._drive(self._run())
 
     async def _make_attempt(self) -> None:
         self._owed = False

@@ -2,8 +2,9 @@
 session's state, by way of its inbox like everything else."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from random import Random
+from typing import Any
 
 import msgspec
 import structlog
@@ -118,12 +119,15 @@ class WorkspaceSync:
                 rng=self._rng,
                 utcnow=self._clock.utcnow,
                 told=self._heard,
+                drive=self._drive,
                 moved=self._moved,
             )
-            self._tasks.spawn(self._driver.run(), f"sync {self._log.id}")
         self._driver.restored(self._kept.number(state), failed=state.sync_error or None, last_success=state.synced_at)
         if request:
             self._driver.request()
+
+    def _drive(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.spawn(work, f"sync {self._log.id}")
 
     def request(self) -> None:
         """Something may have changed: keep it soon."""
@@ -148,6 +152,8 @@ class WorkspaceSync:
         """Keep what is there now; the generation that holds it. Raises SyncFailed, SyncRefused."""
         if self._driver is None:
             raise SyncRefused("the sandbox does not run")
+        if self._log.closed:
+            raise SyncRefused(ENDED)
         return await self._driver.flush()
 
     async def lull(self) -> None:

@@ -1,9 +1,10 @@
 """The driver on virtual time, with exact instants."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from random import Random
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -34,6 +35,23 @@ class Longest(Random):
         return b
 
 
+class Driving:
+    """Runs what a driver gives away to be run: one task after the other."""
+
+    def __init__(self) -> None:
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def __call__(self, work: Coroutine[Any, Any, None]) -> None:
+        assert all(task.done() for task in self.tasks), "one at a time"
+        self.tasks.append(asyncio.create_task(work, name="sync"))
+
+    async def end(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled() or task.exception() is None
+
+
 class Bench:
     """A driver whose attempts take `upload` and `commit` seconds, and fail as `faults` says, one after the other. Keeps
     when they began and ended, in seconds since its own beginning, and every view that was told."""
@@ -47,7 +65,15 @@ class Bench:
         self.views: list[SyncView] = []
         self.on_told: Callable[[SyncView], None] = lambda view: None
         self._start = asyncio.get_running_loop().time()
-        self.driver = SyncDriver(self.push, limits, rng=Longest(), utcnow=lambda: EPOCH + self.second, told=self._hear)
+        self.driving = Driving()
+        self.driver = SyncDriver(
+            self.push,
+            limits,
+            rng=Longest(),
+            utcnow=lambda: EPOCH + self.second,
+            told=self._hear,
+            drive=self.driving,
+        )
 
     @property
     def second(self) -> float:
@@ -87,12 +113,10 @@ class Bench:
 @asynccontextmanager
 async def running(limits: SyncLimits = LIMITS, *, restored: bool = True) -> AsyncIterator[Bench]:
     bench = Bench(limits)
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(bench.driver.run(), name="sync")
-        if restored:
-            bench.driver.restored(7, failed=None)
-        yield bench
-        task.cancel()
+    if restored:
+        bench.driver.restored(7, failed=None)
+    yield bench
+    await bench.driving.end()
 
 
 async def test_a_round_begins_debounce_seconds_after_the_last_request() -> None:
@@ -333,8 +357,8 @@ async def test_an_attempt_that_ends_slowly_after_the_loss_counts_for_nothing_and
         happened.append(("ended", asyncio.get_running_loop().time() - start))
         return len(happened)
 
-    driver = SyncDriver(push, limits, rng=Longest(), utcnow=lambda: EPOCH, told=lambda view: None)
-    task = asyncio.create_task(driver.run())
+    driving = Driving()
+    driver = SyncDriver(push, limits, rng=Longest(), utcnow=lambda: EPOCH, told=lambda view: None, drive=driving)
     driver.restored(0, failed=None)
     first = asyncio.create_task(driver.flush())
     await asyncio.sleep(0.5)
@@ -344,8 +368,7 @@ async def test_an_attempt_that_ends_slowly_after_the_loss_counts_for_nothing_and
     assert happened == [("began", 0.0), ("ended", 4.5), ("began", 4.5), ("ended", 5.5)]
     with pytest.raises(SyncFailed):
         await first
-    task.cancel()
-    await asyncio.wait([task])
+    await driving.end()
 
 
 async def test_a_lull_is_when_no_attempt_is_under_way_also_between_two_of_a_round() -> None:
@@ -386,7 +409,7 @@ async def test_one_waiter_more_than_may_wait_is_refused_and_asks_for_nothing() -
         assert await tasks[0] == 8
 
 
-async def test_the_end_of_run_ends_the_attempt_first_and_refuses_who_waits() -> None:
+async def test_a_driver_that_is_cancelled_ends_the_attempt_first_and_refuses_who_waits() -> None:
     async with running() as bench:
         waiter = asyncio.create_task(bench.driver.flush())
         await bench.until(0.25)
@@ -400,15 +423,37 @@ async def test_the_end_of_run_ends_the_attempt_first_and_refuses_who_waits() -> 
     assert bench.began == [0.0]
 
 
-async def test_who_asked_before_run_is_answered_by_it() -> None:
-    bench = Bench()
-    bench.driver.restored(7, failed=None)
-    waiter = asyncio.create_task(bench.driver.flush())
-    await bench.until(5)
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(bench.driver.run())
-        assert await waiter == 8
-        task.cancel()
+async def test_while_there_is_nothing_to_do_nothing_runs() -> None:
+    """Most sessions are idle, and a task that waits was a tenth of what such a one takes."""
+    async with running() as bench:
+        assert bench.driving.tasks == []
+        bench.driver.request()
+        await bench.until(60)
+        assert await bench.timed_flush() == (60.75, 9)
+        bench.faults = [SyncFailed("away", permanent=True)]
+        with pytest.raises(SyncFailed):
+            await bench.driver.flush()
+        await asyncio.sleep(0)
+        assert [task.done() for task in bench.driving.tasks] == [True, True, False], "what failed is tried again"
+        await bench.until(120)
+        assert [task.done() for task in bench.driving.tasks] == [True, True, True]
+        bench.driver.end()
+        with pytest.raises(SyncRefused, match="ended"):
+            await bench.driver.flush()
+        assert len(bench.driving.tasks) == 3
+
+
+async def test_a_driver_that_ends_in_the_middle_of_an_attempt_ends_its_task_and_tells_who_waits() -> None:
+    async with running() as bench:
+        waiter = asyncio.create_task(bench.driver.flush())
+        await bench.until(0.25)
+        bench.driver.end()
+        with pytest.raises(SyncFailed, match=LOST_REASON):
+            await waiter
+        await asyncio.wait(bench.driving.tasks)
+        assert bench.ended == [0.25]
+        with pytest.raises(SyncRefused, match="ended"):
+            await bench.driver.flush()
 
 
 async def test_a_bug_in_an_attempt_is_logged_and_is_a_failed_attempt() -> None:
@@ -426,13 +471,12 @@ async def test_an_attempt_that_commits_twice_is_a_bug_of_its_own() -> None:
         uploaded()
         return 8
 
-    driver = SyncDriver(push, LIMITS, rng=Longest(), utcnow=lambda: EPOCH, told=lambda view: None)
+    driving = Driving()
+    driver = SyncDriver(push, LIMITS, rng=Longest(), utcnow=lambda: EPOCH, told=lambda view: None, drive=driving)
     driver.restored(7, failed=None)
-    task = asyncio.create_task(driver.run())
     with pytest.raises(SyncFailed, match="Impossible"):
         await driver.flush()
-    task.cancel()
-    await asyncio.wait([task])
+    await driving.end()
 
 
 async def test_an_attempt_that_cancels_itself_is_a_failed_attempt() -> None:
@@ -447,14 +491,13 @@ async def test_a_round_that_finds_nothing_changed_answers_with_the_generation_th
         return 7
 
     views: list[SyncView] = []
-    driver = SyncDriver(push, LIMITS, rng=Longest(), utcnow=lambda: EPOCH, told=views.append)
-    task = asyncio.create_task(driver.run())
+    driving = Driving()
+    driver = SyncDriver(push, LIMITS, rng=Longest(), utcnow=lambda: EPOCH, told=views.append, drive=driving)
     driver.restored(7, failed=None)
     assert await driver.flush() == 7
     assert [view.state for view in views] == ["idle", "syncing", "idle"]
     assert driver.view.last_success == EPOCH
-    task.cancel()
-    await asyncio.wait([task])
+    await driving.end()
 
 
 async def test_a_lasting_failure_is_logged_first_then_once_a_minute_then_its_end() -> None:
@@ -478,18 +521,17 @@ async def test_every_transition_is_told_in_order_also_one_that_lasts_no_time() -
         rng=Longest(),
         utcnow=lambda: EPOCH,
         told=lambda view: None,
+        drive=bench.driving,
         moved=lambda made: moves.append((made.state, made.generation, made.attempt, made.reason)),
     )
     bench.faults = [SyncFailed("away")]
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(driver.run(), name="sync")
-        driver.restored(7, failed=None)
-        first = group.create_task(driver.flush())
-        await bench.until(2.0)  # it failed once, rested, and commits
-        driver.request()
-        await first
-        await bench.until(60)
-        task.cancel()
+    driver.restored(7, failed=None)
+    first = asyncio.create_task(driver.flush())
+    await bench.until(2.0)  # it failed once, rested, and commits
+    driver.request()
+    await first
+    await bench.until(60)
+    await bench.driving.end()
     assert moves == [
         ("idle", 7, 0, None),
         ("syncing", 7, 1, None),
@@ -509,11 +551,17 @@ async def test_an_owner_that_fails_at_a_transition_does_not_stop_the_sync() -> N
         raise ZeroDivisionError
 
     bench = Bench()
-    driver = SyncDriver(bench.push, LIMITS, rng=Longest(), utcnow=lambda: EPOCH, told=lambda view: None, moved=fail)
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(driver.run(), name="sync")
-        with capture_logs() as logs:
-            driver.restored(7, failed=None)
-            assert await driver.flush() == 8
-        task.cancel()
+    driver = SyncDriver(
+        bench.push,
+        LIMITS,
+        rng=Longest(),
+        utcnow=lambda: EPOCH,
+        told=lambda view: None,
+        drive=bench.driving,
+        moved=fail,
+    )
+    with capture_logs() as logs:
+        driver.restored(7, failed=None)
+        assert await driver.flush() == 8
+    await bench.driving.end()
     assert {entry["event"] for entry in logs} == {"sync.told_failed"}

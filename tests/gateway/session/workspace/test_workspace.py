@@ -8,6 +8,7 @@ from gateway.protocol.errors import ApiError
 from gateway.session.actor import SessionActor
 from gateway.session.workspace.keeping import WorkspaceLimits
 from sandbox.ports.tree import TreeFailed
+from sync.errors import SyncRefused
 from sync.machine.state import SyncLimits
 from sync.objects.memory import MemoryObjects
 from sync.ports import Got, ObjectsUnavailable
@@ -518,3 +519,13 @@ async def test_attempts_and_their_end_are_shown() -> None:
             await actor.sync(wait=True)
         sync = actor.describe()["sync"]
         assert (sync["state"], sync["lastError"]) == ("failed", "far too large")
+
+
+async def test_of_a_session_that_ended_here_nothing_is_kept_and_who_asks_does_not_wait() -> None:
+    async with Town() as world:
+        actor, _ = await world.begun()
+        await asyncio.sleep(60)  # its sync has nothing to do, and no task
+        world.registry.forget(actor)
+        await world.until(lambda: actor.ended, "its end")
+        with pytest.raises(SyncRefused, match="another gateway"):
+            await actor.workspace.flush()
