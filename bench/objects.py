@@ -11,17 +11,17 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
-from statistics import median
+from random import Random
 from types import TracebackType
 from typing import Self
 
 from bench.figures import Figure
 from bench.peers import environment
 from bench.processes import END_SECONDS, LOAD, REPOSITORY, UNDER_TEST, pin
+from bench.rounds import OURS, Measure, take_turns
 from tests.support.s3 import S3Place, S3Server
 
 PEER = "aioboto3"
@@ -54,25 +54,43 @@ async def run(*, quick: bool) -> list[Figure]:
         pin(0, LOAD)
         place = server.make_bucket()
         with Peer(python, place) as peer:
-            return await compare(place, peer, rounds=1 if quick else 3)
+            return await compare(place, peer, rounds=2 if quick else 6)
 
 
 async def compare(place: S3Place, peer: "Peer", *, rounds: int) -> list[Figure]:
-    ours: dict[tuple[str, str], list[Cost]] = {}
-    theirs: dict[tuple[str, str], list[Cost]] = {}
     async with place.objects() as store:
-        await asyncio.gather(*(store.put(f"warm/{number}", b"x") for number in range(AT_ONCE)))
-        await asyncio.to_thread(peer.do, "put", Load("warm", 1, AT_ONCE))
-        for _ in range(rounds):
-            for load in (SMALL, MEDIUM):
-                content = os.urandom(load.size)
-                for doing, do in (
-                    ("put", lambda key, content=content: store.put(key, content)),
-                    ("get", lambda key: store.get(key)),
-                ):
-                    ours.setdefault((load.name, doing), []).append(await timed(load, do))
-                    theirs.setdefault((load.name, doing), []).append(await asyncio.to_thread(peer.do, doing, load))
-    return [figure for key in ours for figure in _figures(key, ours[key], theirs[key])]
+        steps: list[dict[str, Measure]] = []
+        for load in (SMALL, MEDIUM):
+            content = os.urandom(load.size)
+            for doing, do in (
+                ("put", lambda key, content=content: store.put(key, content)),
+                ("get", lambda key: store.get(key)),
+            ):
+                ours, theirs = _ours(load, doing, do), _theirs(load, doing, peer)
+                steps.append({OURS: ours, PEER: theirs})
+                await ours()  # what is read later must be there, and the first of everything takes longer
+                await theirs()
+        found = await take_turns(rounds, steps, Random())
+    return [found.figure(step, PEER, "ms", less_is_better=True) for step in sorted(found.steps())]
+
+
+def _ours(load: Load, doing: str, do: Callable[[str], Awaitable[object]]) -> Measure:
+    async def measure() -> Mapping[str, float]:
+        return _values(load, doing, await timed(load, do))
+
+    return measure
+
+
+def _theirs(load: Load, doing: str, peer: "Peer") -> Measure:
+    async def measure() -> Mapping[str, float]:
+        return _values(load, doing, await asyncio.to_thread(peer.do, doing, load))
+
+    return measure
+
+
+def _values(load: Load, doing: str, cost: Cost) -> dict[str, float]:
+    claim = f"{doing} of {load.name}, {AT_ONCE} at once"
+    return {f"{claim}: time per object": cost.wall, f"{claim}: CPU per object": cost.cpu}
 
 
 async def timed(load: Load, do: Callable[[str], Awaitable[object]]) -> Cost:
@@ -87,17 +105,6 @@ async def timed(load: Load, do: Callable[[str], Awaitable[object]]) -> Cost:
     await asyncio.gather(*map(one, range(load.count)))
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu_began
     return Cost(wall / load.count * 1000, cpu / load.count * 1000)
-
-
-def _figures(key: tuple[str, str], ours: Sequence[Cost], theirs: Sequence[Cost]) -> list[Figure]:
-    name, doing = key
-    found = []
-    for what, pick in (("time", attrgetter("wall")), ("CPU", attrgetter("cpu"))):
-        rounds = tuple((pick(mine), pick(other)) for mine, other in zip(ours, theirs, strict=True))
-        claim = f"{doing} of {name}, {AT_ONCE} at once: {what} per object"
-        mine, other = (median(pair[side] for pair in rounds) for side in (0, 1))
-        found.append(Figure(claim, PEER, "ms", mine, other, less_is_better=True, rounds=rounds))
-    return found
 
 
 class Peer:

@@ -10,13 +10,13 @@ JupyterLab's terminal alone); ours is the whole console, with the conversation b
 
 import asyncio
 import json
-import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from urllib.request import Request, urlopen
 
 from playwright.async_api import Browser, BrowserContext, CDPSession, Page, WebSocket
@@ -24,6 +24,7 @@ from playwright.async_api import Browser, BrowserContext, CDPSession, Page, WebS
 from bench.figures import Figure
 from bench.peers import environment
 from bench.processes import LOAD, Process, pss_kib
+from bench.rounds import OURS, Measure, take_turns
 from bench.terminal_peers import free_port
 from tests.support.browser import chromium
 from tests.support.gateway import Gateway
@@ -33,6 +34,8 @@ REQUIREMENTS = ("notebook>=7.6,<8",)
 SHELL = ("/bin/bash", "--norc", "--noprofile")
 SIZE = {"width": 1280, "height": 800}
 PATIENCE_SECONDS = 120.0
+WEIGHT, REQUESTS, ECHOED = "page weight, first visit", "requests, first visit", "first visit until a key is echoed"
+IDLE = "the tab's memory, idle"
 FLOOD = "head -c {size} /dev/zero | tr '\\0' x | fold -w 79; printf '\\e[6n'; IFS= read -rsd R _; echo over$((6*7))\n"
 
 
@@ -112,49 +115,51 @@ class Traffic:
 
 async def run(*, quick: bool) -> list[Figure]:
     programs = await asyncio.to_thread(environment, PEER, *REQUIREMENTS)
-    rounds, size = (2, 10_000_000) if quick else (5, 100_000_000)
-    visits: dict[str, list[Visit]] = {}
-    weights: dict[str, Weight] = {}
+    rounds, size = (2, 10_000_000) if quick else (6, 100_000_000)
     with tempfile.TemporaryDirectory() as scratch:
         async with AsyncExitStack() as open_parts:
             ours = await open_parts.enter_async_context(_holdfast(Path(scratch)))
             theirs = await open_parts.enter_async_context(_jupyter(Path(scratch), programs))
-            for number in range(rounds + 1):
-                for site in (ours, theirs):
-                    async with chromium() as browser:
-                        visit = await _visit(browser, site)
-                    if number:  # the first is for the machine's own caches
-                        visits.setdefault(site.name, []).append(visit)
-            for site in (ours, theirs):
-                async with chromium() as browser:
-                    weights[site.name] = await _flooded(browser, site, size)
-    return _figures(visits, weights, size)
+            visits = {site.name: _visits(site) for site in (ours, theirs)}
+            for visit in visits.values():
+                await visit()  # the first is for the machine's own caches
+            found = await take_turns(rounds, [visits], Random())
+            floods = {site.name: _floods(site, size) for site in (ours, theirs)}
+            await take_turns(1, [floods], Random(), found)
+    return [found.figure(step, PEER, unit, less_is_better=True) for step, unit in _units(size).items()]
 
 
-def _figures(visits: dict[str, list[Visit]], weights: dict[str, Weight], size: int) -> list[Figure]:
-    ours, theirs = visits["holdfast"], visits[PEER]
-    mine, other = weights["holdfast"], weights[PEER]
-    pairs = tuple((a.seconds * 1e3, b.seconds * 1e3) for a, b in zip(ours, theirs, strict=True))
+def _units(size: int) -> dict[str, str]:
+    most, after, parsed = _of_flood(size)
+    return {WEIGHT: "kB", REQUESTS: "requests", ECHOED: "ms", IDLE: "MiB", most: "MiB", after: "MiB", parsed: "s"}
 
-    def less(claim: str, unit: str, us: float, them: float, **more: object) -> Figure:
-        return Figure(claim, PEER, unit, us, them, less_is_better=True, **more)  # type: ignore[arg-type]
 
+def _of_flood(size: int) -> tuple[str, str, str]:
     flood = f"a flood of {size // 1_000_000} MB"
-    return [
-        less("page weight, first visit", "kB", ours[0].kilobytes, theirs[0].kilobytes),
-        less("requests, first visit", "requests", ours[0].requests, theirs[0].requests),
-        less(
-            "first visit until a key is echoed",
-            "ms",
-            statistics.median(pair[0] for pair in pairs),
-            statistics.median(pair[1] for pair in pairs),
-            rounds=pairs,
-        ),
-        less("the tab's memory, idle", "MiB", mine.before, other.before),
-        less(f"the tab's memory, most during {flood}", "MiB", mine.most, other.most),
-        less(f"the tab's memory after {flood}", "MiB", mine.after, other.after),
-        less(f"{flood}, until all of it is parsed", "s", mine.seconds, other.seconds),
-    ]
+    return (
+        f"the tab's memory, most during {flood}",
+        f"the tab's memory after {flood}",
+        f"{flood}, until all of it is parsed",
+    )
+
+
+def _visits(site: Site) -> Measure:
+    async def measure() -> Mapping[str, float]:
+        async with chromium() as browser:
+            visit = await _visit(browser, site)
+        return {WEIGHT: visit.kilobytes, REQUESTS: visit.requests, ECHOED: visit.seconds * 1e3}
+
+    return measure
+
+
+def _floods(site: Site, size: int) -> Measure:
+    async def measure() -> Mapping[str, float]:
+        async with chromium() as browser:
+            weight = await _flooded(browser, site, size)
+        most, after, parsed = _of_flood(size)
+        return {IDLE: weight.before, most: weight.most, after: weight.after, parsed: weight.seconds}
+
+    return measure
 
 
 # One visit
@@ -250,7 +255,7 @@ async def _holdfast(scratch: Path) -> AsyncIterator[Site]:
         token = gateway.token("ann")
         cookie = {"name": "session", "value": token, "url": gateway.url, "httpOnly": True, "sameSite": "Strict"}
         await _made(gateway, token)
-        yield Site("holdfast", f"{gateway.url}/#/s/bench", [cookie])
+        yield Site(OURS, f"{gateway.url}/#/s/bench", [cookie])
 
 
 async def _made(gateway: Gateway, token: str) -> None:

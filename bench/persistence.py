@@ -5,11 +5,13 @@ Each producer is a session that stores one record, waits until it is stored, and
 one core. In PostgreSQL (fsync on, on the other core) the peers write to the same table of the same server over one
 connection, and check nothing. In SQLite (WAL, synchronous=FULL) the peer is the same table in the same mode, written by
 plain `sqlite3` with one commit for each message. Peers and producers take turns, because what a disk takes for a commit
-drifts, most of all on a machine that others use. Times at a share of the ceiling are of producers that do not wait.
+drifts. Times at a share of the ceiling are of producers that do not wait.
 """
 
+import itertools
 import sqlite3
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -18,10 +20,11 @@ from tempfile import TemporaryDirectory
 
 import asyncpg
 
-from bench.figures import Figure
+from bench.figures import Figure, Goal, compare
 from bench.postgres import SESSIONS, Peers, holdfast, make_database
 from bench.processes import LOAD, UNDER_TEST, pin
 from bench.producers import PAYLOAD, Cost, Crowd
+from bench.rounds import Measure, Rounds, take_turns
 from persistence.queue.backlog import QueueLimits
 from persistence.queue.queue import PersistenceQueue
 from persistence.record import Session
@@ -31,62 +34,79 @@ from tests.support.postgres import PostgresServer
 PRODUCERS = (1, 64, 1000)
 SHARES = (10, 50, 90)  # percent of the ceiling
 ALONE, AWAITED, BATCHES, COPY = "one commit each", "awaited INSERTs", "INSERTs of 500", "COPY of 5,000"
+RATE, CPU, P50, P99 = "rate", "cpu", "p50", "p99"
 HISTORY = 50  # records in each session; ten times as many in the other database
+GOALS = {(64, AWAITED): Goal(12), (1000, COPY): Goal(0.3, 0.4)}
+LONE_GOAL = Goal(1.5)
 
 
 async def run(*, quick: bool) -> list[Figure]:
+    rng, rounds, seconds = Random(), 2 if quick else 9, 0.4 if quick else 0.5
     with TemporaryDirectory(prefix="holdfast-bench-") as name:
         directory = Path(name)
         pin(0, UNDER_TEST)  # where its children stay
         with PostgresServer({"shared_buffers": "256MB"}) as server:
             pin(0, LOAD)
-            figures = await in_postgres(server, directory, rounds=1 if quick else 3, seconds=0.5 if quick else 1.0)
-            figures += await history(server, directory, rounds=1 if quick else 3, seconds=0.3 if quick else 0.5)
-        return figures + await in_sqlite(directory, rounds=1 if quick else 3, seconds=0.5 if quick else 1.0)
+            figures = await in_postgres(server, directory, rounds=rounds, seconds=seconds, rng=rng)
+            figures += await history(server, directory, rounds=rounds, seconds=seconds, rng=rng)
+        return figures + await in_sqlite(directory, rounds=rounds, seconds=seconds, rng=rng)
 
 
-async def in_postgres(server: PostgresServer, directory: Path, *, rounds: int, seconds: float) -> list[Figure]:
-    url = await make_database(server, HISTORY)
+async def in_postgres(
+    server: PostgresServer, directory: Path, *, rounds: int, seconds: float, rng: Random
+) -> list[Figure]:
+    where, url = "PostgreSQL", await make_database(server, HISTORY)
     connection = await asyncpg.connect(url)
     peers = Peers(connection)
-    found: dict[str | int, list[Cost]] = {}
     async with holdfast(url, directory / "spool.db") as crowd:
-        await crowd.as_fast_as_they_can(SESSIONS, seconds / 2)  # everybody has been there once
-        for _ in range(rounds):
-            for name, peer in ((AWAITED, peers.single), (BATCHES, peers.unnest), (COPY, peers.copy)):
-                found.setdefault(name, []).append(await peer(seconds))
-            for producers in PRODUCERS:
-                found.setdefault(producers, []).append(await crowd.as_fast_as_they_can(producers, seconds))
-        ceiling = median(cost.rate for cost in found[PRODUCERS[-1]])
-        shares = await times_at(crowd, ceiling, 2 * seconds)
+        await crowd.as_fast_as_they_can(SESSIONS, seconds)  # everybody has been there once
+        turns = _producers(crowd, seconds) | {
+            AWAITED: _turn(lambda: peers.single(seconds)),
+            BATCHES: _turn(lambda: peers.unnest(seconds)),
+            COPY: _turn(lambda: peers.copy(seconds)),
+        }
+        found = await take_turns(rounds, [turns], rng)
+        shares = await _times_at(crowd, found, 2 * seconds)
     await connection.close()
-    figures = [_rates("PostgreSQL", producers, AWAITED, found[producers], found[AWAITED]) for producers in PRODUCERS]
-    figures += [
-        _rates("PostgreSQL", PRODUCERS[-1], peer, found[PRODUCERS[-1]], found[peer]) for peer in (BATCHES, COPY)
-    ]
-    figures.append(_times("PostgreSQL, a lone sender", 50, AWAITED, found[1], found[AWAITED]))
-    return figures + _shares("PostgreSQL", AWAITED, shares, found[AWAITED])
+    figures = [_rates(where, found, producers, AWAITED) for producers in PRODUCERS]
+    figures += [_rates(where, found, PRODUCERS[-1], peer) for peer in (BATCHES, COPY)]
+    claim = f"{where}, a lone sender: time until stored, p50"
+    figures.append(found.figure(P50, AWAITED, "ms", ours=_crowd(1), claim=claim, less_is_better=True, goal=LONE_GOAL))
+    return figures + _shares(where, AWAITED, shares, found)
 
 
-async def history(server: PostgresServer, directory: Path, *, rounds: int, seconds: float) -> list[Figure]:
+async def history(server: PostgresServer, directory: Path, *, rounds: int, seconds: float, rng: Random) -> list[Figure]:
     """The same with ten times the history, in turns."""
     urls = [await make_database(server, HISTORY * times) for times in (1, 10)]
-    found: dict[tuple[str, int], list[Cost]] = {}
     async with holdfast(urls[0], directory / "short.db") as short, holdfast(urls[1], directory / "long.db") as long:
+        steps = []
         for crowd in (short, long):
-            await crowd.as_fast_as_they_can(SESSIONS, seconds / 2)
+            await crowd.as_fast_as_they_can(SESSIONS, seconds)
         for producers in PRODUCERS:
-            for _ in range(rounds):
-                for name, crowd in (("short", short), ("long", long)):
-                    cost = await crowd.as_fast_as_they_can(producers, seconds)
-                    found.setdefault((name, producers), []).append(cost)
+            step = f"{RATE} of {producers}"
+            steps.append(
+                {
+                    "short": _turn(lambda each=producers: short.as_fast_as_they_can(each, seconds), step),  # type: ignore[misc]
+                    "long": _turn(lambda each=producers: long.as_fast_as_they_can(each, seconds), step),  # type: ignore[misc]
+                }
+            )
+        found = await take_turns(rounds, steps, rng)
     peer = f"{SESSIONS * HISTORY:,} stored before"
     where = f"PostgreSQL, {SESSIONS * HISTORY * 10:,} stored before"
-    return [_rates(where, each, peer, found["long", each], found["short", each]) for each in PRODUCERS]
+    return [
+        compare(
+            _rate_claim(where, each),
+            peer,
+            "records",
+            found.of(f"{RATE} of {each}", "long"),
+            found.of(f"{RATE} of {each}", "short"),
+        )
+        for each in PRODUCERS
+    ]
 
 
-async def in_sqlite(directory: Path, *, rounds: int, seconds: float) -> list[Figure]:
-    found: dict[str | int, list[Cost]] = {}
+async def in_sqlite(directory: Path, *, rounds: int, seconds: float, rng: Random) -> list[Figure]:
+    where, numbers = "SQLite", itertools.count()
     async with (
         SqliteStore(directory / "shared.db") as store,
         PersistenceQueue(store, QueueLimits(), Random()) as queue,
@@ -95,27 +115,33 @@ async def in_sqlite(directory: Path, *, rounds: int, seconds: float) -> list[Fig
             await store.create(Session(f"s{number}", "ann", time.time()))
         crowd = Crowd(store, queue)
         await crowd.join([f"s{number}" for number in range(SESSIONS)])
-        for number in range(rounds):
-            found.setdefault(ALONE, []).append(await alone(directory / f"alone-{number}.db", seconds))
-            for producers in PRODUCERS:
-                found.setdefault(producers, []).append(await crowd.as_fast_as_they_can(producers, seconds))
-        shares = await times_at(crowd, median(cost.rate for cost in found[PRODUCERS[-1]]), 2 * seconds)
-    figures = [_rates("SQLite", producers, ALONE, found[producers], found[ALONE]) for producers in PRODUCERS]
-    figures += [
-        Figure(
-            f"SQLite, CPU per durable record, {_crowd(producers)}",
-            ALONE,
-            "us",
-            median(cost.cpu for cost in found[producers]),
-            median(cost.cpu for cost in found[ALONE]),
-            less_is_better=True,
-        )
+        bare = _turn(lambda: alone(directory / f"alone-{next(numbers)}.db", seconds))
+        found = await take_turns(rounds, [_producers(crowd, seconds) | {ALONE: bare}], rng)
+        shares = await _times_at(crowd, found, 2 * seconds)
+    figures = [_rates(where, found, producers, ALONE) for producers in PRODUCERS]
+    for name in map(_crowd, PRODUCERS):
+        claim = f"{where}, CPU per durable record, {name}"
+        figures.append(found.figure(CPU, ALONE, "us", ours=name, claim=claim, less_is_better=True))
+    return figures + _shares(where, ALONE, shares, found)
+
+
+def _producers(crowd: Crowd, seconds: float) -> dict[str, Measure]:
+    return {
+        _crowd(producers): _turn(lambda each=producers: crowd.as_fast_as_they_can(each, seconds))  # type: ignore[misc]
         for producers in PRODUCERS
-    ]
-    return figures + _shares("SQLite", ALONE, shares, found[ALONE])
+    }
 
 
-async def times_at(crowd: Crowd, ceiling: float, seconds: float) -> dict[int, Cost]:
+def _turn(work: Callable[[], Awaitable[Cost]], rate: str = RATE) -> Measure:
+    async def measure() -> Mapping[str, float]:
+        cost = await work()
+        return {rate: cost.rate, CPU: cost.cpu, P50: cost.percentile(50), P99: cost.percentile(99)}
+
+    return measure
+
+
+async def _times_at(crowd: Crowd, found: Rounds, seconds: float) -> dict[int, Cost]:
+    ceiling = median(found.of(RATE, _crowd(PRODUCERS[-1])))
     return {share: await crowd.at_rate(ceiling * share / 100, seconds) for share in SHARES}
 
 
@@ -139,23 +165,27 @@ async def alone(path: Path, seconds: float) -> Cost:
     return Cost(len(took) / elapsed, cpu / len(took) * 1e6, sorted(took))
 
 
-def _rates(where: str, producers: int, peer: str, ours: list[Cost], theirs: list[Cost]) -> Figure:
-    rounds = tuple((one.rate, other.rate) for one, other in zip(ours, theirs, strict=True))
-    claim = f"{where}: durable records per second, {_crowd(producers)}"
-    return Figure(claim, peer, "records", median(a for a, _ in rounds), median(b for _, b in rounds), rounds=rounds)
+def _rates(where: str, found: Rounds, producers: int, peer: str) -> Figure:
+    claim, goal = _rate_claim(where, producers), GOALS.get((producers, peer))
+    return found.figure(RATE, peer, "records", ours=_crowd(producers), claim=claim, goal=goal)
 
 
-def _times(where: str, percent: int, peer: str, ours: list[Cost], theirs: list[Cost]) -> Figure:
-    claim = f"{where}: time until stored, p{percent}"
-    mine, other = (median(cost.percentile(percent) for cost in costs) for costs in (ours, theirs))
-    return Figure(claim, peer, "ms", mine, other, less_is_better=True)
+def _rate_claim(where: str, producers: int) -> str:
+    return f"{where}: durable records per second, {_crowd(producers)}"
 
 
-def _shares(where: str, peer: str, shares: dict[int, Cost], theirs: list[Cost]) -> list[Figure]:
+def _shares(where: str, peer: str, shares: dict[int, Cost], found: Rounds) -> list[Figure]:
     return [
-        _times(f"{where} at {share} % of the ceiling", percent, peer, [cost], theirs)
+        Figure(
+            f"{where} at {share} % of the ceiling: time until stored, {name}",
+            peer,
+            "ms",
+            cost.percentile(percent),
+            median(found.of(name, peer)),
+            less_is_better=True,
+        )
         for share, cost in shares.items()
-        for percent in (50, 99)
+        for name, percent in ((P50, 50), (P99, 99))
     ]
 
 

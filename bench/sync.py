@@ -1,8 +1,8 @@
 """The claim: a sync costs what changed, and a first one and a restore cost little more than moving the bytes. Measured
 beside what people use: `rclone sync` as it comes and tuned, `aws s3 sync`, restic, and a whole tar.
 
-One workspace, one S3 server (SeaweedFS on loopback), the same changes for all, in turns, on all cores; the best of a
-few laps counts, as others may use the machine. Holdfast is a gateway's process and a real bridge; its restore is into
+One workspace, one S3 server (SeaweedFS on loopback), the same changes for all, in turns whose order is drawn, on all
+cores. Holdfast is a gateway's process and a real bridge; its restore is into
 a new sandbox and ends when the tree is in place and on the disk, which no peer's does. The server itself counts
 requests and the bytes of their bodies. The peers bring their own programs: aws gets an environment below `.venv-peers`,
 restic is left out where it is neither installed nor can be.
@@ -14,9 +14,11 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from random import Random
 
 from bench.figures import Figure
 from bench.processes import CORES
+from bench.rounds import shuffled
 from bench.sync_goals import BYTE, FIRST, LARGER, NOTHING, ON_DISK, RESTORE, TEN, WALK, Cost, Costs, goals, show_costs
 from bench.sync_server import CountingS3Server
 from bench.sync_tools import TUNED, Aws, Holdfast, Rclone, Restic, Tar, Tool, find_restic
@@ -34,7 +36,7 @@ async def run(*, quick: bool) -> list[Figure]:
         holdfast = Holdfast(server.make_bucket(), Path(scratch, "gateway"), Path(scratch, "gateway.log"))
         stack.callback(holdfast.close)
         tools = [holdfast, *peers(server, Path(scratch))]
-        race = Race(server, tools, Path(scratch), laps=1 if quick else LAPS)
+        race = Race(server, tools, Path(scratch), laps=1 if quick else LAPS, rng=Random())
         files = 1000 if quick else 10_000
         race.warm_up(Workspace(holdfast.start("warm"), WARM_FILES, large=1, scale=5.0))
         usual = Workspace(holdfast.start("usual"), files, large=3, scale=8.42)
@@ -67,14 +69,15 @@ def whole_machine() -> Iterator[None]:
 
 
 class Race:
-    """All tools, step by step, in laps. The slow ones run one lap. Nothing is removed before the end: some file systems
-    are slow to make files after many were removed."""
+    """All tools, step by step, in laps; the first tool is ours. The slow ones run one lap. Nothing is removed before
+    the end: some file systems are slow to make files after many were removed."""
 
-    def __init__(self, server: CountingS3Server, tools: list[Tool], scratch: Path, *, laps: int) -> None:
+    def __init__(self, server: CountingS3Server, tools: list[Tool], scratch: Path, *, laps: int, rng: Random) -> None:
         self._server = server
         self._tools = tools
         self._scratch = scratch
         self._laps = laps
+        self._rng = rng
         self._repositories: dict[Tool, str] = {}
         self.costs = Costs()
 
@@ -91,21 +94,24 @@ class Race:
             self._lap(workspace, [tool for tool in self._tools if not (lap and tool.is_slow)], f"lap-{lap}")
 
     def _lap(self, workspace: Workspace, tools: list[Tool], repository: str) -> None:
-        for tool in tools:
+        for tool in self._drawn(tools):
             self._begin(tool, repository)
             self._push(tool, FIRST, workspace)
         for _ in range(WALKS):
             self.costs.add(WALK, NOTHING, Cost(walk_seconds(workspace.root)))
-            self._push(tools[0], NOTHING, workspace)
-        for tool in tools[1:]:
+            self._push(self._tools[0], NOTHING, workspace)
+        for tool in self._drawn(tools[1:]):
             self._push(tool, NOTHING, workspace)
         for step, change in ((TEN, workspace.change_ten), (BYTE, workspace.change_byte)):
             self.costs.changed(step, change())
-            for tool in tools:
+            for tool in self._drawn(tools):
                 self._push(tool, step, workspace)
         whole = fingerprint(workspace.root)
-        for tool in tools:
+        for tool in self._drawn(tools):
             self._restore(tool, workspace, whole)
+
+    def _drawn(self, tools: list[Tool]) -> list[Tool]:
+        return shuffled(tools, self._rng)
 
     def run_larger(self, holdfast: Holdfast, workspace: Workspace) -> None:
         """Of our own only: how a sync grows with what did not change."""

@@ -2,23 +2,26 @@
 beside the usual relay; and from a program's PTY to its viewer, beside terminado under jupyter_server.
 
 All relays stand between the same browsers and the same stand-in bridge (bench/terminal_load.c): Holdfast reaches it by
-a unix socket and the link of sandbox/protocol/terminal.py, the others by a port; nginx once more by the unix socket.
+a unix socket and the link of sandbox/protocol/terminal.py, the others by a port; nginx once more by the unix socket,
+and so does a pipe in Python that looks at nothing (bench/pipe.py), which no gateway in Python can beat.
 Holdfast's is the real gateway: guarded server, tokens, sessions in SQLite; every frame is checked and counted in both
 directions. One core for what is measured, the other for all else; CPU is that of the whole process, in user and kernel
 mode; the contenders take turns.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 
 import orjson
 
 from bench.figures import Figure
 from bench.processes import UNDER_TEST, Program, raise_descriptor_limit
+from bench.rounds import OURS, Measure, Rounds, take_turns
 from bench.terminal_gateway import holdfast
 from bench.terminal_goals import (
     BLOCK_STREAMS,
@@ -32,12 +35,11 @@ from bench.terminal_goals import (
     KEYS,
     NGINX,
     NGINX_UNIX,
-    OURS,
     P50,
     P99,
-    Laps,
+    PIPE,
+    UNITS,
     goals,
-    show_laps,
 )
 from bench.terminal_load import Contender, Load, NoCompiler, StandIn, Target, compiled
 from bench.terminal_peers import INSTALL, Haproxy, Nginx, is_installed
@@ -57,9 +59,9 @@ CLOSED_LOOPS = ((KEYS, 64, 1), (KEY_STREAMS, 64, 4), (BLOCKS, BLOCK, 1), (BLOCK_
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How long to look. Contenders without a goal are looked at in the first `others` laps only."""
+    """How long to look. Contenders without a goal are looked at in the first `others` rounds only."""
 
-    laps: int
+    rounds: int
     others: int
     seconds: float
     terminals: int
@@ -72,7 +74,8 @@ class Bench:
         self._standin = standin
         self._size = size
         self._started = 0
-        self.laps = Laps()
+        self._rng = Random()
+        self.found = Rounds()
 
     # Contenders
 
@@ -99,6 +102,8 @@ class Bench:
                 return Nginx(self._standin.socket, home / "home", log)
             case "haproxy":
                 return Haproxy(upstream, home / "home", log)
+            case "Python pipe":
+                return Program("pipe", str(self._standin.socket), core=UNDER_TEST, log=log)
         return Program("peer", upstream, core=UNDER_TEST, log=log)
 
     def _requests(self, path: str, terminals: int) -> Path:
@@ -109,7 +114,7 @@ class Bench:
     def _names(self) -> list[str]:
         nginx = [NGINX, NGINX_UNIX] if is_installed("nginx") else []
         haproxy = [HAPROXY] if is_installed("haproxy") else []
-        return [*nginx, *haproxy, RELAY, OURS]
+        return [*nginx, *haproxy, RELAY, PIPE, OURS]
 
     # Claims
 
@@ -120,35 +125,52 @@ class Bench:
             targets = {name: contender.target for name, contender in started.items()}
             for contender in started.values():
                 await contender.wake(0, SESSIONS)
-            for lap in range(self._size.laps):
-                turn = [name for name in targets if name in (NGINX, NGINX_UNIX, OURS) or lap < self._size.others]
-                if lap % 2:
-                    turn.reverse()
-                self._closed_loops(targets, turn)
-                self._floods(targets, turn)
-                self._latencies({DIRECT: direct, **{name: targets[name] for name in turn}})
+            with_goal = {name: targets[name] for name in targets if name in (NGINX, NGINX_UNIX, PIPE, OURS)}
+            for rounds, chosen in (
+                (self._size.others, targets),
+                (self._size.rounds - self._size.others, with_goal),
+            ):
+                await take_turns(rounds, self._steps(chosen, direct), self._rng, self.found)
         for name in self._names():
             await self._memory(name)
 
-    def _closed_loops(self, targets: dict[str, Target], turn: list[str]) -> None:
+    def _steps(self, targets: dict[str, Target], direct: Target) -> list[dict[str, Measure]]:
+        seconds = self._size.seconds
+        steps = []
         for step, size, depth in CLOSED_LOOPS:
-            for name in turn:
-                counted = self._load.in_flight(targets[name], SESSIONS, size, depth, self._size.seconds)
-                self.laps.add(step, name, counted.messages_per_cpu_second)
-
-    def _floods(self, targets: dict[str, Target], turn: list[str]) -> None:
+            steps.append({name: self._in_flight(step, target, size, depth) for name, target in targets.items()})
         for step, sessions in ((FLOOD, 1), (FLOODS, 16)):
-            for name in turn:
-                counted = self._load.flood(targets[name], sessions, BLOCK, self._size.seconds)
-                self.laps.add(step, name, counted.mb_per_cpu_second)
+            steps.append({name: self._flood(step, target, sessions) for name, target in targets.items()})
+        with_direct = {DIRECT: direct, **targets}
+        steps.append({name: self._paced(target, seconds) for name, target in with_direct.items()})
+        steps.append({name: self._echo(target, seconds / 2) for name, target in with_direct.items()})
+        return steps
 
-    def _latencies(self, targets: dict[str, Target]) -> None:
-        for name, target in targets.items():
-            counted = self._load.paced(target, SESSIONS, 64, RATE, self._size.seconds)
-            self.laps.add(P50, name, counted.p50_us)
-            self.laps.add(P99, name, counted.p99_us)
-        for name, target in targets.items():
-            self.laps.add(ECHO, name, self._load.in_flight(target, 1, 64, 1, self._size.seconds / 2).p50_us)
+    def _in_flight(self, step: str, target: Target, size: int, depth: int) -> Measure:
+        async def measure() -> Mapping[str, float]:
+            counted = self._load.in_flight(target, SESSIONS, size, depth, self._size.seconds)
+            return {step: counted.messages_per_cpu_second}
+
+        return measure
+
+    def _flood(self, step: str, target: Target, sessions: int) -> Measure:
+        async def measure() -> Mapping[str, float]:
+            return {step: self._load.flood(target, sessions, BLOCK, self._size.seconds).mb_per_cpu_second}
+
+        return measure
+
+    def _paced(self, target: Target, seconds: float) -> Measure:
+        async def measure() -> Mapping[str, float]:
+            counted = self._load.paced(target, SESSIONS, 64, RATE, seconds)
+            return {P50: counted.p50_us, P99: counted.p99_us}
+
+        return measure
+
+    def _echo(self, target: Target, seconds: float) -> Measure:
+        async def measure() -> Mapping[str, float]:
+            return {ECHO: self._load.in_flight(target, 1, 64, 1, seconds).p50_us}
+
+        return measure
 
     async def _memory(self, name: str) -> None:
         """What each terminal adds, once the first ones have made room for what all need."""
@@ -161,7 +183,7 @@ class Bench:
                 await contender.wake(SESSIONS, terminals)
                 with self._load.idle(_without(contender.target, SESSIONS), terminals):
                     await asyncio.sleep(SETTLE_SECONDS)
-                    self.laps.add(IDLE, name, (contender.process.pss_kib() - before) / terminals)
+                    self.found.add(IDLE, name, (contender.process.pss_kib() - before) / terminals)
 
 
 def _without(target: Target, first: int) -> Target:
@@ -172,7 +194,7 @@ def _without(target: Target, first: int) -> Target:
 
 
 async def run(*, quick: bool) -> list[Figure]:
-    size = Size(1, 1, 0.5, 1000) if quick else Size(5, 2, 1.0, 5000)
+    size = Size(1, 1, 0.5, 1000) if quick else Size(8, 2, 0.6, 5000)
     raise_descriptor_limit()
     try:
         program = compiled()
@@ -187,7 +209,7 @@ async def run(*, quick: bool) -> list[Figure]:
         with StandIn(program, directory / "bridge.sock", directory / "standin.log") as standin:
             bench = Bench(directory, load, standin, size)
             await bench.run()
-        await end_to_end(directory, load, bench.laps, rounds=2 if quick else 3, seconds=size.seconds)
+        await end_to_end(directory, load, bench.found, rounds=2 if quick else 4, seconds=1.0)
     print(f"{size.terminals:,} idle terminals, each with its session, after one message and its answer each\n")
-    show_laps(bench.laps)
-    return goals(bench.laps)
+    bench.found.show(UNITS)
+    return goals(bench.found)

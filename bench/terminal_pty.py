@@ -6,20 +6,23 @@ the other. terminado's bytes are counted as they come, in JSON, which is 5% more
 """
 
 import asyncio
+import itertools
 import os
 import pty
 import subprocess
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 
 import httpx
 import orjson
 
 from bench.peers import environment
 from bench.processes import CORES, LOAD, START_SECONDS, UNDER_TEST, Process, pin
-from bench.terminal_goals import CEILING, OURS, PTY, PTY_CPU, TERMINADO, Laps
+from bench.rounds import OURS, Rounds, take_turns
+from bench.terminal_goals import CEILING, PTY, PTY_CPU, TERMINADO
 from bench.terminal_load import Load, Target
 from bench.terminal_peers import free_port
 from sandbox.providers.local.layout import SandboxHome
@@ -67,19 +70,25 @@ class Jupyter(Process):
         return {"Authorization": f"token {_TOKEN}"}
 
 
-async def end_to_end(directory: Path, load: Load, laps: Laps, *, rounds: int, seconds: float) -> None:
+async def end_to_end(directory: Path, load: Load, found: Rounds, *, rounds: int, seconds: float) -> None:
     jupyter = Jupyter(directory / "jupyter", directory / "jupyter.log")
+    names = itertools.count()
     with jupyter:
         async with _gateway(directory / "holdfast") as (gateway, bridge):
-            for lap in range(rounds):
+
+            async def bare() -> Mapping[str, float]:
                 rate, cost = _read_bare(seconds)
-                laps.add(PTY, CEILING, rate)
-                laps.add(PTY_CPU, CEILING, cost)
-                target = _jupyter_target(directory, jupyter)
+                return {PTY: rate, PTY_CPU: cost}
+
+            async def terminado() -> Mapping[str, float]:
                 typed = orjson.dumps(["stdin", _command(seconds) + "\r"]).decode()
-                await _watch(load, laps, TERMINADO, target, seconds, typed, "-t")
-                target = _holdfast_target(directory, gateway, bridge, f"lap{lap}")
-                await _watch(load, laps, OURS, target, seconds, _command(seconds) + "\r")
+                return await _watch(load, _jupyter_target(directory, jupyter), seconds, typed, "-t")
+
+            async def ours() -> Mapping[str, float]:
+                target = _holdfast_target(directory, gateway, bridge, f"lap{next(names)}")
+                return await _watch(load, target, seconds, _command(seconds) + "\r")
+
+            await take_turns(rounds, [{CEILING: bare, TERMINADO: terminado, OURS: ours}], Random(), found)
 
 
 def _command(seconds: float) -> str:
@@ -87,14 +96,11 @@ def _command(seconds: float) -> str:
     return f"exec timeout {2 * seconds + SPARE_SECONDS:g} {' '.join(_ELSEWHERE)} yes {LINE}"
 
 
-async def _watch(
-    load: Load, laps: Laps, contender: str, target: Target, seconds: float, typed: str, *options: str
-) -> None:
+async def _watch(load: Load, target: Target, seconds: float, typed: str, *options: str) -> Mapping[str, float]:
     began = time.monotonic()
     counted = load.flood(target, 1, 0, seconds, "-m", typed, *options)
-    laps.add(PTY, contender, counted.mb_per_second)
-    laps.add(PTY_CPU, contender, counted.mb_per_cpu_second)
     await asyncio.sleep(max(0.0, began + 2 * seconds + 2 * SPARE_SECONDS - time.monotonic()))
+    return {PTY: counted.mb_per_second, PTY_CPU: counted.mb_per_cpu_second}
 
 
 @asynccontextmanager
