@@ -14,6 +14,7 @@ from bench.processes import LOAD, UNDER_TEST, WIDE_LIMITS, Program
 
 RELAY, FLOOR = "usual relay", "floor program"
 SECRET = "a-secret-that-guards-nothing-but-this-benchmark"
+NO_SYNCS = {"HOLDFAST_SYNC_DEBOUNCE": "1h", "HOLDFAST_SYNC_MAX_WAIT": "1h"}
 USERS = 128  # a user may have 100 connections
 
 
@@ -52,8 +53,10 @@ class Stage:
         return home
 
     @contextmanager
-    def gateway(self, home: Path | None = None) -> Iterator[Contender]:
-        """Holdfast, whole but for its sandboxes; on what an earlier one left in `home`, if that is given."""
+    def gateway(self, home: Path | None = None, *, syncs: bool = True) -> Iterator[Contender]:
+        """Holdfast, whole but for its sandboxes; on what an earlier one left in `home`, if that is given. Without
+        `syncs` those that follow an answer are put off until everything is over.
+        """
         home = home or self.new_home()
         env = {
             "HOLDFAST_DATA_DIR": str(home),
@@ -61,6 +64,7 @@ class Stage:
             "HOLDFAST_JWT_SECRET": SECRET,
             "HOLDFAST_CREATE_ON_ATTACH": "1",
             **WIDE_LIMITS,
+            **({} if syncs else NO_SYNCS),
         }
         log = self._directory / "gateway.log"
         with Program("gateway_under_test", self.standin.port, core=UNDER_TEST, log=log, env=env) as program:
@@ -68,7 +72,11 @@ class Stage:
 
     def ask_holdfast(self, number: int, resume: str = "") -> bytes:
         """The opening request of a session's owner; `resume` is put behind it."""
-        return handshake(f"/ws/v2?sessionId=s{number}{resume}", self._tokens[number % USERS])
+        return handshake(f"/ws/v2?sessionId=s{number}{resume}", self.token(number))
+
+    def token(self, number: int) -> str:
+        """Of that session's owner."""
+        return self._tokens[number % USERS]
 
     @contextmanager
     def relay(self) -> Iterator[Contender]:

@@ -5,11 +5,12 @@ frames are the only ones that contain `"type":"done"`, and each answers the olde
 """
 
 import asyncio
+import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from random import Random
+from random import Random, getrandbits
 from types import TracebackType
 from typing import Self, cast
 
@@ -30,8 +31,8 @@ class LoadFailed(Exception):
 class Browser(asyncio.Protocol):
     """One connection. `on_done` is called with the seconds each message took."""
 
-    def __init__(self, number: int, request: bytes, on_done: Callable[["Browser", float], None]) -> None:
-        self._number = number
+    def __init__(self, request: bytes, on_done: Callable[["Browser", float], None]) -> None:
+        self._who = getrandbits(32)  # an earlier one's cids in the same session would be taken for the same messages
         self._request = request
         self._on_done = on_done
         self._sent: deque[float] = deque()
@@ -83,7 +84,7 @@ class Browser(asyncio.Protocol):
             raise LoadFailed(self.problem or "the connection was closed")
         self._count += 1
         self._sent.append(time.perf_counter())  # the loop's own clock counts milliseconds
-        cid = b"%07d-%012d" % (self._number, self._count)
+        cid = b"%08x-%011d" % (self._who, self._count)
         self._transport.write(masked(b'{"type":"message","cid":"%b","content":"%b"}' % (cid, CONTENT)))
 
     def close(self) -> None:
@@ -128,7 +129,7 @@ class Crowd:
 
         async def open_one(number: int) -> None:
             request = self._target.request(number)
-            browser = Browser(number, request, lambda browser, seconds: self._took(browser, seconds))
+            browser = Browser(request, lambda browser, seconds: self._took(browser, seconds))
             self.browsers.append(browser)
             await loop.create_connection(lambda: browser, "127.0.0.1", self._target.port)
             await browser.opened
@@ -149,27 +150,44 @@ class Crowd:
         await asyncio.sleep(0)
 
     async def in_turns(self, in_flight: int, seconds: float, cpu_seconds: Callable[[], float]) -> tuple[int, float]:
-        """Closed loop: keep so many messages of each connection on their way. Returns how many were answered after
-        the first fifth, and what that cost by `cpu_seconds`. It takes longer where fewer than one for each connection
-        were answered in time.
+        """Keep so many messages of each connection on their way. Returns how many were answered after the first fifth
+        of the time, and what that cost by `cpu_seconds`.
         """
+        first = [browser for browser in self.browsers for _ in range(in_flight)]
+        return await self._closed_loop(first, lambda browser: browser, seconds, cpu_seconds)
+
+    async def in_rotation(self, in_flight: int, seconds: float, cpu_seconds: Callable[[], float]) -> tuple[int, float]:
+        """Keep so many messages of all connections together on their way; after each answer it is the next one's turn.
+        Returns what `in_turns` returns.
+        """
+        order = itertools.cycle(self.browsers)
+        first = list(itertools.islice(order, in_flight))
+        return await self._closed_loop(first, lambda _: next(order), seconds, cpu_seconds)
+
+    async def _closed_loop(
+        self,
+        first: Sequence[Browser],
+        after: Callable[[Browser], Browser],
+        seconds: float,
+        cpu_seconds: Callable[[], float],
+    ) -> tuple[int, float]:
+        """It takes longer where less than what is in flight at once was answered in time."""
         answered, going_on = 0, True
 
         def took(browser: Browser, _: float) -> None:
             nonlocal answered
             answered += 1
             if going_on:
-                browser.send()
+                after(browser).send()
 
         self._took = took
-        for browser in self.browsers:
-            for _ in range(in_flight):
-                browser.send()
+        for browser in first:
+            browser.send()
         await asyncio.sleep(seconds / 5)
         before, cpu = answered, cpu_seconds()
         await asyncio.sleep(seconds)
         late = time.monotonic() + PATIENCE_SECONDS
-        while answered - before < len(self.browsers) and time.monotonic() < late:  # noqa: ASYNC110 - a look
+        while answered - before < len(first) and time.monotonic() < late:  # noqa: ASYNC110 - a look
             await asyncio.sleep(0.01)
         counted, cost = answered - before, cpu_seconds() - cpu
         going_on = False
