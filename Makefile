@@ -73,8 +73,9 @@ test: $(TEST_STAMP) page lint  ## every test, three processes side by side; each
 stress: $(TEST_STAMP) page  ## every test, RUNS times or for MINUTES, beside a busy loop on every core; lists what failed
 	@$(BIN)/python -m tests.support.stress --runs $(RUNS) --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) -- $(TESTS)
 
-bench: $(TEST_STAMP)  ## every benchmark; each prints a ratio against a named peer
-	@$(BIN)/python -m bench
+bench: $(TEST_STAMP) page  ## every benchmark against a named peer; writes docs/performance.md, and what got worse
+	@$(BIN)/python -m bench --write
+	@$(BIN)/python -m bench --compare
 
 soak: $(TEST_STAMP)  ## the tests' programs at full size
 	@HOLDFAST_TEST_SOAK=1 $(BIN)/python -m pytest -m soak -s

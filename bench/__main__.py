@@ -1,6 +1,8 @@
 """Runs what makes a claim and prints each figure beside its peer's. Nothing is asserted: read the ratios.
 
-python -m bench [claim ...] [--quick] [--json]
+python -m bench [claim ...] [--quick] [--json] [--write]
+python -m bench --compare [--against COMMIT]
+python -m bench --render
 """
 
 import argparse
@@ -15,12 +17,12 @@ import traceback
 
 import uvloop
 
-from bench import results
+from bench import history, report, results
 from bench.figures import show
 from bench.processes import LOAD, pin
 from bench.results import Claim, Results
 
-CLAIMS = ("relay", "frames", "persistence", "objects", "sync", "terminal", "page")
+CLAIMS = ("relay", "frames", "growth", "persistence", "objects", "sync", "terminal", "page")
 
 
 async def run(names: list[str], *, quick: bool, quiet: bool) -> Results:
@@ -28,7 +30,8 @@ async def run(names: list[str], *, quick: bool, quiet: bool) -> Results:
     began, claims = results.begin(), dict[str, Claim]()
     for name in names:
         claims[name] = await _measure(name, quick=quick, quiet=quiet)
-    return results.finish(began, claims, quick=quick)
+    left_out = tuple(name for name in CLAIMS if name not in names)
+    return results.finish(began, claims, quick=quick, left_out=left_out)
 
 
 async def _measure(name: str, *, quick: bool, quiet: bool) -> Claim:
@@ -48,19 +51,48 @@ async def _measure(name: str, *, quick: bool, quiet: bool) -> Claim:
     return Claim(headline, tuple(figures))
 
 
+def compare(commit: str | None) -> int:
+    """Print what got worse since an earlier run; 1 if something did."""
+    lines = history.read(report.BESIDE / report.HISTORY)
+    before = history.earlier(lines, commit)
+    if before is None:
+        print("There is no earlier run of this kind on this machine. To make one: make bench")
+        return 0
+    print(f"{lines[-1].commit} of {lines[-1].date} against {before.commit} of {before.date}")
+    worse = history.got_worse(before, lines[-1])
+    for each in worse:
+        print(each)
+    if not worse:
+        print(f"Nothing got worse by more than {history.TOLERANCE:.0%} beyond the spread.")
+    return int(bool(worse))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Holdfast beside named peers.")
     parser.add_argument("claims", nargs="*", metavar="claim", help=f"one of {', '.join(CLAIMS)}; all of them if none")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds: a look, not a measurement")
     parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument(
+        "--write", action="store_true", help="write docs/performance.md of these claims, and add to its history"
+    )
+    parser.add_argument("--render", action="store_true", help="run nothing: write the page anew from its JSON")
+    parser.add_argument("--compare", action="store_true", help="run nothing: print what the last run made worse")
+    parser.add_argument("--against", metavar="COMMIT", help="what to compare with, if not the run before the last")
     chosen = parser.parse_args()
     if unknown := set(chosen.claims) - set(CLAIMS):
         parser.error(f"no such claim: {', '.join(sorted(unknown))}")
+    if chosen.compare:
+        return compare(chosen.against)
+    if chosen.render:
+        report.render()
+        return 0
     pin(0, LOAD)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         found = runner.run(run(chosen.claims or list(CLAIMS), quick=chosen.quick, quiet=chosen.json))
     if chosen.json:
         print(json.dumps(found.as_json(), indent=2))
+    if chosen.write:
+        report.write(found)
     return int(any(claim.failed for claim in found.claims.values()))
 
 

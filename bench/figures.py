@@ -50,16 +50,21 @@ class Figure:
         return low, high
 
     @property
+    def wanted(self) -> str:
+        """The goal in words; empty if there is none."""
+        if self.goal is None:
+            return ""
+        return f"at {'most' if self.less_is_better else 'least'} {self.goal.bound:g}x"
+
+    @property
     def verdict(self) -> str:
         """What the goal was, and whether it is met; empty if there is none."""
         if self.goal is None:
             return ""
-        words = (
-            f"goal: at {'most' if self.less_is_better else 'least'} {self.goal.bound:g}x, {self._met(self.goal.bound)}"
-        )
+        words = f"{self.wanted}, {self._met(self.goal.bound)}"
         if self.goal.reach is None:
             return words
-        return f"{words}; reach: {self.goal.reach:g}x, {self._met(self.goal.reach)}"
+        return f"{words}; reach {self.goal.reach:g}x, {self._met(self.goal.reach)}"
 
     def _met(self, bound: float) -> str:
         if self.ratio is None:
@@ -115,10 +120,10 @@ def show(figures: Sequence[Figure]) -> None:
             for figure in figures
         ],
     )
-    said = [(figure, "; ".join(filter(None, (figure.verdict, figure.note)))) for figure in figures]
-    for figure, words in said:
-        if words:
-            print(f"{figure.claim}, {figure.peer}: {words}")
+    for figure in figures:
+        goal = f"goal: {figure.verdict}" if figure.goal else ""
+        if said := "; ".join(filter(None, (goal, figure.note))):
+            print(f"{figure.claim}, {figure.peer}: {said}")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

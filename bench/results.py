@@ -36,6 +36,7 @@ class Results:
     python: str = field(default_factory=platform.python_version)
     kernel: str = field(default_factory=platform.release)
     cores: int = len(CORES)
+    left_out: tuple[str, ...] = ()  # claims that nobody asked for
     claims: Mapping[str, Claim] = field(default_factory=dict)
 
     @property
@@ -60,7 +61,7 @@ class Results:
             name: Claim(claim["headline"], tuple(map(Figure.from_json, claim["figures"])), claim["failed"])
             for name, claim in kept["claims"].items()
         }
-        return cls(**dict(kept) | {"claims": claims})
+        return cls(**dict(kept) | {"claims": claims, "left_out": tuple(kept["left_out"])})
 
 
 def begin() -> tuple[str, float]:
@@ -68,9 +69,13 @@ def begin() -> tuple[str, float]:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), os.getloadavg()[0]
 
 
-def finish(began: tuple[str, float], claims: Mapping[str, Claim], *, quick: bool) -> Results:
-    date, load_before = began
-    return Results(date, commit(), machine(), quick, round(load_before, 2), round(os.getloadavg()[0], 2), claims=claims)
+def finish(
+    began: tuple[str, float], claims: Mapping[str, Claim], *, quick: bool, left_out: tuple[str, ...] = ()
+) -> Results:
+    (date, before), after = began, os.getloadavg()[0]
+    return Results(
+        date, commit(), machine(), quick, round(before, 2), round(after, 2), claims=claims, left_out=left_out
+    )
 
 
 def machine() -> str:
