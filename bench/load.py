@@ -118,9 +118,11 @@ class Target:
 class Crowd:
     """Open connections, each of which has had its first answer. `async with` opens and closes them."""
 
-    def __init__(self, target: Target, size: int) -> None:
+    def __init__(self, target: Target, size: int, *, at_once: int = CONNECT_AT_ONCE) -> None:
+        """`at_once` of them connect at the same time."""
         self._target = target
         self._size = size
+        self._at_once = at_once
         self._took: Callable[[Browser, float], None] = lambda browser, seconds: None
         self.browsers: list[Browser] = []
 
@@ -135,8 +137,8 @@ class Crowd:
             await browser.opened
             browser.send()
 
-        for first in range(0, self._size, CONNECT_AT_ONCE):
-            numbers = range(first, min(first + CONNECT_AT_ONCE, self._size))
+        for first in range(0, self._size, self._at_once):
+            numbers = range(first, min(first + self._at_once, self._size))
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await asyncio.gather(*(open_one(number) for number in numbers))
         await self.settle()
