@@ -145,7 +145,7 @@ class _Client:
             text = message.get("text")
             line = message["bytes"] if text is None else text.encode(errors="replace")
             await self._agent.room()
-            self._agent.deliver(next(self._numbers), line.removesuffix(b"\n").removesuffix(b"\r"))
+            self._agent.deliver([(next(self._numbers), line.removesuffix(b"\n").removesuffix(b"\r"))])
         return ENDED, ""
 
 

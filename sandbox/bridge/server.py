@@ -28,6 +28,7 @@ from sandbox.bridge.base.requests import Refused, gone
 from sandbox.bridge.exec import BODY, WORDS, BadCommand, parse_command, run_command
 from sandbox.bridge.watch import Watch
 from sandbox.protocol.agent import MAX_DELIVERY
+from sandbox.system.child import kill_descendants
 
 if TYPE_CHECKING:
     from sandbox.bridge.terminal.routes import Terminals
@@ -39,6 +40,8 @@ class StartBody(msgspec.Struct, frozen=True):
 
     line: str | None = None
 
+
+END_SECONDS = 1.0  # for the last output of an agent that has ended
 
 _START = msgspec.json.Decoder(StartBody)
 _LINE_WORDS = "line must be a string without line breaks"
@@ -101,11 +104,14 @@ class Bridge:
         return self._door.attached or self._requests > 0
 
     async def end_programs(self) -> None:
-        """End the agent and the terminals, each in its own order."""
+        """End the agent and the terminals, each in its own order; then the gateway is told, and let go."""
         if self._terminals is not None:
             await asyncio.gather(self._agent.end(), self._terminals.close())
         else:
             await self._agent.end()
+        kill_descendants()  # what left its group may hold the agent's output open
+        await self._agent.finished(END_SECONDS)
+        await self._door.close()
 
     def close(self) -> None:
         self._watch.end()

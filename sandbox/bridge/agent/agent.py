@@ -23,7 +23,7 @@ import contextlib
 import secrets
 import signal
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from sandbox.agents.catalogue import CORES
@@ -56,7 +56,8 @@ class AgentRuns(Exception):
 
 class Agent:
     """The agent of one sandbox. `on_change` is called when there is something new to tell the gateway, `on_problem`
-    with something the user should read. Only `room` and `end` wait."""
+    with something the user should read, `on_room` when the queue was full and is not any more: it must not deliver
+    before it returns. Only `room` and `end` wait."""
 
     def __init__(self, config: Config, notes: TakenNotes, open_log: Callable[[], ErrorLog] | None = None) -> None:
         """`open_log` is for the stderr of each process; without it the configuration's `agent_log` takes it."""
@@ -68,6 +69,7 @@ class Agent:
         self.backlog = FrameBacklog(config.limits.backlog_bytes)
         self.on_change: Callable[[], None] = lambda: None
         self.on_problem: Callable[[str], None] = lambda reason: None
+        self.on_room: Callable[[], None] = lambda: None
         self._deliveries = DeliveryQueue(config.limits.queue_lines, config.limits.queue_bytes)
         self._room = asyncio.Event()
         self._room.set()
@@ -165,17 +167,31 @@ class Agent:
         if epoch == self.epoch and self._process is not None and not self._process.ending:
             self._gate_open = True
 
-    def deliver(self, seq: int, line: bytes) -> None:
-        """Queue one record. Dropped if no process is there to take it; the gateway will deliver it again."""
-        if self._gate_open and self._process is not None and seq > self._notes.taken:
-            self._deliveries.add(seq, line, waits=self._process.core.waits(line))
-            self._process.input.write()
+    def deliver(self, records: Iterable[tuple[int, bytes]]) -> int:
+        """Queue records, each (seq, line), in order, as many as there is room for, and return how many that were.
+        Those that no process is there to take are dropped, and count; the gateway will deliver them again."""
+        accepted = 0
+        for seq, line in records:
             if self._deliveries.full:
                 self._room.clear()
+                break
+            accepted += 1
+            if self._gate_open and self._process is not None and seq > self._notes.taken:
+                self._deliveries.add(seq, line, waits=self._process.core.waits(line))
+        if self._deliveries and self._process is not None:
+            self._process.input.write()
+        return accepted
 
     async def room(self) -> None:
         """Wait until the queue can take more."""
-        await self._room.wait()
+        while self._deliveries.full:
+            self._room.clear()
+            await self._room.wait()
+
+    def _make_room(self) -> None:
+        if not self._room.is_set() and not self._deliveries.full:
+            self._room.set()
+            self.on_room()
 
     def take_next(self, *, ready: bool) -> bytes | None:
         """Take the next record that may go to the agent and return its line, None if there is none. It is noted before
@@ -186,8 +202,7 @@ class Agent:
                 self.on_change()
             if due.line is not None:
                 break
-        if not self._deliveries.full:
-            self._room.set()
+        self._make_room()
         return None if due is None else due.line
 
     def inject(self, line: bytes) -> None:
@@ -223,13 +238,18 @@ class Agent:
         if self._process is not None:
             await asyncio.shield(self._process.child.ended)
 
+    async def finished(self, seconds: float) -> None:
+        """Wait until all output of a process that has ended is read, for so long at most."""
+        if self._process is not None:
+            await asyncio.wait({self._process.over}, timeout=seconds)
+
     def forget_deliveries(self) -> None:
         self._gate_open = False
         self._drop_queue()
 
     def _drop_queue(self) -> None:
         self._deliveries.drop()
-        self._room.set()
+        self._make_room()
 
     @property
     def drain_seconds(self) -> float:
@@ -261,6 +281,7 @@ class _Process:
         self.child = child
         self.core = core
         self.ending = False
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # and its output is all read
         self._splitter = LineSplitter(MAX_LINE)
         self._oversized_told = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -367,5 +388,6 @@ class _Process:
         self._finish_if_over()
 
     def _finish_if_over(self) -> None:
-        if self.output.done and self.child.ended.done():
+        if self.output.done and self.child.ended.done() and not self.over.done():
+            self.over.set_result(None)
             self._agent.finish(self.child.ended.result())

@@ -1,27 +1,36 @@
 """The bridge's end of a link: one gateway at a time, the newest wins.
 
+One asyncio protocol per link: no task, one timer. Whatever is to be told within one turn of the event loop leaves in
+one write.
+
 What goes up needs no queue of its own: the backlog is the queue, and a cursor says how far this gateway has been told.
 Everything else that goes up is either cumulative (taken, pong, changed: only the newest counts) or bounded (problems).
-What comes down is read one message at a time, and not at all while the agent's queue is full.
+While the transport is full, nothing is told. What comes down is obeyed in order, and not read at all while the agent's
+queue is full: then at most the rest of one message is held, and what one read brought behind it.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sandbox.bridge.agent.agent import Agent, AgentFailed
 from sandbox.bridge.base.config import Limits
+from sandbox.bridge.base.handover import hand_over
 from sandbox.protocol import agent as wire
-from sandbox.protocol.agent_stream import BeginEpoch, Frames
+from sandbox.protocol.agent_stream import BeginEpoch, Cursor, Frames
 from sandbox.protocol.messages import WireError
+from sandbox.protocol.websocket_frames import BINARY, CLOSE, PING, PONG, TEXT, FrameError, FrameReader, frame
 from sandbox.system.log import log
 
 PORTION_BYTES = 256 * 1024
 PROBLEMS_KEPT = 16
+MAX_FRAGMENTS = 64
+GOODBYE_SECONDS = 1.0  # for the other end to answer a close, and to take what was sent before
 
-BAD_FRAME, REPLACED, SILENT = 4400, 4409, 4408
+GOING, BAD_FRAME, REPLACED, SILENT = 1012, 4400, 4409, 4408
 
 
 class AgentLinkServer:
@@ -30,11 +39,12 @@ class AgentLinkServer:
     def __init__(self, agent: Agent, limits: Limits) -> None:
         self._agent = agent
         self._limits = limits
-        self._current: _Attachment | None = None
+        self._current: AgentLink | None = None
         self._unheard = False  # a change that happened while nobody was there
         self.on_attach: Callable[[], None] = lambda: None
         agent.on_change = self._wake
         agent.on_problem = self._tell_problem
+        agent.on_room = self._go_on
 
     @property
     def attached(self) -> bool:
@@ -48,7 +58,11 @@ class AgentLinkServer:
 
     def _wake(self) -> None:
         if self._current is not None:
-            self._current.wake.set()
+            self._current.wake()
+
+    def _go_on(self) -> None:
+        if self._current is not None:
+            self._current.go_on()
 
     def _tell_problem(self, reason: str) -> None:
         log("bridge.problem", reason=reason)
@@ -57,142 +71,221 @@ class AgentLinkServer:
 
     async def serve(self, socket: WebSocket) -> None:
         """Speak with one gateway until it goes, is replaced, or breaks the rules."""
-        await socket.accept()
+        link = AgentLink(self._agent, self._limits, self._enter, self._leave)
         try:
-            async with asyncio.timeout(self._limits.attach_seconds):
-                message = await _receive(socket)
-            attach = wire.decode_down(message) if isinstance(message, str) else None
-            if not isinstance(attach, wire.Attach):
-                raise WireError("attach first")
-        except (WireError, TimeoutError):
-            return await socket.close(BAD_FRAME)
-        except WebSocketDisconnect:
-            return None
-        if self._current is not None:
-            self._current.replaced.set()
-        attachment = self._current = _Attachment(self._agent, self._limits, socket, attach)
+            await socket.accept()
+            hand_over(socket.scope, link.take)
+        except (ConnectionError, WebSocketDisconnect):
+            return
+        await link.gone
+
+    def _enter(self, link: "AgentLink") -> None:
+        before, self._current = self._current, link
+        if before is not None:
+            before.close(REPLACED)
         if self._unheard:
             self.tell_changed()
         self.on_attach()
-        try:
-            code = await attachment.run()
-        finally:
-            if self._current is attachment:
-                self._current = None
-        if code is not None:
-            await socket.close(code)
+
+    def _leave(self, link: "AgentLink") -> None:
+        if self._current is link:
+            self._current = None
+
+    async def close(self) -> None:
+        """Tell the gateway what there is still to tell, and let it go; both within GOODBYE_SECONDS."""
+        link = self._current
+        if link is not None:
+            link.say_goodbye()
+            await asyncio.wait({link.gone}, timeout=2 * GOODBYE_SECONDS)
 
 
-class _Attachment:
-    def __init__(self, agent: Agent, limits: Limits, socket: WebSocket, attach: wire.Attach) -> None:
+class AgentLink(asyncio.Protocol):
+    """One gateway's connection. `on_attach` is called when it has said `attach`, `on_leave` when it has been attached
+    and no longer is."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        limits: Limits,
+        on_attach: "Callable[[AgentLink], None]",
+        on_leave: "Callable[[AgentLink], None]",
+    ) -> None:
         self._agent = agent
         self._limits = limits
-        self._socket = socket
-        self._hello = agent.attach()
-        self._cursor = agent.backlog.cursor(attach.after)
-        self._taken_told = self._hello.taken
+        self._on_attach = on_attach
+        self._on_leave = on_leave
+        self._loop = asyncio.get_running_loop()
+        self._reader = FrameReader(wire.MAX_DOWN, MAX_FRAGMENTS, masked=True)
+        self._cursor: Cursor | None = None  # None until `attach`
+        self._taken_told = 0
+        self._out: list[bytes] = []  # goes before everything else
         self._pong: int | None = None
         self._changed = False
         self._problems: deque[str] = deque(maxlen=PROBLEMS_KEPT)  # full: the oldest is only in the log
-        self.wake = asyncio.Event()
-        self.wake.set()
-        self.replaced = asyncio.Event()
+        self._deliveries: deque[tuple[int, bytes]] = deque()  # that the agent's queue has no room for
+        self._telling = False
+        self._is_full = False
+        self._closing = False
+        self._leaving = False
+        self._heard_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport
+        self.gone: asyncio.Future[None] = self._loop.create_future()
+
+    def take(self, transport: asyncio.Transport, early: bytes) -> None:
+        """The connection is ours from here on."""
+        self._transport = transport
+        transport.set_protocol(self)
+        self._arm(self._limits.attach_seconds, self._miss_attach)
+        if early:
+            self.data_received(early)
+
+    def _arm(self, seconds: float, then: Callable[[], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, then)
+
+    # Telling
 
     def tell_problem(self, reason: str) -> None:
         self._problems.append(reason)
-        self.wake.set()
+        self.wake()
 
     def tell_changed(self) -> None:
         self._changed = True
-        self.wake.set()
+        self.wake()
 
-    async def run(self) -> int | None:
-        """Serve until the end; return the close code to send, None if the other end is gone."""
-        tasks = {
-            asyncio.create_task(self._pump(), name="attachment.pump"),
-            asyncio.create_task(self._read(), name="attachment.read"),
-            asyncio.create_task(self._wait_replaced(), name="attachment.replaced"),
-        }
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        return max(task.result() or 0 for task in done) or None
+    def wake(self) -> None:
+        """There is something to tell; it is told with all else of this turn."""
+        if not self._telling:
+            self._telling = True
+            self._loop.call_soon(self._tell)
 
-    async def _wait_replaced(self) -> int:
-        await self.replaced.wait()
-        return REPLACED
+    def _tell(self) -> None:
+        self._telling = False
+        while not (self._is_full or self._closing):
+            out = self._next_portion()
+            if not out:
+                break
+            self._transport.write(out)
 
-    async def _pump(self) -> int | None:
-        try:
-            await self._say(self._hello)
-            while True:
-                await self.wake.wait()
-                self.wake.clear()
-                await self._tell_everything()
-        except (WebSocketDisconnect, RuntimeError, OSError):
-            return None
+    def _next_portion(self) -> bytes:
+        """What is to be told next: about as much as a portion, b"" if nothing."""
+        out, self._out = self._out, []
+        if self._cursor is None:
+            return b"".join(out)
+        if self._pong is not None:
+            out.append(_framed(wire.Pong(self._pong)))
+            self._pong = None
+        if self._changed:
+            self._changed = False
+            out.append(_framed(wire.Changed()))
+        while self._problems:
+            out.append(_framed(wire.Problem(self._problems.popleft())))
+        size = 0
+        while size < PORTION_BYTES and (step := self._agent.backlog.step(self._cursor, PORTION_BYTES)) is not None:
+            if isinstance(step, Frames):
+                out.append(frame(BINARY, wire.join_lines(step.lines)))
+            elif isinstance(step, BeginEpoch):
+                out.append(_framed(wire.Epoch(step.epoch, step.base)))
+            else:
+                self._add_taken(out)
+                out.append(_framed(step))
+            size += len(out[-1])
+        self._add_taken(out)
+        return b"".join(out)
 
-    async def _tell_everything(self) -> None:
-        while True:
-            if self._pong is not None:
-                n, self._pong = self._pong, None
-                await self._say(wire.Pong(n))
-            if self._changed:
-                self._changed = False
-                await self._say(wire.Changed())
-            while self._problems:
-                await self._say(wire.Problem(self._problems.popleft()))
-            match self._agent.backlog.step(self._cursor, PORTION_BYTES):
-                case None:
-                    return await self._tell_taken()
-                case BeginEpoch(epoch, base):
-                    await self._say(wire.Epoch(epoch, base))
-                case Frames(_, lines):
-                    await self._socket.send_bytes(wire.join_lines(lines))
-                    await self._tell_taken()
-                case exit:
-                    await self._tell_taken()
-                    await self._say(exit)
-
-    async def _tell_taken(self) -> None:
+    def _add_taken(self, out: list[bytes]) -> None:
         if self._agent.taken > self._taken_told:
             self._taken_told = self._agent.taken
-            await self._say(wire.Taken(self._taken_told))
+            out.append(_framed(wire.Taken(self._taken_told)))
 
-    async def _say(self, message: wire.Up) -> None:
-        await self._socket.send_text(wire.encode(message).decode())
+    def pause_writing(self) -> None:
+        self._is_full = True
 
-    async def _read(self) -> int | None:
+    def resume_writing(self) -> None:
+        self._is_full = False
+        if self._leaving:
+            self._say_last()
+        else:
+            self._tell()
+
+    # Hearing
+
+    def data_received(self, data: bytes) -> None:
+        self._reader.feed(data)
+        self._read()
+
+    def _read(self) -> None:
+        """Obey what has come, as far as the agent's queue has room."""
         try:
-            while True:
-                async with asyncio.timeout(self._limits.silence_seconds):
-                    message = await _receive(self._socket)
-                if self.replaced.is_set():
-                    return REPLACED
-                if isinstance(message, str):
-                    self._obey(wire.decode_down(message))
-                else:
-                    await self._deliver(message)
+            while not (self._deliveries or self.gone.done()) and (found := self._reader.read()) is not None:
+                opcode, payload = found
+                if opcode == CLOSE:
+                    return self._on_close(payload)
+                if not self._closing:
+                    self._on_message(opcode, payload)
+        except FrameError as exc:
+            self._refuse(exc.reason)
+            self._transport.pause_reading()  # where the next frame begins is not known any more
         except WireError as exc:
-            log("bridge.bad_frame", reason=str(exc))
-            return BAD_FRAME
-        except TimeoutError:
-            return SILENT
-        except WebSocketDisconnect:
-            return None
+            self._refuse(str(exc))
 
-    async def _deliver(self, payload: bytes) -> None:
-        for seq, line in wire.split_deliveries(payload):
-            await self._agent.room()
-            if self.replaced.is_set():
-                return
-            self._agent.deliver(seq, line)
+    def _on_message(self, opcode: int, payload: bytes) -> None:
+        if opcode == PING:
+            self._out = [frame(PONG, payload)]  # of several the newest is answered
+            self.wake()
+            return
+        if opcode == PONG:
+            return
+        self._heard_at = self._loop.time()
+        if self._cursor is None:
+            self._attach(opcode, payload)
+        elif opcode == BINARY:
+            self._deliveries.extend(wire.split_deliveries(payload))
+            self._deliver()
+        else:
+            self._obey(wire.decode_down(payload))
+
+    def _attach(self, opcode: int, payload: bytes) -> None:
+        attach = wire.decode_down(payload) if opcode == TEXT else None
+        if not isinstance(attach, wire.Attach):
+            raise WireError("attach first")
+        hello = self._agent.attach()
+        self._cursor = self._agent.backlog.cursor(attach.after)
+        self._taken_told = hello.taken
+        self._out.append(_framed(hello))
+        self.wake()
+        self._arm(self._limits.silence_seconds, self._miss)
+        self._on_attach(self)
+
+    def _deliver(self) -> None:
+        """Pass on what there is room for; while something is left over nothing more is read."""
+        accepted = self._agent.deliver(self._deliveries)
+        if accepted == len(self._deliveries):
+            self._deliveries.clear()
+        else:
+            self._deliveries = deque(islice(self._deliveries, accepted, None))
+            self._transport.pause_reading()
+
+    def go_on(self) -> None:
+        """The agent's queue has room again."""
+        if self._deliveries and not self._closing:
+            self._loop.call_soon(self._go_on)  # whoever says so is in the middle of emptying the queue
+
+    def _go_on(self) -> None:
+        if not self._deliveries or self._closing or self._transport.is_closing():
+            return
+        self._heard_at = self._loop.time()
+        self._deliver()
+        if not self._deliveries:
+            self._transport.resume_reading()
+            self._read()
 
     def _obey(self, message: wire.Down) -> None:
         match message:
+            case wire.Seen():
+                self._agent.confirm(message.position)
             case wire.Start(line):
                 try:
                     if self._agent.start(None if line is None else line.encode()):
@@ -207,22 +300,76 @@ class _Attachment:
                 self._agent.stop()
             case wire.Kill():
                 self._agent.kill()
-            case wire.Seen():
-                self._agent.confirm(message.position)
             case wire.Ready(epoch):
                 self._agent.open_gate(epoch)
             case wire.Ping(n):
                 self._pong = n
-                self.wake.set()
+                self.wake()
             case wire.Attach():
                 raise WireError("a second attach")
 
+    # The end
 
-async def _receive(socket: WebSocket) -> str | bytes:
-    message = await socket.receive()
-    if message["type"] != "websocket.receive":
-        raise WebSocketDisconnect(message.get("code", 1006))
-    text: str | None = message.get("text")
-    if text is None and len(message["bytes"]) > wire.MAX_DOWN:
-        raise WireError("message too long")
-    return text if text is not None else bytes(message["bytes"])
+    def _miss_attach(self) -> None:
+        self.close(BAD_FRAME)
+
+    def _miss(self) -> None:
+        """A gateway that says nothing is gone. While nobody reads, silence says nothing."""
+        now = self._loop.time()
+        left = self._limits.silence_seconds - (0.0 if self._deliveries else now - self._heard_at)
+        if left > 0:
+            self._arm(left, self._miss)
+        else:
+            self.close(SILENT)
+
+    def _refuse(self, reason: str) -> None:
+        log("bridge.bad_frame", reason=reason)
+        self.close(BAD_FRAME)
+
+    def say_goodbye(self) -> None:
+        """Close after all there is to tell."""
+        self._leaving = True
+        self._arm(GOODBYE_SECONDS, self._transport.abort)
+        self._say_last()
+
+    def _say_last(self) -> None:
+        self._tell()
+        if not self._is_full:
+            self.close(GOING)
+
+    def close(self, code: int) -> None:
+        """Say goodbye, after what was written. Nothing more goes out, and nothing more is obeyed."""
+        if self._closing:
+            return
+        self._transport.write(frame(CLOSE, code.to_bytes(2, "big")))
+        self._leave()
+
+    def _leave(self) -> None:
+        self._closing = True
+        self._arm(GOODBYE_SECONDS, self._transport.abort)
+        if self._deliveries:
+            self._deliveries.clear()
+            self._transport.resume_reading()
+        self._on_leave(self)
+
+    def _on_close(self, payload: bytes) -> None:
+        if not self._closing:
+            self._transport.write(frame(CLOSE, payload[:2]))
+            self._leave()
+        self._transport.close()
+
+    def eof_received(self) -> None:
+        return None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._deliveries.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._on_leave(self)
+        if not self.gone.done():
+            self.gone.set_result(None)
+
+
+def _framed(message: wire.Up) -> bytes:
+    return frame(TEXT, wire.encode(message))

@@ -1,7 +1,7 @@
 """Gives an accepted WebSocket's connection to a protocol of our own.
 
-uvicorn and Starlette do HTTP, the token, routing and refusal. From the accept on they are out of the way: what a
-terminal sends is written to the transport as it comes, without a task, a queue or an event for each message.
+uvicorn and Starlette do HTTP, the token, routing and refusal. From the accept on they are out of the way: what the
+agent or a terminal says is written to the transport as it comes, without a task, a queue or an event for each message.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 from websockets.http11 import Request
 
-PATHS = "/terminals/"  # whose connections are handed over
+PATHS = ("/agent", "/terminals/")  # whose connections are handed over
 EARLY_BYTES = 64 * 1024  # that may come before; with more the connection is cut
 
 _EXTENSION = "holdfast.handover"
