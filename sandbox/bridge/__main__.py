@@ -14,12 +14,12 @@ import stat
 import sys
 from pathlib import Path
 
+from sandbox.bridge import serving
 from sandbox.bridge.agent.agent import Agent
 from sandbox.bridge.agent.taken import NotesInUse, TakenNotes
 from sandbox.bridge.base.config import Config, ConfigError, read_config
 from sandbox.bridge.base.handover import HandoverSocket
 from sandbox.bridge.server import Bridge
-from sandbox.bridge.serving import end_on_signals, serve_until
 from sandbox.system.child import guard_this_process
 from sandbox.system.log import JsonHandler, log
 
@@ -73,7 +73,7 @@ async def run(config: Config, listener: socket.socket) -> None:
     make_roots(config.kept)
     agent = Agent(config, notes)
     bridge = Bridge(config, agent)
-    ending = end_on_signals()
+    ending = serving.end_on_signals()
     orphaned: asyncio.TimerHandle | None = None
 
     def watch_for_orphanage() -> None:
@@ -89,8 +89,15 @@ async def run(config: Config, listener: socket.socket) -> None:
 
     bridge.on_idle = watch_for_orphanage
     watch_for_orphanage()
-    log("bridge.started", session=config.session_id, incarnation=config.incarnation, taken=notes.taken)
-    await serve_until(
+    loop_name = type(loop).__module__.partition(".")[0]
+    log(
+        "bridge.started",
+        session=config.session_id,
+        incarnation=config.incarnation,
+        taken=notes.taken,
+        loop=loop_name,
+    )
+    await serving.serve_until(
         ending, bridge.app(), listener, bridge.end_programs, sockets=HandoverSocket, max_message=MAX_MESSAGE
     )
     bridge.close()
@@ -111,7 +118,7 @@ def main() -> int:
         config = read_config(int(sys.argv[1]))
         listener = socket.socket(fileno=int(sys.argv[2]))
         listener.setblocking(False)
-        asyncio.run(run(config, listener))
+        serving.run(run(config, listener))
     except (IndexError, ValueError):
         log("bridge.failed", reason=USAGE)
         return 2

@@ -1,15 +1,33 @@
-"""Runs a bridge's web server until the bridge is asked to end; then its programs end first, the server last."""
+"""Runs a bridge's web server until the bridge is asked to end; then its programs end first, the server last.
+
+A bridge runs on uvloop where that can be imported, and on asyncio's own loop where it cannot.
+"""
 
 import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from sandbox.system.child import kill_descendants, reap_adopted
+
+
+def run(program: Coroutine[Any, Any, None]) -> None:
+    """Run a bridge to its end."""
+    with asyncio.Runner(loop_factory=_new_loop) as runner:
+        runner.run(program)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # it is compiled: not everybody can have it
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 class _BridgeServer(uvicorn.Server):
@@ -24,7 +42,12 @@ def end_on_signals() -> asyncio.Event:
     ending = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.set)
-    loop.add_signal_handler(signal.SIGCHLD, reap_adopted)
+
+    def on_child(number: int, frame: object) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(reap_adopted)
+
+    signal.signal(signal.SIGCHLD, on_child)  # uvloop lets nobody use `add_signal_handler` for this one
     return ending
 
 

@@ -2,7 +2,6 @@
 try an agent with curl and a WebSocket client. What it offers is in sandbox/bridge/raw_lines.py."""
 
 import argparse
-import asyncio
 import ipaddress
 import logging
 import os
@@ -19,7 +18,7 @@ from sandbox.bridge.agent.agent import Agent
 from sandbox.bridge.agent.taken import TakenNotes
 from sandbox.bridge.base.config import Config, env_pair_is_usable
 from sandbox.bridge.raw_lines import RawLines
-from sandbox.bridge.serving import end_on_signals, serve_until
+from sandbox.bridge.serving import end_on_signals, run, serve_until
 from sandbox.protocol.agent import MAX_DELIVERY
 from sandbox.system.child import guard_this_process
 from sandbox.system.log import JsonHandler
@@ -67,7 +66,7 @@ def main(words: Sequence[str]) -> int:
     logging.basicConfig(level=logging.WARNING, handlers=[JsonHandler()])
     guard_this_process()
     with listener, TemporaryDirectory(prefix="holdfast-bridge-") as state:
-        asyncio.run(_run(_config(agent, workspace, Path(state)), listener))
+        run(_run(_config(agent, workspace, Path(state)), listener))
     return 0
 
 
