@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -190,6 +191,13 @@ class Writer:
     def unwritten_bytes(self) -> int:
         """Of the piece that is being written."""
         return len(self._rest)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the pipe takes a piece of `select.PIPE_BUF` bytes whole."""
+        poll = select.poll()
+        poll.register(self._fd, select.POLLOUT)
+        return bool(poll.poll(0))
 
     def forget(self) -> None:
         """Do not write the rest of the piece that is being written."""

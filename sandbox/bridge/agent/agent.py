@@ -25,10 +25,11 @@ import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from select import PIPE_BUF
 
 from sandbox.agents.catalogue import CORES
 from sandbox.agents.core import Core, Launch, Out, ToAgent, ToGateway
-from sandbox.bridge.agent.deliveries import DeliveryQueue
+from sandbox.bridge.agent.deliveries import DeliveryQueue, DueDelivery
 from sandbox.bridge.agent.lines import LineSplitter
 from sandbox.bridge.agent.taken import TakenNotes
 from sandbox.bridge.base.config import Config
@@ -193,17 +194,22 @@ class Agent:
             self._room.set()
             self.on_room()
 
-    def take_next(self, *, ready: bool) -> bytes | None:
-        """Take the next record that may go to the agent and return its line, None if there is none. It is noted before
-        it is returned."""
-        while (due := self._deliveries.next(self._notes.taken, ready=ready)) is not None:
-            if due.noted is not None:
-                self._notes.take(due.noted)
-                self.on_change()
-            if due.line is not None:
-                break
+    def next_due(self, taken: int, *, ready: bool) -> DueDelivery | None:
+        """The next record that may go to the agent, None if there is none; `taken` is what was taken so far. Its line
+        may be written only after `note`."""
+        due = self._deliveries.next(taken, ready=ready)
         self._make_room()
-        return None if due is None else due.line
+        return due
+
+    @property
+    def due_bytes(self) -> int:
+        """How long the oldest record in the queue is; 0 if there is none."""
+        return self._deliveries.oldest_bytes
+
+    def note(self, taken: int) -> None:
+        """Everything up to `taken` goes to the agent now."""
+        self._notes.take(taken)
+        self.on_change()
 
     def inject(self, line: bytes) -> None:
         """Write a line before everything that is queued; forgotten if no process runs."""
@@ -289,7 +295,7 @@ class _Process:
         self._lines_size = 0
         self._unheeded = False  # the agent leaves too much unread of what its output was answered with
         log_file = agent.open_log()
-        self.input = Writer(child.input, self._next_line, self._on_deaf)
+        self.input = Writer(child.input, self._next_piece, self._on_deaf)
         self.output = Reader(child.output, self._on_output)
         self._errors = Reader(child.errors, lambda chunk: log_file.write(chunk) if chunk else log_file.close())
         self._perform(core.begin(start))
@@ -315,18 +321,43 @@ class _Process:
         else:
             self.output.resume()
 
-    def _next_line(self) -> bytes:
-        while not self._lines:
-            line = self._agent.take_next(ready=self.core.ready)
-            if line is None:
-                return b""
-            self._perform(self.core.down(line))
-        line = self._lines.popleft()
-        self._lines_size -= len(line)
+    def _next_piece(self) -> bytes:
+        """The next lines for the agent, b"" if there are none. Records are noted before this returns: several with one
+        note, where the pipe surely takes them whole. Of a piece that it took in part, records that the agent never had
+        would count as taken."""
+        taken = noted = self._agent.taken
+        is_free = False
+        while True:
+            if self._lines:
+                size = self._agent.due_bytes
+                if not size or self._lines_size + len(self._lines) + size >= PIPE_BUF:
+                    break
+                if not (is_free := is_free or self.input.is_free):
+                    break
+            due = self._agent.next_due(noted, ready=self.core.ready)
+            if due is None:
+                break
+            if due.noted is not None:
+                noted = due.noted
+            if due.line is not None:
+                self._perform(self.core.down(due.line))
+        if noted > taken:
+            self._agent.note(noted)
+        return self._cut_piece()
+
+    def _cut_piece(self) -> bytes:
+        """The first line; with those behind it that the pipe takes in one go, or not at all."""
+        lines: list[bytes] = []
+        size = 0
+        while self._lines and (not lines or size + len(lines) + len(self._lines[0]) < PIPE_BUF):
+            lines.append(self._lines.popleft())
+            size += len(lines[-1])
+        self._lines_size -= size
         if self._unheeded and self._lines_size <= UNREAD_BYTES:
             self._unheeded = False
             self.pace_output()
-        return line + b"\n"
+        lines.append(b"")
+        return b"\n".join(lines)
 
     def inject(self, line: bytes) -> bool:
         """Say whether there was room for it."""

@@ -40,6 +40,11 @@ class DeliveryQueue:
     def full(self) -> bool:
         return len(self._queue) >= self._lines or self._size >= self._size_limit
 
+    @property
+    def oldest_bytes(self) -> int:
+        """How long the oldest record is; 0 if there is none."""
+        return len(self._queue[0][1]) if self._queue else 0
+
     def add(self, seq: int, line: bytes, *, waits: bool) -> None:
         self._queue.append((seq, line, waits))
         self._size += len(line)

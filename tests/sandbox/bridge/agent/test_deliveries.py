@@ -66,6 +66,15 @@ def test_the_next_process_knows_nothing_of_what_the_last_one_was_given_ahead() -
     assert waiting.next(2, ready=False) == DueDelivery(3, b"3")
 
 
+def test_the_oldest_record_says_how_long_it_is() -> None:
+    waiting = queue((10, True), (2000, True))
+    sizes = [waiting.oldest_bytes]
+    for taken in (0, 10):
+        waiting.next(taken, ready=True)
+        sizes.append(waiting.oldest_bytes)
+    assert sizes == [2, 4, 0]
+
+
 def test_it_is_full_by_lines_or_by_bytes_and_not_when_they_are_gone() -> None:
     assert not queue((1, True), lines=2).full
     assert queue((1, True), (2, True), lines=2).full

@@ -1,6 +1,7 @@
 """The bridge's end of a link, spoken to frame by frame."""
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -168,3 +169,63 @@ async def test_a_gateway_that_does_not_read_holds_up_no_end(tmp_path: Path) -> N
         await until(lambda: owner.received)
         link.pause_reading()
         assert await asyncio.to_thread(bridge.terminate) == 0
+
+
+async def test_records_of_one_message_are_confirmed_together(cat: BridgeProcess) -> None:
+    async with raw_gateway(cat, ATTACH + START) as gateway:
+        first = int(str((await gateway.says("hello"))["taken"])) + 1
+        await gateway.says("epoch")
+        lines = [b"%d" % seq for seq in range(first, first + 50)]
+        gateway.writer.write(client_frame(BINARY, b"\n".join(b"%b %b" % (line, line) for line in lines)))
+        said: list[bytes] = []
+        confirmed: list[object] = []
+        while len(said) < 50 or not confirmed or confirmed[-1] != first + 49:
+            opcode, payload = await gateway.next()
+            if opcode == BINARY:
+                said += payload.split(b"\n")
+            elif (message := msgspec.json.decode(payload))["type"] == "taken":
+                confirmed.append(message["seq"])
+        assert said == lines
+        assert confirmed == [first + 49]
+
+
+COUNTS_WHEN_TOLD = """
+import os, signal
+def count(number, frame):
+    os.set_blocking(0, False)
+    found = b""
+    try:
+        while chunk := os.read(0, 1 << 20):
+            found += chunk
+    except BlockingIOError:
+        pass
+    with open("counting", "w") as file:
+        file.write(str(found.count(b"\\n")))
+    os.rename("counting", "count")
+signal.signal(signal.SIGUSR1, count)
+with open("starting", "w") as file:
+    file.write(str(os.getpid()))
+os.rename("starting", "pid")
+while True:
+    signal.pause()
+"""
+
+
+async def test_what_does_not_fit_into_an_agents_input_is_not_taken(tmp_path: Path) -> None:
+    with running_bridge(tmp_path, [sys.executable, "-c", COUNTS_WHEN_TOLD]) as bridge:
+        owner = Owner()
+        link = await bridge.link(owner)
+        link.start(None)
+        pid_file, counted = bridge.workspace / "pid", bridge.workspace / "count"
+        await until(pid_file.exists)
+        for seq in range(1, 2001):
+            link.deliver(seq, b"%0100d" % seq)
+        await until(lambda: owner.taken > 500)
+        async with bridge.client() as http:  # it has done all it could with what it was sent before
+            await http.get("/health")
+        bridge.signal(signal.SIGSTOP)  # it takes nothing more while the agent reads
+        os.kill(int(pid_file.read_text()), signal.SIGUSR1)
+        await until(counted.exists)
+        noted = int((tmp_path / "state" / "taken").read_bytes().split()[2])
+        assert noted < 2000
+        assert 0 <= noted - int(counted.read_text()) <= 1  # one may be written in part
