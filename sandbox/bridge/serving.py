@@ -31,6 +31,16 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 class _BridgeServer(uvicorn.Server):
+    """uvicorn's server, which looks at nothing each tenth of a second: there are as many bridges as sessions."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ended = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self.ended.wait()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield  # the bridge has its own: the agent goes first
@@ -76,6 +86,7 @@ async def serve_until(
             access_log=False,
             proxy_headers=False,
             server_header=False,
+            date_header=False,
             timeout_graceful_shutdown=1,
         )
     )
@@ -85,5 +96,5 @@ async def serve_until(
     waiting.cancel()
     await end_programs()
     kill_descendants()
-    server.should_exit = True
+    server.ended.set()
     await serving

@@ -1,5 +1,6 @@
-"""Which event loop a bridge runs on."""
+"""How a bridge runs: on which event loop, and not at all while there is nothing to do."""
 
+import asyncio
 from pathlib import Path
 
 from tests.support.bridge import ROOT, Owner, running_bridge
@@ -31,3 +32,17 @@ async def test_a_bridge_without_uvloop_runs_on_the_standard_loop(tmp_path: Path)
     (code / "sandbox").symlink_to(ROOT / "sandbox")
     (code / "uvloop.py").write_text("raise ImportError('not for this machine')\n")
     assert '"loop": "asyncio"' in await answered(tmp_path, code)
+
+
+async def test_a_bridge_at_rest_is_not_woken(tmp_path: Path) -> None:
+    with running_bridge(tmp_path, ["cat"]) as bridge:
+        owner = Owner()
+        link = await bridge.link(owner)
+        link.start(None)
+        link.deliver(1, b"a line")
+        await until(lambda: owner.received and owner.changes)
+        assert bridge.process is not None
+        schedstat = Path(f"/proc/{bridge.process.pid}/schedstat")
+        before = int(schedstat.read_text().split()[2])
+        await asyncio.sleep(2)  # a hint that files changed may fall into it
+        assert int(schedstat.read_text().split()[2]) - before < 10
