@@ -126,7 +126,7 @@ class SessionActor:
             checkpoint=loaded.checkpoint,
             rate=limits.agent_records,
             ready=lambda: self.life.agent_ready(),
-            finished=workspace.request,
+            finished=workspace.sync.request,
         )
         self.life = life = LifeDriver(
             host,
