@@ -1,5 +1,6 @@
 """Fixtures that three or more files use."""
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from tests.support.failures import pytest_runtest_logfinish, pytest_runtest_logstart, pytest_runtest_makereport
 from tests.support.postgres import PostgresServer, create_database, drop_database
 from tests.support.s3 import S3Place, S3Server, fresh_place
+from tests.support.unheard import Complaints
 from tests.support.virtual_time import VirtualTimeLoop
 
 __all__ = ["pytest_runtest_logfinish", "pytest_runtest_logstart", "pytest_runtest_makereport"]
@@ -27,6 +29,17 @@ else:
 # Under nohup SIGHUP is ignored, and would be by every program that a test starts. A handler is not inherited.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
+
+
+COMPLAINTS = Complaints()
+logging.getLogger("asyncio").addHandler(COMPLAINTS)
+
+
+@pytest.fixture(autouse=True)
+def no_task_is_left_alone() -> Iterator[None]:
+    COMPLAINTS.taken()
+    yield
+    assert COMPLAINTS.taken() == []
 
 
 @pytest.fixture(scope="module")

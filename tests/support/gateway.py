@@ -16,6 +16,7 @@ import httpx
 import jwt
 from websockets.asyncio.client import ClientConnection, connect
 
+from tests.support import unheard
 from tests.support.launcher import UNTOUCHED, Launcher
 from tests.support.waiting import PATIENCE
 
@@ -80,10 +81,12 @@ class Gateway:
             raise
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         await self.kill()
         await self._end_sandboxes()
         self._give_back_port()
+        if kind is None and self.code == REPOSITORY:
+            assert unheard.in_log(self.log) == []
 
     def _give_back_port(self) -> None:
         if self._reserved is not None:

@@ -59,6 +59,7 @@ class _Scan:
     async def _heard(self, answer: Awaitable[T]) -> T:
         """Raises TreeFailed if it is silent, and too many are."""
         coming = asyncio.ensure_future(answer)
+        coming.add_done_callback(_look_at)
         try:
             if not await self._comes(coming):
                 if not self._slot.park():
@@ -82,3 +83,9 @@ class _Scan:
                 return False
             await asyncio.wait({coming}, timeout=left)
         return True
+
+
+def _look_at(done: "asyncio.Future[T]") -> None:
+    """If nobody waits for it any more, nobody need hear why it failed."""
+    if not done.cancelled():
+        done.exception()
