@@ -100,6 +100,7 @@ TRUSTS_EVERYBODY = (
     "HOLDFAST_TRUSTED_PROXIES has {}: whoever connects may choose the address that is counted and logged, and the name "
     "in links; name the proxies alone"
 )
+PROVIDERS_GONE = "HOLDFAST_GONE_PROVIDERS: sandboxes at these providers count as ended, and what was not synced as lost"
 DEMO_AGENT = (PYTHON, "-m", "sandbox.demo_agent")
 
 
@@ -212,7 +213,7 @@ class House:
         self.store = make_store(settings, secrets, self.door.fatal)
         self.hearing = StoreEvents()
         self.store.heard = self.hearing
-        self.fleets = Fleets(fleet or make_fleet(settings))
+        self.fleets = Fleets(fleet or make_fleet(settings), gone=settings.gone_providers)
         self.objects = make_objects(settings)
         self.vault = SnapshotService(self.objects, SnapshotLimits(settings.snapshot_keep, settings.snapshot_grace))
         self.queue = PersistenceQueue(
@@ -396,6 +397,8 @@ class House:
                 log.warning("house.root", text=RUNS_AS_ROOT)
             if self._settings.demo and not self._settings.loopback_only:
                 log.warning("house.demo", text=DEMO_IS_ON)
+            if gone := self._settings.gone_providers:
+                log.warning("house.providers_gone", providers=gone, text=PROVIDERS_GONE)
             if wide := widest(self._settings.trusted_proxies):
                 log.warning("house.trusts_everybody", text=TRUSTS_EVERYBODY.format(", ".join(wide)))
             log.info(

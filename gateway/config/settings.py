@@ -57,6 +57,7 @@ class Settings:
     objects_unchecked: bool = field(default=False, metadata=by(values.switch))
     redis: str = field(default="", metadata=by(str))
     sandbox: str = field(default="local", metadata=by(str))
+    gone_providers: tuple[str, ...] = field(default=(), metadata=by(values.names))
     agent: tuple[str, ...] = field(default=(), metadata=by(values.command))  # (): the built-in demo agent
     local_level: str = field(default="auto", metadata=by(values.choice("auto", "trusted", "contained")))
     shell: tuple[str, ...] | None = field(default=None, metadata=by(values.command))
@@ -207,6 +208,7 @@ def _contradictions(settings: Settings) -> list[str]:
             else []
         ),
         *_network_problems(settings),
+        *_gone_problems(settings),
     ]
 
 
@@ -228,6 +230,12 @@ def _not_built(settings: Settings) -> list[str]:
     elif settings.sandbox != "local":
         problems.append("HOLDFAST_SANDBOX wants local")
     return problems
+
+
+def _gone_problems(settings: Settings) -> list[str]:
+    if settings.sandbox not in settings.gone_providers:
+        return []
+    return [f"HOLDFAST_GONE_PROVIDERS names {settings.sandbox}, which HOLDFAST_SANDBOX says is here: leave it out"]
 
 
 def _identity_problems(settings: Settings) -> list[str]:

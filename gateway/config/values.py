@@ -11,6 +11,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0
 _BYTES = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gib": 1 << 30}
 _DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(ms|s|m|h|d|)", re.ASCII)
 _SIZE = re.compile(r"(\d{1,15})\s*([a-z]*)", re.ASCII)
+_NAME = re.compile(r"[a-z0-9_-]{1,64}", re.ASCII)
 _LOOPBACK_NAMES = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -151,6 +152,13 @@ def _origin(text: str) -> str:
     if wrong or not plain or (parts.scheme, port) in (("http", 80), ("https", 443)) or text.endswith("."):
         raise ValueError("wants origins as browsers send them, such as https://app.example.com, separated by commas")
     return text
+
+
+def names(text: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not all(_NAME.fullmatch(part) for part in found):
+        raise ValueError("wants names of lower-case letters, digits, - and _, separated by commas")
+    return found
 
 
 def networks(text: str) -> tuple[str, ...]:

@@ -1,15 +1,15 @@
 """Several fleets as one. A session's sandbox is at the provider that is stored with the session; new sessions go to
 the first. A provider that this gateway does not have is one that does not answer: nothing is known of its sandboxes, so
-nothing is started, stopped or taken for dead."""
+nothing is started, stopped or taken for dead. Only the operator can say that such a provider is gone for good."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from sandbox.client.endpoint import Endpoint
 from sandbox.client.terminals import BridgeTerminals
 from sandbox.client.tree import BridgeTree
 from sandbox.ports.fleet import Fleet, SandboxSpec
-from sandbox.ports.link import Link, LinkEvents
-from sandbox.ports.sandbox import Command, CommandResult, Sandbox, SandboxUnavailable
+from sandbox.ports.link import Link, LinkEvents, LinkRefused
+from sandbox.ports.sandbox import Command, CommandResult, Sandbox, SandboxFailed, SandboxUnavailable
 from sandbox.ports.terminals import SandboxTerminals
 from sandbox.ports.tree import LiveFile, LiveListing, SandboxTree
 from sandbox.protocol.values import Position
@@ -18,8 +18,10 @@ from sandbox.protocol.values import Position
 class Fleets:
     """Implements sandbox.ports.fleet.Fleet."""
 
-    def __init__(self, first: Fleet, *others: Fleet) -> None:
+    def __init__(self, first: Fleet, *others: Fleet, gone: Collection[str] = ()) -> None:
+        """`gone`: the names of providers that are no more, nor are their sandboxes."""
         self._first = first
+        self._gone = gone
         self._fleets = {fleet.name: fleet for fleet in (first, *others)}
         if len(self._fleets) != 1 + len(others):
             raise ValueError("two fleets have the same name")
@@ -57,15 +59,22 @@ class Fleets:
 
     def sandbox(self, session_id: str, provider: str = "") -> Sandbox:
         fleet = self._fleets.get(provider or self.name)
-        return AbsentSandbox(session_id, provider) if fleet is None else fleet.sandbox(session_id)
+        if fleet is not None:
+            return fleet.sandbox(session_id)
+        return (GoneSandbox if provider in self._gone else AbsentSandbox)(session_id, provider)
 
     async def close(self) -> None:
         for fleet in reversed(list(self)):
             await fleet.close()
 
     def _of(self, spec: SandboxSpec) -> Fleet:
-        """Raises SandboxUnavailable."""
+        """Raises SandboxUnavailable, SandboxFailed."""
         fleet = self._fleets.get(spec.provider or self.name)
+        if fleet is None and spec.provider in self._gone:
+            raise SandboxFailed(
+                f"the session's sandbox was at the provider {spec.provider!r}, which is gone: branch the session to go "
+                "on from its newest snapshot, or delete it"
+            )
         if fleet is None:
             raise _not_here(spec.provider)
         return fleet
@@ -116,8 +125,39 @@ class AbsentSandbox:
         raise _not_here(self.provider)
 
 
+class GoneSandbox(AbsentSandbox):
+    """Implements sandbox.ports.sandbox.Sandbox: one of a provider that is gone. It does not run and left nothing."""
+
+    async def runs(self) -> bool:
+        return False
+
+    async def connect(self, events: LinkEvents, after: Position | None) -> Link:
+        raise self._refusal()
+
+    async def exec(self, command: Command) -> CommandResult:
+        raise self._refusal()
+
+    async def logs(self, *, limit: int = 65536) -> bytes:
+        return b""
+
+    async def stop(self) -> None:
+        pass
+
+    async def kill(self) -> bool:
+        return False
+
+    async def destroy(self) -> None:
+        pass
+
+    async def _find(self) -> Endpoint:
+        raise self._refusal()
+
+    def _refusal(self) -> LinkRefused:
+        return LinkRefused(f"no sandbox runs for {self.session_id}: its provider {self.provider!r} is gone")
+
+
 def _not_here(provider: str) -> SandboxUnavailable:
     return SandboxUnavailable(
         f"the session's sandbox is at the provider {provider!r}, which this gateway does not have: "
-        "start a gateway that has it"
+        "start a gateway that has it, or name it in HOLDFAST_GONE_PROVIDERS if it is gone for good"
     )

@@ -81,7 +81,9 @@ class SessionBranching:
 
     def _begun(self, session_id: str, user_id: str, spec: SessionSpec, generation: Generation) -> Session:
         metadata = {**spec.metadata, "origin": generation.note}
-        begun = replace(spec, started=False, pending=[], metadata=metadata, shares=Shares())
+        begun = replace(
+            spec, started=False, pending=[], metadata=metadata, shares=Shares(), provider=self._new.provider
+        )
         now = self._utcnow()
         state = SessionState(
             last_active=now,

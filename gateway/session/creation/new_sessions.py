@@ -23,7 +23,7 @@ class NewSessions:
     def __init__(self, load: Load, created: Callable[[str], None], provider: str) -> None:
         self._load = load
         self._created = created
-        self._provider = provider
+        self.provider = provider
 
     async def load(self, asked: Session, kept: Session, **fields: str) -> SessionActor:
         """The session of which the store has `kept`, and was asked to keep `asked`: the same unless it had one of that
@@ -36,5 +36,5 @@ class NewSessions:
         return actor
 
     def count(self, session_id: str, user_id: str, **fields: str) -> None:
-        self._created(self._provider)
-        log.info("session.created", session_id=session_id, user_id=user_id, provider=self._provider, **fields)
+        self._created(self.provider)
+        log.info("session.created", session_id=session_id, user_id=user_id, provider=self.provider, **fields)

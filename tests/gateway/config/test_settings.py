@@ -201,6 +201,8 @@ def test_all_problems_are_told_at_once_and_no_secret_with_them() -> None:
         ("ALLOWED_ORIGINS", "https://a.example:443", "as browsers send them"),
         ("ALLOWED_ORIGINS", "https://a.example:x", "as browsers send them"),
         ("TRUSTED_PROXIES", "proxy.example", "addresses or networks"),
+        ("GONE_PROVIDERS", "a cloud", "names of lower-case letters"),
+        ("GONE_PROVIDERS", "cloud,local", "names local"),
         ("API_TOKEN", "has a space in it, really", "printable"),
         ("HOST", "no such host!", "an address"),
         ("SNAPSHOT_GRACE", "1m", "10m"),

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.ports.sandbox import SandboxFailed
+from sandbox.ports.link import LinkRefused
+from sandbox.ports.sandbox import Command, SandboxFailed, SandboxUnavailable
+from sandbox.ports.tree import TreeFailed
 from sandbox.providers.local.fleet import LocalFleet
 from sandbox.providers.memory.fleet import MemoryFleet
 from sandbox.providers.several import Fleets
 from tests.contract.sandbox import spec
+from tests.support.bridge import Owner
 
 
 class Other(MemoryFleet):
@@ -47,6 +50,25 @@ async def test_all_are_opened_or_none_is(tmp_path: Path) -> None:
     assert first.opened == 1
     await fleets.close()
     assert first.opened == 0
+
+
+async def test_a_provider_that_is_gone_has_nothing_that_runs_and_nothing_to_remove() -> None:
+    fleets = Fleets(MemoryFleet(), gone=("elsewhere",))
+    sandbox = fleets.sandbox("s1", "elsewhere")
+    assert (await sandbox.runs(), await sandbox.kill(), await sandbox.logs()) == (False, False, b"")
+    await sandbox.stop()
+    await sandbox.destroy()
+    with pytest.raises(LinkRefused, match="'elsewhere' is gone"):
+        await sandbox.connect(Owner(), None)
+    with pytest.raises(LinkRefused):
+        await sandbox.exec(Command(("true",)))
+    with pytest.raises(TreeFailed) as failed:
+        await sandbox.files(b"workspace", b"")
+    assert failed.value.code == "absent"
+    with pytest.raises(SandboxFailed, match="which is gone: branch"):
+        await fleets.start(spec("s1", provider="elsewhere"))
+    with pytest.raises(SandboxUnavailable):
+        await fleets.sandbox("s1", "another").runs()
 
 
 def test_two_of_one_name_cannot_be_told_apart() -> None:
