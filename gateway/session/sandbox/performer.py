@@ -19,7 +19,7 @@ from gateway.session.sandbox.lifecycle import effects as do
 from gateway.session.sandbox.lifecycle import events as on_
 from gateway.session.sandbox.lifecycle.life import OVER, Life, LifeStage
 from gateway.session.sandbox.link_owner import LifeEvents, LinkOwner
-from gateway.session.sandbox.requests import api_error
+from gateway.session.sandbox.requests import RAISED, api_error
 from gateway.session.sandbox.sandbox_work import SandboxWork
 from gateway.session.sandbox.start_turn import StartTurn
 from gateway.session.workspace.workspace import Workspace
@@ -145,8 +145,8 @@ class LifePerformer:
                 self._asks.answer(ask)
             case do.RefuseAsk(ask, code, text):
                 self._journal.refused(code)
-                cause = self._trouble if code == "start_failed" else cause
-                self._asks.refuse(ask, cause or api_error(code, text))
+                raised = self._trouble if code == "start_failed" else cause if code in RAISED else None
+                self._asks.refuse(ask, raised or api_error(code, text))
             case _:
                 self._sync(effect)
 
@@ -154,8 +154,8 @@ class LifePerformer:
         match effect:
             case do.AskTurn():
                 self._ask_turn(effect)
-            case do.Connect(number):
-                self._beside(effect, lambda: self._dial(number))
+            case do.Connect():
+                self._beside(effect, lambda: self._dial(effect))
             case do.Schedule(number, seconds):
                 self._call_later(number, seconds, on_.Due(number))
             case _:
@@ -190,12 +190,12 @@ class LifePerformer:
             self._under_way = rest or None
         return under_way
 
-    async def _dial(self, number: int) -> None:
-        reply = await self._work.dial(number)
+    async def _dial(self, effect: do.Connect) -> None:
+        reply = await self._work.dial(effect)
         if isinstance(reply, on_.EffectReply):
             self._host.post(self._life.on, reply)
         else:
-            self._host.post(self._link.dialled, number, *reply)
+            self._host.post(self._link.dialled, effect.number, *reply)
 
     async def _reply(self, effect: do.Asked) -> None:
         self._host.post(self._life.on, await self._work.perform(effect))

@@ -4,7 +4,7 @@ from gateway.limits.start_turns import FREED_SECONDS
 from gateway.protocol.errors import ApiError
 from gateway.session.conversation.replies import RETRY_SECONDS, session_failed
 
-# Of each code that the table refuses with. What is not here is not refused as such: its cause is raised.
+# Of each code that the table refuses with. What is not here is refused with its cause alone.
 HTTP_STATUS = {
     "archived": 409,
     "paused": 409,
@@ -20,6 +20,8 @@ HTTP_STATUS = {
     "draining": 503,
     "session_failed": 503,
 }
+# What these refuse is the failed effect's: its cause is raised.
+RAISED = ("not_stopped", "not_destroyed", "not_put_back", "sync_failed", "storage_unavailable")
 RETRY_AFTER = {"too_many_running": FREED_SECONDS, "busy": RETRY_SECONDS}
 
 

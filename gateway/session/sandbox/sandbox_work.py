@@ -1,13 +1,13 @@
 """What a session's life asks of its sandbox, its workspace and the store, and waits for: one method for each effect.
 
 Runs beside the session's task and changes nothing of the session's life: what came of it is an event. An exception that
-nobody foresaw is a bug. Those of a start, a `Keep` and a stop are logged, fail the effect, and are raised again for who
-asked (`BROKE`). By the others the session fails.
+nobody foresaw is a bug: it is logged and fails the effect (`BROKE`).
 """
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
@@ -30,6 +30,8 @@ from sync.machine.reconcile import Newest
 
 log = structlog.get_logger()
 
+T = TypeVar("T")
+
 
 class SandboxStarter(Protocol):
     """What a Fleet is to one session."""
@@ -39,6 +41,7 @@ class SandboxStarter(Protocol):
         ...
 
 
+SEE_LOG = "it failed; the gateway's log says why"
 BROKEN = "it could not be started"
 DIED = "its sandbox died each time it was looked at"
 
@@ -82,16 +85,24 @@ class SandboxWork:
         self._cause: tuple[int, Exception] | None = None  # what the effect of that number failed with
 
     async def perform(self, effect: do.Asked) -> on_.EffectReply:
+        return await self._answered(effect, PERFORM[type(effect)](self, effect))
+
+    async def _answered(self, effect: do.Asked, work: Awaitable[T]) -> T | on_.EffectReply:
+        """What came of it, whatever it fails with."""
         try:
-            return await PERFORM[type(effect)](self, effect)
+            return await work
         except SandboxUnavailable as error:
             return on_.Unavailable(effect.number, str(error))
-        except Exception as error:
-            failed = BROKE.get(type(effect))
-            if failed is None:
+        except asyncio.CancelledError:
+            if _is_cancelled():
                 raise
-            log.exception("session.work_failed", session_id=self._log.id, work=type(effect).__name__)
-            return self._failed(failed(effect.number), error)
+            return self._broke(effect, RuntimeError("what it waited for was cancelled"))
+        except Exception as error:
+            return self._broke(effect, error)
+
+    def _broke(self, effect: do.Asked, error: Exception) -> on_.EffectReply:
+        log.error("session.work_failed", session_id=self._log.id, work=type(effect).__name__, exc_info=error)
+        return self._failed(BROKE[type(effect)](effect.number), error)
 
     def _failed(self, reply: on_.EffectReply, error: Exception) -> on_.EffectReply:
         self._cause = reply.number, error
@@ -147,14 +158,15 @@ class SandboxWork:
             return on_.StoreSilent(effect.number)
         return on_.AgentReleased(effect.number)
 
-    async def dial(self, number: int) -> on_.EffectReply | tuple[LinkListener, Link]:
+    async def dial(self, effect: do.Connect) -> on_.EffectReply | tuple[LinkListener, Link]:
         """The link and who hears it, which is not open yet; or why there is none."""
+        return await self._answered(effect, self._dial(effect.number))
+
+    async def _dial(self, number: int) -> on_.EffectReply | tuple[LinkListener, Link]:
         try:
             return await self._link.dial(number)
-        except LinkRefused as error:
+        except (LinkRefused, SandboxFailed) as error:
             return on_.DialRefused(number, str(error))
-        except SandboxUnavailable as error:
-            return on_.Unavailable(number, str(error))
 
     def has_env(self) -> bool:
         """Whether the session's secrets are known here."""
@@ -256,6 +268,13 @@ class SandboxWork:
                 return on_.NotFlushed(number, str(error), refused=isinstance(error, SyncRefused), died=died)
         except SandboxUnavailable as error:
             return on_.NotFlushed(number, str(error))
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            return on_.NotFlushed(number, "what it waited for was cancelled")
+        except Exception as error:
+            log.error("session.work_failed", session_id=session.id, work="Flush", exc_info=error)
+            return on_.NotFlushed(number, SEE_LOG)
         return on_.Flushed(number, self._workspace.replaced != replaced)
 
 
@@ -279,9 +298,22 @@ def _broken(number: int) -> on_.StartFailed:
     return on_.StartFailed(number, BROKEN, bug=True)
 
 
-# What an effect is answered with that failed in a way nobody foresaw. Of the others the session fails.
+def _is_cancelled() -> bool:
+    """Whether this task itself was given up, and not only what it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+# What an effect is answered with that failed in a way nobody foresaw. What is unknown then stops nothing.
 BROKE: dict[type[do.Asked], Callable[[int], on_.EffectReply]] = {
     **dict.fromkeys((do.LookForNewest, do.StartHeld, do.Prepare, do.Release), _broken),
-    do.Keep: lambda number: on_.NotKept(number, "it failed; the gateway's log says why"),
-    do.StopSandbox: lambda number: on_.NotStopped(number, "it failed; the gateway's log says why"),
+    do.Connect: lambda number: on_.DialRefused(number, SEE_LOG),
+    do.AskRuns: lambda number: on_.Unavailable(number, SEE_LOG),
+    do.AskHeld: lambda number: on_.Unavailable(number, SEE_LOG),
+    do.Lull: lambda number: on_.NotKept(number, SEE_LOG),
+    do.Keep: lambda number: on_.NotKept(number, SEE_LOG),
+    do.StopSandbox: lambda number: on_.NotStopped(number, SEE_LOG),
+    do.WriteArchived: on_.StoreSilent,
+    do.Destroy: lambda number: on_.NotDestroyed(number, SEE_LOG),
+    do.PutBackGeneration: lambda number: on_.NotPutInPlace(number, SEE_LOG),
 }

@@ -2,7 +2,7 @@
 
 from gateway.session.model.state import SessionStatus
 from gateway.session.sandbox.lifecycle import effects as do
-from gateway.session.sandbox.lifecycle.events import Facts
+from gateway.session.sandbox.lifecycle.events import AgentProblem, Facts
 from gateway.session.sandbox.lifecycle.life import AgentPhase, Life
 
 
@@ -21,6 +21,13 @@ def start_agent(life: Life, facts: Facts) -> None:
     elif life.agent is AgentPhase.NONE:
         life.wanted, life.agent = False, AgentPhase.STARTING
         life.effects.append(do.StartAgent(life.link))
+
+
+def problem(life: Life, event: AgentProblem, facts: Facts) -> None:
+    """It could not be started; whoever brings its sandbox up or keeps it sees whether one is still wanted."""
+    life.effects.append(do.TellError("agent", event.reason))
+    if life.agent is AgentPhase.STARTING:
+        life.agent = AgentPhase.NONE
 
 
 def restart_later(life: Life, facts: Facts) -> None:

@@ -41,6 +41,12 @@ STOPPING = (LifeStage.LULLING, LifeStage.ENDING, LifeStage.KEEPING)
 
 def check(life: Life, command: LifeCommand, facts: Facts) -> tuple[str, str] | None:
     """Why it is refused as things are; None if it is not."""
+    refusal = _no_sense(life, command, facts)
+    full = len(life.line) + len(life.flushes) >= LINE and not isinstance(command, Delete)
+    return BUSY if refusal is None and full else refusal
+
+
+def _no_sense(life: Life, command: LifeCommand, facts: Facts) -> tuple[str, str] | None:
     if isinstance(command, Delete | Revive):
         return None
     if life.status is SessionStatus.ARCHIVED:
@@ -74,8 +80,6 @@ def _starts_one(life: Life, command: LifeCommand) -> bool:
 def _admitted(life: Life, command: LifeCommand, facts: Facts) -> bool:
     """Whether it may be done or wait; else it is refused."""
     refusal = check(life, command, facts)
-    if refusal is None and len(life.line) + len(life.flushes) >= LINE and not isinstance(command, Delete):
-        refusal = BUSY
     if refusal is not None:
         life.refuse(*refusal, [command.ask] if command.ask else [])
     elif isinstance(command, Delete):

@@ -55,9 +55,9 @@ def agent_exited(life: Life, event: AgentExited, facts: Facts) -> None:
 
 
 def problem(life: Life, event: AgentProblem, facts: Facts) -> None:
-    life.effects.append(do.TellError("agent", event.reason))
-    if life.agent is AgentPhase.STARTING:
-        life.agent = AgentPhase.NONE
+    failed = life.agent is AgentPhase.STARTING
+    agent.problem(life, event, facts)
+    if failed:
         _crashed(life, event.reason, facts)
 
 

@@ -28,7 +28,7 @@ from gateway.session.sandbox.lifecycle.events import (
     WorkspaceKept,
 )
 from gateway.session.sandbox.lifecycle.finding import find
-from gateway.session.sandbox.lifecycle.life import UNAVAILABLE, AgentPhase, Life, LifeStage
+from gateway.session.sandbox.lifecycle.life import STARTABLE, UNAVAILABLE, AgentPhase, Life, LifeStage
 
 STOPPED = "the sandbox was stopped"
 
@@ -162,6 +162,7 @@ def _stay(life: Life, facts: Facts, *, thaw: bool = False) -> None:
     elif life.was_up:
         find(life)
     else:
+        life.again = facts.waiting and life.status in STARTABLE
         life.settle(LifeStage.REST)
 
 

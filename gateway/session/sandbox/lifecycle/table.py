@@ -56,6 +56,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.session.sandbox.lifecycle import (
+    agent,
     clearing,
     commands,
     effects,
@@ -115,7 +116,7 @@ SILENT: Row = {
     on_.GreetingDone: ignore,
     on_.AgentReady: linked.agent_ready,
     on_.AgentExited: ignore,
-    on_.AgentProblem: ignore,
+    on_.AgentProblem: agent.problem,
 }
 LINKED_STOPS: Row = {
     on_.BridgeHello: stopping.hello_while_stopping,
@@ -123,7 +124,7 @@ LINKED_STOPS: Row = {
     on_.LinkLost: stopping.lost_while_stopping,
     on_.AgentReady: stopping.ready_while_stopping,
     on_.AgentExited: stopping.exited_while_stopping,
-    on_.AgentProblem: ignore,
+    on_.AgentProblem: agent.problem,
 }
 START_FAILS: Row = {on_.StartFailed: starting.start_failed, on_.Unrestorable: starting.not_restored}
 VISIT_FAILS: Row = {

@@ -48,6 +48,7 @@ def turn_given(life: Life, event: TurnGiven, facts: Facts) -> None:
 
 
 def looked(life: Life, event: Looked, facts: Facts) -> None:
+    life.effects.append(do.EndSync())  # of the one before, and what is asked of it still
     life.wait(LifeStage.VISIT_STARTING, do.StartHeld(life.next(), life.incarnation, visit=True))
 
 
