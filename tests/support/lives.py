@@ -205,6 +205,8 @@ class World:
                 return [on_.ArchivedWritten, on_.StoreSilent]
             case do.Destroy():
                 return [on_.Destroyed, on_.NotDestroyed, on_.Unavailable]
+            case do.ConfirmOwner():
+                return [on_.OwnerConfirmed, on_.StoreSilent]
             case do.PutBackGeneration():
                 return [on_.PutInPlace, on_.NotPutInPlace]
         assert isinstance(effect, do.Schedule)

@@ -230,11 +230,7 @@ class SandboxWork:
     # -- delete, put back, sync ---------------------------------------------------------------------------------------
 
     async def write_archived(self, effect: do.WriteArchived) -> on_.EffectReply:
-        try:
-            await self._host.durable()
-        except ApiError as error:
-            return self._failed(on_.StoreSilent(effect.number), error)
-        return on_.ArchivedWritten(effect.number)
+        return await self._write(on_.ArchivedWritten(effect.number))
 
     async def destroy(self, effect: do.Destroy) -> on_.EffectReply:
         try:
@@ -245,6 +241,17 @@ class SandboxWork:
         except Exception as error:
             return self._failed(on_.NotDestroyed(effect.number, str(error)), error)
         return on_.Destroyed(effect.number)
+
+    async def confirm_owner(self, effect: do.ConfirmOwner) -> on_.EffectReply:
+        return await self._write(on_.OwnerConfirmed(effect.number))
+
+    async def _write(self, done: on_.EffectReply) -> on_.EffectReply:
+        """`done` when the state is durable. If another gateway has the session, this one's ends instead."""
+        try:
+            await self._host.durable()
+        except ApiError as error:
+            return self._failed(on_.StoreSilent(done.number), error)
+        return done
 
     async def put_back(self, effect: do.PutBackGeneration) -> on_.EffectReply:
         try:
@@ -290,6 +297,7 @@ PERFORM: dict[type[do.Asked], Callable[[SandboxWork, Any], Awaitable[on_.EffectR
     do.StopSandbox: SandboxWork.stop,
     do.WriteArchived: SandboxWork.write_archived,
     do.Destroy: SandboxWork.destroy,
+    do.ConfirmOwner: SandboxWork.confirm_owner,
     do.PutBackGeneration: SandboxWork.put_back,
 }
 

@@ -112,6 +112,12 @@ class Destroy(Asked):
     __slots__ = ()
 
 
+class ConfirmOwner(Asked):
+    """OwnerConfirmed when the store has taken a write of this gateway: no other has the session; StoreSilent."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class PutBackGeneration(Asked):
     """PutInPlace, NotPutInPlace."""

@@ -252,6 +252,10 @@ class NotDestroyed(Failure):
     __slots__ = ()
 
 
+class OwnerConfirmed(EffectReply):
+    __slots__ = ()
+
+
 class PutInPlace(EffectReply):
     __slots__ = ()
 
@@ -328,7 +332,7 @@ NOTICES = (AgentWanted, EndAgent, EnvGiven, Idle, Rescue, SessionLoaded, Leave, 
 REPLIES = (
     TurnGiven, Looked, SandboxStarted, StartFailed, Unavailable, Prepared, Unrestorable, AgentReleased, StoreSilent,
     Linked, DialRefused, Runs, DoesNotRun, LetGo, StillHeld, Lulled, WorkspaceKept, Overfull, NotKept, Stopped,
-    NotStopped, ArchivedWritten, Destroyed, NotDestroyed, PutInPlace, NotPutInPlace, Due,
+    NotStopped, ArchivedWritten, Destroyed, NotDestroyed, OwnerConfirmed, PutInPlace, NotPutInPlace, Due,
 )  # fmt: skip
 LINK_EVENTS = (BridgeHello, GreetingDone, LinkLost, AgentReady, AgentExited, AgentProblem)
 FLUSHES = (Flushed, NotFlushed)

@@ -55,6 +55,7 @@ class LifeStage(StrEnum):
     VISIT_PREPARING = "visit_preparing"
     VISIT_KEEPING = "visit_keeping"
     VISIT_STOPPING = "visit_stopping"
+    CONFIRMING = "confirming"
     PUTTING_BACK = "putting_back"
     # clear: what is declared dead must be
     CLEARING = "clearing"
@@ -68,7 +69,7 @@ _START = ("queued", "looking", "starting", "preparing", "releasing", "connecting
 _FIND = ("find_queued", "asking", "linking", "greeting", "surveying", "find_later")
 OVER = (LifeStage.LEFT, LifeStage.ENDED)
 RISING = tuple(LifeStage(stage) for stage in (*_START, *_FIND, "clearing", "clear_later"))
-UNPLACED = tuple(LifeStage(stage) for stage in ("rest", "queued", "putting_back", "left", "ended"))
+UNPLACED = tuple(LifeStage(stage) for stage in ("rest", "queued", "confirming", "putting_back", "left", "ended"))
 
 
 class AgentPhase(StrEnum):

@@ -8,7 +8,8 @@ Nothing is under way in `rest` (no sandbox runs, as far as is known) and in `up`
     find    find_queued > asking > linking > greeting (> surveying) > up; find_later is a pause before the next attempt
     stop    lulling > ending > keeping > stopping > rest
     delete  ending > stopping > archiving > destroying > rest
-    visit   visit_queued > _looking > _starting > _preparing > _keeping > _stopping > rest (> putting_back > rest)
+    visit   visit_queued > _looking > _starting > _preparing > _keeping > _stopping > rest
+    put     (visit >) confirming > putting_back > rest
     clear   clearing > rest; clear_later is a pause before the next attempt
     left    the gateway leaves: only syncs go on.      ended   the session is another's, or failed: nothing goes on.
 
@@ -33,7 +34,8 @@ it stays, its programs may start again, and who asked is refused. What is delete
 waits is refused at once: they may come again, and then it is asked at once.
 
 *Nothing is destroyed before `archived` is durable.* `Destroy` is made in one place, which only `ArchivedWritten` leads
-to.
+to. *Nothing is put back by who lost the session.* `PutBackGeneration` is made in one place, which only `OwnerConfirmed`
+leads to: the store has just taken a write of this gateway.
 
 *What is declared dead must be.* A failed start, a sandbox that is gone and one that was held go through `clearing`: the
 status says so after `Stopped`, never before.
@@ -240,6 +242,7 @@ TABLE: dict[LifeStage, Row] = {
         on_.NotStopped: visiting.not_stopped,
         on_.Unavailable: visiting.not_stopped,
     },
+    LifeStage.CONFIRMING: VISITS | {on_.OwnerConfirmed: visiting.confirmed, on_.StoreSilent: visiting.not_confirmed},
     LifeStage.PUTTING_BACK: VISITS
     | {on_.PutInPlace: visiting.put_in_place, on_.NotPutInPlace: visiting.not_put_in_place},
     #

@@ -10,11 +10,13 @@ from gateway.session.sandbox.lifecycle.events import (
     Looked,
     NotPutInPlace,
     Overfull,
+    OwnerConfirmed,
     Prepared,
     PutBack,
     PutInPlace,
     SandboxStarted,
     Stopped,
+    StoreSilent,
     SyncNow,
     TurnGiven,
     WorkspaceKept,
@@ -112,11 +114,26 @@ def stopped(life: Life, event: Stopped, facts: Facts) -> None:
 
 def begin_put_back(life: Life, command: PutBack, facts: Facts) -> None:
     """What may not be read is not kept, and stays on the disk: the next start puts that aside."""
-    life.put_back, life.asks = None, (command.ask,)
-    if life.clean or facts.unread:
-        life.wait(LifeStage.PUTTING_BACK, do.PutBackGeneration(life.next(), command.generation))
+    life.put_back, life.asks = command, (command.ask,)
+    if life.clean or facts.unread:  # another gateway may have the session, and this one has not heard of it
+        life.wait(LifeStage.CONFIRMING, do.ConfirmOwner(life.next()))
     else:
+        life.put_back = None
         life.refuse("not_paused", NOT_PAUSED)
+
+
+def confirmed(life: Life, event: OwnerConfirmed, facts: Facts) -> None:
+    command, life.put_back = life.put_back, None
+    if command is None:  # nobody waits for it any more
+        life.settle(LifeStage.REST)
+    else:
+        life.wait(LifeStage.PUTTING_BACK, do.PutBackGeneration(life.next(), command.generation))
+
+
+def not_confirmed(life: Life, event: StoreSilent, facts: Facts) -> None:
+    life.put_back = None
+    life.settle(LifeStage.REST)
+    life.refuse("storage_unavailable", "nothing was put back, because the store does not answer: try again")
 
 
 def put_in_place(life: Life, event: PutInPlace, facts: Facts) -> None:

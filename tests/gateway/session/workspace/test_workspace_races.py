@@ -19,6 +19,7 @@ from sandbox.ports.tree import TreeFailed
 from sandbox.protocol.values import Position
 from sync.ports import ObjectsUnavailable
 from tests.gateway.session.workspace.test_workspace import FILE, AwayObjects, Town
+from tests.support.faults import Fault
 from tests.support.sessions import Tab
 
 pytestmark = pytest.mark.virtual_time
@@ -345,6 +346,39 @@ async def test_a_wake_ends_when_the_session_moves() -> None:
                 await actor.wake()
         assert refused.value.code == "session_failed"
         assert actor.ended
+
+
+async def test_a_gateway_that_lost_a_session_puts_nothing_back() -> None:
+    """Its put_back was refused, and had replaced the workspace of the new owner all the same."""
+    async with Town() as town:
+        actor, _ = await town.begun()
+        for content in (b"one", b"two, longer"):
+            town.sandbox().files[FILE] = content
+            await actor.sync(wait=True)
+        await actor.pause()
+        before = await town.vault().pointer("ann", "s")
+        await town.steal()
+        with pytest.raises(ApiError) as refused:
+            await actor.put_back(1)
+        assert refused.value.code == "session_failed"
+        assert await town.vault().pointer("ann", "s") == before
+
+
+async def test_nothing_is_put_back_while_the_store_is_away() -> None:
+    async with Town() as town:
+        actor, _ = await town.begun()
+        for content in (b"one", b"two, longer"):
+            town.sandbox().files[FILE] = content
+            await actor.sync(wait=True)
+        await actor.pause()
+        before = await town.vault().pointer("ann", "s")
+        town.store.outage = Fault.AWAY
+        with pytest.raises(ApiError) as refused:
+            await actor.put_back(1)
+        assert refused.value.code == "storage_unavailable"
+        assert await town.vault().pointer("ann", "s") == before
+        town.store.outage = None
+        assert (await actor.put_back(1))["sync"]["generation"] == before.newest.number + 1
 
 
 async def test_what_was_begun_empty_is_not_replaced_after_a_crash() -> None:

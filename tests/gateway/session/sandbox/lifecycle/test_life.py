@@ -21,10 +21,7 @@ def test_a_connection_is_told_when_it_is_another() -> None:
 @pytest.mark.parametrize("stage", LifeStage)
 def test_a_sandbox_takes_a_place_from_its_turn_to_its_end(stage: LifeStage) -> None:
     played = Played(stage=stage)
-    free = (
-        stage in (LifeStage.REST, LifeStage.QUEUED, LifeStage.PUTTING_BACK, LifeStage.LEFT, LifeStage.ENDED)
-        or "visit" in stage
-    )
+    free = stage in ("rest", "queued", "confirming", "putting_back", "left", "ended") or "visit" in stage
     assert played.life.placed is not free
 
 

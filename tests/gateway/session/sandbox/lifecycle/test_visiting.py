@@ -133,11 +133,14 @@ def test_a_generation_is_put_back_after_what_is_there_was_kept() -> None:
     ask = played.ask(on_.PutBack, given={"generation": 3})
     assert played.at()[0] is LifeStage.VISIT_QUEUED
     visit(played)
+    assert not played.did(do.PutBackGeneration), "another gateway may have the session"
+    played.answer(on_.OwnerConfirmed)
     assert played.did(do.PutBackGeneration)[0].generation == 3
     played.answer(on_.PutInPlace)
     assert (played.outcome(ask), played.at()) == ("ok", (LifeStage.REST, Status.PAUSED))
     ask = played.ask(on_.PutBack)
-    assert played.at()[0] is LifeStage.PUTTING_BACK, "all is kept"
+    assert played.at()[0] is LifeStage.CONFIRMING, "all is kept"
+    played.answer(on_.OwnerConfirmed)
     played.answer(on_.NotPutInPlace, reason="no such generation")
     assert played.outcome(ask) == "not_put_back"
 
@@ -150,7 +153,7 @@ def test_a_disk_that_cannot_be_recognised_is_replaced_only_for_what_may_not_be_r
     played.answer(on_.WorkspaceKept, remembered=False)
     played.answer(on_.Stopped, facts={"unread": unread})
     assert played.outcome(ask) == (None if unread else "not_paused")
-    assert played.at()[0] is (LifeStage.PUTTING_BACK if unread else LifeStage.REST)
+    assert played.at()[0] is (LifeStage.CONFIRMING if unread else LifeStage.REST)
 
 
 def test_a_generation_is_not_put_back_if_what_is_there_cannot_be_kept_or_the_session_goes_on() -> None:
@@ -162,4 +165,16 @@ def test_a_generation_is_not_put_back_if_what_is_there_cannot_be_kept_or_the_ses
     played.ask(on_.Resume)
     played.start()
     assert played.outcome(ask) == "not_paused"
+    assert not played.did(do.PutBackGeneration)
+
+
+def test_nothing_is_put_back_while_the_store_does_not_say_whose_session_it_is_or_nobody_waits_for_it() -> None:
+    played = Played(status=Status.PAUSED, incarnation=1, clean=True, has_workspace=True)
+    ask = played.ask(on_.PutBack)
+    played.answer(on_.StoreSilent)
+    assert (played.outcome(ask), played.at()) == ("storage_unavailable", (LifeStage.REST, Status.PAUSED))
+    ask = played.ask(on_.PutBack)
+    played.event(on_.Withdraw(ask))
+    played.answer(on_.OwnerConfirmed)
+    assert (played.outcome(ask), played.at()) == (None, (LifeStage.REST, Status.PAUSED))
     assert not played.did(do.PutBackGeneration)
