@@ -228,9 +228,15 @@ async def test_a_session_goes_on_after_its_beginning_is_gone() -> None:
 @pytest.mark.parametrize(
     ("given", "keepers"),
     [
-        ({}, ["files", "dead_letters", "workspace_bytes", "snapshots"]),
-        ({"HOLDFAST_RETENTION_AGE": "30d"}, ["files", "dead_letters", "workspace_bytes", "snapshots", "retention"]),
-        ({"HOLDFAST_RETENTION_COUNT": "100"}, ["files", "dead_letters", "workspace_bytes", "snapshots", "retention"]),
+        ({}, ["files", "room", "dead_letters", "workspace_bytes", "snapshots"]),
+        (
+            {"HOLDFAST_RETENTION_AGE": "30d"},
+            ["files", "room", "dead_letters", "workspace_bytes", "snapshots", "retention"],
+        ),
+        (
+            {"HOLDFAST_RETENTION_COUNT": "100"},
+            ["files", "room", "dead_letters", "workspace_bytes", "snapshots", "retention"],
+        ),
     ],
 )
 async def test_a_gateway_keeps_everything_unless_it_is_told_otherwise(

@@ -54,7 +54,8 @@ from tests.support.waiting import until
 
 
 def tree_of(bridge: BridgeProcess, **settings: Any) -> BridgeTree:
-    return BridgeTree(at(bridge.path), **settings)
+    """The bridge may still be starting: the product asks one that has said hello."""
+    return BridgeTree(at(bridge.path), **{"greet_seconds": 30.0, **settings})
 
 
 def write_much(bridge: BridgeProcess, files: int = 400) -> dict[str, bytes]:
