@@ -26,7 +26,7 @@ from gateway.auth.signin import SignIn
 from gateway.auth.tickets import Tickets
 from gateway.auth.tokens import KeySource, SharedSecret, TokenVerifier
 from gateway.config.data_dir import DataDirBusy
-from gateway.config.settings import Secrets, Settings, read_sandbox_env
+from gateway.config.settings import Secrets, Settings, SettingsError, read_sandbox_env
 from gateway.config.values import widest
 from gateway.config.version import version
 from gateway.http.messages.dead_letters import DeadLetterRoutes, letters_kept
@@ -61,6 +61,7 @@ from gateway.server.front_door import FrontDoor
 from gateway.session.model.delivery_window import WindowLimits
 from gateway.session.model.ports import SessionLimits
 from gateway.session.parts import SessionParts
+from gateway.session.recording.files import RecordingFiles, prepare_directory
 from gateway.session.store_events import StoreEvents
 from gateway.session.workspace.keeping import Keeping, WorkspaceLimits
 from gateway.sockets.attach import SocketAttacher
@@ -95,6 +96,7 @@ COUNT_FIRST, COUNT_EVERY = 0.0, 600.0
 COLLECT_FIRST, COLLECT_EVERY = 600.0, 6 * 3600.0
 FILES_EVERY = ROOM_EVERY = 1.0
 RUNS_AS_ROOT = "the gateway runs as root, and so do its sandboxes on the host: run it as a user of its own"
+RECORDS = "HOLDFAST_RECORD_SESSIONS is set: what people and agents say is written there until somebody removes it"
 DEMO_IS_ON = "HOLDFAST_DEMO is on and others can reach this gateway: its users may kill and cut their own sessions"
 TRUSTS_EVERYBODY = (
     "HOLDFAST_TRUSTED_PROXIES has {}: whoever connects may choose the address that is counted and logged, and the name "
@@ -197,6 +199,17 @@ def make_keys(settings: Settings, secrets: Secrets) -> KeySource:
     return SharedSecret(secrets.jwt_secret)
 
 
+def make_recordings(settings: Settings) -> RecordingFiles | None:
+    """Where sessions are recorded, if they are. Raises SettingsError."""
+    if settings.record_sessions is None:
+        return None
+    try:
+        prepare_directory(settings.record_sessions)
+    except OSError as error:
+        raise SettingsError([f"HOLDFAST_RECORD_SESSIONS: {error}"]) from error
+    return RecordingFiles(settings.record_sessions)
+
+
 class House:
     """Everything of one gateway process, wired. Serve `app` behind `door`; `drain` once before the end."""
 
@@ -223,6 +236,7 @@ class House:
             on_death=self.door.fatal,
             on_commit=self.metrics.committed,
         )
+        self._recordings = make_recordings(settings)
         self.sessions = SessionParts(
             self.store,
             self.queue,
@@ -236,6 +250,7 @@ class House:
             turns=StartTurns(_start_limits(settings)),
             inbound=self.door.rooms,
             user_limits=UserLimits(sessions=settings.max_sessions_per_user, stored=settings.max_stored_per_user),
+            recordings=self._recordings,
         )
         self.hearing.on_settled = self.sessions.registry.settled
         self.workspace_bytes = WorkspaceBytes(self.store, lambda: self.metrics.stored_changes)
@@ -386,6 +401,8 @@ class House:
                 await open_parts.enter_async_context(self.objects)
                 await self._check_objects()
                 await open_parts.enter_async_context(self.queue)
+                if self._recordings is not None:
+                    open_parts.callback(self._recordings.close)
                 await open_parts.enter_async_context(self.sessions)
             except (CannotOpen, SandboxFailed, ObjectsRefused, ObjectsUnavailable) as error:
                 self.problem, self.no_room = str(error), isinstance(error, NoRoom)
@@ -399,6 +416,8 @@ class House:
                 log.warning("house.demo", text=DEMO_IS_ON)
             if gone := self._settings.gone_providers:
                 log.warning("house.providers_gone", providers=gone, text=PROVIDERS_GONE)
+            if self._settings.record_sessions is not None:
+                log.warning("house.records", text=RECORDS, path=str(self._settings.record_sessions))
             if wide := widest(self._settings.trusted_proxies):
                 log.warning("house.trusts_everybody", text=TRUSTS_EVERYBODY.format(", ".join(wide)))
             log.info(

@@ -122,6 +122,7 @@ class Settings:
     auth_timeout: float = field(default=10.0, metadata=by(values.positive_duration))
     drain_timeout: float = field(default=20.0, metadata=by(values.positive_duration))
     compression: bool = field(default=False, metadata=by(values.switch))
+    record_sessions: Path | None = field(default=None, metadata=by(Path))
     log_level: str = field(default="info", metadata=by(values.choice("debug", "info", "warning", "error")))
 
     def __post_init__(self) -> None:

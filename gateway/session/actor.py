@@ -27,17 +27,19 @@ from gateway.session.conversation.outbound import AgentOutput
 from gateway.session.conversation.replies import not_written, session_failed
 from gateway.session.conversation.stream import AgentStream
 from gateway.session.guests import Guests
-from gateway.session.host import SessionHost, Supervisor, Surroundings
-from gateway.session.inbox import Handler, Inbox
+from gateway.session.host import Supervisor, Surroundings
+from gateway.session.inbox import Handler
 from gateway.session.intake import Intake
 from gateway.session.model.description import Live, SandboxPlace, describe
 from gateway.session.model.state import SessionStatus
+from gateway.session.recording.tape import Tape
 from gateway.session.sandbox.driver import LifeDriver
 from gateway.session.sandbox.lifecycle import events as on_
 from gateway.session.sandbox.lifecycle.commands import ARCHIVED
 from gateway.session.sandbox.requests import api_error
 from gateway.session.session_viewers import SessionViewers
 from gateway.session.sharing import Sharing
+from gateway.session.taped_host import host_of, inbox_of
 from gateway.session.terminals.attachments import SessionTerminals
 from gateway.session.viewers.broadcast import Broadcast
 from gateway.session.workspace.journal import WorkspaceJournal
@@ -65,6 +67,7 @@ class SessionActor:
         "inbox",
         "incoming",
         "intake",
+        "journal",
         "life",
         "output",
         "post",
@@ -85,6 +88,7 @@ class SessionActor:
         sandbox: Sandbox,
         pending: InboundBytes,
         supervisor: Supervisor,
+        tape: Tape | None = None,
     ) -> None:
         self.id = loaded.session.id
         self.user_id = loaded.session.user_id
@@ -94,11 +98,11 @@ class SessionActor:
         self._supervisor = supervisor
         self._purged: asyncio.Future[bool] | None = None  # while it is, and afterwards: whether it was
         self.ended_with = CloseCode.FAILED
-        self.asks = asks = Asks()
-        self.inbox = Inbox(around.limits, around.inbound.of(self.user_id))
-        self.host = host = SessionHost(
-            self.id, self.user_id, sandbox.provider, around, self.inbox, pending, supervisor, self
+        self.inbox = inbox_of(around, self.user_id, tape)
+        self.host = host = host_of(
+            self.id, self.user_id, sandbox.provider, around, self.inbox, pending, supervisor, self, tape
         )
+        self.asks = asks = host.outside("asks", Asks())
         self.post = host.post
         host.durable = durable = self.durable
         store, limits, metrics, quota = around.store, around.limits, around.metrics, around.quota
@@ -107,14 +111,13 @@ class SessionActor:
         self.delivery = delivery = Delivery(
             log, host, audience, limits.window, pending, loaded, unanswered, behind=store.behind(self.id)
         )
-        self.guests = guests = Guests(log)
-        self.sharing = Sharing(log, guests, asks, self.post, durable)
+        self.guests = guests = host.outside("guests", Guests(log))
+        self.sharing = Sharing(log, guests, asks, host, durable)
         self.incoming = Inbound(log, delivery, store, host, host, metrics)
         self.inbox.count(self.incoming)
-        journal = WorkspaceJournal(log, host, audience, asks)
-        self.workspace = workspace = Workspace(
-            log, host, host, host, metrics, quota, around.rng, sandbox, around.keeping, journal
-        )
+        self.journal = WorkspaceJournal(log, host, audience, asks)
+        workspace = Workspace(log, host, host, host, metrics, quota, around.rng, sandbox, around.keeping, self.journal)
+        self.workspace = workspace = host.outside("workspace", workspace)
         stream = AgentStream(log, delivery.turns, audience)
         self.output = output = AgentOutput(
             log,
@@ -141,7 +144,7 @@ class SessionActor:
             around.envs,
             asks,
         )
-        self.terminals = terminals = SessionTerminals(host, sandbox, life.core)
+        self.terminals = terminals = host.outside("terminals", SessionTerminals(host, sandbox, life.core))
         self.viewers = SessionViewers(host, log, output, stream, audience, life.core, terminals, workspace)
         self.intake = Intake(host, self.inbox, log, delivery, self.incoming, output, life, terminals, asks)
         life.is_idle = self.is_idle
@@ -274,6 +277,7 @@ class SessionActor:
         """Secrets for the next start of the sandbox. They stay in memory, and out of every log."""
         REDACTOR.remove(*self._envs.get(self.id, {}).values())
         REDACTOR.add(*env.values())
+        self.host.hide(*env.values())
         self._envs[self.id] = env
         self.post(self.conversation.change_spec, {"has_env": bool(env)})
 

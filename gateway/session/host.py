@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 from gateway.feed.feed import SessionFeed
@@ -13,12 +13,15 @@ from gateway.limits.quota import Quota
 from gateway.limits.start_turns import StartTurns
 from gateway.session.inbox import Inbox
 from gateway.session.model.ports import SessionLimits, SessionMetrics, Timer
+from gateway.session.recording.files import RecordingFiles
 from gateway.session.workspace.keeping import Keeping
 from gateway.telemetry.telemetry import session_asked
 from persistence.ports import MessageStore
 from persistence.queue.queue import PersistenceQueue
 from sandbox.providers.several import Fleets
 from sync.machine.history import Moved
+
+T = TypeVar("T")
 
 
 class Supervisor(Protocol):
@@ -36,7 +39,8 @@ class Supervisor(Protocol):
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What every session of a gateway is given. `envs` are the secrets of sessions, by their ids: they outlive an
-    actor, and are never stored. `inbound` bounds the frames that a user's sockets sent."""
+    actor, and are never stored. `inbound` bounds the frames that a user's sockets sent. With `recordings` what goes
+    through each session's inbox is recorded."""
 
     store: MessageStore
     queue: PersistenceQueue
@@ -52,6 +56,7 @@ class Surroundings:
     inbound: UsersInboundBytes
     rng: Random
     utcnow: Callable[[], float]
+    recordings: RecordingFiles | None = None
 
 
 class SessionHost:
@@ -110,6 +115,12 @@ class SessionHost:
 
     def new_id(self) -> str:
         return uuid4().hex
+
+    def outside(self, name: str, thing: T) -> T:
+        return thing
+
+    def hide(self, *secrets: str) -> None:
+        """Nothing is recorded."""
 
     def asked(self, what: str, by: str = "gateway", **fields: Any) -> None:
         session_asked(what, by, session_id=self._session_id, user_id=self.user_id, provider=self._provider, **fields)

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import orjson
 
@@ -9,6 +10,9 @@ from gateway.limits.inbound_bytes import UsersInboundBytes
 from gateway.session.actor import SessionActor
 from gateway.session.host import Supervisor, Surroundings
 from gateway.session.model.state import SessionSpec, SessionState
+from gateway.session.recording.recorder import Recorder, secrets_of
+from gateway.session.recording.tape import Beginning, outside
+from gateway.session.taped_host import taped
 from persistence import crash_points
 from persistence.errors import StoreUnavailable
 from persistence.record import Record, Session, Status, Write
@@ -33,14 +37,23 @@ class SessionLoader:
             return None
         crash_points.reached("session.loaded")
         session = loaded.session
-        return SessionActor(
+        spec = SessionSpec.from_json(session.spec)
+        make = partial(
+            SessionActor,
             loaded,
-            await self._unanswered(session),
-            around,
-            sandbox=around.fleets.sandbox(session.id, SessionSpec.from_json(session.spec).provider),
-            pending=self._windows.of(session.user_id),
+            unanswered := await self._unanswered(session),
+            sandbox=(sandbox := around.fleets.sandbox(session.id, spec.provider)),
             supervisor=supervisor,
         )
+        pending = self._windows.of(session.user_id)
+        file = None if around.recordings is None else around.recordings.open(session.id, loaded.fence)
+        if file is None:
+            return make(around, pending=pending)
+        tape = Recorder(file, asyncio.get_running_loop().time, around.utcnow)
+        tape.hide(*secrets_of(spec), *around.envs.get(session.id, {}).values())
+        beginning = Beginning(loaded, list(unanswered), around.limits, sandbox.provider, sandbox.level)
+        around, pending = taped(around, tape), outside("pending", pending, tape)
+        return tape.load(beginning, lambda: make(around, pending=pending, tape=tape))
 
     async def barrier(self, session_id: str) -> None:
         """Wait for what an earlier actor of this session still has in the queue: its numbers are not loaded half.

@@ -24,6 +24,7 @@ from gateway.session.loader import SessionLoader
 from gateway.session.model.ports import SessionLimits, SessionMetrics
 from gateway.session.reaper import Reaper
 from gateway.session.reattach import Reattach
+from gateway.session.recording.files import RecordingFiles
 from gateway.session.registry import SessionRegistry
 from gateway.session.workspace.keeping import Keeping
 from persistence.ports import MessageStore
@@ -51,6 +52,7 @@ class SessionParts:
         user_limits: UserLimits | None = None,
         rng: Random | None = None,
         utcnow: Callable[[], float] = time.time,
+        recordings: RecordingFiles | None = None,
     ) -> None:
         rng = rng or Random()
         envs: dict[str, Mapping[str, str]] = {}
@@ -77,6 +79,7 @@ class SessionParts:
             inbound=inbound or UsersInboundBytes(),
             rng=rng,
             utcnow=utcnow,
+            recordings=recordings,
         )
         self.registry = SessionRegistry(
             self.loaded, SessionLoader(around), store, self.catalogue.owner, self.feed, self.turns, on_death=on_death

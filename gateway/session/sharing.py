@@ -10,46 +10,48 @@ from gateway.protocol.errors import ApiError
 from gateway.session.asks import Asks
 from gateway.session.conversation.log import SessionLog
 from gateway.session.guests import Guests
+from gateway.session.model.ports import Tasks
 from gateway.session.model.state import SessionStatus
 from gateway.session.sandbox.lifecycle.commands import ARCHIVED
 from gateway.session.sandbox.requests import api_error
 
 
 class Sharing:
-    __slots__ = ("_asks", "_durable", "_guests", "_log", "_post")
+    __slots__ = ("_asks", "_durable", "_guests", "_log", "_tasks")
 
     def __init__(
         self,
         log: SessionLog,
         guests: Guests,
         asks: Asks,
-        post: Callable[..., None],
+        tasks: Tasks,
         durable: Callable[[], Awaitable[Any]],
     ) -> None:
         """`durable` waits until everything that was changed so far is durable. It raises ApiError."""
         self._log = log
         self._guests = guests
         self._asks = asks
-        self._post = post
+        self._tasks = tasks
         self._durable = durable
 
     async def add(self, label: str, *, now: float, expires_at: float) -> Share:
         """Raises ApiError, also if there are too many, or if the session is archived."""
         stamp = secrets.token_urlsafe(12)
-        share: Share = await self._asks.have(self._post, self._add, stamp, label, now, expires_at)
+        self._tasks.hide(stamp)
+        share: Share = await self._asks.have(self._tasks.post, self._add, stamp, label, now, expires_at)
         await self._durable()
         return share
 
     async def take_back(self, number: int) -> Share | None:
         """The share that was taken back; None if there is none of that number. Raises ApiError."""
-        share: Share | None = await self._asks.have(self._post, self._take_back, number)
+        share: Share | None = await self._asks.have(self._tasks.post, self._take_back, number)
         if share is not None:
             await self._durable()
         return share
 
     async def end_all(self) -> None:
         """The session ends, and all its shares with it. Raises ApiError."""
-        if await self._asks.have(self._post, self._end_all):
+        if await self._asks.have(self._tasks.post, self._end_all):
             await self._durable()
 
     # -- in the session's task ----------------------------------------------------------------------------------------

@@ -43,7 +43,8 @@ class Redactor:
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
-        self._by_start: dict[str, list[str]] = {}  # the longest first, or a part of it would stay
+        # A secret and what takes its place; the longest first, or a part of it would stay.
+        self._by_start: dict[str, list[tuple[str, str]]] = {}
 
     def add(self, *secrets: str | SecretStr | None) -> None:
         for value in map(_plain, secrets):
@@ -52,9 +53,9 @@ class Redactor:
             self._counts[value] = self._counts.get(value, 0) + 1
             if self._counts[value] == 1:
                 for form in _forms(value):
-                    known = self._by_start.setdefault(form[:SHORTEST_SECRET], [])
+                    known = self._by_start.setdefault(form[0][:SHORTEST_SECRET], [])
                     known.append(form)
-                    known.sort(key=len, reverse=True)
+                    known.sort(key=lambda form: len(form[0]), reverse=True)
 
     def remove(self, *secrets: str | SecretStr | None) -> None:
         for value in map(_plain, secrets):
@@ -64,30 +65,37 @@ class Redactor:
             if not self._counts[value]:
                 del self._counts[value]
                 for form in _forms(value):
-                    known = self._by_start[form[:SHORTEST_SECRET]]
+                    known = self._by_start[form[0][:SHORTEST_SECRET]]
                     known.remove(form)
                     if not known:
-                        del self._by_start[form[:SHORTEST_SECRET]]
+                        del self._by_start[form[0][:SHORTEST_SECRET]]
 
-    def clean(self, text: str) -> str:
+    def clean(self, text: str, *, keep_size: bool = False) -> str:
+        """With `keep_size` what takes a secret's place is as long in UTF-8, also inside JSON."""
         starts = self._by_start
         if not starts:
             return text
         pieces, kept, at = [], 0, 0
         while at <= len(text) - SHORTEST_SECRET:
             found = starts.get(text[at : at + SHORTEST_SECRET])
-            secret = next((form for form in found if text.startswith(form, at)), None) if found else None
+            secret = next((form for form in found if text.startswith(form[0], at)), None) if found else None
             if secret is None:
                 at += 1
                 continue
-            pieces += [text[kept:at], _REDACTED]
-            kept = at = at + len(secret)
+            pieces += [text[kept:at], secret[1] if keep_size else _REDACTED]
+            kept = at = at + len(secret[0])
         return "".join([*pieces, text[kept:]])
 
 
-def _forms(value: str) -> set[str]:
-    """A secret as itself, and as it is spelled inside JSON."""
-    return {value, orjson.dumps(value).decode()[1:-1]}
+def _forms(value: str) -> set[tuple[str, str]]:
+    """A secret as itself, and as it is spelled inside JSON; each with what is as long. What JSON spells in another way
+    stays: then the second remains the first one's spelling."""
+    stars = "".join(char if char in '"\\' or char < " " else "*" * len(char.encode()) for char in value)
+    return {(value, stars), (_in_json(value), _in_json(stars))}
+
+
+def _in_json(text: str) -> str:
+    return orjson.dumps(text).decode()[1:-1]
 
 
 def _plain(secret: str | SecretStr | None) -> str:

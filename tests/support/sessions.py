@@ -22,6 +22,7 @@ from gateway.session.catalogue import Catalogue
 from gateway.session.model.ports import SessionLimits
 from gateway.session.model.state import SessionSpec, Wish
 from gateway.session.parts import SessionParts
+from gateway.session.recording.files import RecordingFiles
 from gateway.session.registry import SessionRegistry
 from gateway.session.store_events import StoreEvents
 from gateway.session.workspace.keeping import Keeping, WorkspaceLimits
@@ -212,6 +213,7 @@ class World:
         self.rng = Random(seed)
         self.metrics = Metrics()  # of all gateways that follow each other
         self.deaths: list[BaseException] = []
+        self.recordings: RecordingFiles | None = None
         self._gateway: Gateway | None = None
 
     async def __aenter__(self) -> Self:
@@ -283,6 +285,7 @@ class World:
             user_limits=self.user_limits,
             rng=self.rng,
             utcnow=self.utcnow,
+            recordings=self.recordings,
         )
         hearing.on_settled = sessions.registry.settled
         await store.__aenter__()

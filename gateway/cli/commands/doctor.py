@@ -23,6 +23,7 @@ from gateway.config.data_dir import RESTORING, holder
 from gateway.config.settings import Settings, SettingsError, read_sandbox_env
 from gateway.config.values import widest
 from gateway.protocol.text import visible_line
+from gateway.session.recording.files import prepare_directory
 from sandbox.ports.fleet import Fleet
 from sandbox.ports.sandbox import SandboxFailed
 
@@ -54,6 +55,7 @@ def examine(settings: Settings) -> list[Finding]:
         ("objects", check_objects),
         ("snapshots", check_snapshots),
         ("sandbox", _sandbox),
+        ("recordings", _recordings),
         ("port", _port),
         ("proxies", _proxies),
         ("clock", _clock),
@@ -129,6 +131,18 @@ async def _open_once(fleet: Fleet) -> str:
         return fleet.level
     finally:
         await fleet.close()
+
+
+def _recordings(settings: Settings) -> Finding | list[Finding]:
+    path = settings.record_sessions
+    if path is None:
+        return []
+    try:
+        prepare_directory(path)
+    except OSError as error:
+        return Finding("recordings", "fail", str(error), "mend the directory, or unset HOLDFAST_RECORD_SESSIONS")
+    told = f"sessions are recorded in {path}: conversations stand there, and nobody removes them"
+    return Finding("recordings", "warn", told, "unset HOLDFAST_RECORD_SESSIONS when you have what you want")
 
 
 def _port(settings: Settings) -> Finding:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from gateway.limits.inbound_bytes import InboundBytes
 from gateway.limits.network import NetworkRule
@@ -12,6 +12,8 @@ from gateway.session.model.delivery_window import WindowLimits
 from persistence.queue.queue import PersistenceQueue
 from sync.machine.history import Moved
 from sync.snapshots.push import Pushed
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,14 @@ class Tasks(Protocol):
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run `work` beside the session's task. If it fails, so does the session, unless the store was away."""
+        ...
+
+    def outside(self, name: str, thing: T) -> T:
+        """Something at the session's border, by that name: itself, unless what is asked of it is recorded."""
+        ...
+
+    def hide(self, *secrets: str) -> None:
+        """These must not stand in a recording of the session."""
         ...
 
 

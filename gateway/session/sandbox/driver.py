@@ -91,7 +91,8 @@ class LifeDriver:
         self._asks = asks
         self.link = LinkOwner(sandbox, log, delivery, output, publisher, workspace, host, self)
         self._journal = LifeJournal(host, log, delivery, output, publisher, workspace, sandbox.provider)
-        self._work = work = SandboxWork(host, log, workspace, sandbox, fleet, self.link, agent, envs)
+        work = SandboxWork(host, log, workspace, sandbox, fleet, self.link, agent, envs)
+        self._work = work = host.outside("work", work)
         self._performer = LifePerformer(
             host, self.core, log.id, publisher, workspace, self.link, work, self._journal, asks, self
         )

@@ -73,7 +73,8 @@ class LinkOwner:
     async def dial(self, number: int) -> tuple[LinkListener, Link]:
         """Raises LinkRefused, SandboxUnavailable."""
         listener = LinkListener(number, self, self._output, self._tasks)
-        return listener, await self._sandbox.connect(listener, self._output.received)
+        link = await self._sandbox.connect(listener, self._output.received)
+        return listener, self._tasks.outside(f"link {number}", link)
 
     def dialled(self, number: int, listener: LinkListener, link: Link) -> None:
         """There is a link: it is put in its place if it is still wanted."""

@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import Iterator
 
+import orjson
 import pytest
 import structlog
 from hypothesis import given
@@ -98,6 +99,15 @@ def test_a_secret_added_twice_is_removed_twice(redactor: Redactor) -> None:
     assert redactor.clean("one-secret-value") == "[redacted]"
     redactor.remove("one-secret-value", "never added")
     assert redactor.clean("one-secret-value") == "one-secret-value"
+
+
+@given(st.text(min_size=8, max_size=20))
+def test_what_takes_a_secrets_place_is_as_long_and_the_same_inside_json(secret: str) -> None:
+    redactor = Redactor()
+    redactor.add(secret)
+    cleaned = redactor.clean(secret, keep_size=True)
+    assert len(cleaned.encode()) == len(secret.encode())
+    assert redactor.clean(orjson.dumps(secret).decode(), keep_size=True) == orjson.dumps(cleaned).decode()
 
 
 @given(st.lists(st.text(min_size=8, max_size=20), max_size=4), st.text(max_size=30))
