@@ -117,6 +117,7 @@ class SessionActor:
         self.inbox.count(self.incoming)
         self.journal = WorkspaceJournal(log, host, audience, asks)
         workspace = Workspace(log, host, host, host, metrics, quota, around.rng, sandbox, around.keeping, self.journal)
+        sync = host.outside("sync", workspace.sync)
         self.workspace = workspace = host.outside("workspace", workspace)
         stream = AgentStream(log, delivery.turns, audience)
         self.output = output = AgentOutput(
@@ -128,8 +129,7 @@ class SessionActor:
             metrics,
             checkpoint=loaded.checkpoint,
             rate=limits.agent_records,
-            ready=lambda: self.life.agent_ready(),
-            finished=workspace.sync.request,
+            finished=sync.request,
         )
         self.life = life = LifeDriver(
             host,
@@ -147,6 +147,7 @@ class SessionActor:
         self.terminals = terminals = host.outside("terminals", SessionTerminals(host, sandbox, life.core))
         self.viewers = SessionViewers(host, log, output, stream, audience, life.core, terminals, workspace)
         self.intake = Intake(host, self.inbox, log, delivery, self.incoming, output, life, terminals, asks)
+        output.on_ready = life.agent_ready
         life.is_idle = self.is_idle
         life.on_status = terminals.status_changed
         terminals.on_intent = self.intake.typed

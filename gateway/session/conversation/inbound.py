@@ -32,7 +32,6 @@ class Inbound:
         "_clock",
         "_delivery",
         "_early",
-        "_last_asked",
         "_log",
         "_metrics",
         "_receipts",
@@ -60,8 +59,7 @@ class Inbound:
         self._metrics = metrics
         self._replies: dict[str, list[Reply]] = {}
         self._asked: dict[int, Reply] | None = None  # who hears what the store says of each; few sessions have any
-        self._last_asked = 0
-        self._early: dict[int, Outcome] = {}  # the store was faster than the queue
+        self._early: dict[int, Outcome] | None = None  # the store was faster than the queue
         self.asking = 0  # the store is asked what became of so many
 
     def offer(self, cid: str, *, role: str, type: str, payload: bytes, reply: Reply, deliver: bool) -> None:
@@ -113,9 +111,10 @@ class Inbound:
 
     def _ask_present_status(self, cid: str, reply: Reply, seq: int) -> None:
         self.asking += 1
-        self._last_asked += 1
-        self._asked = {**(self._asked or {}), self._last_asked: reply}
-        self._tasks.spawn(self._find_present_status(self._last_asked, cid, seq), f"status {self._log.id}/{seq}")
+        self._asked = {} if self._asked is None else self._asked
+        asked = max(self._asked, default=0) + 1
+        self._asked[asked] = reply
+        self._tasks.spawn(self._find_present_status(asked, cid, seq), f"status {self._log.id}/{seq}")
 
     async def _find_present_status(self, asked: int, cid: str, seq: int) -> None:
         try:
@@ -180,8 +179,8 @@ class Inbound:
             self._came_to_nothing(outcome, record, answers)
         self._delivery.pump()
         self._delivery.watch_expiry()
-        if self._early:
-            self._catch_up()
+        if self._early is not None:
+            self._catch_up(self._early)
 
     def _durable(self, record: Record, answers: Record | None, replies: list[Reply], outcome: Stored | Spooled) -> None:
         if isinstance(outcome, Stored):
@@ -220,14 +219,16 @@ class Inbound:
 
     def settled(self, seq: int, outcome: Outcome) -> None:
         """The store has decided about a record that was durable here first. Told in seq order, perhaps twice."""
+        self._early = {} if self._early is None else self._early
         self._early[seq] = outcome
-        self._catch_up()
+        self._catch_up(self._early)
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, early: dict[int, Outcome]) -> None:
         """Deal with what the store has decided. It may be faster than the queue, which tells what is durable here."""
-        for seq in sorted(self._early):
+        for seq in sorted(early):
             if seq <= self._log.last_durable:
-                self._settle(seq, self._early.pop(seq))
+                self._settle(seq, early.pop(seq))
+        self._early = early or None
 
     def _settle(self, seq: int, outcome: Outcome) -> None:
         stored, record = self._receipts.settle(seq)

@@ -45,11 +45,11 @@ class AgentOutput:
         "_log",
         "_metrics",
         "_order",
-        "_ready",
         "_stream",
         "_whole",
         "agent_alive",
         "greeted_at",
+        "on_ready",
         "received",
     )
 
@@ -64,18 +64,17 @@ class AgentOutput:
         *,
         checkpoint: bytes,
         rate: float,
-        ready: Callable[[], None],
         finished: Callable[[], None],
     ) -> None:
-        """`rate`: how many records the agent may make a second. `ready` is called when an agent can be given lines,
-        `finished` when an answer of it is stored and shown."""
+        """`rate`: how many records the agent may make a second. `finished` is called when an answer of it is
+        stored and shown."""
         self._log = log
         self._delivery = delivery
         self._audience = audience
         self._stream = stream
         self._clock = clock
         self._metrics = metrics
-        self._ready = ready
+        self.on_ready: Callable[[], None]  # called when an agent can be given lines
         self._order = ReleaseOrder(stream.relay)
         self._gate = Gate(self._order, log, delivery, clock, metrics, rate)
         self._answers = Answers(log, delivery, audience, self._order, self._gate, clock, metrics, checkpoint, finished)
@@ -228,7 +227,7 @@ class AgentOutput:
         """The newest process runs, and may be given lines."""
         self.agent_alive = True
         self._delivery.connect()
-        self._ready()
+        self.on_ready()
         self._delivery.pump()
 
     def _exit(self, exit: AgentExit, link_number: int, then: Callable[[bool], None]) -> None:

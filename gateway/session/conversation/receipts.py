@@ -68,10 +68,10 @@ class Receipts:
         self._doubtful = doubtful
         self._settled = 0
         self._waiting: dict[int, Unsettled] = {}  # in seq order
-        self._doubted: dict[int, Unsettled] = {}  # not known to wait, asked about since
+        self._doubted: dict[int, Unsettled] | None = None  # not known to wait, asked about since; most often none
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._doubted)
+        return len(self._waiting) + len(self._doubted or ())
 
     def accept(self, record: Record, replies: Iterable[Reply], *, answers: Record | None = None) -> None:
         """The record is durable here: say so, and note who is owed the last word."""
@@ -100,6 +100,7 @@ class Receipts:
             return True
         doubted = self._settled < seq <= self._doubtful
         if doubted:
+            self._doubted = self._doubted or {}
             self._promise(self._doubted.setdefault(seq, Unsettled(seq, cid, status)), reply)
             if len(self._doubted) > UNSETTLED:
                 del self._doubted[next(iter(self._doubted))]
@@ -117,10 +118,13 @@ class Receipts:
     def settle(self, seq: int) -> tuple[list[Unsettled], Unsettled | None]:
         """The store has decided about `seq`. Returns what waited before it, which is stored, and itself."""
         self._settled = max(self._settled, seq)
-        before = [self._doubted.pop(earlier) for earlier in sorted(self._doubted) if earlier < seq]
+        doubted = self._doubted or {}
+        before = [doubted.pop(earlier) for earlier in sorted(doubted) if earlier < seq]
         while self._waiting and (earlier := next(iter(self._waiting))) < seq:
             before.append(self._waiting.pop(earlier))
-        return before, self._waiting.pop(seq, None) or self._doubted.pop(seq, None)
+        decided = self._waiting.pop(seq, None) or doubted.pop(seq, None)
+        self._doubted = doubted or None
+        return before, decided
 
 
 def one_line(reason: str) -> str:
