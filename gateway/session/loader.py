@@ -10,7 +10,7 @@ from gateway.limits.inbound_bytes import UsersInboundBytes
 from gateway.session.actor import SessionActor
 from gateway.session.host import Supervisor, Surroundings
 from gateway.session.model.state import SessionSpec, SessionState
-from gateway.session.recording.recorder import Recorder, secrets_of
+from gateway.session.recording.recorder import SessionRecorder, secrets_of
 from gateway.session.recording.tape import Beginning, outside
 from gateway.session.taped_host import taped
 from persistence import crash_points
@@ -49,7 +49,7 @@ class SessionLoader:
         file = None if around.recordings is None else around.recordings.open(session.id, loaded.fence)
         if file is None:
             return make(around, pending=pending)
-        tape = Recorder(file, asyncio.get_running_loop().time, around.utcnow)
+        tape = SessionRecorder(file, asyncio.get_running_loop().time, around.utcnow)
         tape.hide(*secrets_of(spec), *around.envs.get(session.id, {}).values())
         beginning = Beginning(loaded, list(unanswered), around.limits, sandbox.provider, sandbox.level)
         around, pending = taped(around, tape), outside("pending", pending, tape)

@@ -47,7 +47,7 @@ def secrets_of(spec: SessionSpec) -> Iterable[str]:
             yield spec.repo_url
 
 
-class Recorder:
+class SessionRecorder:
     def __init__(self, file: RecordingFile, now: Callable[[], float], utcnow: Callable[[], float]) -> None:
         self._file = file
         self._now = now

@@ -18,7 +18,7 @@ from gateway.session.model.delivery_window import DeliveryWindow
 from gateway.session.recording.codec import NotARecording
 from gateway.session.recording.files import RecordingFiles
 from gateway.session.recording.player import Player
-from gateway.session.recording.recorder import Recorder
+from gateway.session.recording.recorder import SessionRecorder
 from gateway.session.replay import Replayed, replay
 from gateway.session.sandbox import driver
 from gateway.session.sandbox.lifecycle import effects as do
@@ -218,7 +218,7 @@ def test_a_recording_made_with_a_bug_fails_at_the_event_where_the_bug_acted(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_in, nth = BUGS[name]
-    with monkeypatch.context() as broken, counted(monkeypatch, Recorder, "_begin") as count:
+    with monkeypatch.context() as broken, counted(monkeypatch, SessionRecorder, "_begin") as count:
         bug = Bug(count, nth)
         put_in(broken, bug)
         recorded_with_it = first_of(tmp_path, until_it_hangs)
