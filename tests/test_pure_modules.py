@@ -4,14 +4,15 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from coverage import Coverage
 
 from tests.support.coverage_floor import PACKAGES, ROOT, docstring, own_tests, pure_modules, shortfalls
-from tests.support.side_by_side import files_of_tests, groups
+from tests.support.side_by_side import groups
 
 PURE = pure_modules()
 # What waits, looks at a clock, draws lots, or reaches outside the process; each with all that is below it.
@@ -128,9 +129,18 @@ def test_a_module_that_its_own_tests_leave_short_is_named_with_the_file_to_exten
     assert re.fullmatch(rf".*: lines not run: [0-9, -]+; branches .*: extend {tests}", found), found
 
 
-def test_every_test_file_runs_once_and_the_pure_modules_own_ones_alone_under_coverage(tmp_path: Path) -> None:
-    queue = tmp_path / "queue"
-    (traced,) = [words for words in groups(queue).values() if "coverage" in words]
-    alone = [word for word in traced if word.startswith("tests/")]
-    assert sorted(alone) == sorted(str(own_tests(module)) for module in PURE)
-    assert sorted(alone + queue.read_text().splitlines()) == files_of_tests()
+def test_every_test_file_runs_once_and_the_pure_modules_own_ones_alone_under_coverage() -> None:
+    files = {path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py") if "node_modules" not in path.parts}
+    runs = Counter[Path]()
+    for words in groups().values():
+        but = [Path(word.removeprefix("--ignore=")) for word in words if word.startswith("--ignore=")]
+        below = [Path(word) for word in words if word.startswith("tests/")] or [Path("tests")]
+        taken = {file for file in files if _below(file, below) and not _below(file, but)}
+        runs.update(taken)
+        if "coverage" in words:
+            assert taken == set(map(own_tests, PURE))
+    assert {file for file in files if runs[file] != 1} == set()
+
+
+def _below(file: Path, places: Sequence[Path]) -> bool:
+    return any(file == place or place in file.parents for place in places)

@@ -158,7 +158,7 @@ def main(words: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(words)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background; the runs would ignore it, too: see _end
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    these = {"these tests": ["-m", "pytest", *asked.pytest]} if asked.pytest else None
+    suite = {"these tests": ["-m", "pytest", *asked.pytest]} if asked.pytest else groups()
     deadline = time.monotonic() + asked.minutes * 60
     runs: list[Run] = []
     with TemporaryDirectory(prefix="holdfast-stress-") as scratch, busy_loops(asked.busy):
@@ -167,7 +167,7 @@ def main(words: Sequence[str] | None = None) -> int:
             runs.append(run := Run(len(runs) + 1, seed))
             _say(f"run {run.number} of {asked.runs}, seed {run.seed}, beside {asked.busy} busy loops")
             began = time.monotonic()
-            run_once(run, these or groups(Path(scratch, "queue")), deadline, Path(scratch))
+            run_once(run, suite, deadline, Path(scratch))
             minutes = (time.monotonic() - began) / 60
             for failure in run.failures:
                 _say(f"{failure.test}, seed {' '.join(map(str, failure.seeds))}:\n{failure.report}\n")
