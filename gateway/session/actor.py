@@ -12,6 +12,7 @@ refuses this one's writes: it ends in the same way, with 4409, and leaves the sa
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import structlog
@@ -49,6 +50,11 @@ from persistence.record import Loaded, Record
 from sandbox.ports.sandbox import Sandbox
 
 logger = structlog.get_logger()
+
+
+def forget_env(envs: dict[str, Mapping[str, str]], session_id: str) -> None:
+    """The session is archived. Not before: a delete may be given up, and a start under way needs its secrets."""
+    REDACTOR.remove(*envs.pop(session_id, {}).values())
 
 
 class SessionActor:
@@ -149,6 +155,7 @@ class SessionActor:
         self.intake = Intake(host, self.inbox, log, delivery, self.incoming, output, life, terminals, asks)
         output.on_ready = life.agent_ready
         life.is_idle = self.is_idle
+        life.on_archived = partial(forget_env, around.envs, self.id)
         life.on_status = terminals.status_changed
         terminals.on_intent = self.intake.typed
         terminals.on_left = self.viewers.somebody_left
@@ -322,7 +329,8 @@ class SessionActor:
         if self.ended:
             raise session_failed()
         self.post(self.conversation.touch)
-        REDACTOR.remove(*self._envs.pop(self.id, {}).values())
+        if self.conversation.state.status is SessionStatus.ARCHIVED:
+            forget_env(self._envs, self.id)
         await self.life.ask(on_.Delete)
         self.post(self.viewers.close, CloseCode.FINISHED)
         await self.sharing.end_all()

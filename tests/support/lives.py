@@ -181,7 +181,8 @@ class World:
             case do.StartHeld():
                 return [on_.SandboxStarted, on_.StartFailed, on_.Unrestorable, on_.Unavailable]
             case do.Prepare():
-                return [on_.Prepared, on_.Unrestorable] if self.runs else [on_.Unrestorable, on_.StartFailed]
+                fails = [on_.Unrestorable, on_.Unavailable]
+                return [on_.Prepared, *fails] if self.runs else [*fails, on_.StartFailed]
             case do.Release():
                 unwritten = [on_.StoreSilent] if effect.bounded else []
                 return [*([on_.AgentReleased] if self.runs else []), on_.Unrestorable, *unwritten, on_.StartFailed]
@@ -191,8 +192,8 @@ class World:
                 return [on_.Runs if self.runs else on_.DoesNotRun, on_.Unavailable]
             case do.AskHeld():
                 if not self.runs:
-                    return [on_.Unavailable]
-                return [on_.StillHeld if self.held or self.frozen else on_.LetGo, on_.Unavailable]
+                    return [on_.DialRefused, on_.Unavailable]
+                return [on_.StillHeld if self.held or self.frozen else on_.LetGo, on_.DialRefused, on_.Unavailable]
             case do.Lull():
                 return [on_.Lulled, on_.NotKept]
             case do.Keep():
@@ -218,12 +219,13 @@ class World:
             self.turns.add(effect.number)
         elif reply is on_.Linked:
             self.links.add(effect.number)
+        elif reply is on_.LetGo:
             self.unreachable = 0
         elif reply is on_.DialRefused:
             self.unreachable += 1
         elif reply is on_.SandboxStarted or (half and isinstance(effect, do.StartHeld)):
             self.runs, self.held, self.frozen, self.prepared, self.agent = True, True, False, False, False
-            self.begun = self.disk
+            self.begun, self.unreachable = self.disk, 0
         elif reply is on_.Prepared:
             self.prepared = True
         elif reply is on_.AgentReleased:

@@ -54,6 +54,7 @@ class LifeDriver:
         "core",
         "is_idle",
         "link",
+        "on_archived",
         "on_status",
     )
 
@@ -99,6 +100,7 @@ class LifeDriver:
         self._due: list[on_.Event] | None = None  # while an event is dealt with: those that it brings about
         self._placed = False
         self._shown: tuple[Any, ...] = ()
+        self.on_archived: Callable[[], None] = lambda: None  # the session has become archived
         self.on_status: Callable[[], None] = lambda: None  # some of what `core` says for the outside has changed
 
     # -- words for the outside ----------------------------------------------------------------------------------------
@@ -185,6 +187,7 @@ class LifeDriver:
 
     def _deal(self, event: on_.Event) -> None:
         core, before, late = self.core, self.core.stage, is_late(self.core, event)
+        was_archived = core.status is SessionStatus.ARCHIVED
         cause = self._performer.answered(event)
         effects = on(core, event, self._facts(event))
         if not late:
@@ -195,6 +198,8 @@ class LifeDriver:
             self._host.queue.release(self._log.id)  # an agent has ended once what it said is stored
         for effect in effects:
             self._performer.perform(effect, cause)
+        if core.status is SessionStatus.ARCHIVED and not was_archived:
+            self.on_archived()
         if isinstance(event, on_.AgentWanted) and core.stage is not LifeStage.QUEUED:
             self._host.turns.forget(self._log.id)  # it will not ask for a turn
 

@@ -46,6 +46,13 @@ BROKEN = "it could not be started"
 DIED = "its sandbox died each time it was looked at"
 
 
+def is_silence(error: BaseException | None) -> bool:
+    """Whether it comes of a provider that does not answer."""
+    while error is not None and not isinstance(error, SandboxUnavailable):
+        error = error.__cause__
+    return error is not None
+
+
 class SandboxWork:
     __slots__ = (
         "_agent",
@@ -146,6 +153,8 @@ class SandboxWork:
             newest, self._newest = self._newest, None
             await self._workspace.prepare(newest, empty=effect.empty, keep=effect.keep)
         except NotRestored as error:
+            if is_silence(error):
+                return on_.Unavailable(effect.number, str(error))
             return on_.Unrestorable(effect.number, str(error))
         return on_.Prepared(effect.number)
 
@@ -181,10 +190,12 @@ class SandboxWork:
         try:
             held = await self._workspace.is_held()
         except TimeoutError:
-            return on_.Unavailable(effect.number, "its bridge does not answer")
+            return on_.DialRefused(effect.number, "its bridge does not answer")
         except TreeFailed as error:
-            if error.code == "silent":
+            if is_silence(error):
                 return on_.Unavailable(effect.number, str(error))
+            if error.code == "silent":
+                return on_.DialRefused(effect.number, str(error))
             log.info("sync.not_found", session_id=self._log.id, cause=str(error))
             held = True
         return on_.StillHeld(effect.number) if held else on_.LetGo(effect.number)
@@ -322,6 +333,7 @@ BROKE: dict[type[do.Asked], Callable[[int], on_.EffectReply]] = {
     do.Keep: lambda number: on_.NotKept(number, SEE_LOG),
     do.StopSandbox: lambda number: on_.NotStopped(number, SEE_LOG),
     do.WriteArchived: on_.StoreSilent,
+    do.ConfirmOwner: on_.StoreSilent,
     do.Destroy: lambda number: on_.NotDestroyed(number, SEE_LOG),
     do.PutBackGeneration: lambda number: on_.NotPutInPlace(number, SEE_LOG),
 }

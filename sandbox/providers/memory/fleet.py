@@ -150,7 +150,7 @@ class MemoryFleet:
         def running() -> MemorySandbox:
             sandbox = self.sandboxes.get(session_id)
             if self.unavailable is not None:
-                raise TreeFailed("silent", self.unavailable)
+                raise TreeFailed("silent", self.unavailable) from SandboxUnavailable(self.unavailable)
             if sandbox is None or not sandbox.alive:
                 raise TreeFailed("absent", f"no sandbox runs for {session_id}")
             return sandbox

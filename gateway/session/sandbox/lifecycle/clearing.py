@@ -6,7 +6,7 @@ While the provider does not say that it is stopped, who waits is refused, and th
 from gateway.session.model.state import SessionStatus
 from gateway.session.sandbox.lifecycle import agent
 from gateway.session.sandbox.lifecycle import effects as do
-from gateway.session.sandbox.lifecycle.events import Due, Facts, Failure, Stopped
+from gateway.session.sandbox.lifecycle.events import Due, Facts, Failure, Stopped, Unavailable
 from gateway.session.sandbox.lifecycle.life import After, Life, LifeStage
 from persistence.backoff import delay
 
@@ -24,12 +24,20 @@ def clear(life: Life, after: After, to: SessionStatus, why: str) -> None:
 
 
 def clear_later(life: Life, event: Failure, facts: Facts) -> None:
-    """The provider does not answer: nobody waits for it, and it is asked again."""
+    """The provider does not answer: nobody waits for it, and it is asked again. A restore that failed meanwhile says
+    nothing of the workspace."""
+    if isinstance(event, Unavailable) and life.after is After.FAILED and life.to is SessionStatus.UNRESTORED:
+        unanswered(life, event)
     life.refuse_unavailable(event.reason)
     life.trouble = None
     seconds = delay(life.attempts, life.rng, base=RETRY_BASE, cap=RETRY_CAP)
     life.attempts += 1
     life.wait(LifeStage.CLEAR_LATER, do.Schedule(life.next(), seconds))
+
+
+def unanswered(life: Life, event: Unavailable) -> None:
+    life.after, life.to, life.why = After.UNANSWERED, SessionStatus.SLEEPING, event.reason
+    life.become(SessionStatus.STARTING, life.why)
 
 
 def clear_again(life: Life, event: Due, facts: Facts) -> None:
@@ -50,7 +58,7 @@ def cleared(life: Life, event: Stopped, facts: Facts) -> None:
                 agent.restart_later(life, facts)
         case After.UNANSWERED:
             life.become(SessionStatus.SLEEPING, life.why)
-            life.again = True
+            life.again = facts.waiting or life.wanted or not life.by_name  # who asked by name was refused
         case After.DIED | After.HELD:
             _died(life, facts)
         case After.GONE:

@@ -10,8 +10,10 @@ from gateway.session.sandbox.lifecycle import agent, linked
 from gateway.session.sandbox.lifecycle import effects as do
 from gateway.session.sandbox.lifecycle.events import (
     Delete,
+    DialRefused,
     Facts,
     LifeCommand,
+    LinkLost,
     Pause,
     PutBack,
     Resume,
@@ -21,8 +23,8 @@ from gateway.session.sandbox.lifecycle.events import (
     Wake,
     Withdraw,
 )
-from gateway.session.sandbox.lifecycle.finding import find
-from gateway.session.sandbox.lifecycle.life import FAILED, LINE, STARTABLE, Life, LifeStage
+from gateway.session.sandbox.lifecycle.finding import find, find_unsurveyed, lost
+from gateway.session.sandbox.lifecycle.life import FAILED, LINE, STARTABLE, UNAVAILABLE, Life, LifeStage
 from gateway.session.sandbox.lifecycle.starting import begin_start
 from gateway.session.sandbox.lifecycle.stopping import begin_stop, give_up_stop, revive
 from gateway.session.sandbox.lifecycle.visiting import NOT_PAUSED, begin_put_back, begin_visit, give_up_visit
@@ -36,6 +38,7 @@ EMPTY_WHAT = ("not_unrestored", "only a session that cannot be restored or start
 BUSY = ("busy", f"{LINE} requests wait for this session already: try again when they are answered")
 SESSION_FAILED = ("session_failed", "the session has ended here: try again")
 LEAVING = ("draining", "the gateway is shutting down: try again in a few seconds")
+NO_HELLO = "its bridge closed the link before it had said hello"
 STOPPING = (LifeStage.LULLING, LifeStage.ENDING, LifeStage.KEEPING)
 
 
@@ -87,9 +90,17 @@ def _admitted(life: Life, command: LifeCommand, facts: Facts) -> bool:
     return refusal is None
 
 
+def _is_deleted(life: Life) -> bool:
+    """Also one that is about to be."""
+    due = any(isinstance(command, Delete) for command in life.line)
+    return due or life.status is SessionStatus.ARCHIVED or (life.stopping and life.to is SessionStatus.ARCHIVED)
+
+
 def come(life: Life, command: LifeCommand, facts: Facts) -> None:
     """Put it in the line. When nothing is under way, it is done at once."""
-    if _admitted(life, command, facts):
+    if isinstance(command, Revive) and not _is_deleted(life):
+        life.effects.append(do.Answer(command.ask))  # another create was first: who asked need not wait for its start
+    elif _admitted(life, command, facts):
         life.line_up([command], first=isinstance(command, Delete))
 
 
@@ -125,6 +136,31 @@ def clear_for(life: Life, command: LifeCommand, facts: Facts) -> None:
     if life.line:
         life.effects.append(do.Cancel(life.awaited))
         life.wait(LifeStage.CLEARING, do.StopSandbox(life.next()))
+
+
+def lost_before_hello(life: Life, event: LinkLost, facts: Facts) -> None:
+    lost(life, event, facts)
+    _go_without_link(life, NO_HELLO, facts)
+
+
+def not_surveyed(life: Life, event: DialRefused, facts: Facts) -> None:
+    if find_unsurveyed(life):
+        _go_without_link(life, event.reason, facts)
+
+
+def _go_without_link(life: Life, why: str, facts: Facts) -> None:
+    """The next link may be lost as this one was, so nobody waits for it. Stops and syncs need none."""
+    waiting, life.line[:] = life.line[:], []
+    for command in waiting:
+        if isinstance(command, Sleep | Pause | Delete):
+            life.line.append(command)
+        elif isinstance(command, SyncNow):
+            linked.flush(life, command)
+        else:
+            life.refuse("sandbox_unavailable", UNAVAILABLE.format(why), [command.ask])
+    if life.line:
+        life.effects.append(do.Cancel(life.awaited))
+        take(life, life.line.pop(0), facts)
 
 
 def take(life: Life, command: LifeCommand, facts: Facts) -> None:

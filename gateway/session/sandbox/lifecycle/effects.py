@@ -48,7 +48,7 @@ class StartHeld(Asked):
 
 @dataclass(frozen=True, slots=True)
 class Prepare(Asked):
-    """The disk is to hold what it should: Prepared, Unrestorable."""
+    """The disk is to hold what it should: Prepared, Unrestorable, Unavailable."""
 
     empty: bool = False
     keep: bool = False
@@ -75,7 +75,7 @@ class AskRuns(Asked):
 
 
 class AskHeld(Asked):
-    """Whether the agent is held still: LetGo, StillHeld, Unavailable."""
+    """Whether the agent is held still: LetGo, StillHeld, Unavailable; DialRefused if its bridge does not say."""
 
     __slots__ = ()
 

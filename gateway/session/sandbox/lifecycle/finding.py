@@ -1,7 +1,9 @@
 """How a sandbox that should run is found again: ask whether it runs, dial it, hear its hello. Pure.
 
 A provider that does not answer says nothing about the sandbox: it is asked again for as long as it takes, and nothing
-is stopped. A sandbox that runs and refuses its link `link_attempts` times is stopped: nobody can reach it.
+is stopped. A sandbox that runs and refuses its link `link_attempts` times is stopped: nobody can reach it. So is one
+that says that its agent is held, and nothing of its workspace. A bridge that closes each link before its hello is
+dialled again and again; stops and syncs go on without a link.
 """
 
 from gateway.session.model.state import SessionStatus
@@ -96,6 +98,19 @@ def let_go(life: Life, event: LetGo, facts: Facts) -> None:
 def still_held(life: Life, event: StillHeld, facts: Facts) -> None:
     """The gateway that was to let it go is gone."""
     clear(life, After.HELD, SessionStatus.SLEEPING, WAS_HELD)
+
+
+def find_unsurveyed(life: Life) -> bool:
+    """Its bridge says that its agent is held, and no more. Whether it is looked for again: nobody knows what its disk
+    holds, so at last it is stopped like one that says so."""
+    life.attempts += 1
+    life.drop_link()
+    life.end_turn()
+    if life.attempts >= life.limits.link_attempts:
+        clear(life, After.HELD, SessionStatus.SLEEPING, WAS_HELD)
+        return False
+    _find_later(life, delay(life.attempts, life.rng, base=0.2, cap=10.0))
+    return True
 
 
 def greet(life: Life) -> None:

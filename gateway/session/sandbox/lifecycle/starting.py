@@ -5,7 +5,7 @@ the agent. Pure.
 from gateway.session.model.state import SessionStatus
 from gateway.session.sandbox.lifecycle import agent
 from gateway.session.sandbox.lifecycle import effects as do
-from gateway.session.sandbox.lifecycle.clearing import STORE_AWAY, clear, clear_later
+from gateway.session.sandbox.lifecycle.clearing import STORE_AWAY, clear, clear_later, unanswered
 from gateway.session.sandbox.lifecycle.events import (
     AgentReleased,
     Facts,
@@ -63,13 +63,12 @@ def _start(life: Life) -> None:
 
 def started(life: Life, event: SandboxStarted, facts: Facts) -> None:
     life.end_turn()  # a long restore is nobody's turn
-    life.attempts = 0
     life.wait(LifeStage.PREPARING, do.Prepare(life.next(), life.empty, life.keep))
 
 
 def prepared(life: Life, event: Prepared, facts: Facts) -> None:
     """Proven. From here on the disk is ahead of the store, and that is known before it is so."""
-    life.clean, life.overfull, life.has_workspace = False, False, True
+    life.clean, life.overfull, life.has_workspace, life.attempts = False, False, True, 0
     life.wait(LifeStage.RELEASING, do.Release(life.next(), life.by_name))
 
 
@@ -102,10 +101,14 @@ def not_written(life: Life, event: StoreSilent, facts: Facts) -> None:
 def start_unanswered(life: Life, event: Unavailable, facts: Facts) -> None:
     """It may have started. Nothing was let go in it: it is stopped when the provider answers, and started again. So it
     does not count: a first start may begin while the object store is away, a later one may not."""
-    life.after, life.to, life.why = After.UNANSWERED, SessionStatus.SLEEPING, event.reason
     life.incarnation -= 1
-    life.become(SessionStatus.STARTING, life.why)
     life.end_turn()
+    prepare_unanswered(life, event, facts)
+
+
+def prepare_unanswered(life: Life, event: Unavailable, facts: Facts) -> None:
+    """Nothing was let go, and nothing is known of the workspace."""
+    unanswered(life, event)
     clear_later(life, event, facts)
 
 

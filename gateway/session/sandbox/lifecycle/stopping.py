@@ -37,7 +37,7 @@ def begin_stop(
     life: Life, to: SessionStatus, why: str = "", asks: tuple[int, ...] = (), *, by_idle: bool = False
 ) -> None:
     life.to, life.why, life.asks, life.by_idle, life.again = to, why, asks, by_idle, False
-    life.was_up = life.stage in (LifeStage.UP, LifeStage.FIND_QUEUED)
+    life.was_up = life.stage is not LifeStage.REST
     agent.cancel_restart(life)
     if life.stage is not LifeStage.UP:
         _keep(life)
@@ -100,7 +100,18 @@ def ready_while_stopping(life: Life, event: AgentReady, facts: Facts) -> None:
 
 
 def exited_while_stopping(life: Life, event: AgentExited, facts: Facts) -> None:
-    life.agent = AgentPhase.NONE
+    life.agent, life.closing = AgentPhase.NONE, False
+
+
+def exited_while_lulling(life: Life, event: AgentExited, facts: Facts) -> None:
+    """It was not told to end: if the sandbox stays after all, an agent that crashed is started again."""
+    crashed = event.code != 0 and not life.closing
+    exited_while_stopping(life, event, facts)
+    if crashed:
+        life.patience.failed(facts.now)
+        life.wanted = not life.patience.exhausted(facts.now)
+        if not life.wanted:
+            agent.give_up(life, event.reason)
 
 
 def _keep(life: Life) -> None:

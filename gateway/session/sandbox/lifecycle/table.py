@@ -27,8 +27,9 @@ A *visit* starts a stopped sandbox with its agent held, to sync what it left, an
 
 *Nothing is stopped before it is kept.* The stop of a sandbox that was let go is made after `WorkspaceKept`, or after
 `Overfull` (its disk stays as it is, and only its owner can help), or when it has ended by itself, or when nobody can
-reach it: it refuses its link directly after its start, or `link_attempts` times in a row later. If it cannot be kept,
-it stays, its programs may start again, and who asked is refused. What is deleted is not kept.
+reach it: it refuses its link directly after its start, or `link_attempts` times in a row later; a bridge that says that
+its agent is held and nothing of its workspace counts as one that refuses. If it cannot be kept, it stays, its programs
+may start again, and who asked is refused. What is deleted is not kept.
 
 *Unknown is not dead.* `Unavailable` leads to no stop of anything that was let go. The same is asked again later. Who
 waits is refused at once: they may come again, and then it is asked at once.
@@ -47,7 +48,9 @@ gives the turn up. A start takes the place of a visit that waits for its turn. A
 else; if its sandbox dies, it is attempted again, KEEPS times in all.
 
 *Who asked gets an answer, once.* Askers are in the line, in `asks`, or in `flushes`, in one of them at a time. Each way
-to rest or up answers or refuses `asks`. `end` refuses everybody, `leave` everybody but those who wait for a sync.
+to rest or up answers or refuses `asks`. The line moves at rest and up, and when a link is lost before its hello: stops
+and syncs need no link, the others are refused. `end` refuses everybody, `leave` everybody but those who wait for a
+sync.
 
 What is wanted again is tried again. A sandbox that died is started at once. An agent that ended and a start that failed
 wait, with growing pauses. After `crashes` crashes in `crash_window` seconds nothing is tried until somebody asks by
@@ -158,7 +161,9 @@ TABLE: dict[LifeStage, Row] = {
     LifeStage.STARTING: STARTS
     | START_FAILS
     | {on_.SandboxStarted: starting.started, on_.Unavailable: starting.start_unanswered},
-    LifeStage.PREPARING: STARTS | START_FAILS | {on_.Prepared: starting.prepared},
+    LifeStage.PREPARING: STARTS
+    | START_FAILS
+    | {on_.Prepared: starting.prepared, on_.Unavailable: starting.prepare_unanswered},
     LifeStage.RELEASING: STARTS
     | START_FAILS
     | {on_.AgentReleased: starting.released, on_.StoreSilent: starting.not_written},
@@ -177,12 +182,13 @@ TABLE: dict[LifeStage, Row] = {
     | {on_.Runs: finding.runs, on_.DoesNotRun: finding.does_not_run, on_.Unavailable: finding.unanswered},
     LifeStage.LINKING: FINDS
     | {on_.Linked: finding.found, on_.DialRefused: finding.refused, on_.Unavailable: finding.unanswered},
-    LifeStage.GREETING: FINDS | SILENT | {on_.BridgeHello: finding.greeting, on_.LinkLost: finding.lost},
+    LifeStage.GREETING: FINDS | SILENT | {on_.BridgeHello: finding.greeting, on_.LinkLost: commands.lost_before_hello},
     LifeStage.SURVEYING: FINDS
     | SILENT
     | {
         on_.BridgeHello: ignore,
-        on_.LinkLost: finding.lost,
+        on_.LinkLost: commands.lost_before_hello,
+        on_.DialRefused: commands.not_surveyed,
         on_.LetGo: finding.let_go,
         on_.StillHeld: finding.still_held,
         on_.Unavailable: finding.unanswered,
@@ -191,7 +197,13 @@ TABLE: dict[LifeStage, Row] = {
     | _wanted(notices.want_agent_then)
     | {on_.Due: finding.find_now},
     #
-    LifeStage.LULLING: STOPS | LINKED_STOPS | {on_.Lulled: stopping.lulled, on_.NotKept: stopping.not_kept},
+    LifeStage.LULLING: STOPS
+    | LINKED_STOPS
+    | {
+        on_.AgentExited: stopping.exited_while_lulling,
+        on_.Lulled: stopping.lulled,
+        on_.NotKept: stopping.not_kept,
+    },
     LifeStage.ENDING: STOPS
     | LINKED_STOPS
     | {

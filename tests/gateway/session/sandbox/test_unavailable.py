@@ -163,3 +163,55 @@ async def test_a_session_that_is_deleted_meanwhile_is_not_half_deleted(world: Wo
     world.fleet.unavailable = None
     await tab.actor.destroy(False)
     assert world.fleet.sandboxes == {}
+
+
+@pytest.mark.parametrize("how", ["wake", "resume"])
+async def test_what_was_refused_by_name_is_not_started_when_the_provider_is_back(world: World, how: str) -> None:
+    """A `wake` or `resume` that is answered 503 `sandbox_unavailable` has started nothing, now or later."""
+    await world.create()
+    tab = await world.welcomed()
+    tab.say("a")
+    await tab.until("done")
+    actor = tab.actor
+    await (actor.sleep() if how == "wake" else actor.pause())
+    starts, world.fleet.unavailable = world.fleet.starts, AWAY
+    with pytest.raises(ApiError, match=AWAY):
+        await (actor.wake() if how == "wake" else actor.resume(None))
+    world.fleet.unavailable = None
+    await world.until(lambda: actor.describe()["status"] == "sleeping", "rest")
+    await asyncio.sleep(120)
+    assert (world.fleet.starts, world.sandbox().alive) == (starts, False)
+    tab.say("b")
+    await tab.until("done", count=2)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_provider_that_falls_silent_during_a_restore_loses_no_workspace(world: World, waits: bool) -> None:
+    await world.create()
+    tab = await world.welcomed()
+    tab.say("a")
+    await tab.until("done")
+    world.sandbox().files[b"workspace/x"] = b"x"
+    await tab.actor.sleep()
+    world.sandbox().files.clear()
+    world.sandbox().roots.step_seconds = 1.0
+    wake = None
+    if waits:
+        tab.say("b")
+    else:
+        wake = asyncio.create_task(tab.actor.wake())
+    await world.until(lambda: world.sandbox().alive, "a start")
+    await asyncio.sleep(0.2)
+    world.fleet.unavailable = AWAY
+    await world.until(lambda: tab.actor.describe()["reason"] == AWAY, "the reason")
+    assert tab.actor.describe()["status"] == "starting"
+    world.fleet.unavailable = None
+    world.sandbox().roots.step_seconds = 0.0
+    if wake is None:
+        await tab.until("done", count=2)
+        assert world.sandbox().files == {b"workspace/x": b"x"}
+    else:
+        with pytest.raises(ApiError, match=AWAY):
+            await wake
+        await world.until(lambda: tab.actor.describe()["status"] == "sleeping", "rest")
+    assert not tab.seen("error")

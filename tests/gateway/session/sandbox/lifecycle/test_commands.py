@@ -208,3 +208,29 @@ def test_what_failed_too_often_is_not_started_again_because_something_waits() ->
     played.answer(on_.DoesNotRun)
     played.answer(on_.Stopped, facts={"waiting": True})
     assert played.at() == (LifeStage.REST, Status.SLEEPING)
+
+
+def test_a_second_create_of_an_archived_session_does_not_wait_for_the_start_of_the_first() -> None:
+    played = Played(status=Status.ARCHIVED)
+    asks = [played.ask(on_.Revive) for _ in range(2)]
+    assert [played.outcome(ask) for ask in asks] == ["ok", "ok"]
+    assert played.at()[0] is LifeStage.QUEUED
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_create_that_comes_while_the_session_is_deleted_revives_it(waits: bool) -> None:
+    """Also if the delete waits in the line."""
+    played = Played().alive()
+    if waits:
+        played.ask(on_.Pause)
+    delete, revive = played.ask(on_.Delete), played.ask(on_.Revive)
+    assert played.outcome(revive) is None
+    if waits:
+        played.answer(on_.Lulled)
+        played.hear(on_.AgentExited)
+        played.answer(on_.WorkspaceKept, on_.Stopped)
+    else:
+        played.hear(on_.AgentExited)
+    played.answer(on_.Stopped, on_.ArchivedWritten, on_.Destroyed)
+    assert (played.outcome(delete), played.outcome(revive)) == ("ok", "ok")
+    assert played.at() == (LifeStage.QUEUED, Status.SLEEPING)

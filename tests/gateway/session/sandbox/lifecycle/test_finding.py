@@ -201,3 +201,50 @@ def test_an_agent_found_dead_is_started_if_messages_wait() -> None:
     played.hear(on_.AgentReady)
     played.hear(on_.BridgeHello, waiting=True)
     assert played.at()[0] is LifeStage.UP
+
+
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("stop", [on_.Sleep, on_.Pause, on_.Delete])
+def test_a_bridge_that_closes_links_before_its_hello_keeps_nobody_waiting(
+    stop: type[on_.LifeCommand], held: bool
+) -> None:
+    played = lost()
+    played.answer(on_.Runs, on_.Linked)
+    if held:
+        played.hear(on_.BridgeHello, given={"held": True})
+    wake, sync, asked = (played.ask(command) for command in (on_.Wake, on_.SyncNow, stop))
+    played.hear(on_.LinkLost, now=1.0)
+    assert (played.outcome(wake), played.outcome(asked)) == ("sandbox_unavailable", None)
+    assert len(played.did(do.Flush)) == 1, "it needs no link"
+    deleted = stop is on_.Delete
+    assert played.at()[0] is (LifeStage.STOPPING if deleted else LifeStage.KEEPING)
+    played.answer(*([on_.Stopped, on_.ArchivedWritten, on_.Destroyed] if deleted else [on_.WorkspaceKept, on_.Stopped]))
+    played.event(on_.Flushed(played.did(do.Flush)[0].flush))
+    assert (played.outcome(asked), played.outcome(sync), played.at()[0]) == ("ok", "ok", LifeStage.REST)
+
+
+def test_a_stop_that_cannot_be_kept_without_a_link_leaves_its_sandbox_to_be_found() -> None:
+    played = lost()
+    played.answer(on_.Runs, on_.Linked)
+    pause = played.ask(on_.Pause)
+    played.hear(on_.LinkLost, now=1.0)
+    played.answer(on_.NotKept, reason="not now")
+    assert (played.outcome(pause), played.at()) == ("sync_failed", (LifeStage.ASKING, Status.RUNNING))
+
+
+def test_a_bridge_that_is_held_and_says_nothing_of_its_workspace_is_stopped_at_last() -> None:
+    played = Played(status=Status.RUNNING, incarnation=1)
+    played.event(on_.SessionLoaded(True))
+    played.answer(on_.TurnGiven)
+    for attempt in range(LIMITS.link_attempts):
+        played.answer(on_.Runs, on_.Linked)
+        played.hear(on_.BridgeHello, given={"held": True})
+        wake = played.ask(on_.Wake)
+        played.answer(on_.DialRefused, reason="it hangs")
+        if attempt < LIMITS.link_attempts - 1:
+            assert (played.outcome(wake), played.at()[0]) == ("sandbox_unavailable", LifeStage.FIND_LATER)
+            assert not played.did(do.StopSandbox)
+            played.answer(on_.Due)
+    assert played.now_does(do.StopSandbox)
+    played.answer(on_.Stopped)
+    assert played.at() == (LifeStage.QUEUED, Status.SLEEPING), "the last one waits, and is served"

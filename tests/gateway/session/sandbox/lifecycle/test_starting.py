@@ -122,7 +122,7 @@ def test_a_provider_that_does_not_say_whether_it_started_is_asked_again() -> Non
     assert "away" in played.life.reason
     assert not played.did(do.StopSandbox)
     played.answer(on_.Due)
-    played.answer(on_.Stopped)
+    played.answer(on_.Stopped, facts={"waiting": True})
     assert played.at()[0] is LifeStage.QUEUED, "it is started again"
     played.answer(on_.TurnGiven)
     assert played.life.incarnation == 1, "and counted once"

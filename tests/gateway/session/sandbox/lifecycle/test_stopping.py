@@ -6,7 +6,7 @@ from gateway.session.model.state import SessionStatus as Status
 from gateway.session.sandbox.lifecycle import effects as do
 from gateway.session.sandbox.lifecycle import events as on_
 from gateway.session.sandbox.lifecycle.life import AgentPhase, LifeStage
-from tests.support.lives import Played
+from tests.support.lives import LIMITS, Played
 
 
 def pausing(*, up_to: LifeStage = LifeStage.KEEPING) -> tuple[Played, int]:
@@ -298,3 +298,25 @@ def test_a_pause_of_what_is_to_be_found_again_keeps_what_was_written() -> None:
     assert played.at()[0] is LifeStage.KEEPING
     played.answer(on_.NotKept, reason="not now")
     assert (played.outcome(ask), played.life.stage) == ("sync_failed", LifeStage.ASKING)
+
+
+def test_an_agent_that_crashes_while_a_pause_waits_for_a_sync_is_started_again_if_the_pause_is_given_up() -> None:
+    for code, starts in ((0, 1), (1, 2)):
+        played = Played().alive()
+        pause = played.ask(on_.Pause)
+        played.hear(on_.AgentExited, given={"code": code})
+        played.event(on_.Withdraw(pause))
+        assert played.at()[0] is LifeStage.UP
+        assert len(played.did(do.StartAgent)) == starts
+
+
+def test_an_agent_that_crashes_again_and_again_is_given_up_also_while_a_pause_waits() -> None:
+    played = Played().alive()
+    for _ in range(LIMITS.crashes):
+        pause = played.ask(on_.Pause)
+        played.hear(on_.AgentExited, given={"code": 1, "reason": "it crashed"})
+        played.event(on_.Withdraw(pause))
+        if played.life.agent is AgentPhase.STARTING:
+            played.hear(on_.AgentReady)
+    assert played.at() == (LifeStage.UP, Status.ERROR)
+    assert played.did(do.TellError)[-1].code == "crash_loop"

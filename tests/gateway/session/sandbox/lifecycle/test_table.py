@@ -222,6 +222,8 @@ class Lives(RuleBasedStateMachine):
     def the_bridge_says_hello(self) -> None:
         world = self.world
         world.greeted.add(self.life.link)
+        if self.life.stage in (LifeStage.UP, LifeStage.GREETING) and not (world.held or world.frozen):
+            world.unreachable = 0
         self.event(on_.BridgeHello(self.life.link, held=world.held or world.frozen))
 
     @precondition(lambda self: self.world.hellos)
