@@ -220,6 +220,8 @@ class LifePerformer:
                     self._host.spawn(self._look_after(self._core.awaited), f"look after {self._session_id}")
             case do.EndSync():
                 workspace.lost()
+            case do.PauseSync():
+                workspace.rest()
             case do.MarkProven():
                 workspace.found()
             case do.Thaw():

@@ -199,6 +199,10 @@ class Workspace:
         self.hold.forget()
         self.sync.lost()
 
+    def rest(self) -> None:
+        """Nothing is synced until the sandbox is found again."""
+        self.sync.lost()
+
     async def forget(self) -> None:
         """The session is no more. Raises ObjectsUnavailable, ObjectsRefused."""
         await self.sync.forget()

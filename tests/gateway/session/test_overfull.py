@@ -131,3 +131,37 @@ async def test_the_limits_of_every_workspace_keep_no_sandbox_running_either() ->
         town.sandbox().files[FILE] = b"x" * 2_000
         stopped = await actor.sleep()
         assert (stopped["status"], "HOLDFAST_SYNC_MAX_BYTES" in stopped["reason"]) == ("sleeping", True)
+
+
+async def test_the_reason_stays_although_its_sandbox_takes_long_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another attempt meanwhile would find a bridge that does not answer, and say so instead."""
+    async with Town() as town:
+        actor = await overfull(town)
+        stop = town.fleet.stop
+
+        async def slow(session_id: str) -> None:
+            await stop(session_id)
+            await asyncio.sleep(300)
+
+        monkeypatch.setattr(town.fleet, "stop", slow)
+        stopped = await actor.sleep()
+        assert stopped["status"] == "sleeping"
+        assert stopped["sync"]["lastError"] == stopped["reason"]
+        assert "HOLDFAST_MAX_STORED_PER_USER" in stopped["reason"]
+
+
+async def test_it_is_synced_again_if_its_sandbox_cannot_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Town() as town:
+        actor = await overfull(town)
+
+        async def fails(session_id: str) -> None:
+            raise OSError("not now")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(town.fleet, "stop", fails)
+            with pytest.raises(OSError, match="not now"):
+                await actor.sleep()
+        del town.sandbox().files[LARGE]
+        tab = await town.talk("again")
+        await town.until(lambda: actor.conversation.state.sync_error == "", "a sync")
+        assert tab.seen("done")

@@ -181,6 +181,12 @@ class EndSync(Effect):
     __slots__ = ()
 
 
+class PauseSync(Effect):
+    """No more attempts at a sync until the sandbox is found again: it is being stopped with what cannot be kept."""
+
+    __slots__ = ()
+
+
 class MarkProven(Effect):
     """An earlier gateway proved the workspace of the sandbox that was found: it may be synced."""
 

@@ -136,6 +136,7 @@ def overfull(life: Life, event: Overfull, facts: Facts) -> None:
     life.clean, life.overfull = False, True
     if life.to is not SessionStatus.ERROR:
         life.why = event.reason
+    life.effects.append(do.PauseSync())  # the next attempt would only find that nobody answers
     _stop(life)
 
 
