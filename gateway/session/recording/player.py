@@ -14,7 +14,7 @@ from gateway.protocol.errors import ApiError
 from gateway.server.viewer import Viewer
 from gateway.session.inbox import Handler
 from gateway.session.recording.codec import KIND, Encoder, NotARecording, decode, error_text
-from gateway.session.recording.tape import UNNOTED, PartNames, digest, outside, outside_name
+from gateway.session.recording.tape import UNNOTED, PartNames, digest, live_name, outside
 from gateway.session.sandbox.link_listener import LinkListener
 
 if TYPE_CHECKING:
@@ -178,13 +178,4 @@ class Player:
         if isinstance(value, Viewer):
             number = next(number for number, viewer in self._viewers.items() if viewer is value)
             return {KIND: "viewer", "=": number, "raw": value.raw}
-        if isinstance(value, LinkListener):
-            return {KIND: "listener", "=": value.number}
-        if (name := outside_name(value)) is not None:
-            return {KIND: "outside", "=": name}
-        if hasattr(value, "__self__") and hasattr(value, "__func__"):
-            if isinstance(value.__self__, LinkListener):
-                return {KIND: "handler", "=": value.__name__, "listener": value.__self__.number}
-            path = None if self._names is None else self._names.of(value)
-            return {KIND: "live", "=": value.__qualname__} if path is None else {KIND: "handler", "=": path}
-        return {KIND: "live", "=": type(value).__name__}
+        return live_name(value, self._names)

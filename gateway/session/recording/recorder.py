@@ -23,11 +23,10 @@ from gateway.session.recording.tape import (
     Beginning,
     PartNames,
     digest,
+    live_name,
     outside,
-    outside_name,
     refused_as,
 )
-from gateway.session.sandbox.link_listener import LinkListener
 from gateway.telemetry.telemetry import REDACTOR, Redactor
 
 if TYPE_CHECKING:
@@ -181,18 +180,7 @@ class SessionRecorder:
     def _live(self, value: Any) -> dict[str, Any]:
         if isinstance(value, Viewer):
             return {KIND: "viewer", "=": self._number(value), "raw": value.raw}
-        if isinstance(value, LinkListener):
-            return {KIND: "listener", "=": value.number}
-        if (name := outside_name(value)) is not None:
-            return {KIND: "outside", "=": name}
-        if hasattr(value, "__self__") and hasattr(value, "__func__"):
-            if isinstance(value.__self__, LinkListener):
-                return {KIND: "handler", "=": value.__name__, "listener": value.__self__.number}
-            path = None if self._names is None else self._names.of(value)
-            if path is not None:
-                return {KIND: "handler", "=": path}
-            return {KIND: "live", "=": value.__qualname__}
-        return {KIND: "live", "=": type(value).__name__}
+        return live_name(value, self._names)
 
     def _number(self, viewer: Viewer) -> int:
         if viewer not in self._viewers:

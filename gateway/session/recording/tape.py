@@ -2,8 +2,8 @@
 
 An entry of the inbox is a handler of one of the session's parts and plain values. While it is dealt with, the clock
 stands still, and whatever the session asks of the outside or does to it is noted in order: each call with its arguments
-and its result. So the same session parts, given the same entries and the same results, must make the same calls. The
-tape that records is here; the one that plays is gateway/session/replay.py.
+and its result. So the same session parts, given the same entries and the same results, must make the same calls.
+`recorder.py` is the tape that records, `player.py` the one that plays.
 
 The borders: the persistence queue, the store, quotas, turns, chance, timers and tasks; the link, viewers' sockets, who
 asked over HTTP; and of the session itself its workspace, its terminals and its guests, whose work is done beside its
@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from gateway.protocol.errors import ApiError
 from gateway.session.inbox import EVENTS_A_TURN, Handler, Inbox
 from gateway.session.model.ports import SessionLimits
+from gateway.session.recording.codec import KIND
+from gateway.session.sandbox.link_listener import LinkListener
 from persistence.record import Loaded, Record
 
 if TYPE_CHECKING:
@@ -177,6 +179,20 @@ def digest(actor: "SessionActor") -> dict[str, Any]:
         "active": log.active_at,
         "ended": actor.ended,
     }
+
+
+def live_name(value: Any, names: PartNames | None) -> dict[str, Any]:
+    """How something that is no plain value is written down: alike in a recording and in its replay."""
+    if isinstance(value, LinkListener):
+        return {KIND: "listener", "=": value.number}
+    if (name := outside_name(value)) is not None:
+        return {KIND: "outside", "=": name}
+    if not hasattr(value, "__self__") or not hasattr(value, "__func__"):
+        return {KIND: "live", "=": type(value).__name__}
+    if isinstance(value.__self__, LinkListener):
+        return {KIND: "handler", "=": value.__name__, "listener": value.__self__.number}
+    path = None if names is None else names.of(value)
+    return {KIND: "live", "=": value.__qualname__} if path is None else {KIND: "handler", "=": path}
 
 
 def refused_as(error: ApiError) -> dict[str, Any]:
