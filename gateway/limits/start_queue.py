@@ -10,7 +10,7 @@ that waits, runs or begins.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from gateway.limits.fair_queue import FairQueue
@@ -73,12 +73,14 @@ class StartQueue:
     def running_of(self, user: str) -> int:
         return self._running_by[user]
 
-    def full(self, user: str, *, counting_waiting: bool = False) -> Full | None:
+    def full(self, user: str, *, counting_waiting: bool = False, own: Collection[str] = ()) -> Full | None:
         """Why no further sandbox of the user may run; None if one may. `counting_waiting`: as if all that wait, or will
         in a moment, ran: of each user as many as their own limit lets run. What waits for its user's own limit takes no
-        place from others."""
+        place from others. `own`: keys of who asks, who is in nobody's way by them."""
         limits = self.limits
-        wanted = self._wanted() if counting_waiting else Counter[str]()
+        if any(key in self._running for key in own):
+            return None
+        wanted = self._wanted(own) if counting_waiting else Counter[str]()
         if user != NO_USER and self._left_to(user) <= wanted[user]:
             return Full("HOLDFAST_MAX_RUNNING_PER_USER", limits.running_per_user, of_user=True)
         ahead = sum(max(0, min(count, self._left_to(whose))) for whose, count in wanted.items())
@@ -86,10 +88,11 @@ class StartQueue:
             return Full("HOLDFAST_MAX_RUNNING", limits.running, of_user=False)
         return None
 
-    def _wanted(self) -> Counter[str]:
+    def _wanted(self, but: Collection[str]) -> Counter[str]:
         """How many places each user's sessions want that wait, or will in a moment, and have none yet."""
         asking = {**self._expected, **dict(self._turns.all_waiting())}
-        return Counter(user for key, user in asking.items() if key not in self._found and key not in self._running)
+        has_one = self._found, self._running, but
+        return Counter(user for key, user in asking.items() if not any(key in keys for keys in has_one))
 
     def _left_to(self, user: str) -> int:
         """How many more of the user's may run by the user's own limit; below 0 if more were found running."""

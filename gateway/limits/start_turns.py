@@ -5,7 +5,7 @@ counted as over after a while: a slow clone or a bridge that does not answer kee
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -108,9 +108,10 @@ class StartTurns:
         position = None if waiter is None else self._queue.position(key)
         return None if waiter is None or position is None else Waiting(position, self._queue.full(waiter.user))
 
-    def refuse_if_full(self, user: str) -> None:
-        """For who waits for the answer: raises ApiError 429 where a further start would have to wait for a place."""
-        if full := self._queue.full(user, counting_waiting=True):
+    def refuse_if_full(self, user: str, own: Collection[str] = ()) -> None:
+        """For who waits for the answer: raises ApiError 429 where a start would have to wait for a place. `own`: what
+        waits, or has a place already, for the same session."""
+        if full := self._queue.full(user, counting_waiting=True, own=own):
             raise ApiError(429, "too_many_running", str(full), retry_after=FREED_SECONDS)
 
     def expect(self, key: str, user: str) -> None:

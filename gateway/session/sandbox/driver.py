@@ -27,6 +27,7 @@ from gateway.session.sandbox.link_owner import LinkOwner
 from gateway.session.sandbox.performer import LifePerformer
 from gateway.session.sandbox.requests import api_error
 from gateway.session.sandbox.sandbox_work import SandboxStarter, SandboxWork
+from gateway.session.sandbox.start_turn import own_names
 from gateway.session.workspace.workspace import Workspace
 from sandbox.ports.sandbox import Sandbox
 
@@ -223,7 +224,7 @@ class LifeDriver:
 
     def _full(self) -> str:
         try:
-            self._host.turns.refuse_if_full(self._host.user_id)
+            self._host.turns.refuse_if_full(self._host.user_id, own_names(self._log.id))
         except ApiError as error:
             return error.message
         return ""

@@ -12,6 +12,11 @@ def visit_name(session_id: str) -> str:
     return f"{session_id} visited"
 
 
+def own_names(session_id: str) -> tuple[str, str]:
+    """Under which names a session may wait for a turn, or have one."""
+    return session_id, visit_name(session_id)
+
+
 class StartTurn:
     """`run` in a task of its own until the turn is over."""
 

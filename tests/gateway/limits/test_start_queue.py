@@ -126,6 +126,22 @@ def test_what_will_ask_in_a_moment_is_counted_with_those_that_wait() -> None:
     assert queue.full("a", counting_waiting=True) is None
 
 
+def test_nobody_is_in_their_own_way() -> None:
+    """A session that waited for its turn, and was woken by name meanwhile, counted itself as one that took a place."""
+    queue = StartQueue(StartLimits(at_once=1, at_once_per_user=1, running=9, running_per_user=2))
+    queue.ask("a1", "a")
+    assert queue.next() == "a1"
+    queue.ask("a2", "a")
+    assert queue.full("a", counting_waiting=True) is not None, "for a third one"
+    assert queue.full("a", counting_waiting=True, own=["a2"]) is None
+    queue.over("a1")
+    assert queue.next() == "a2"
+    assert queue.full("a", counting_waiting=True) is not None
+    assert queue.full("a", counting_waiting=True, own=["a2"]) is None, "it has its place"
+    queue.expect("a3", "a")
+    assert queue.full("a", counting_waiting=True, own=["a3"]) is not None, "others have them all"
+
+
 def test_what_waits_for_its_users_own_limit_takes_no_place_from_others() -> None:
     """One message to each of ten sleeping sessions: eight waited for their user's limit, and all others got 429."""
     queue = StartQueue(StartLimits(at_once=8, at_once_per_user=8, running=4, running_per_user=2))

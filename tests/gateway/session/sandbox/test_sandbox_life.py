@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from gateway.limits.start_queue import StartLimits
 from gateway.protocol.errors import ApiError
 from gateway.session.model.ports import SessionLimits
 from sandbox.providers.memory.scripted import silent
@@ -412,3 +413,16 @@ async def test_a_sandbox_that_does_not_answer_is_ended_before_its_messages_are_c
 
         await until(interrupted, "the message is interrupted", 900)
         assert not world.sandbox().alive
+
+
+async def test_a_session_that_waits_for_its_turn_may_be_woken_into_the_last_place() -> None:
+    """It was in its own way: 429 too_many_running, although the place was its own."""
+    async with World() as world:
+        await world.kill()
+        world.starts = StartLimits(at_once=1, running_per_user=2)
+        await world.open()
+        world.fleet.start_seconds = 5.0
+        first, second = await world.create("first"), await world.create("second")
+        await world.until(lambda: second.describe()["queue"] is not None, "the queue")
+        assert (await second.wake())["status"] == "running"
+        assert first.describe()["status"] == "running"
