@@ -120,6 +120,7 @@ class AgentLink(asyncio.Protocol):
         self._taken_told = 0
         self._out: list[bytes] = []  # goes before everything else
         self._pong: int | None = None
+        self._echo: bytes | None = None  # of a ping of the WebSocket: of several the newest is answered
         self._changed = False
         self._problems: deque[str] = deque(maxlen=PROBLEMS_KEPT)  # full: the oldest is only in the log
         self._deliveries: deque[tuple[int, bytes]] = deque()  # that the agent's queue has no room for
@@ -172,6 +173,9 @@ class AgentLink(asyncio.Protocol):
     def _next_portion(self) -> bytes:
         """What is to be told next: about as much as a portion, b"" if nothing."""
         out, self._out = self._out, []
+        if self._echo is not None:
+            out.append(frame(PONG, self._echo))
+            self._echo = None
         if self._cursor is None:
             return b"".join(out)
         if self._pong is not None:
@@ -233,7 +237,7 @@ class AgentLink(asyncio.Protocol):
 
     def _on_message(self, opcode: int, payload: bytes) -> None:
         if opcode == PING:
-            self._out = [frame(PONG, payload)]  # of several the newest is answered
+            self._echo = payload
             self.wake()
             return
         if opcode == PONG:

@@ -112,6 +112,13 @@ async def test_a_ping_of_the_websocket_is_answered_at_any_time(cat: BridgeProces
         assert await gateway.until(lambda opcode, _: opcode == PONG) == (PONG, b"after")
 
 
+async def test_a_ping_of_the_websocket_takes_the_place_of_nothing(cat: BridgeProcess) -> None:
+    """The pong took the place of a hello that waited for the same write."""
+    async with raw_gateway(cat, ATTACH + client_frame(PING, b"first") + client_frame(PING, b"newest")) as gateway:
+        await gateway.says("hello")
+        await gateway.until(lambda opcode, payload: (opcode, payload) == (PONG, b"newest"))
+
+
 async def test_a_close_is_answered(cat: BridgeProcess) -> None:
     async with raw_gateway(cat, ATTACH) as gateway:
         await gateway.says("hello")
