@@ -30,6 +30,10 @@ class Cupboard(Protocol):
         """Start it again, on what it has. `patiently`: return when it does what it is asked, not only answers."""
         ...
 
+    async def comes_to_itself(self) -> None:
+        """Wait until it does what it is asked."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Directory:
@@ -50,6 +54,9 @@ class Directory:
 
     async def start(self, *, patiently: bool = True) -> None:
         raise AssertionError("a directory is always there")
+
+    async def comes_to_itself(self) -> None:
+        pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +81,9 @@ class Bucket:
     async def start(self, *, patiently: bool = True) -> None:
         self.server.start()
         if patiently:
-            await self._answers()
+            await self.comes_to_itself()
 
-    async def _answers(self) -> None:
+    async def comes_to_itself(self) -> None:
         """For seconds after a start, SeaweedFS may answer that it cannot find what it has."""
         async with self.objects() as store, asyncio.timeout(START_SECONDS):
             while True:

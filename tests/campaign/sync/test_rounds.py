@@ -43,6 +43,7 @@ class Rounds:
             await arena.start()
         if rng.random() < COLLECTED:
             await self._collect()
+        await arena.cupboard.comes_to_itself()  # a store that fails for longer than an attempt lasts keeps nothing
         ways = {session: rng.choice(WAYS) for session in arena.sessions}
         async with asyncio.TaskGroup() as together:
             for session, way in ways.items():
