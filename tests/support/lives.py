@@ -179,13 +179,14 @@ class World:
             case do.LookForNewest():
                 return [on_.Looked, on_.Unrestorable]
             case do.StartHeld():
-                return [on_.SandboxStarted, on_.StartFailed, on_.Unrestorable, on_.Unavailable]
+                return [on_.SandboxStarted, on_.StartFailed, on_.Unavailable]
             case do.Prepare():
                 fails = [on_.Unrestorable, on_.Unavailable]
                 return [on_.Prepared, *fails] if self.runs else [*fails, on_.StartFailed]
             case do.Release():
                 unwritten = [on_.StoreSilent] if effect.bounded else []
-                return [*([on_.AgentReleased] if self.runs else []), on_.Unrestorable, *unwritten, on_.StartFailed]
+                unknown = [on_.StartFailed, on_.Unavailable]
+                return [*([on_.AgentReleased] if self.runs else []), on_.Unrestorable, *unwritten, *unknown]
             case do.Connect():
                 return [*([on_.Linked] if self.runs else []), on_.DialRefused, on_.Unavailable]
             case do.AskRuns():
@@ -228,7 +229,7 @@ class World:
             self.begun, self.unreachable = self.disk, 0
         elif reply is on_.Prepared:
             self.prepared = True
-        elif reply is on_.AgentReleased:
+        elif reply is on_.AgentReleased or (half and isinstance(effect, do.Release)):
             self.held = False
             assert self.stored is not None, "it was said to start"
             self.stored = replace(self.stored, clean=False, overfull=False, has_workspace=True)

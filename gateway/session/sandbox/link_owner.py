@@ -71,7 +71,7 @@ class LinkOwner:
         self._hello: Hello | None = None  # what the link in its place said first, until it is dealt with
 
     async def dial(self, number: int) -> tuple[LinkListener, Link]:
-        """Raises LinkRefused, SandboxUnavailable."""
+        """Raises LinkRefused, SandboxFailed, SandboxUnavailable."""
         listener = LinkListener(number, self, self._output, self._tasks)
         link = await self._sandbox.connect(listener, self._output.received)
         return listener, self._tasks.outside(f"link {number}", link)

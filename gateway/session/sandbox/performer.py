@@ -104,6 +104,8 @@ class LifePerformer:
 
     def answered(self, event: on_.Event) -> Exception | None:
         """It is not under way any more. What it failed with, for who asked."""
+        if isinstance(event, on_.RestartDue):
+            self._end(event.number)
         if not isinstance(event, on_.EffectReply):
             return None
         if not isinstance(event, on_.TurnGiven):  # the turn's task goes on while it is held

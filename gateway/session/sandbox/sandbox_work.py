@@ -153,16 +153,14 @@ class SandboxWork:
             newest, self._newest = self._newest, None
             await self._workspace.prepare(newest, empty=effect.empty, keep=effect.keep)
         except NotRestored as error:
-            if is_silence(error):
-                return on_.Unavailable(effect.number, str(error))
-            return on_.Unrestorable(effect.number, str(error))
+            return _not_restored(effect.number, error)
         return on_.Prepared(effect.number)
 
     async def release(self, effect: do.Release) -> on_.EffectReply:
         try:
             await self._workspace.release(self._host.limits.durable_seconds if effect.bounded else math.inf)
         except NotRestored as error:
-            return on_.Unrestorable(effect.number, str(error))
+            return _not_restored(effect.number, error)
         except NotWritten:
             return on_.StoreSilent(effect.number)
         return on_.AgentReleased(effect.number)
@@ -236,6 +234,9 @@ class SandboxWork:
         try:
             return not await self._sandbox.runs()
         except SandboxUnavailable:
+            return False
+        except Exception as error:
+            log.error("session.work_failed", session_id=self._log.id, work="look after", exc_info=error)
             return False
 
     # -- delete, put back, sync ---------------------------------------------------------------------------------------
@@ -311,6 +312,11 @@ PERFORM: dict[type[do.Asked], Callable[[SandboxWork, Any], Awaitable[on_.EffectR
     do.ConfirmOwner: SandboxWork.confirm_owner,
     do.PutBackGeneration: SandboxWork.put_back,
 }
+
+
+def _not_restored(number: int, error: NotRestored) -> on_.Unavailable | on_.Unrestorable:
+    """A provider that falls silent says nothing of the workspace."""
+    return (on_.Unavailable if is_silence(error) else on_.Unrestorable)(number, str(error))
 
 
 def _broken(number: int) -> on_.StartFailed:

@@ -31,14 +31,14 @@ class AskTurn(Asked):
 
 @dataclass(frozen=True, slots=True)
 class LookForNewest(Asked):
-    """Which generation is the newest: Looked, Unrestorable."""
+    """Which generation is the newest: Looked, Unrestorable, StartFailed."""
 
     keep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StartHeld(Asked):
-    """A sandbox with its agent held: SandboxStarted, StartFailed, Unrestorable, Unavailable."""
+    """A sandbox with its agent held: SandboxStarted, StartFailed, Unavailable."""
 
     incarnation: int = 0
     empty: bool = False
@@ -48,7 +48,7 @@ class StartHeld(Asked):
 
 @dataclass(frozen=True, slots=True)
 class Prepare(Asked):
-    """The disk is to hold what it should: Prepared, Unrestorable, Unavailable."""
+    """The disk is to hold what it should: Prepared, Unrestorable, StartFailed, Unavailable."""
 
     empty: bool = False
     keep: bool = False
@@ -56,14 +56,14 @@ class Prepare(Asked):
 
 @dataclass(frozen=True, slots=True)
 class Release(Asked):
-    """Make it durable that the disk is ahead of the store, then let the agent go: AgentReleased, Unrestorable; only if
-    `bounded` StoreSilent."""
+    """Make it durable that the disk is ahead of the store, then let the agent go: AgentReleased, Unrestorable,
+    StartFailed, Unavailable; only if `bounded` StoreSilent."""
 
     bounded: bool = False
 
 
 class Connect(Asked):
-    """Linked, DialRefused, StartFailed, Unavailable. The number is the link's from then on."""
+    """Linked, DialRefused, Unavailable. The number is the link's from then on."""
 
     __slots__ = ()
 

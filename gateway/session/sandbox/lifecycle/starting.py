@@ -112,6 +112,13 @@ def prepare_unanswered(life: Life, event: Unavailable, facts: Facts) -> None:
     clear_later(life, event, facts)
 
 
+def release_unanswered(life: Life, event: Unavailable, facts: Facts) -> None:
+    """Its agent may have been let go, and has been given nothing yet. The disk is known to be ahead of the store: it is
+    what the next start goes on with."""
+    unanswered(life, event)
+    clear_later(life, event, facts)
+
+
 def connect_unanswered(life: Life, event: Unavailable, facts: Facts) -> None:
     """Its agent was let go: it runs, and is found again."""
     life.become(SessionStatus.RUNNING, event.reason)

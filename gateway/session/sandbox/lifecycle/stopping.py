@@ -146,8 +146,9 @@ def not_kept(life: Life, event: Failure, facts: Facts) -> None:
 
 
 def give_up_stop(life: Life, facts: Facts) -> None:
-    """Nobody waits for the stop any more."""
+    """Nobody waits for the stop any more. An agent that was told to end has not crashed when it does."""
     life.effects.append(do.Cancel(life.awaited))
+    life.closing = life.stage is LifeStage.ENDING
     _stay(life, facts, thaw=life.stage is LifeStage.KEEPING)
 
 

@@ -166,12 +166,15 @@ TABLE: dict[LifeStage, Row] = {
     | {on_.Prepared: starting.prepared, on_.Unavailable: starting.prepare_unanswered},
     LifeStage.RELEASING: STARTS
     | START_FAILS
-    | {on_.AgentReleased: starting.released, on_.StoreSilent: starting.not_written},
+    | {
+        on_.AgentReleased: starting.released,
+        on_.StoreSilent: starting.not_written,
+        on_.Unavailable: starting.release_unanswered,
+    },
     LifeStage.CONNECTING: STARTS
     | {
         on_.Linked: starting.connected,
         on_.DialRefused: starting.start_failed,
-        on_.StartFailed: starting.start_failed,
         on_.Unavailable: starting.connect_unanswered,
     },
     #

@@ -194,3 +194,33 @@ async def test_a_sync_that_nobody_waits_for_is_refused_when_the_line_is_full() -
         await town.until(lambda: len(actor.life.core.line) == LINE, "a full line")
         assert await outcome(actor.sync(wait=False)) == "busy"
         assert {(await each)["status"] for each in asked} == {"running"}
+
+
+async def test_a_provider_that_breaks_when_it_is_asked_after_a_lost_link_ends_no_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Town() as town:
+        actor, tab = await town.begun()
+        town.sandbox().roots.step_seconds = 0.5
+        pausing = asyncio.ensure_future(outcome(actor.pause()))
+        await town.until(lambda: actor.life.core.stage is LifeStage.KEEPING, "the last sync")
+        with monkeypatch.context() as patch:
+            patch.setattr(town.fleet, "runs", BROKEN["bug"])
+            town.sandbox().lose_link()
+            await asyncio.sleep(1)
+        assert tab.closed_with is None
+        await pausing
+        assert not actor.ended
+
+
+async def test_restarts_of_an_agent_leave_nothing_behind() -> None:
+    """Each left its timer, for as long as the session was loaded."""
+    async with Town() as town:
+        actor, tab = await town.begun()
+        for count in range(3):
+            sandbox = town.sandbox()
+            assert sandbox.agent is not None
+            sandbox.agent.exit(0)
+            tab.say(f"again {count}")
+            await tab.until("done", count=count + 2)
+        assert actor.life._performer._under_way is None

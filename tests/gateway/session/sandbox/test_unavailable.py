@@ -5,6 +5,8 @@ import asyncio
 import pytest
 
 from gateway.protocol.errors import ApiError
+from sandbox.ports.sandbox import SandboxUnavailable
+from sandbox.ports.tree import TreeFailed
 from sandbox.providers.memory.scripted import silent
 from tests.support.sessions import Tab, World
 
@@ -215,3 +217,25 @@ async def test_a_provider_that_falls_silent_during_a_restore_loses_no_workspace(
             await wake
         await world.until(lambda: tab.actor.describe()["status"] == "sleeping", "rest")
     assert not tab.seen("error")
+
+
+async def test_a_provider_that_falls_silent_when_the_agent_is_let_go_leaves_a_proven_workspace_alone() -> None:
+    """A session whose workspace had just been proven became `unrestored`, and stayed so."""
+    async with World(silent) as world:
+        await world.create()
+        tab = await world.welcomed()
+        tab.say("think")
+        await tab.until("receipt", stage="delivered")
+        world.sandbox().files[b"workspace/f"] = b"mine"
+        await tab.actor.sleep()
+        silence = TreeFailed("silent", AWAY)
+        silence.__cause__ = SandboxUnavailable(AWAY)
+        roots = world.sandbox().roots
+        roots.failures["release"] = [silence]
+        tab.say("b")
+        await world.until(lambda: not roots.failures["release"], "the silence")
+        await world.until(lambda: world.sandbox().agent is not None, "the agent")
+        assert world.sandbox().files[b"workspace/f"] == b"mine"
+        assert not tab.seen("error")
+        assert not tab.seen("session_status", status="unrestored")
+        assert tab.actor.describe()["status"] == "running"

@@ -161,3 +161,15 @@ def test_a_link_refused_at_the_end_of_a_start_is_an_error() -> None:
     played.answer(on_.DialRefused, reason="nobody there")
     played.answer(on_.Stopped)
     assert (played.at(), played.life.reason) == ((LifeStage.REST, Status.ERROR), "nobody there")
+
+
+def test_a_provider_that_falls_silent_when_the_agent_is_let_go_says_nothing_of_the_workspace() -> None:
+    played = Played()
+    ask = played.ask(on_.Wake)
+    played.answer(on_.TurnGiven, on_.Looked, on_.SandboxStarted, on_.Prepared)
+    played.answer(on_.Unavailable, reason="away")
+    assert (played.outcome(ask), played.life.status) == ("sandbox_unavailable", Status.STARTING)
+    played.answer(on_.Due)
+    assert played.now_does(do.StopSandbox), "what may run is stopped before another is started"
+    played.answer(on_.Stopped)
+    assert (played.life.status, played.life.clean, played.life.has_workspace) == (Status.SLEEPING, False, True)

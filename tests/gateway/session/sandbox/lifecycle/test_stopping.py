@@ -320,3 +320,18 @@ def test_an_agent_that_crashes_again_and_again_is_given_up_also_while_a_pause_wa
             played.hear(on_.AgentReady)
     assert played.at() == (LifeStage.UP, Status.ERROR)
     assert played.did(do.TellError)[-1].code == "crash_loop"
+
+
+def test_an_agent_that_was_told_to_end_for_a_stop_that_was_given_up_has_not_crashed() -> None:
+    """Five withdrawn pauses were five crashes, and the session became `error`."""
+    played, ask = pausing(up_to=LifeStage.ENDING)
+    for _ in range(LIMITS.crashes):
+        played.event(on_.Withdraw(ask))
+        assert played.life.stage is LifeStage.UP
+        played.hear(on_.AgentExited, given={"code": None, "reason": "killed by SIGTERM"})
+        played.event(on_.RestartDue(played.life.restart))
+        played.hear(on_.AgentReady)
+        ask = played.ask(on_.Pause)
+        played.answer(on_.Lulled)
+    assert played.at() == (LifeStage.ENDING, Status.RUNNING)
+    assert not played.life.patience.exhausted(0.0)
