@@ -6,6 +6,7 @@ from dataclasses import replace
 from gateway.session.actor import SessionActor
 from gateway.session.model.idle_policy import Idleness
 from gateway.session.model.state import SessionStatus, Wish, spec_members
+from gateway.session.recording.recorder import secrets_in_url
 from gateway.session.sandbox.lifecycle import events as on_
 from persistence.record import Outcome, Session
 
@@ -103,5 +104,6 @@ async def _revive(actor: SessionActor, wish: Wish) -> None:
         await actor.life.ask(on_.Delete)
     wish = replace(wish, sleep_after=wish.sleep_after or log.spec.sleep_after)
     await actor.sharing.end_all()
+    actor.host.hide(*secrets_in_url(wish.repo_url or ""))  # before the post: a recording has what is posted
     actor.post(log.change_spec, spec_members(wish, actor.host.limits.network.given))
     await actor.life.ask(on_.Revive)

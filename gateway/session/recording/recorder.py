@@ -38,12 +38,15 @@ log = structlog.get_logger()
 def secrets_of(spec: SessionSpec) -> Iterable[str]:
     """What a session's spec holds that opens something."""
     yield from (share.stamp for share in spec.shares.listed)
-    if spec.repo_url is not None:
-        try:
-            url = urlsplit(spec.repo_url)
-            yield from (part for part in (url.username, url.password) if part)
-        except ValueError:
-            yield spec.repo_url
+    yield from secrets_in_url(spec.repo_url or "")
+
+
+def secrets_in_url(url: str) -> Iterable[str]:
+    try:
+        parts = urlsplit(url)
+        yield from (part for part in (parts.username, parts.password) if part)
+    except ValueError:
+        yield url
 
 
 class SessionRecorder:
