@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, unquote_plus, urlsplit
 
 import structlog
 
@@ -41,12 +41,15 @@ def secrets_of(spec: SessionSpec) -> Iterable[str]:
     yield from secrets_in_url(spec.repo_url or "")
 
 
-def secrets_in_url(url: str) -> Iterable[str]:
+def secrets_in_url(url: str) -> set[str]:
+    """Its credentials and its query's values, as they stand there and decoded."""
     try:
         parts = urlsplit(url)
-        yield from (part for part in (parts.username, parts.password) if part)
+        named = (each.partition("=") for each in parts.query.split("&"))
+        written = {parts.username or "", parts.password or "", *(value if is_ else name for name, is_, value in named)}
     except ValueError:
-        yield url
+        return {url}
+    return {spelled for text in written for spelled in (text, unquote(text), unquote_plus(text)) if spelled}
 
 
 class SessionRecorder:

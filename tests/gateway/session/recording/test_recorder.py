@@ -4,7 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
+
+from gateway.session.model.state import SessionSpec
 from gateway.session.recording.files import RecordingFiles
+from gateway.session.recording.recorder import secrets_of
 from gateway.session.replay import replay
 from tests.support.sessions import World
 from tests.support.virtual_time import VirtualTimeLoop
@@ -44,3 +48,18 @@ def test_the_credentials_of_a_repo_url_are_not_recorded_also_when_an_archived_se
     assert again.encode() not in recording
     done = asyncio.run(replay(recording.splitlines(keepends=True)))
     assert done.difference is None, str(done.difference)
+
+
+URLS = {
+    "https://ann:hunter2@example.com/x.git": {"ann", "hunter2"},
+    "https://a%40n%6E:p%2Fs+s@example.com/x": {"a%40n%6E", "a@nn", "p%2Fs+s", "p/s+s", "p/s s"},
+    "https://example.com/x.git?private_token=glpat-123&ref=a%20b+c": {"glpat-123", "a%20b+c", "a b+c", "a b c"},
+    "https://example.com/x.git?token=a=b;c&&glpat-123&empty=": {"a=b;c", "glpat-123"},
+    "git@example.com:ann/x.git": set[str](),
+    "https://ann:hunter2@[example.com/x.git": {"https://ann:hunter2@[example.com/x.git"},
+}
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_the_secrets_of_a_url_are_its_credentials_and_its_querys_values_as_they_stand_and_decoded(url: str) -> None:
+    assert set(secrets_of(SessionSpec(repo_url=url))) == URLS[url]
