@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 SHORTEST_SECRET = 8  # a shorter value would black out ordinary words
 _REDACTED = "[redacted]"
+_STARS = "*¤★🌟"  # by their bytes in UTF-8
 _LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _ANSWERS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -88,14 +89,17 @@ class Redactor:
 
 
 def _forms(value: str) -> set[tuple[str, str]]:
-    """A secret as itself, and as it is spelled inside JSON; each with what is as long. What JSON spells in another way
-    stays: then the second remains the first one's spelling."""
-    stars = "".join(char if char in '"\\' or char < " " else "*" * len(char.encode()) for char in value)
-    return {(value, stars), (_in_json(value), _in_json(stars))}
+    """A secret as itself, and as JSON spells it; each with what is as long. What JSON may escape stays, and all else
+    becomes a star that is as long in each spelling: then the replacement of a spelling is the spelling of the
+    replacement."""
+    stars = "".join(char if char in '"\\/\x7f' or char < " " else _STARS[len(char.encode()) - 1] for char in value)
+    return {(value, stars), *zip(_in_json(value), _in_json(stars), strict=True)}
 
 
-def _in_json(text: str) -> str:
-    return orjson.dumps(text).decode()[1:-1]
+def _in_json(text: str) -> list[str]:
+    """As it is spelled inside JSON: as little escaped as can be, or in ASCII; with `/` escaped or not."""
+    spellings = [orjson.dumps(text).decode()[1:-1], json.dumps(text)[1:-1]]
+    return spellings + [each.replace("/", "\\/") for each in spellings]
 
 
 def _plain(secret: str | SecretStr | None) -> str:

@@ -3,12 +3,13 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 
 import orjson
 import pytest
 import structlog
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.config.settings import SecretStr
@@ -101,13 +102,39 @@ def test_a_secret_added_twice_is_removed_twice(redactor: Redactor) -> None:
     assert redactor.clean("one-secret-value") == "one-secret-value"
 
 
+JSON_SPELLINGS: dict[str, Callable[[str], str]] = {
+    "as it is": lambda text: orjson.dumps(text).decode(),
+    "in ASCII": json.dumps,
+    "for HTML": lambda text: orjson.dumps(text).decode().replace("/", "\\/"),
+    "in ASCII for HTML": lambda text: json.dumps(text).replace("/", "\\/"),
+}
+
+
+@pytest.mark.parametrize("spelling", JSON_SPELLINGS)
+@example("p\u00e4ssw\u00f6rd-1234")
+@example("abc/def+ghijkl==")
+@example('\x7f\u20ac\U0001f600/"\\\n1')
 @given(st.text(min_size=8, max_size=20))
-def test_what_takes_a_secrets_place_is_as_long_and_the_same_inside_json(secret: str) -> None:
-    redactor = Redactor()
+def test_what_takes_a_secrets_place_is_as_long_and_the_same_inside_json(spelling: str, secret: str) -> None:
+    redactor, spelled = Redactor(), JSON_SPELLINGS[spelling]
     redactor.add(secret)
     cleaned = redactor.clean(secret, keep_size=True)
+    assert len(cleaned) == len(secret)
     assert len(cleaned.encode()) == len(secret.encode())
-    assert redactor.clean(orjson.dumps(secret).decode(), keep_size=True) == orjson.dumps(cleaned).decode()
+    assert len(spelled(cleaned).encode()) == len(spelled(secret).encode())
+    assert redactor.clean(spelled(secret), keep_size=True) == spelled(cleaned)
+    redactor.remove(secret)
+    assert redactor.clean(spelled(secret)) == spelled(secret)
+
+
+@pytest.mark.parametrize("spelling", JSON_SPELLINGS)
+@pytest.mark.parametrize("secret", ["p\u00e4ssw\u00f6rd-1234", "abc/def+ghijkl==", "\U0001f600 is / a \x7f key"])
+def test_a_secret_is_found_however_json_spells_it(spelling: str, secret: str, redactor: Redactor) -> None:
+    redactor.add(secret)
+    text = JSON_SPELLINGS[spelling](secret)
+    assert redactor.clean(text) == '"[redacted]"'
+    kept = re.findall(r"\w", json.loads(redactor.clean(text, keep_size=True)))
+    assert kept == [], "of letters and digits nothing is left"
 
 
 @given(st.lists(st.text(min_size=8, max_size=20), max_size=4), st.text(max_size=30))
