@@ -19,6 +19,7 @@ from typing import Any, cast
 import structlog
 
 from gateway.limits.inbound_bytes import UsersInboundBytes
+from gateway.protocol.text import visible_line
 from gateway.session.actor import SessionActor
 from gateway.session.host import Surroundings
 from gateway.session.recording.codec import NotARecording
@@ -60,8 +61,7 @@ class _Nobody:
 
 
 def _shown(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+    return visible_line(value if isinstance(value, str) else json.dumps(value), longest=SHOWN)
 
 
 def _session(player: Player, parts: dict[str, Any]) -> SessionActor:
@@ -105,7 +105,7 @@ def _entries(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
         try:
             entry = json.loads(line)
             whole = line.endswith(b"\n") and isinstance(entry, dict)
-        except ValueError:
+        except (ValueError, RecursionError):
             whole = False
         if whole:
             yield entry
@@ -133,7 +133,9 @@ async def replay(lines: Iterable[bytes]) -> Replayed:
             number = 0
     except Differs as differs:
         return Replayed(max(number - 1, 0), Difference(max(number, 0), event, differs.expected, differs.came))
-    except (KeyError, TypeError, AttributeError) as error:
+    except NotARecording:
+        raise
+    except Exception as error:  # whatever the session's parts say of what they cannot be made of
         raise NotARecording(f"event {max(number, 0)} is not as one is recorded: {error!r}") from error
     if number < 0:
         raise NotARecording("it is empty")
@@ -162,10 +164,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with path.open("rb") as lines:
             replayed = asyncio.run(replay(lines))
     except (OSError, NotARecording) as error:
-        print(f"{path}: cannot be replayed: {error}", file=sys.stderr)  # noqa: T201
+        print(f"{path}: cannot be replayed: {_shown(str(error))}", file=sys.stderr)  # noqa: T201
         return 2
     if replayed.note:
-        print(f"{path}: the recording ends early: {replayed.note}")  # noqa: T201
+        print(f"{path}: the recording ends early: {_shown(replayed.note)}")  # noqa: T201
     if replayed.difference is not None:
         print(f"{path}: {replayed.difference}")  # noqa: T201
         return 1

@@ -75,6 +75,8 @@ class Player:
         raised: Exception | None = None
         try:
             handler(*arguments)
+        except NotARecording:
+            raise
         except Exception as error:
             raised = error
         if entry.get("raises") != (None if raised is None else type(raised).__name__):
@@ -83,8 +85,10 @@ class Player:
         self._compare(entry)
 
     def _begin(self, entry: dict[str, Any]) -> None:
-        self._at = entry["at"], entry["utc"]
+        self._at = float(entry["at"]), float(entry["utc"])
         self._due = list(entry.get("then", ()))
+        if not all(isinstance(each, dict) for each in self._due):
+            raise NotARecording("what an event did is no list of calls")
 
     def _next(self) -> Any:
         return self._due[0] if self._due else "nothing more"

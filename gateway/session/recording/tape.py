@@ -14,7 +14,7 @@ read.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from inspect import isfunction
+from inspect import iscoroutinefunction, isfunction
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from gateway.protocol.errors import ApiError
@@ -142,11 +142,12 @@ class PartNames:
         return None if path is None else path + handler.__name__
 
     def find(self, path: str) -> Any:
-        """The method of a part. Raises KeyError, AttributeError."""
+        """The method of a part. Raises KeyError, AttributeError. What is to be awaited is no handler."""
         part, dot, method = path.rpartition(".")
         found = self._parts[part + dot]
-        if not isfunction(getattr(type(found), method)):
-            raise AttributeError(f"{path} is no method")
+        function = getattr(type(found), method)
+        if not isfunction(function) or iscoroutinefunction(function):
+            raise AttributeError(f"{path} is no handler")
         return getattr(found, method)
 
 

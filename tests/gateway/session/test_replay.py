@@ -287,7 +287,22 @@ def test_the_command_says_how_it_went_and_with_its_exit_code(
 
 
 def bad_files(lines: list[bytes]) -> dict[str, tuple[bytes, str]]:
-    second = json.loads(lines[1])
+    def first(path: str, stored: str) -> bytes:
+        """With something else in the place of what was loaded."""
+        entry = json.loads(lines[0])
+        *outer, name = path.split(".")
+        within = entry["of"]["loaded"]
+        for each in outer:
+            within = within[each]
+        within[name] = {"!": "bytes", "=": stored}
+        return json.dumps(entry).encode() + b"\n"
+
+    def second(**members: Any) -> bytes:
+        return lines[0] + json.dumps(json.loads(lines[1]) | members).encode() + b"\n"
+
+    def handler(name: str) -> dict[str, str]:
+        return {"!": "handler", "=": name}
+
     return {
         "empty": (b"", "it is empty"),
         "a picture": (b"\x89PNG\r\n\x1a\n" * 3, "line 1 is not JSON"),
@@ -296,15 +311,28 @@ def bad_files(lines: list[bytes]) -> dict[str, tuple[bytes, str]]:
         "a newer one": (lines[0].replace(b'"recording":1', b'"recording":7') + lines[1], "it is of version 7"),
         "without its middle": (lines[0] + b'{"half":\n' + lines[1], "line 2 is not JSON"),
         "of nothing": (b'{"recording":1}\n', "not as one is recorded"),
-        "a handler that is none": (
-            lines[0] + json.dumps(second | {"on": {"!": "handler", "=": "host.spawn.__globals__"}}).encode() + b"\n",
+        "lists in lists": (b"[" * 100_000 + b"\n" + lines[1], "line 1 is not JSON"),
+        "lists in the lists of an event": (second(**{"with": nested(600)}), "event 1 is not as one is recorded"),
+        "a spec that is no JSON": (first("session.spec", "not JSON"), "event 0 is not as one is recorded"),
+        "a spec that is a list": (first("session.spec", "[1]"), "event 0 is not as one is recorded"),
+        "a checkpoint of another shape": (first("checkpoint", "[1]"), "event 0 is not as one is recorded"),
+        "a time that is none": (second(at="noon"), "event 1 is not as one is recorded"),
+        "calls that are none": (second(then={"a": 1}), "what an event did is no list of calls"),
+        "a result that is none": (
+            second(then=[each | {"gets": {"!": "Popen", "=": "id"}} for each in json.loads(lines[1])["then"]]),
             "there is no such value",
         ),
-        "a class that is none": (
-            lines[0] + json.dumps(second | {"with": [{"!": "Popen", "=": "id"}]}).encode() + b"\n",
-            "there is no such value",
-        ),
+        "a state that is none": (second(state=[1]), "event 1 is not as one is recorded"),
+        "half of a character": (second(**{"with": [{"!": "bytes", "=": "\ud800"}]}), "there is no such value"),
+        "a handler that is none": (second(on=handler("host.spawn.__globals__")), "there is no such value"),
+        "a handler that is to be awaited": (second(on=handler("run"), then=[], state={}), "run is no handler"),
+        "a handler with arguments that is to be awaited": (second(on=handler("destroy")), "destroy is no handler"),
+        "a class that is none": (second(**{"with": [{"!": "Popen", "=": "id"}]}), "there is no such value"),
     }
+
+
+def nested(depth: int) -> Any:
+    return [nested(depth - 1)] if depth else []
 
 
 def test_what_is_no_recording_is_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -314,7 +342,8 @@ def test_what_is_no_recording_is_refused_in_words(tmp_path: Path, capsys: pytest
         path.write_bytes(content)
         assert replaying.main([str(path)]) == 2, name
         told = capsys.readouterr().err
-        assert "cannot be replayed" in told, name
+        assert told.startswith(f"{path}: cannot be replayed: "), name
+        assert told.count("\n") == 1, name
         assert reason in told, name
     assert replaying.main([str(tmp_path / "absent")]) == 2
     assert "No such file" in capsys.readouterr().err
