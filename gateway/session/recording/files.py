@@ -1,8 +1,12 @@
 """Where recordings go: a file for each time a session is loaded, written by a thread.
 
-Bounds: a file has at most `RECORDING_BYTES`, and at most `WAITING_BYTES` of all files wait for the disk. A recording
-that would have more, or that cannot be written, ends with a line that says so, if that can be written; the session goes
-on. A crash loses what waits. The files are readable by this user alone. Nobody removes them but the operator.
+Bounds: a file has at most `RECORDING_BYTES`, all files of the directory have at most `DIRECTORY_BYTES`, and at most
+`WAITING_BYTES` of all files wait for the disk. A recording that would have more, or that cannot be written, ends with a
+line that says so, if that can be written; the session goes on. A crash loses what waits. The files are readable by this
+user alone. Nobody removes them but the operator.
+
+A file is made with its first line, and is open only while something is written to it: there may be as many recordings
+as there are sessions.
 """
 
 import json
@@ -10,6 +14,8 @@ import os
 import queue
 import stat
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +24,11 @@ import structlog
 log = structlog.get_logger()
 
 RECORDING_BYTES = 64 << 20
+DIRECTORY_BYTES = 4 << 30
 WAITING_BYTES = 16 << 20
+COUNT_SECONDS = 10.0  # a directory that is full is looked at so often: somebody may have made room
 CLOSE_SECONDS = 5.0
+SUFFIX = ".jsonl"
 
 
 def prepare_directory(path: Path) -> None:
@@ -37,17 +46,18 @@ def prepare_directory(path: Path) -> None:
 class RecordingFile:
     """One recording. `over` is true once nothing more is written to it."""
 
-    def __init__(self, fd: int, path: Path, owner: "RecordingFiles") -> None:
-        self.fd = fd
-        self.path = path
+    def __init__(self, path: Path, owner: "RecordingFiles") -> None:
+        self.path = path  # another, if there is one already when it is made
+        self.over = False
+        self.lines: list[bytes] = []  # that wait for the disk
+        self.begun = self.failed = False  # for the writing thread alone
         self._owner = owner
         self._bytes = 0
-        self.over = False
 
     def write(self, entry: dict[str, Any]) -> None:
         if self.over:
             return
-        line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+        line = _line(entry)
         if self._bytes + len(line) > self._owner.recording_bytes:
             self.stop(f"the recording has its {self._owner.recording_bytes} bytes")
         elif not self._owner.put(self, line):
@@ -58,83 +68,133 @@ class RecordingFile:
     def stop(self, why: str) -> None:
         """Record no more of this session."""
         if not self.over:
-            log.warning("recording.stopped", path=str(self.path), cause=why)
-            self.end(json.dumps({"stopped": why}).encode() + b"\n")
-
-    def end(self, last: bytes = b"") -> None:
-        if not self.over:
             self.over = True
-            self._owner.put(self, last, end=True)
+            log.warning("recording.stopped", path=str(self.path), cause=why)
+            self._owner.put(self, _line({"stopped": why}), last=True)
+
+    def end(self) -> None:
+        self.over = True
 
 
 class RecordingFiles:
     def __init__(
-        self, directory: Path, *, recording_bytes: int = RECORDING_BYTES, waiting_bytes: int = WAITING_BYTES
+        self,
+        directory: Path,
+        *,
+        recording_bytes: int = RECORDING_BYTES,
+        directory_bytes: int = DIRECTORY_BYTES,
+        waiting_bytes: int = WAITING_BYTES,
+        count_seconds: float = COUNT_SECONDS,
     ) -> None:
         self._directory = directory
         self.recording_bytes = recording_bytes
+        self._directory_bytes = directory_bytes
         self._most_waiting = waiting_bytes
+        self._count_seconds = count_seconds
         self._waiting = 0
-        self._counting = threading.Lock()
-        self._lines: queue.SimpleQueue[tuple[RecordingFile, bytes, bool] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()  # of `_waiting`, and of what waits for each file
+        self._due: queue.SimpleQueue[RecordingFile | None] = queue.SimpleQueue()  # those for which something waits
         self._writer: threading.Thread | None = None
+        self._kept = 0  # bytes of all files; for the writing thread alone
+        self._counted_at: float | None = None
 
-    def open(self, session_id: str, fence: int) -> RecordingFile | None:
-        """None if there can be none: that is logged. A session's fence is another each time it is loaded."""
-        for attempt in range(100):
-            name = f"{session_id}.{fence}.jsonl" if not attempt else f"{session_id}.{fence}.{attempt}.jsonl"
-            path = self._directory / name
-            try:
-                fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            except FileExistsError:
-                continue
-            except OSError as error:
-                log.warning("recording.not_begun", path=str(path), cause=str(error))
-                return None
-            if self._writer is None:
-                self._writer = threading.Thread(target=self._write, name="recordings", daemon=True)
-                self._writer.start()
-            return RecordingFile(fd, path, self)
-        log.warning("recording.not_begun", path=str(self._directory), cause="there are too many of this session")
-        return None
+    def open(self, session_id: str, fence: int) -> RecordingFile:
+        """It is made with its first line. A session's fence is another each time it is loaded."""
+        if self._writer is None:
+            self._writer = threading.Thread(target=self._write, name="recordings", daemon=True)
+            self._writer.start()
+        return RecordingFile(self._directory / f"{session_id}.{fence}{SUFFIX}", self)
 
-    def put(self, file: RecordingFile, line: bytes, *, end: bool = False) -> bool:
+    def put(self, file: RecordingFile, line: bytes, *, last: bool = False) -> bool:
         """False if too much waits already."""
-        with self._counting:
-            if self._waiting + len(line) > self._most_waiting and not end:
+        with self._lock:
+            if self._waiting + len(line) > self._most_waiting and not last:
                 return False
             self._waiting += len(line)
-        self._lines.put((file, line, end))
+            file.lines.append(line)
+            known = len(file.lines) > 1
+        if not known:
+            self._due.put(file)
         return True
 
     def close(self) -> None:
         """Returns when all is written, or after a while."""
         if self._writer is not None:
-            self._lines.put(None)
+            self._due.put(None)
             self._writer.join(CLOSE_SECONDS)
             self._writer = None
 
+    # -- in the writing thread ----------------------------------------------------------------------------------------
+
     def _write(self) -> None:
-        failed: set[RecordingFile] = set()
-        while (found := self._lines.get()) is not None:
-            file, line, end = found
-            with self._counting:
-                self._waiting -= len(line)
-            if file not in failed:
-                try:
-                    _write_all(file.fd, line)
-                except OSError as error:
-                    failed.add(file)
-                    file.over = True
-                    os.close(file.fd)
-                    log.warning("recording.failed", path=str(file.path), cause=str(error))
-            if end:
-                if file in failed:
-                    failed.discard(file)
-                else:
-                    os.close(file.fd)
+        while (file := self._due.get()) is not None:
+            with self._lock:
+                lines, file.lines = file.lines, []
+            data = b"".join(lines)
+            try:
+                if not file.failed:
+                    self._store(file, data)
+            except OSError as error:
+                self._fail(file, "recording.failed" if file.begun else "recording.not_begun", str(error))
+            with self._lock:
+                self._waiting -= len(data)
+
+    def _store(self, file: RecordingFile, data: bytes) -> None:
+        if self._has_room(len(data)):
+            self._append(file, data)
+            return
+        why = f"the recordings have their {self._directory_bytes} bytes: remove some"
+        self._fail(file, "recording.stopped" if file.begun else "recording.not_begun", why)
+        if file.begun:
+            self._append(file, _line({"stopped": why}))
+
+    def _fail(self, file: RecordingFile, event: str, why: str) -> None:
+        """Nothing of it is written any more."""
+        file.over = file.failed = True
+        log.warning(event, path=str(file.path), cause=why)
+
+    def _has_room(self, size: int) -> bool:
+        most, now = self._directory_bytes - size, time.monotonic()
+        if self._counted_at is None or (self._kept > most and now - self._counted_at >= self._count_seconds):
+            self._kept, self._counted_at = _bytes_in(self._directory), now
+        return self._kept <= most
+
+    def _append(self, file: RecordingFile, data: bytes) -> None:
+        fd = _opened(file.path, os.O_APPEND) if file.begun else self._make(file)
+        try:
+            while data:
+                written = os.write(fd, data)
+                self._kept += written
+                data = data[written:]
+        finally:
+            os.close(fd)
+
+    def _make(self, file: RecordingFile) -> int:
+        first = file.path
+        for attempt in range(100):
+            path = first.with_suffix(f".{attempt}{SUFFIX}") if attempt else first
+            try:
+                fd = _opened(path, os.O_CREAT | os.O_EXCL)
+            except FileExistsError:
+                continue
+            file.path, file.begun = path, True
+            return fd
+        raise FileExistsError("there are too many of this session")
 
 
-def _write_all(fd: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(fd, data) :]
+def _line(entry: dict[str, Any]) -> bytes:
+    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+
+
+def _opened(path: Path, how: int) -> int:
+    return os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | how, 0o600)
+
+
+def _bytes_in(directory: Path) -> int:
+    count = 0
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name.endswith(SUFFIX):
+                with suppress(FileNotFoundError):  # it was removed meanwhile
+                    count += entry.stat(follow_symlinks=False).st_size
+    return count

@@ -1,6 +1,7 @@
 """What a recording holds of a session, and what it does not."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from gateway.session.model.state import SessionSpec
 from gateway.session.recording.files import RecordingFiles
 from gateway.session.recording.recorder import secrets_of
 from gateway.session.replay import replay
-from tests.support.sessions import World
+from persistence.record import Session, Write
+from tests.support.sessions import AT_MEMORY, World
 from tests.support.virtual_time import VirtualTimeLoop
 
 
@@ -63,3 +65,16 @@ URLS = {
 @pytest.mark.parametrize("url", URLS)
 def test_the_secrets_of_a_url_are_its_credentials_and_its_querys_values_as_they_stand_and_decoded(url: str) -> None:
     assert set(secrets_of(SessionSpec(repo_url=url))) == URLS[url]
+
+
+def test_a_session_that_cannot_be_made_leaves_no_file_and_no_descriptor(tmp_path: Path) -> None:
+    async def day(world: World) -> None:
+        await world.kept.create(Session("broken", "ann", 0.0, AT_MEMORY))
+        await world.kept.commit([Write("broken", checkpoint=b"[1]")])
+        before = len(os.listdir("/dev/fd"))
+        for _ in range(3):
+            with pytest.raises(ValueError, match="unpack"):
+                await world.actor("broken")
+        assert len(os.listdir("/dev/fd")) == before
+
+    assert recorded(tmp_path, day) == {}
