@@ -95,6 +95,7 @@ class SessionRecorder:
 
     def deal(self, handler: Handler, arguments: tuple[Any, ...]) -> None:
         if self._file.over:
+            self._viewers.clear()  # they need no numbers any more
             handler(*arguments)
             return
         on = self._plain(handler)

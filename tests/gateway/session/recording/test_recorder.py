@@ -1,7 +1,9 @@
 """What a recording holds of a session, and what it does not."""
 
 import asyncio
+import gc
 import os
+import weakref
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from gateway.session.recording.files import RecordingFiles
 from gateway.session.recording.recorder import secrets_of
 from gateway.session.replay import replay
 from persistence.record import Session, Write
-from tests.support.sessions import AT_MEMORY, World
+from tests.support.sessions import AT_MEMORY, RecordingOutlet, World
 from tests.support.virtual_time import VirtualTimeLoop
 
 
@@ -78,3 +80,32 @@ def test_a_session_that_cannot_be_made_leaves_no_file_and_no_descriptor(tmp_path
         assert len(os.listdir("/dev/fd")) == before
 
     assert recorded(tmp_path, day) == {}
+
+
+def test_a_recording_that_is_over_keeps_no_viewers_that_left(tmp_path: Path) -> None:
+    world = World()
+    world.recordings = RecordingFiles(tmp_path, recording_bytes=20_000)
+    kept = list[weakref.ref[RecordingOutlet]]()
+
+    async def run() -> None:
+        async with world:
+            actor = await world.create()
+            first = await world.welcomed()
+            tabs = [await world.welcomed() for _ in range(3)]
+            kept.extend(weakref.ref(tab.outlet) for tab in tabs)
+            first.say("x" * 20_000, "long")
+            await first.until("done")
+            for tab in tabs:
+                tab.leave()
+            del tab, tabs
+            first.say("and more", "more")
+            await first.until("done", count=2)
+            gc.collect()
+            assert [outlet() for outlet in kept] == [None] * 3
+            await actor.destroy(purge=False)
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(run())
+    world.recordings.close()
+    (path,) = tmp_path.iterdir()
+    assert path.read_bytes().splitlines()[-1].startswith(b'{"stopped":')
