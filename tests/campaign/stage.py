@@ -238,8 +238,9 @@ class Stage:
         async with self.gateway.http() as client:
 
             async def look() -> bool:
-                described = (await client.get(f"/api/sandboxes/{session_id}/status")).json()
-                assert described["sandboxStatus"] == "connected", described
+                answer = await client.get(f"/api/sandboxes/{session_id}/status")
+                assert answer.status_code == 200, answer.text  # who asks too often is told to wait
+                assert answer.json()["sandboxStatus"] == "connected", answer.text
                 return True
 
             await until(look, lambda: f"the agent of {session_id}\n{self.gateway.log[-4000:]}", within)
