@@ -27,7 +27,7 @@ from bench.processes import LOAD, Process, pss_kib
 from bench.rounds import OURS, Measure, take_turns
 from bench.terminal_peers import free_port
 from tests.support.browser import chromium
-from tests.support.gateway import Gateway
+from tests.support.gateway import Gateway, GatewayByCommandLine
 
 PEER = "jupyter"
 REQUIREMENTS = ("notebook>=7.6,<8",)
@@ -250,7 +250,7 @@ def _mebibytes(pids: list[int]) -> float:
 
 @asynccontextmanager
 async def _holdfast(scratch: Path) -> AsyncIterator[Site]:
-    async with Gateway(scratch / "holdfast", SHELL=" ".join(SHELL)) as gateway:
+    async with GatewayByCommandLine(scratch / "holdfast", SHELL=" ".join(SHELL)) as gateway:
         await gateway.create("bench", "ann")
         token = gateway.token("ann")
         cookie = {"name": "session", "value": token, "url": gateway.url, "httpOnly": True, "sameSite": "Strict"}

@@ -26,7 +26,7 @@ from bench.terminal_goals import CEILING, PTY, PTY_CPU, TERMINADO
 from bench.terminal_load import Load, Target
 from bench.terminal_peers import free_port
 from sandbox.providers.local.layout import SandboxHome
-from tests.support.gateway import Gateway
+from tests.support.gateway import Gateway, GatewayByCommandLine
 
 SESSION = "flooded"
 LINE = "the quick brown fox jumps over the lazy dog 0123456789"
@@ -106,7 +106,7 @@ async def _watch(load: Load, target: Target, seconds: float, typed: str, *option
 @asynccontextmanager
 async def _gateway(data_dir: Path) -> AsyncIterator[tuple[Gateway, int]]:
     """A gateway with one session whose sandbox runs, and its bridge's process; both on the core that is measured."""
-    async with Gateway(data_dir, LOG_LEVEL="warning") as gateway:
+    async with GatewayByCommandLine(data_dir, LOG_LEVEL="warning") as gateway:
         pin(gateway.pid, UNDER_TEST)
         await gateway.create(SESSION)
         async with gateway.http() as client, asyncio.timeout(START_SECONDS):

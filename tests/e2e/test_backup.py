@@ -15,16 +15,17 @@ import pytest
 
 from gateway.backup import manifest
 from tests.support.gateway import REPOSITORY, Gateway
+from tests.support.launcher import launch
 from tests.support.waiting import until
 
 SYNC_LATE = {"SYNC_DEBOUNCE": 600, "SYNC_MAX_WAIT": 600}  # only when it is asked for
 
 
 async def holdfast(gateway: Gateway, *words: str, **more: str) -> tuple[int, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway", *words,
+    process = await launch(
+        *words,
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        env=gateway.environment() | more, cwd=REPOSITORY,
+        env=gateway.environment() | more,
     )  # fmt: skip
     async with asyncio.timeout(120):
         said, complained = await process.communicate()

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.campaign.participant import Participant
 from tests.campaign.size import report, seeded
 from tests.campaign.stage import Stage
-from tests.support.gateway import Gateway
+from tests.support.gateway import GatewayByCommandLine
 from tests.support.waiting import until
 
 MESSAGES = 400
@@ -22,7 +22,7 @@ def _was_told(participant: Participant, drains: int) -> bool:
 
 async def test_a_drain_under_load_loses_nothing_and_the_next_gateway_goes_on(tmp_path: Path) -> None:
     seed, rng = seeded()
-    async with Gateway(tmp_path / "data", PENDING_TTL=120) as gateway:
+    async with GatewayByCommandLine(tmp_path / "data", PENDING_TTL=120) as gateway:
         stage = Stage(gateway, rng)
         await stage.create(2, 2, MESSAGES, pace=0.001, address=lambda: gateway.url.replace("http", "ws", 1))
         await stage.connected()
@@ -51,7 +51,7 @@ async def test_a_drain_under_load_loses_nothing_and_the_next_gateway_goes_on(tmp
 
 
 async def test_a_drain_with_nobody_there_is_quick_and_leaves_the_sandbox_running(tmp_path: Path) -> None:
-    async with Gateway(tmp_path / "data") as gateway:
+    async with GatewayByCommandLine(tmp_path / "data") as gateway:
         await gateway.create("kept")
         stage = Stage(gateway, seeded()[1])
         await stage.connected_one("kept")

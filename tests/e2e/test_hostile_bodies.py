@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.gateway import Gateway
+from tests.support.gateway import Gateway, GatewayByCommandLine
 
 ALLOWED_GROWTH = 16 << 20
 PAGE = 4096
@@ -34,7 +34,7 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 async def test_it_costs_nothing(
     tmp_path: Path, method: str, path: str, headers: dict[str, str], body: bytes, allowed: set[int]
 ) -> None:
-    async with Gateway(tmp_path / "data") as gateway, gateway.http() as client:
+    async with GatewayByCommandLine(tmp_path / "data") as gateway, gateway.http() as client:
         await gateway.create("victim")
         before = resident(gateway)
         for _ in range(5):

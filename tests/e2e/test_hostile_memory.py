@@ -14,7 +14,7 @@ import pytest
 from persistence.record import Session
 from persistence.sqlite.store import SqliteStore
 from tests.support.chat import hear
-from tests.support.gateway import Gateway
+from tests.support.gateway import Gateway, GatewayByCommandLine
 from tests.support.hostile import MIB, TEXT, memory
 from tests.support.raw_client import RawClient, masked
 from tests.support.waiting import until
@@ -38,7 +38,7 @@ class Server:
 
 @pytest.fixture(scope="module")
 async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
-    async with Gateway(tmp_path_factory.mktemp("memory") / "data") as running:
+    async with GatewayByCommandLine(tmp_path_factory.mktemp("memory") / "data") as running:
         for session_id in ("busy", "other"):
             await running.create(session_id, agent=DEAF)
         async with running.chat("busy") as socket:
@@ -218,7 +218,7 @@ async def test_many_sessions_with_the_longest_start_cost_a_restarted_gateway_lit
     async with SqliteStore(data / "holdfast.db") as store:
         for number in range(count):
             await store.create(Session(f"s{number}", "ada", float(number), spec))
-    async with Gateway(data) as gateway:
+    async with GatewayByCommandLine(data) as gateway:
         await until(lambda: "registry.ready" in gateway.log)
         server = Server(gateway)
         assert server.rss < 150 * MIB

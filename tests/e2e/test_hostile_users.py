@@ -21,7 +21,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection
 
 from tests.support.attack import Group, attack
-from tests.support.gateway import Gateway
+from tests.support.gateway import Gateway, GatewayByCommandLine
 from tests.support.hostile import BINARY, MIB, TEXT, memory
 from tests.support.raw_client import masked, upgrade
 from tests.support.waiting import until
@@ -85,7 +85,7 @@ def group(way: str, session_id: str, token: str, count: int) -> Group:
 @pytest.fixture(scope="module")
 async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     data: Path = tmp_path_factory.mktemp("users") / "data"
-    async with Gateway(data, MAX_CONNECTIONS_PER_ADDRESS=3000, COMPRESSION="true") as running:
+    async with GatewayByCommandLine(data, MAX_CONNECTIONS_PER_ADDRESS=3000, COMPRESSION="true") as running:
         await running.create("v", "vic", agent=["cat"])
         yield running
 

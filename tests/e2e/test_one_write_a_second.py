@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
@@ -14,7 +13,8 @@ from sync.objects.retrying import RequestLimits, RetryingObjects
 from tests.contract.object_store import found_in
 from tests.gateway.http.sessions.test_lifecycle import comes_to
 from tests.support.faulty_s3 import FaultyS3
-from tests.support.gateway import REPOSITORY, Gateway
+from tests.support.gateway import Gateway
+from tests.support.launcher import launch
 from tests.support.s3 import CarelessS3Server, S3Place, S3Server
 
 FEW = 10
@@ -64,9 +64,9 @@ async def test_doctor_is_green_and_a_gateway_syncs_and_restores(
 ) -> None:
     gateway = BucketGateway(tmp_path / "data", s3_server.make_place().at(limited.port))
     elsewhere = {"HOLDFAST_DATA_DIR": str(tmp_path / "elsewhere"), "HOLDFAST_PORT": "0"}
-    doctor = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway", "doctor", "--json",
-        stdout=asyncio.subprocess.PIPE, env=gateway.environment() | elsewhere, cwd=REPOSITORY,
+    doctor = await launch(
+        "doctor", "--json",
+        stdout=asyncio.subprocess.PIPE, env=gateway.environment() | elsewhere,
     )  # fmt: skip
     async with gateway, gateway.http() as ada:
         assert "objects.unavailable" not in gateway.log, "the probe has failed"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.campaign.stage import Stage
 from tests.support.chat import hear, say
-from tests.support.gateway import Gateway
+from tests.support.gateway import Gateway, GatewayByCommandLine
 from tests.support.waiting import files_with
 
 
@@ -52,7 +52,7 @@ async def test_a_canary_is_found_nowhere_but_in_its_own_agent(tmp_path: Path, le
     canary = f"canary-{secrets.token_hex(12)}"
     needle = canary.encode()
     seen: list[str] = []
-    async with Gateway(tmp_path / "data", LOCAL_LEVEL=level, LOG_LEVEL="debug") as gateway:
+    async with GatewayByCommandLine(tmp_path / "data", LOCAL_LEVEL=level, LOG_LEVEL="debug") as gateway:
         stage = Stage(gateway, Random(0))
         async with _recording(gateway, seen) as client:
             env = {"envVars": {"API_KEY": canary}}
@@ -95,7 +95,7 @@ async def test_a_canary_is_found_nowhere_but_in_its_own_agent(tmp_path: Path, le
 
 
 async def test_what_must_be_private_on_disk_is(tmp_path: Path) -> None:
-    async with Gateway(tmp_path / "data") as gateway:
+    async with GatewayByCommandLine(tmp_path / "data") as gateway:
         await gateway.create("s1")
         await Stage(gateway, Random(0)).connected_one("s1")
         private = [*(gateway.data_dir / "secrets").iterdir(), gateway.data_dir / "sandboxes" / "s1" / "bridge.json"]

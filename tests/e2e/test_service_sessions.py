@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,7 +14,8 @@ from gateway.auth.identity import Accept
 from persistence.record import NO_USER
 from persistence.sqlite.store import SqliteStore
 from sync.format.keys import Keys
-from tests.support.gateway import REPOSITORY, Gateway
+from tests.support.gateway import Gateway
+from tests.support.launcher import launch
 from tests.support.routes import POLICY
 from tests.support.waiting import PATIENCE, until
 
@@ -137,9 +137,7 @@ async def test_limits_of_users_are_not_the_services(gateway: Gateway) -> None:
 
 
 async def test_a_backup_has_it_with_its_workspace(gateway: Gateway, tmp_path: Path) -> None:
-    taking = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway", "backup", str(tmp_path / "backup"), env=gateway.environment(), cwd=REPOSITORY
-    )
+    taking = await launch("backup", str(tmp_path / "backup"), env=gateway.environment())
     async with asyncio.timeout(PATIENCE):
         assert await taking.wait() == 0
     assert (tmp_path / "backup" / "data" / "objects" / Keys.of_user(NO_USER).pointer(SESSION)).exists()

@@ -4,14 +4,14 @@ import asyncio
 import json
 import re
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.at_terminal import PATIENCE_SECONDS, at_terminal
-from tests.support.gateway import REPOSITORY, Gateway
+from tests.support.gateway import Gateway
+from tests.support.launcher import launch
 from tests.support.native_terminal import Road
 from tests.support.waiting import until
 
@@ -31,9 +31,9 @@ def environment(gateway: Gateway) -> dict[str, str]:
 
 async def run(gateway: Gateway, *words: str, typed: bytes = b"") -> tuple[int, bytes, str]:
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway", *words, "--user", "ada",
-        stdin=pipe, stdout=pipe, stderr=pipe, env=environment(gateway), cwd=REPOSITORY,
+    process = await launch(
+        *words, "--user", "ada",
+        stdin=pipe, stdout=pipe, stderr=pipe, env=environment(gateway),
     )  # fmt: skip
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):

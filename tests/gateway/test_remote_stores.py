@@ -23,6 +23,7 @@ from persistence.errors import CannotOpen
 from persistence.spool.spool import Spool
 from tests.support.chat import hear, say
 from tests.support.gateway import PASSED_ON, REPOSITORY, Gateway
+from tests.support.launcher import launch
 from tests.support.postgres import PASSWORD, PostgresServer, _program
 from tests.support.records import said
 from tests.support.sink import TOKEN, Rule, SinkProcess
@@ -33,9 +34,9 @@ async def holdfast(data: Path, *words: str, **settings: object) -> tuple[int, st
     base = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     env = base | {"HOLDFAST_DATA_DIR": str(data), "HOLDFAST_LOCAL_LEVEL": "trusted"}
     env |= {f"HOLDFAST_{name}": str(value) for name, value in settings.items()}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway", *words, stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=env, cwd=REPOSITORY,
+    process = await launch(
+        *words, stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=env,
     )  # fmt: skip
     async with asyncio.timeout(60):
         out, errors = await process.communicate()

@@ -5,13 +5,12 @@ import fcntl
 import os
 import pty
 import struct
-import sys
 import termios
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.support.gateway import REPOSITORY
+from tests.support.launcher import Launched, launch
 from tests.support.waiting import until
 
 PATIENCE_SECONDS = 60  # on a busy machine every command takes its time to start
@@ -21,7 +20,7 @@ ANSWERS = {b"\x1b[6n": b"\x1b[1;1R", b"\x1b[c": b"\x1b[?62;c"}  # as every termi
 class PersonAtTerminal:
     """`seen` is everything that was written to the terminal, which answers what it is asked."""
 
-    def __init__(self, descriptor: int, theirs: int, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, descriptor: int, theirs: int, process: Launched) -> None:
         self._descriptor = descriptor
         self._theirs = theirs  # kept open, so that the terminal's settings can be read afterwards
         self.process = process
@@ -69,9 +68,9 @@ async def at_terminal(
     """`holdfast WORDS` on a terminal."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
-    process = await asyncio.create_subprocess_exec(
-        "setsid", "--ctty", sys.executable, "-m", "gateway", *words,
-        stdin=theirs, stdout=theirs, stderr=theirs, env=dict(env), cwd=REPOSITORY,
+    process = await launch(
+        *words,
+        stdin=theirs, stdout=theirs, stderr=theirs, env=env, terminal=True,
     )  # fmt: skip
     person = PersonAtTerminal(ours, theirs, process)
     try:

@@ -17,7 +17,7 @@ import jwt
 from websockets.asyncio.client import ClientConnection, connect
 
 from tests.support import unheard
-from tests.support.launcher import UNTOUCHED, Launcher
+from tests.support.launcher import UNTOUCHED, Launcher, launch
 from tests.support.waiting import PATIENCE
 
 ADDRESS = re.compile(r"http://[^\s/]+:\d+")
@@ -56,9 +56,12 @@ class Gateway:
     """`holdfast serve` in a process of its own, on one port for all its starts.
 
     Sandboxes run at level `trusted` unless `LOCAL_LEVEL` says otherwise; `settings` are HOLDFAST_* names without the
-    prefix. Use it as an async context manager: leaving ends the process and every sandbox it started. Given a
-    `launcher`, it is started in a tenth of the time, and what `tampering` says is done to it.
+    prefix. Use it as an async context manager: leaving ends the process and every sandbox it started. It is a fork of
+    the warm process, which takes a tenth of the time of the command line. What `tampering` says is done to it. With a
+    `launcher` it ends when that does.
     """
+
+    by_command_line = False
 
     def __init__(self, data_dir: Path, **settings: object) -> None:
         self.data_dir = data_dir
@@ -140,15 +143,20 @@ class Gateway:
         self._reader = asyncio.create_task(self._read_on(), name="gateway-stdout")
 
     async def _spawn(self) -> ServerProcess:
+        if self.by_command_line or self.code != REPOSITORY:
+            assert self.tampering == UNTOUCHED, "only what is forked can be tampered with"
+            with self.log_path.open("ab") as log:
+                return await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", "gateway", "serve",
+                    stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log,
+                    env=self.environment(), cwd=self.code, start_new_session=True,
+                )  # fmt: skip
         if self.launcher is not None:
-            assert self.code == REPOSITORY, "a launcher has imported this tree's"
             return await self.launcher.start(self.environment(), self.log_path, self.tampering)
-        assert self.tampering == UNTOUCHED, "only a launcher can tamper with it"
         with self.log_path.open("ab") as log:
-            return await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "gateway", "serve",
-                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log,
-                env=self.environment(), cwd=self.code, start_new_session=True,
+            return await launch(
+                "serve", env=self.environment(), stdout=asyncio.subprocess.PIPE, stderr=log.fileno(),
+                tampering=self.tampering,
             )  # fmt: skip
 
     async def _printed_address(self) -> str:
@@ -283,4 +291,11 @@ class Gateway:
         )  # fmt: skip
 
 
-__all__ = ["ClientConnection", "Gateway", "GatewayFailed"]
+class GatewayByCommandLine(Gateway):
+    """The same by `python -m gateway serve`, for what depends on that: how it is started and signalled, what its memory
+    is."""
+
+    by_command_line = True
+
+
+__all__ = ["ClientConnection", "Gateway", "GatewayByCommandLine", "GatewayFailed"]

@@ -1,35 +1,44 @@
-"""Starts gateways quickly: a warm process that has imported everything, and forks for each start.
+"""Starts `holdfast` quickly: a warm process that has imported everything, and forks for each start.
 
-A gateway that is killed a thousand times cannot spend a second importing each time. The launcher runs as
-`python -m tests.support.launcher FD`: it has no loop and no threads, so a fork of it is a clean process. It reads
-requests from a socket (a JSON object and two descriptors, for stdout and stderr), forks, and the child runs the real
-`holdfast serve` with the environment it was given. What a campaign wants of a child beyond that (die or stop at a
-crash point, be a mutant) is named in the request and put in place before serving; the gateway itself reads none of it.
+A gateway that is killed a thousand times cannot spend a second importing each time, and no more can the commands of a
+hundred tests. The warm process runs as `python -m tests.support.launcher FD`: it has no loop and no threads, so a fork
+of it is a clean process. It reads requests from a socket (a JSON object and four descriptors: stdin, stdout, stderr,
+and one to tell the process's fate to), forks, and the child runs the real `holdfast` with the words and the environment
+it was given. What a campaign wants of a child beyond that (die or stop at a crash point, be a mutant) is named in the
+request and put in place before; `holdfast` itself reads none of it.
 
-When its socket is closed the launcher ends, and so does every gateway it started.
+There is one warm process for all launchers of a test run. When it ends, so does everything that it started.
 """
 
 import asyncio
+import atexit
 import ctypes
+import fcntl
 import gc
 import importlib
 import json
 import os
+import pkgutil
 import selectors
 import signal
 import socket
+import subprocess
 import sys
+import termios
 import threading
 import traceback
-from array import array
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TextIO
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 REQUEST_BYTES = 1 << 16
+LINE_BYTES = 64 << 10  # as in asyncio
 PR_SET_PDEATHSIG = 1
 
 
@@ -48,112 +57,188 @@ UNTOUCHED = Tampering()
 
 
 class LauncherFailed(AssertionError):
-    """The launcher itself ended."""
+    """The warm process itself ended."""
 
 
 class Launched:
-    """A gateway process, as `Gateway` knows one."""
+    """A process that was forked, as `asyncio.subprocess.Process` shows one that was started."""
 
-    def __init__(self, pid: int, stdout: asyncio.StreamReader) -> None:
+    def __init__(
+        self,
+        pid: int,
+        stdin: asyncio.StreamWriter | None,
+        stdout: asyncio.StreamReader | None,
+        stderr: asyncio.StreamReader | None,
+        fate: asyncio.StreamReader,
+    ) -> None:
         self.pid = pid
-        self.stdout = stdout
+        self.stdin, self.stdout, self.stderr = stdin, stdout, stderr
         self.returncode: int | None = None
-        self.ended = asyncio.Event()
+        self._ended = asyncio.create_task(self._end(fate), name=f"the end of {pid}")
+
+    async def _end(self, fate: asyncio.StreamReader) -> None:
+        told = await fate.read()
+        self.returncode = int(told) if told else -signal.SIGKILL  # the warm process ended, and took it along
+        if self.stdin is not None:
+            self.stdin.close()
 
     def send_signal(self, number: int) -> None:
         if self.returncode is None:
-            os.kill(self.pid, number)  # not reaped before its end is told: the number is still its own
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
     async def wait(self) -> int:
-        await self.ended.wait()
+        await asyncio.shield(self._ended)
         assert self.returncode is not None
         return self.returncode
 
+    async def communicate(self, given: bytes | None = None) -> tuple[bytes, bytes]:
+        """All that it wrote; `given` is its input."""
+        out, err, _ = await asyncio.gather(_all(self.stdout), _all(self.stderr), self._feed(given))
+        await self.wait()
+        return out, err
+
+    async def _feed(self, given: bytes | None) -> None:
+        if self.stdin is not None:
+            with suppress(ConnectionError):
+                self.stdin.write(given or b"")
+                await self.stdin.drain()
+            self.stdin.close()
+
+
+async def _all(stream: asyncio.StreamReader | None) -> bytes:
+    return b"" if stream is None else await stream.read()
+
+
+class _Pipe(asyncio.StreamReaderProtocol):
+    def eof_received(self) -> bool:
+        super().eof_received()
+        return False  # nothing is written to it: it closes
+
 
 class Launcher:
-    """The test's end. `async with Launcher() as launcher: await launcher.start(environment, log)`."""
+    """The test's end. `async with Launcher() as launcher: await launcher.start(environment, log)`; what it started ends
+    with it."""
+
+    def __init__(self) -> None:
+        self._launched: list[Launched] = []
 
     async def __aenter__(self) -> Self:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "tests.support.launcher", str(theirs.fileno()),
-                stdin=asyncio.subprocess.DEVNULL, pass_fds=[theirs.fileno()], cwd=REPOSITORY, start_new_session=True,
-            )  # fmt: skip
-        ours.setblocking(False)
-        self._socket = ours
-        self._started: asyncio.Queue[int] = asyncio.Queue()
-        self._running: dict[int, Launched] = {}
-        self._ends: dict[int, int] = {}  # told before its start was heard of
-        self._pipes: list[asyncio.ReadTransport] = []
-        self._asking = asyncio.Lock()
-        self._reader = asyncio.create_task(self._read(), name="launcher")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._reader.cancel()
-        await asyncio.gather(self._reader, return_exceptions=True)
-        self._socket.close()
-        await self._process.wait()
-        for pipe in self._pipes:
-            pipe.close()
+        for launched in self._launched:
+            launched.kill()
+            await launched.wait()
 
     async def start(self, environment: Mapping[str, str], log: Path, tampering: Tampering = UNTOUCHED) -> Launched:
         """A new gateway process; what it prints is in `stdout`, its log is added to `log`."""
-        request = {
-            "environment": dict(environment),
-            "crash_at": tampering.crash_at,
-            "halt_at": tampering.halt_at,
-            "trace": str(tampering.trace or os.devnull),
-            "patches": tampering.patches,
-            "file_bytes": tampering.file_bytes,
-        }
-        reading, writing = os.pipe()
-        logging = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            stdout = asyncio.StreamReader()
-            pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
-                lambda: asyncio.StreamReaderProtocol(stdout), os.fdopen(reading, "rb", 0)
+        with log.open("ab") as added:
+            launched = await launch(
+                "serve", env=environment, stdout=asyncio.subprocess.PIPE, stderr=added.fileno(), tampering=tampering
             )
-            self._pipes = [each for each in self._pipes if not each.is_closing()] + [pipe]
-            async with self._asking:
-                descriptors = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [writing, logging]))]
-                self._socket.sendmsg([json.dumps(request).encode()], descriptors)
-                pid = await self._started.get()
-        finally:
-            os.close(writing)
-            os.close(logging)
-        if pid < 0:
-            raise LauncherFailed(f"it ended with {await self._process.wait()}")
-        launched = Launched(pid, stdout)
-        self._running[pid] = launched
-        if pid in self._ends:
-            self._over(pid, self._ends.pop(pid))
+        self._launched = [each for each in self._launched if each.returncode is None] + [launched]
         return launched
 
-    async def _read(self) -> None:
-        loop = asyncio.get_running_loop()
-        while told := await loop.sock_recv(self._socket, REQUEST_BYTES):
-            news = json.loads(told)
-            if "started" in news:
-                self._started.put_nowait(news["started"])
-            elif news["ended"] in self._running:
-                self._over(news["ended"], news["code"])
-            else:
-                self._ends[news["ended"]] = news["code"]
-        self._started.put_nowait(-1)
-        for launched in list(self._running.values()):
-            self._over(launched.pid, -signal.SIGKILL)
 
-    def _over(self, pid: int, code: int) -> None:
-        launched = self._running.pop(pid)
-        launched.returncode = code
-        launched.ended.set()
+async def launch(
+    *words: str,
+    env: Mapping[str, str],
+    stdin: int = asyncio.subprocess.DEVNULL,
+    stdout: int = asyncio.subprocess.DEVNULL,
+    stderr: int = asyncio.subprocess.DEVNULL,
+    limit: int = LINE_BYTES,
+    terminal: bool = False,
+    tampering: Tampering = UNTOUCHED,
+) -> Launched:
+    """`holdfast WORDS` in a process and a session of its own; with `terminal`, its stdin controls that. The three
+    streams and `limit` are as for `asyncio.create_subprocess_exec`."""
+    request = {
+        "words": words,
+        "environment": dict(env),
+        "terminal": terminal,
+        "crash_at": tampering.crash_at,
+        "halt_at": tampering.halt_at,
+        "trace": str(tampering.trace or os.devnull),
+        "patches": tampering.patches,
+        "file_bytes": tampering.file_bytes,
+    }
+    theirs: list[int] = []
+    try:
+        given = await _writer(stdin, theirs)
+        out, err = await _reader(stdout, theirs, limit), await _reader(stderr, theirs, limit)
+        fate = await _piped(theirs)
+        socket.send_fds(warm_process(), [json.dumps(request).encode()], theirs)
+    finally:
+        for descriptor in theirs:
+            os.close(descriptor)
+    if not (told := await fate.readline()):
+        raise LauncherFailed("it has ended")
+    return Launched(int(told), given, out, err, fate)
+
+
+async def _reader(wanted: int, theirs: list[int], limit: int) -> asyncio.StreamReader | None:
+    """Our end of what is `wanted`, if it has one; the process's own is added to `theirs`."""
+    if wanted == asyncio.subprocess.PIPE:
+        return await _piped(theirs, limit)
+    theirs.append(_own(wanted, theirs))
+    return None
+
+
+async def _writer(wanted: int, theirs: list[int]) -> asyncio.StreamWriter | None:
+    if wanted != asyncio.subprocess.PIPE:
+        theirs.append(_own(wanted, theirs))
+        return None
+    reading, writing = os.pipe()
+    theirs.append(reading)
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(writing, "wb", 0)
+    )
+    return asyncio.StreamWriter(transport, protocol, None, loop)
+
+
+async def _piped(theirs: list[int], limit: int = LINE_BYTES) -> asyncio.StreamReader:
+    reading, writing = os.pipe()
+    theirs.append(writing)
+    reader = asyncio.StreamReader(limit)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: _Pipe(reader), os.fdopen(reading, "rb", 0))
+    return reader
+
+
+def _own(wanted: int, theirs: Sequence[int]) -> int:
+    if wanted == asyncio.subprocess.DEVNULL:
+        return os.open(os.devnull, os.O_RDWR)
+    return os.dup(theirs[1] if wanted == asyncio.subprocess.STDOUT else wanted)
+
+
+@cache
+def warm_process() -> socket.socket:
+    """Where requests go to. It is started when it is needed first."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.launcher", str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            cwd=REPOSITORY,
+            start_new_session=True,
+        )
+
+    def end() -> None:
+        ours.close()
+        process.wait()
+
+    atexit.register(end)
+    return ours
 
 
 # -- the warm process -------------------------------------------------------------------------------------------------
@@ -161,47 +246,47 @@ class Launcher:
 
 def main(control: socket.socket) -> None:
     _warm_up()
-    children: dict[int, int] = {}  # pidfd -> pid
+    children: dict[int, tuple[int, int]] = {}  # pidfd -> pid, whom to tell
     with selectors.DefaultSelector() as ready:
         ready.register(control, selectors.EVENT_READ)
         while True:
             for key, _ in ready.select():
                 if key.fd == control.fileno():
-                    asked, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES, 2)
+                    asked, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES, 4)
                     if not asked:
                         return  # children die with us
-                    pid = _fork(control, json.loads(asked), descriptors)
-                    for descriptor in descriptors:
+                    *streams, fate = descriptors
+                    pid = _fork(json.loads(asked), streams)
+                    for descriptor in streams:
                         os.close(descriptor)
-                    children[watch := os.pidfd_open(pid)] = pid
+                    children[watch := os.pidfd_open(pid)] = pid, fate
                     ready.register(watch, selectors.EVENT_READ)
-                    control.send(json.dumps({"started": pid}).encode())
+                    _tell(fate, pid)
                 else:
-                    pid = children.pop(key.fd)
+                    pid, fate = children.pop(key.fd)
                     ready.unregister(key.fd)
                     os.close(key.fd)
-                    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                    control.send(json.dumps({"ended": pid, "code": code}).encode())
+                    _tell(fate, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+                    os.close(fate)
+
+
+def _tell(whom: int, number: int) -> None:
+    with suppress(BrokenPipeError):  # its test is over
+        os.write(whom, b"%d\n" % number)
 
 
 def _warm_up() -> None:
-    """Import what a gateway imports, also what it imports only when it needs it."""
-    for name in ("gateway.cli.commands.serve", "tests.campaign.sync.mutants", "sandbox.providers.local.fleet"):
-        importlib.import_module(name)
-    for package in (
-        "persistence.http_sink",
-        "persistence.postgres",
-        "persistence.spool",
-        "persistence.sqlite",
-        "sync.objects",
-    ):
-        for adapter in REPOSITORY.joinpath(*package.split(".")).glob("*.py"):
-            importlib.import_module(f"{package}.{adapter.stem}")
+    """Import what `holdfast` imports, also what it imports only when it needs it."""
+    importlib.import_module("tests.campaign.sync.mutants")
+    for package in ("gateway", "persistence", "sandbox.client", "sandbox.providers", "sync"):
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
     gc.collect()
     gc.freeze()
 
 
-def _fork(control: socket.socket, request: dict[str, Any], descriptors: Sequence[int]) -> int:
+def _fork(request: dict[str, Any], streams: Sequence[int]) -> int:
     launcher = os.getpid()
     if pid := os.fork():
         return pid
@@ -209,7 +294,7 @@ def _fork(control: socket.socket, request: dict[str, Any], descriptors: Sequence
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == launcher:
-            code = _serve(request, descriptors)
+            code = _run(request, streams)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -218,18 +303,34 @@ def _fork(control: socket.socket, request: dict[str, Any], descriptors: Sequence
         os._exit(code)
 
 
-def _serve(request: dict[str, Any], descriptors: Sequence[int]) -> int:
-    from gateway.cli.commands.serve import serve
-    from gateway.config.settings import load_settings
+def _run(request: dict[str, Any], streams: Sequence[int]) -> int:
+    from gateway.cli.main import main
 
     os.setsid()
-    for target, descriptor in enumerate(descriptors, 1):
+    for target, descriptor in enumerate(streams):
         os.dup2(descriptor, target)
     os.closerange(3, 1024)
+    if request["terminal"]:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    sys.stdin = _stream(0, "r", sys.stdin.errors)
+    sys.stdout = _stream(1, "w", sys.stdout.errors)
+    sys.stderr = _stream(2, "w", sys.stderr.errors)
     os.environ.clear()
     os.environ.update(request["environment"])
+    sys.argv = [str(REPOSITORY / "gateway" / "__main__.py"), *request["words"]]
     _tamper(request)
-    return serve(load_settings(os.environ))
+    try:
+        return main()
+    except SystemExit as left:  # wrong usage
+        return left.code if isinstance(left.code, int) else int(left.code is not None)
+    finally:
+        atexit._run_exitfuncs()
+
+
+def _stream(descriptor: int, mode: str, errors: str | None) -> TextIO:
+    """As the interpreter opens its own."""
+    raw = open(descriptor, mode + "b", closefd=False)  # noqa: SIM115 - it stays open
+    return TextIOWrapper(raw, errors=errors, line_buffering=descriptor == 2 or raw.isatty())
 
 
 def _tamper(request: dict[str, Any]) -> None:

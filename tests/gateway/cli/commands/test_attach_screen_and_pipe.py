@@ -4,14 +4,13 @@ import asyncio
 import os
 import re
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.at_terminal import PATIENCE_SECONDS, PersonAtTerminal, at_terminal
-from tests.support.gateway import REPOSITORY
+from tests.support.launcher import launch
 from tests.support.native_terminal import NativeGateway, Road
 from tests.support.waiting import until
 
@@ -273,16 +272,12 @@ async def test_trouble_is_told_over_the_screen_which_is_painted_again(
 
 async def run(road: Road, env: dict[str, str], *more: str, typed: bytes = b"") -> tuple[int, bytes, str]:
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "gateway",
+    process = await launch(
         *words(road, *more),
         stdin=pipe,
         stdout=pipe,
         stderr=pipe,
         env=env,
-        cwd=REPOSITORY,
     )
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -363,9 +358,9 @@ async def test_no_session_and_no_gateway_are_clear_errors(road: Road, env: dict[
 async def test_terminals_are_listed(gateway: NativeGateway, road: Road, env: dict[str, str]) -> None:
     async def listed(*more: str) -> tuple[bytes, bytes]:
         pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "gateway", "terminals", "s1", "--url", f"http://127.0.0.1:{gateway.port}", *more,
-            stdout=pipe, stderr=pipe, env=env, cwd=REPOSITORY,
+        process = await launch(
+            "terminals", "s1", "--url", f"http://127.0.0.1:{gateway.port}", *more,
+            stdout=pipe, stderr=pipe, env=env,
         )  # fmt: skip
         out, err = await process.communicate()
         assert process.returncode == 0

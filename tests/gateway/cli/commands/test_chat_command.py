@@ -6,13 +6,13 @@ import os
 import pty
 import re
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.gateway import REPOSITORY, Gateway
+from tests.support.gateway import Gateway
+from tests.support.launcher import Launched, launch
 from tests.support.waiting import until
 
 PATIENCE_SECONDS = 120  # on a busy machine every command takes its time to start
@@ -32,7 +32,7 @@ def environment(gateway: Gateway) -> dict[str, str]:
 class Command:
     """One running command with pipes; `out` and `err` grow while it talks."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: Launched) -> None:
         self.process = process
         self.out, self.err = "", ""
         assert process.stdout is not None
@@ -68,9 +68,9 @@ class Command:
 @contextlib.asynccontextmanager
 async def running(gateway: Gateway, *words: str) -> AsyncIterator[Command]:
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway", *words,
-        stdin=pipe, stdout=pipe, stderr=pipe, env=environment(gateway), cwd=REPOSITORY,
+    process = await launch(
+        *words,
+        stdin=pipe, stdout=pipe, stderr=pipe, env=environment(gateway),
     )  # fmt: skip
     command = Command(process)
     try:
@@ -163,7 +163,7 @@ async def test_following_prints_what_is_stored_from_now_on(gateway: Gateway) -> 
 class Terminal:
     """A person at a terminal: a pty whose output is collected."""
 
-    def __init__(self, descriptor: int, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, descriptor: int, process: Launched) -> None:
         self._descriptor = descriptor
         self.process = process
         self.seen = ""
@@ -201,9 +201,9 @@ class Terminal:
 
 async def test_a_person_at_a_terminal_can_talk_allow_abort_and_leave(gateway: Gateway) -> None:
     ours, theirs = pty.openpty()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway", "chat", "--user", "ada",
-        stdin=theirs, stdout=theirs, stderr=theirs, env=environment(gateway), cwd=REPOSITORY, start_new_session=True,
+    process = await launch(
+        "chat", "--user", "ada",
+        stdin=theirs, stdout=theirs, stderr=theirs, env=environment(gateway),
     )  # fmt: skip
     os.close(theirs)
     terminal = Terminal(ours, process)

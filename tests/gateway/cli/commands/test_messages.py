@@ -4,22 +4,22 @@ import asyncio
 import json
 import os
 import sqlite3
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
-from tests.support.gateway import PASSED_ON, REPOSITORY, Gateway
+from tests.support.gateway import PASSED_ON, Gateway
+from tests.support.launcher import Launched, launch
 
 # Separators of lines that are none in JSON. The reader of the stream once took them for some, and failed.
 ODD = "a\u2028b\u0085c\x0bd"
 
 
 @asynccontextmanager
-async def running(gateway: Gateway, *words: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def running(gateway: Gateway, *words: str) -> AsyncIterator[Launched]:
     base = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway", "messages", *words, cwd=REPOSITORY,
+    process = await launch(
+        "messages", *words,
         env=base | {"HOLDFAST_DATA_DIR": str(gateway.data_dir)}, limit=4 << 20,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -15,11 +14,11 @@ from typing import Any
 import pytest
 
 from tests.support.at_terminal import PATIENCE_SECONDS, at_terminal
-from tests.support.gateway import REPOSITORY
+from tests.support.launcher import Launched, launch
 from tests.support.native_terminal import NativeGateway, Road
 from tests.support.waiting import until, whole_lines
 
-Process = asyncio.subprocess.Process
+Process = Launched
 
 
 @pytest.fixture
@@ -43,13 +42,13 @@ class Told:
 
 
 @asynccontextmanager
-async def recording(road: Road, tmp_path: Path, *words: str) -> AsyncIterator[tuple[Process, Told]]:
+async def recording(road: Road, tmp_path: Path, *words: str) -> AsyncIterator[tuple[Launched, Told]]:
     """A command that records; leaving waits for its end."""
     told = Told()
     environment = {"PATH": os.environ["PATH"], "HOLDFAST_DATA_DIR": str(tmp_path / "data")}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway", "record", "s1", "--url", f"http://127.0.0.1:{road.port}", *words,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=environment, cwd=REPOSITORY,
+    process = await launch(
+        "record", "s1", "--url", f"http://127.0.0.1:{road.port}", *words,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=environment,
     )  # fmt: skip
     try:
         yield process, told

@@ -5,7 +5,6 @@ import json
 import os
 import pty
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ import pytest
 from gateway.cli.client.login import whoever
 from gateway.cli.commands.sessions import full, question, row
 from gateway.cli.main import main
-from tests.support.gateway import PASSED_ON, REPOSITORY, Gateway
+from tests.support.gateway import PASSED_ON, Gateway
+from tests.support.launcher import launch
 from tests.support.waiting import until
 
 ME = whoever()[0]
@@ -42,9 +42,9 @@ async def holdfast(data: Path, *words: str, typed: str | None = None, **settings
     base = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     keyboard, terminal = pty.openpty() if typed is not None else (-1, subprocess.DEVNULL)
     try:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "gateway", "sessions", *words,
-            stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=REPOSITORY,
+        process = await launch(
+            "sessions", *words,
+            stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env=base | {"HOLDFAST_DATA_DIR": str(data)} | settings,
         )  # fmt: skip
         if typed is not None:

@@ -8,7 +8,6 @@ import os
 import pty
 import struct
 import subprocess
-import sys
 import tarfile
 import termios
 from collections.abc import AsyncIterator
@@ -26,7 +25,8 @@ from sandbox.protocol.tree import ScanAsk
 from sandbox.providers.memory.tree import MemoryRoots, MemoryTree
 from sync.objects.files import FileObjects
 from sync.snapshots.service import SnapshotService
-from tests.support.gateway import PASSED_ON, REPOSITORY, Gateway
+from tests.support.gateway import PASSED_ON, Gateway
+from tests.support.launcher import launch
 
 ODD = b"workspace/\x1b[31m\nred"
 
@@ -76,10 +76,10 @@ def environment(gateway: Gateway) -> dict[str, str]:
 
 async def holdfast(gateway: Gateway, *words: str) -> tuple[int, bytes, str]:
     """Run `holdfast snapshots ...`: exit code, stdout, stderr."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway", "snapshots", *words,
+    process = await launch(
+        "snapshots", *words,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env=environment(gateway), cwd=REPOSITORY,
+        env=environment(gateway),
     )  # fmt: skip
     async with asyncio.timeout(60):
         out, errors = await process.communicate()
@@ -223,9 +223,9 @@ async def at_a_terminal(gateway: Gateway, *words: str) -> str:
     """What a person sees, stdout and stderr as they come."""
     screen, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway", "snapshots", *words,
-        stdin=terminal, stdout=terminal, stderr=terminal, env=environment(gateway), cwd=REPOSITORY,
+    process = await launch(
+        "snapshots", *words,
+        stdin=terminal, stdout=terminal, stderr=terminal, env=environment(gateway),
     )  # fmt: skip
     os.close(terminal)
     seen = b""

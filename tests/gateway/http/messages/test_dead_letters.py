@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,8 @@ from gateway.http.messages.dead_letters import COUNTED, letters_kept, told, whol
 from persistence.memory import MemoryStore
 from persistence.record import Dead, DeadLetter, Duplicate, Fenced, Outcome, Record, Rejected, Session, Stored, Write
 from persistence.sqlite.store import SqliteStore
-from tests.support.gateway import PASSED_ON, REPOSITORY, Gateway
+from tests.support.gateway import PASSED_ON, Gateway
+from tests.support.launcher import launch
 
 AWAY = {"number", "sessionId", "seq", "cid", "role", "type", "reason", "bytes", "createdAt", "buriedAt"}
 SAID = b'{"type":"message","content":"two\\nlines \\u001b[31m","metadata":{"k":1}}'
@@ -55,9 +55,9 @@ async def holdfast(gateway: Gateway, *words: str, typed: str | None = None) -> t
     base = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     env = base | {"HOLDFAST_DATA_DIR": str(gateway.data_dir)}
     keyboard, terminal = pty.openpty() if typed is not None else (-1, subprocess.DEVNULL)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway", "dead-letters", *words,
-        stdin=terminal, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=env, cwd=REPOSITORY,
+    process = await launch(
+        "dead-letters", *words,
+        stdin=terminal, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=env,
     )  # fmt: skip
     if typed is not None:
         os.write(keyboard, typed.encode())

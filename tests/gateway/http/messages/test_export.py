@@ -21,7 +21,7 @@ from persistence.sqlite.store import SqliteStore
 from tests.campaign.stage import cutting
 from tests.support.asgi import ask
 from tests.support.faults import Fault
-from tests.support.gateway import PASSED_ON, REPOSITORY, Gateway
+from tests.support.gateway import PASSED_ON, REPOSITORY, Gateway, GatewayByCommandLine
 from tests.support.replaced import ReplacedStore
 from tests.support.sessions import World
 from tests.support.waiting import until
@@ -55,7 +55,7 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
         await fill(store, "odd", "eve", ["one", ODD, ["two"], None])
         for number in range(120):
             await fill(store, f"small-{number}", "many", [number])
-    async with Gateway(home) as running:
+    async with GatewayByCommandLine(home) as running:
         yield running
 
 
