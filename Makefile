@@ -66,7 +66,7 @@ lint: setup  ## ruff, mypy, and which module may import which
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo --no-cache
 
-test: $(TEST_STAMP) page lint  ## every test, three processes side by side; each ends in a line of counts
+test: $(TEST_STAMP) page lint  ## every test, five processes side by side; each ends in a line of counts
 	@$(BIN)/python -m tests.support.side_by_side
 	@$(BIN)/python -m tests.support.coverage_floor
 
