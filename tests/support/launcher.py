@@ -7,6 +7,10 @@ and one to tell the process's fate to), forks, and the child runs the real `hold
 it was given. What a campaign wants of a child beyond that (die or stop at a crash point, be a mutant) is named in the
 request and put in place before; `holdfast` itself reads none of it.
 
+The plain processes that such a gateway starts bridges in (at level `trusted`) are forks of the warm process as well:
+the gateway asks it by a socket that it was left. Nothing else of `sandbox/providers/local` is passed over, and where
+tests start bridges themselves, or gateways by the command line, the provider does it all.
+
 There is one warm process for all launchers of a test run. When it ends, so does everything that it started.
 """
 
@@ -30,15 +34,22 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self, TextIO
 
+from sandbox.providers.local import init, isolation
+from sandbox.providers.local.launch import spawn
+from sandbox.providers.local.processes import Process, find
+from sandbox.system.interpreter import PYTHON
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 REQUEST_BYTES = 1 << 16
 LINE_BYTES = 64 << 10  # as in asyncio
+LEFT_OPEN, MOST_OPEN = 900, 1 << 20  # from the first on lies a descriptor that a gateway is left with
+MOST_DESCRIPTORS = 16
 PR_SET_PDEATHSIG = 1
 
 
@@ -51,6 +62,7 @@ class Tampering:
     trace: Path | None = None  # where it writes the name of the point it died or stopped at
     patches: tuple[str, ...] = ()  # names in tests.campaign.mutants, or in tests.campaign.sync.mutants
     file_bytes: int | None = None  # no file may grow beyond: the disk fails
+    spawns_bridges: bool = False  # by the command line, each with memory of its own
 
 
 UNTOUCHED = Tampering()
@@ -105,7 +117,7 @@ class Launched:
         return out, err
 
     async def _feed(self, given: bytes | None) -> None:
-        if self.stdin is not None:
+        if self.stdin is not None and not self.stdin.is_closing():
             with suppress(ConnectionError):
                 self.stdin.write(given or b"")
                 await self.stdin.drain()
@@ -170,6 +182,7 @@ async def launch(
         "trace": str(tampering.trace or os.devnull),
         "patches": tampering.patches,
         "file_bytes": tampering.file_bytes,
+        "spawns_bridges": tampering.spawns_bridges or tampering.file_bytes is not None,
     }
     theirs: list[int] = []
     try:
@@ -246,17 +259,20 @@ def warm_process() -> socket.socket:
 
 def main(control: socket.socket) -> None:
     _warm_up()
+    of_gateways, asks = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    asks = socket.socket(fileno=fcntl.fcntl(asks, fcntl.F_DUPFD_CLOEXEC, LEFT_OPEN))
     children: dict[int, tuple[int, int]] = {}  # pidfd -> pid, whom to tell
     with selectors.DefaultSelector() as ready:
-        ready.register(control, selectors.EVENT_READ)
+        ready.register(control, selectors.EVENT_READ, partial(_run, asks, os.getpid()))
+        ready.register(of_gateways, selectors.EVENT_READ, _run_bridge)
         while True:
             for key, _ in ready.select():
-                if key.fd == control.fileno():
-                    asked, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES, 4)
+                if isinstance(key.fileobj, socket.socket):
+                    asked, descriptors, _, _ = socket.recv_fds(key.fileobj, REQUEST_BYTES, MOST_DESCRIPTORS)
                     if not asked:
                         return  # children die with us
                     *streams, fate = descriptors
-                    pid = _fork(json.loads(asked), streams)
+                    pid = _fork(key.data, json.loads(asked), streams)
                     for descriptor in streams:
                         os.close(descriptor)
                     children[watch := os.pidfd_open(pid)] = pid, fate
@@ -278,23 +294,22 @@ def _tell(whom: int, number: int) -> None:
 def _warm_up() -> None:
     """Import what `holdfast` imports, also what it imports only when it needs it."""
     importlib.import_module("tests.campaign.sync.mutants")
-    for package in ("gateway", "persistence", "sandbox.client", "sandbox.providers", "sync"):
+    for package in ("gateway", "persistence", "sandbox", "sync"):
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
-            if not module.name.endswith("__main__"):
+            if not module.name.endswith(("__main__", "sandbox.bridge.terminals", "sandbox.bridge.transfers")):
                 importlib.import_module(module.name)
     gc.collect()
     gc.freeze()
 
 
-def _fork(request: dict[str, Any], streams: Sequence[int]) -> int:
-    launcher = os.getpid()
+def _fork(become: Callable[[dict[str, Any], Sequence[int]], int], request: dict[str, Any], given: Sequence[int]) -> int:
     if pid := os.fork():
         return pid
     code = 70
     try:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == launcher:
-            code = _run(request, streams)
+        code = become(request, given)
+        threading._shutdown()  # type: ignore[attr-defined] # as the interpreter does at its end
+        atexit._run_exitfuncs()
     except BaseException:
         traceback.print_exc()
     finally:
@@ -303,28 +318,70 @@ def _fork(request: dict[str, Any], streams: Sequence[int]) -> int:
         os._exit(code)
 
 
-def _run(request: dict[str, Any], streams: Sequence[int]) -> int:
+def _run(asks: socket.socket, warm: int, request: dict[str, Any], streams: Sequence[int]) -> int:
     from gateway.cli.main import main
 
-    os.setsid()
-    for target, descriptor in enumerate(streams):
-        os.dup2(descriptor, target)
-    os.closerange(3, 1024)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != warm:
+        return 70
+    _begin(dict(enumerate(streams)), request["environment"], left=asks.fileno())
     if request["terminal"]:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    sys.argv = [str(REPOSITORY / "gateway" / "__main__.py"), *request["words"]]
+    _tamper(request)
+    if not request["spawns_bridges"]:
+        vars(isolation)["spawn"] = partial(_spawn, asks)
+    return _code_of(main)
+
+
+def _begin(descriptors: Mapping[int, int], environment: Mapping[str, str], *, left: int = LEFT_OPEN) -> None:
+    """A session with these descriptors and no others."""
+    os.setsid()
+    above = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 16) for descriptor in descriptors.values()]
+    for target, descriptor in zip(descriptors, above, strict=True):
+        os.dup2(descriptor, target)
+    os.closerange(max(descriptors) + 1, left)
+    os.closerange(left + 1, MOST_OPEN)
     sys.stdin = _stream(0, "r", sys.stdin.errors)
     sys.stdout = _stream(1, "w", sys.stdout.errors)
     sys.stderr = _stream(2, "w", sys.stderr.errors)
     os.environ.clear()
-    os.environ.update(request["environment"])
-    sys.argv = [str(REPOSITORY / "gateway" / "__main__.py"), *request["words"]]
-    _tamper(request)
+    os.environ.update(environment)
+
+
+def _code_of(main: Callable[[], int | None]) -> int:
     try:
-        return main()
-    except SystemExit as left:  # wrong usage
+        return main() or 0
+    except SystemExit as left:
         return left.code if isinstance(left.code, int) else int(left.code is not None)
-    finally:
-        atexit._run_exitfuncs()
+
+
+def _spawn(
+    asks: socket.socket,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    output: int,
+    descriptors: Mapping[int, int],
+) -> Process:
+    """In a gateway, in place of `sandbox.providers.local.launch.spawn`."""
+    if argv[:-4] != [PYTHON, "-P", "-s", "-m", "sandbox.providers.local.init"]:
+        return spawn(argv, env, output=output, descriptors=descriptors)
+    reading, writing = os.pipe()
+    with open(reading, "rb") as fate:
+        request = {"words": argv[-4:], "environment": dict(env), "targets": [1, 2, *descriptors]}
+        socket.send_fds(asks, [json.dumps(request).encode()], [output, output, *descriptors.values(), writing])
+        os.close(writing)
+        pid = int(fate.readline())
+    return find(pid) or Process(pid, 0)
+
+
+def _run_bridge(request: dict[str, Any], given: Sequence[int]) -> int:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.umask(0o077)  # the gateway's
+    _begin({0: nothing, **dict(zip(request["targets"], given, strict=True))}, request["environment"])
+    sys.argv = ["init", *request["words"]]
+    return _code_of(init.main)
 
 
 def _stream(descriptor: int, mode: str, errors: str | None) -> TextIO:

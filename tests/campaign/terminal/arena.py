@@ -228,6 +228,7 @@ async def terminal_arena(
     *,
     agent: tuple[str, ...] | None = ("cat",),
     patches: tuple[str, ...] = (),
+    spawns_bridges: bool = False,
     **settings: object,
 ) -> AsyncIterator[TerminalArena]:
     """One session that runs, with a proxy before the gateway and another before the bridge. Its `agent` is the
@@ -236,7 +237,7 @@ async def terminal_arena(
     async with AsyncExitStack() as stack:
         gateway = Gateway(directory / "data", **settings)
         gateway.launcher = await stack.enter_async_context(Launcher())
-        gateway.tampering = Tampering(patches=patches)
+        gateway.tampering = Tampering(patches=patches, spawns_bridges=spawns_bridges)
         await stack.enter_async_context(gateway)
         await gateway.create(SESSION, agent=agent)
         await _running(gateway)

@@ -113,7 +113,8 @@ class Audience:
 async def test_nine_viewers_miss_nothing_and_wait_for_nobody_when_a_tenth_is_frozen(tmp_path: Path) -> None:
     seed, rng = seeded()
     total = sized(12, 200) << 20
-    async with terminal_arena(tmp_path, seed, rng, patches=("impatient_with_slow_viewers",)) as arena:
+    patches = ("impatient_with_slow_viewers",)
+    async with terminal_arena(tmp_path, seed, rng, patches=patches, spawns_bridges=True) as arena:
         note = SandboxHome(arena.gateway.data_dir, SESSION).read_note()
         assert note is not None
         memories = [Memory(arena.gateway.pid), Memory(note.init_pid)]
