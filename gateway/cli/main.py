@@ -2,6 +2,7 @@
 
 import argparse
 import atexit
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -26,6 +27,9 @@ first steps:
 Settings are HOLDFAST_* environment variables; `holdfast doctor` shows whether they work on this machine.
 Exit codes: 0 done, 1 failed, 2 wrong usage or settings.
 """
+
+
+LOADED_OBJECTS = 50_000  # what a command loads is not looked through for garbage
 
 
 def parser() -> argparse.ArgumentParser:
@@ -164,6 +168,7 @@ def run() -> NoReturn:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
+    gc.set_threshold(LOADED_OBJECTS, 10, 10)
     top = parser()
     words = top.parse_args(argv)
     if words.version:
@@ -193,8 +198,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(words: argparse.Namespace, settings: "Settings") -> int:
     match words.command:
         case "serve":
+            gc.disable()  # until all is loaded; that stays, and is not looked through afterwards either
             from gateway.cli.commands.serve import serve
 
+            gc.freeze()
             return serve(settings)
         case "token":
             from gateway.cli.commands.token import token

@@ -16,6 +16,8 @@ ALL_SECONDS: Final = 60  # some 10 ms for each 100,000 objects that are alive, a
 
 
 def collect_rarely() -> None:
+    """From here on; before, nothing may have been collected at all."""
+    gc.enable()
     gc.set_threshold(YOUNG_OBJECTS, 10, 10)
 
 

@@ -296,6 +296,20 @@ def test_what_the_starter_left_open_goes_no_further_than_the_gateway() -> None:
     assert "Bad file descriptor" in child.stderr
 
 
+def test_garbage_is_collected_again_once_serve_is_loaded(tmp_path: Path) -> None:
+    """Nothing is while it is being loaded, and what was loaded is left alone."""
+    script = (
+        "import atexit, gc; from gateway.cli.main import main;"
+        "atexit.register(lambda: print(gc.isenabled(), gc.get_threshold(), gc.get_freeze_count() > 0)); main(['serve'])"
+    )
+    (tmp_path / "file").touch()
+    environment = {"HOLDFAST_DATA_DIR": str(tmp_path / "file" / "data")}  # so that it ends
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=REPOSITORY, env=environment, capture_output=True, text=True
+    )
+    assert done.stdout == "True (50000, 10, 10) True\n"
+
+
 def test_wide_frames_do_not_have_the_whole_heap_looked_at() -> None:
     """Each such look took 60 ms in which nobody was served, after every seventh frame of 10,000 arrays."""
     script = (
