@@ -1,8 +1,11 @@
 """What the README prints works as printed, but for the port and the program's place."""
 
 import asyncio
+import os
 import re
+import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -29,6 +32,7 @@ async def run(script: str, gateway: Gateway, typed: str = "") -> str:
     process = await asyncio.create_subprocess_exec(
         "/bin/sh", "-ec", script, env=gateway.environment(), stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=Path(__file__).parents[2],
+        start_new_session=True,
     )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None
@@ -41,9 +45,10 @@ async def run(script: str, gateway: Gateway, typed: str = "") -> str:
                 said += line
     finally:
         process.stdin.close()
-        if process.returncode is None:
-            process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # what it started writes to the same pipe
         await process.wait()
+        await process.stdout.read()
     return said.decode(errors="replace")
 
 
