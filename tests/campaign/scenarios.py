@@ -52,6 +52,22 @@ async def locked(arena: Arena) -> None:
             await arena.settle(stage, sent=stage.settled + 40)
 
 
+async def killed_while_locked(arena: Arena) -> None:
+    """kill -9 while somebody holds the database: nothing that was sent meanwhile is stored."""
+    async with arena.stage() as stage:
+        await stage.create(1, 2, 4000, pace=0.001, pause=0.005, under_way=20)
+        async with stage.playing():
+            await stage.progress(20)
+            with closing(sqlite3.connect(stage.gateway.data_dir / "holdfast.db", isolation_level=None)) as db:
+                db.execute("BEGIN IMMEDIATE")
+                stage.journal.note("fault", kind="locked")
+                await asyncio.sleep(1.0)
+                await stage.gateway.kill()
+                db.execute("ROLLBACK")
+            await stage.gateway.start()
+            await arena.settle(stage)
+
+
 async def held(arena: Arena) -> None:
     """The sandbox is away for longer than the window is patient, and more is sent than it holds."""
     async with arena.stage(PENDING_TTL=1, PENDING_LIMIT=10) as stage:
