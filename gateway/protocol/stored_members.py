@@ -9,6 +9,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any
 
+import msgspec
 import orjson
 
 Unknown = Mapping[str, Any] | None  # members that this version does not know
@@ -16,7 +17,8 @@ UNKNOWN = "_unknown"
 
 
 def arguments(cls: Any, members: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments for `cls`, a dataclass with a field `_unknown`: what it knows, and the rest as that field."""
+    """The arguments for `cls`, a dataclass or struct with a field `_unknown`: what it knows, and the rest as that
+    field."""
     names = _names(cls)
     known = {name: value for name, value in members.items() if name in names}
     if len(known) < len(members):
@@ -25,7 +27,7 @@ def arguments(cls: Any, members: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dump(stored: Any) -> bytes:
-    """The dataclass as JSON, with what it and the dataclasses in it do not know."""
+    """The dataclass or struct as JSON, with what it and those in it do not know."""
     return orjson.dumps(stored, default=_members, option=orjson.OPT_PASSTHROUGH_DATACLASS)
 
 
@@ -37,4 +39,5 @@ def _members(stored: Any) -> dict[str, Any]:
 @cache
 def _names(cls: Any) -> dict[str, None]:
     """Of the members it knows, in order."""
-    return {known.name: None for known in fields(cls) if known.name != UNKNOWN}
+    names = cls.__struct_fields__ if issubclass(cls, msgspec.Struct) else [known.name for known in fields(cls)]
+    return {name: None for name in names if name != UNKNOWN}

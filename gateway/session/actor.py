@@ -11,11 +11,11 @@ refuses this one's writes: it ends in the same way, with 4409, and leaves the sa
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import structlog
+from msgspec.structs import replace
 
 from gateway.limits.inbound_bytes import InboundBytes
 from gateway.protocol.close_codes import CloseCode

@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from msgspec.structs import replace as replaced
+
 from gateway.limits.quota import Quota
 from gateway.protocol import chat_frames
 from gateway.session.conversation.receipts import MessageRefused
@@ -161,14 +163,14 @@ class SessionLog:
         """Change the state; what is returned must be written at once."""
         before, clock = self.state.snapshot_bytes, self._clock
         last_active = clock.utcnow() - (clock.now() - self.active_at)
-        self.state = state = replace(self.state, last_active=last_active, **changes)
+        self.state = state = replaced(self.state, last_active=last_active, **changes)
         if state.snapshot_bytes != before:
             self._metrics.stored(state.snapshot_bytes - before)
         return state.to_json()
 
     def next_spec(self, **changes: Any) -> bytes:
         """The same for the spec."""
-        self.spec = replace(self.spec, **changes)
+        self.spec = replaced(self.spec, **changes)
         return self.spec.to_json()
 
     def save(self, **changes: Any) -> None:

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from random import Random
 
 import orjson
+from msgspec.structs import replace
 
 from gateway.auth.shares import Shares
 from gateway.protocol.chat_frames import START_BYTES

@@ -69,7 +69,7 @@ PLAIN = _classes(MODULES)
 
 def _members(value: Any) -> tuple[str, ...]:
     if isinstance(value, msgspec.Struct):
-        return value.__struct_fields__
+        return tuple(name for name in value.__struct_fields__ if getattr(value, name) is not msgspec.UNSET)
     return tuple(field.name for field in fields(value))
 
 

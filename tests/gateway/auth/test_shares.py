@@ -1,10 +1,9 @@
 """The list of a session's shares: numbers are given once, and a token opens the session while it is listed."""
 
-from dataclasses import replace
-
 import orjson
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec.structs import replace
 
 from gateway.auth.shares import MOST, Share, ShareKey, Shares
 from gateway.session.model.state import SessionSpec

@@ -2,9 +2,9 @@
 
 import asyncio
 import math
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.maintenance.workspace_bytes import SESSIONS_AT_ONCE, WorkspaceBytes
 from gateway.session.model.state import SessionState

@@ -1,9 +1,8 @@
 """A session as the API shows it."""
 
-from dataclasses import replace
-
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from gateway.session.model.description import Live, SandboxPlace, describe
 from gateway.session.model.state import SessionSpec, SessionState, SessionStatus

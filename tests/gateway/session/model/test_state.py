@@ -1,13 +1,13 @@
 """What a session remembers of itself comes back as it was, and holds no secret."""
 
 import tracemalloc
-from dataclasses import fields, replace
 from typing import Any
 
 import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import fields, replace
 
 from gateway.session.model.state import (
     SessionSpec,

@@ -1,6 +1,8 @@
 """What a session's state says of its newest generation, and when it has to be written again."""
 
-from dataclasses import replace
+from dataclasses import replace as seen
+
+from msgspec.structs import replace
 
 from gateway.session.model.state import SessionState
 from gateway.session.workspace.kept_generation import KeptGeneration, sync_changes
@@ -50,14 +52,14 @@ def test_a_new_generation_is_written_and_ends_what_was_wrong_before() -> None:
 
 
 def test_a_view_of_an_earlier_generation_says_nothing_of_the_newest() -> None:
-    assert sync_changes(replace(VIEW, generation=2), NEWEST, OLD) == {}
+    assert sync_changes(seen(VIEW, generation=2), NEWEST, OLD) == {}
 
 
 def test_a_failure_is_written_once_and_its_end_too() -> None:
-    failing = replace(VIEW, failing=True, last_error="no room")
+    failing = seen(VIEW, failing=True, last_error="no room")
     assert sync_changes(failing, NEWEST, UP_TO_DATE) == {"sync_error": "no room"}
     failed = replace(UP_TO_DATE, sync_error="no room")
     assert sync_changes(failing, NEWEST, failed) == {}
     assert sync_changes(VIEW, NEWEST, failed) == {"sync_error": ""}
-    assert sync_changes(replace(failing, last_error=None), NEWEST, UP_TO_DATE) == {"sync_error": "it failed"}
-    assert sync_changes(replace(VIEW, last_error="once"), NEWEST, UP_TO_DATE) == {}, "the round has not given up"
+    assert sync_changes(seen(failing, last_error=None), NEWEST, UP_TO_DATE) == {"sync_error": "it failed"}
+    assert sync_changes(seen(VIEW, last_error="once"), NEWEST, UP_TO_DATE) == {}, "the round has not given up"
