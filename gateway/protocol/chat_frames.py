@@ -5,12 +5,19 @@ being said. One that can be read and names its `cid` but asks for something wron
 and costs nothing.
 """
 
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import orjson
 
-from gateway.protocol.strict_json import MAX_DEPTH, BadJson, check_width, load_object, within_depth
+from gateway.protocol.strict_json import (
+    MAX_DEPTH,
+    SURELY_NARROW,
+    BadJson,
+    check_width,
+    load_object,
+    within_depth,
+)
 from persistence.record import Record
 from persistence.record_json import content_of, iso, metadata_of
 
@@ -52,8 +59,7 @@ class Invalid(Exception):
         self.text = text
 
 
-@dataclass(frozen=True, slots=True)
-class ChatFrame:
+class ChatFrame(msgspec.Struct, frozen=True):
     """One readable frame of a browser. It may wait, so it holds each thing once: `body` has only what is looked at
     later, `line` the frame as it came, on one line, without members that are ours."""
 
@@ -80,8 +86,8 @@ def _frame(body: dict[str, Any], raw: bytes) -> ChatFrame:
 
 
 def _line(body: dict[str, Any], raw: bytes, cid: str | None) -> bytes:
-    ours = ("seq", "_offset") if cid is not None else ("seq", "_offset", "cid")  # `"cid":null` is no cid
-    if any(name in body for name in ours):
+    if "seq" in body or "_offset" in body or (cid is None and "cid" in body):  # `"cid":null` is no cid
+        ours = ("seq", "_offset") if cid is not None else ("seq", "_offset", "cid")
         return orjson.dumps({name: value for name, value in body.items() if name not in ours})
     return raw.strip().replace(b"\n", b" ").replace(b"\r", b" ")  # inside a string neither may stand
 
@@ -89,7 +95,9 @@ def _line(body: dict[str, Any], raw: bytes, cid: str | None) -> bytes:
 def splice(member: bytes, obj: bytes) -> bytes:
     """Put `member` first into the JSON object `obj`, without reading the rest."""
     rest = obj[1:]
-    return b"{" + member + (rest if rest.lstrip().startswith(b"}") else b"," + rest)
+    if not rest.startswith(b'"') and rest.lstrip().startswith(b"}"):
+        return b"{" + member + rest
+    return b"{%b,%b" % (member, rest)
 
 
 def agent_line(seq: int, payload: bytes) -> bytes:
@@ -127,7 +135,8 @@ def read_agent_frame(line: bytes) -> dict[str, Any] | None:
     if line[:1] != b"{":
         return None
     try:
-        check_width(line)
+        if len(line) > SURELY_NARROW:
+            check_width(line)
         body: dict[str, Any] = orjson.loads(line)
     except (BadJson, orjson.JSONDecodeError):
         return None
@@ -193,14 +202,19 @@ def _problem(body: dict[str, Any]) -> str | None:
 def record_json(record: Record) -> dict[str, Any]:
     """A stored message as every reader sees it."""
     payload = orjson.loads(record.payload)
+    return _shown(record, content_of(payload), metadata_of(payload))
+
+
+def _shown(record: Record, content: object, metadata: object) -> dict[str, Any]:
+    seq = record.seq
     return {
-        "id": record.id,
-        "seq": record.seq,
+        "id": f"{record.session_id}.{seq}",
+        "seq": seq,
         "cid": record.cid,
         "role": record.role,
         "type": record.type,
-        "content": content_of(payload),
-        "metadata": metadata_of(payload),
+        "content": content,
+        "metadata": metadata,
         "createdAt": iso(record.created_at),
         "status": str(record.status),
     }
@@ -211,24 +225,47 @@ def dump(type: str, **members: object) -> bytes:
     return orjson.dumps({"type": type} | {name: value for name, value in members.items() if value is not None})
 
 
+_ANSWER = (
+    b'{"type":"record","seq":%d,"cid":"%b","record":{"id":"%b.%d","seq":%d,"cid":"%b",'
+    b'"role":"assistant","type":"message",%b,"createdAt":"%b","status":"%b"}}'
+)
+
+
 def record_frame(record: Record) -> bytes:
     """What every viewer is told of a stored record. A very large one goes without its content: history has it."""
-    if len(record.payload) <= RECORD_FRAME_BYTES:
-        told = {"type": "record", "seq": record.seq, "cid": record.cid, "record": record_json(record)}
-        return orjson.dumps(told)
-    brief = record_json(replace(record, payload=b'{"content":null}'))
-    return dump("record", seq=record.seq, cid=record.cid, record=brief, omitted=True)
+    seq = record.seq
+    if len(record.payload) > RECORD_FRAME_BYTES:
+        brief = _shown(record, None, {})
+        return dump("record", seq=seq, cid=record.cid, record=brief, omitted=True)
+    if record.type == "message" and record.cid.startswith("agent:"):
+        # An answer, and so written by Transcript: content and metadata, nothing else, as orjson spells them.
+        cid, session, said = record.cid.encode(), record.session_id.encode(), record.payload[1:-1]
+        at, status = iso(record.created_at).encode(), record.status.encode()
+        return _ANSWER % (seq, cid, session, seq, seq, cid, said, at, status)
+    return orjson.dumps({"type": "record", "seq": seq, "cid": record.cid, "record": record_json(record)})
 
 
 def ack(cid: str, seq: int, *, stage: str = "stored", status: str | None = "stored") -> bytes:
+    if stage == "stored" == status:
+        return b'{"type":"ack","cid":%b,"seq":%d,"stage":"stored","status":"stored"}' % (orjson.dumps(cid), seq)
     return dump("ack", cid=cid, seq=seq, stage=stage, status=status)
+
+
+def delivered(cid: str, seq: int) -> bytes:
+    """A record has reached the agent."""
+    return b'{"type":"receipt","cid":%b,"seq":%d,"stage":"delivered"}' % (orjson.dumps(cid), seq)
 
 
 def nack(cid: str, reason: str, text: str | None = None) -> bytes:
     return dump("nack", cid=cid, reason=reason, error=text)
 
 
-def done_frame(offset: int, body: dict[str, Any], message_id: str, seq: int) -> bytes:
-    """The agent's `done`, passed on once its record is durable."""
+_OURS_IN_DONE = ("_offset", "messageId", "seq")
+
+
+def done_frame(offset: int, body: dict[str, Any], line: bytes, message_id: str, seq: int) -> bytes:
+    """The agent's `done`, passed on once its record is durable. `body` is what `line` says."""
+    if "metadata" in body and body.keys().isdisjoint(_OURS_IN_DONE):
+        return b'{"_offset":%d,"messageId":"%b","seq":%d,%b' % (offset, message_id.encode(), seq, line[1:])
     ours = {"_offset": offset, "type": "done", "messageId": message_id, "seq": seq}
     return snug(orjson.dumps({"_offset": offset, "metadata": {}} | body | ours))

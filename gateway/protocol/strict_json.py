@@ -13,6 +13,7 @@ import orjson
 MAX_DEPTH = 64
 MAX_KEYS = 10_000
 MAX_ELEMENTS = 10_000
+SURELY_NARROW = MAX_KEYS + MAX_ELEMENTS  # bytes
 
 
 class BadJson(ValueError):
@@ -22,7 +23,8 @@ class BadJson(ValueError):
 def load_object(raw: bytes | str) -> dict[str, Any]:
     """Return the object `raw` spells; raise BadJson for anything else."""
     data = raw.encode(errors="surrogatepass") if isinstance(raw, str) else raw
-    check_width(data)
+    if len(data) > SURELY_NARROW:
+        check_width(data)
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -39,7 +41,7 @@ def load_object(raw: bytes | str) -> dict[str, Any]:
 def check_width(data: bytes) -> None:
     """Raise BadJson for what is too wide by far, before it is parsed: that makes an object of each element."""
     most = MAX_KEYS + MAX_ELEMENTS
-    if len(data) > most and data.count(b",") > most and _outside_strings(data).count(b",") > most:
+    if data.count(b",") > most and _outside_strings(data).count(b",") > most:
         raise BadJson(f"more than {MAX_KEYS} members or {MAX_ELEMENTS} elements")
 
 
@@ -56,8 +58,12 @@ def within_depth(value: Any) -> bool:
 
 
 def _count_keys(value: dict[str, Any]) -> int:
-    if len(value) <= MAX_KEYS and not any(isinstance(child, (dict, list)) for child in value.values()):
-        return len(value)  # most frames are flat
+    if len(value) <= MAX_KEYS:
+        for child in value.values():
+            if isinstance(child, (dict, list)):
+                break
+        else:
+            return len(value)  # most frames are flat
     keys = elements = 0
     for depth, level in enumerate(_levels(value), 1):
         if depth > MAX_DEPTH:

@@ -124,7 +124,7 @@ class Answers:
     def _show_again(self, offset: int, done: dict[str, Any], line: bytes) -> None:
         log, audience = self._log, self._audience
         seq = log.sequence.seq_of(f"agent:{log.state.epoch}:{offset}") or 0
-        audience.relay(chat_frames.done_frame(offset, done, f"{log.id}.{seq}", seq), line)
+        audience.relay(chat_frames.done_frame(offset, done, line, f"{log.id}.{seq}", seq), line)
         audience.ring.pin(offset)
 
     def _store_answer(self, offset: int, line: bytes, answer: AgentAnswer) -> None:
@@ -150,7 +150,7 @@ class Answers:
         self, offset: int, held: HeldLine, done: dict[str, Any], record: Record, asked_at: float | None
     ) -> None:
         crash_points.reached("answer.stored")
-        self._gate.release(held, chat_frames.done_frame(offset, done, record.id, record.seq))
+        self._gate.release(held, chat_frames.done_frame(offset, done, held.line, record.id, record.seq))
         crash_points.reached("done.shown")
         self._confirm_up_to(offset)
         if asked_at is not None:

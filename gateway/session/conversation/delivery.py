@@ -99,7 +99,7 @@ class Delivery:
             self.receipts.note(entry.seq, Status.DELIVERED)
             if not entry.stored:
                 doubtful.append(entry.seq)
-            self._publisher.tell(chat_frames.dump("receipt", cid=entry.cid, seq=entry.seq, stage="delivered"))
+            self._publisher.tell(chat_frames.delivered(entry.cid, entry.seq))
         self._log.note_delivered(entries[-1].seq, doubtful)
         self.pump()
 

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.agents.transcript import ANSWERS, REQUESTS, Transcript
 from gateway.protocol import chat_frames
 from gateway.protocol.chat_frames import Invalid, UnreadableFrame, read_agent_frame, read_frame
 from gateway.protocol.strict_json import load_object
+from persistence.commit_plan import rejected_marker
 from persistence.record import Record, Status
 
 Body = dict[str, Any]
@@ -288,9 +290,10 @@ def test_a_frame_that_leaves_our_member_alone_is_not_written_again() -> None:
 def test_an_agent_cannot_say_where_its_frame_stands(name: bytes) -> None:
     shown = chat_frames.numbered(41, b'{"type":"chunk",%s:999}' % name, is_frame=True)
     assert json.loads(shown, object_pairs_hook=list) == [("_offset", 41), ("type", "chunk")]
-    body = read_agent_frame(b'{"type":"done",%s:999,"seq":7,"messageId":"x"}' % name)
+    line = b'{"type":"done",%s:999,"seq":7,"messageId":"x"}' % name
+    body = read_agent_frame(line)
     assert body is not None
-    pairs = json.loads(chat_frames.done_frame(41, body, "s.3", 3), object_pairs_hook=list)
+    pairs = json.loads(chat_frames.done_frame(41, body, line, "s.3", 3), object_pairs_hook=list)
     assert pairs == [("_offset", 41), ("metadata", []), ("type", "done"), ("seq", 3), ("messageId", "s.3")]
 
 
@@ -404,6 +407,89 @@ def test_a_nack_names_the_reason_and_what_is_wrong_if_that_is_known() -> None:
 
 def test_done_is_passed_on_with_the_record_it_became() -> None:
     body = {"type": "done", "metadata": {"k": 1}, "more": [1]}
-    assert orjson.loads(chat_frames.done_frame(9, body, "s.4", 4)) == {
+    assert orjson.loads(chat_frames.done_frame(9, body, orjson.dumps(body), "s.4", 4)) == {
         "_offset": 9, "type": "done", "metadata": {"k": 1}, "more": [1], "messageId": "s.4", "seq": 4
     }  # fmt: skip
+
+
+# What is cut out of a payload or put into an agent's line must say what reading and writing it again would.
+
+
+SERVICES: st.SearchStrategy[Body] = st.builds(
+    lambda type, content, more: {"type": type, "cid": "c", "content": content} | more,
+    TEXT | st.just("message"),
+    TEXT | VALUES,
+    st.just({}) | st.builds(lambda metadata: {"metadata": metadata}, OBJECTS),
+)
+SAID = st.builds(lambda text: {"type": "chunk", "text": text}, st.text()) | st.builds(
+    lambda content: {"type": "sdk_message", "message": {"type": "assistant", "message": {"content": content}}},
+    st.text()
+    | st.lists(
+        st.builds(lambda text: {"type": "text", "text": text}, st.text())
+        | st.builds(lambda name, value: {"type": "tool_use", name: value}, TEXT, VALUES)
+    ),
+)
+
+
+@st.composite
+def stored(draw: st.DrawFn) -> Record:
+    """A record of each type, made as the gateway makes it."""
+    role, status, cid, at = "user", Status.STORED, draw(CIDS), draw(st.floats(0, 4e9))
+    match type := draw(st.sampled_from(["message", *ANSWERS, "raw", "service", "answer", *REQUESTS, "marker"])):
+        case "message" | "permission_response" | "ask_user_answer":
+            content = draw(st.just("content") | st.just("metadata") | st.just("text"))
+            plain = {"type": type, "content": draw(st.text()), "requestId": "r"}
+            body = draw(st.just(plain) | GOOD) | draw(st.just({}) | st.just({"cid": cid}) | OBJECTS)
+            body |= {"type": type, content: draw(TEXT)} | ({} if type == "message" else {"requestId": "r"})
+            raw = draw(spelled(st.just(body)) | st.just(orjson.dumps(body)))
+            try:
+                payload = read_frame(raw).payload(cid)
+            except (Invalid, UnreadableFrame):
+                payload = orjson.dumps(plain)
+            type = ANSWERS[type][0] if type in ANSWERS else type
+        case "raw":
+            payload = orjson.dumps({"content": draw(st.text())})
+        case "service":
+            body = draw(SERVICES)
+            payload, type = orjson.dumps(body), body["type"]
+        case "answer":
+            transcript = Transcript()
+            for said in draw(st.lists(SAID, max_size=4)):
+                transcript.feed(said, b"")
+            payload = transcript.finish(draw(OBJECTS))
+            role, type, cid = "assistant", "message", f"agent:epoch:{draw(st.integers(0, 9) | st.just('end'))}"
+        case "tool_permission_request" | "ask_user_question":
+            payload = draw(spelled(st.builds(lambda more: more | {"type": type, "requestId": "r"}, OBJECTS)))
+            role, type, cid = "assistant", REQUESTS[type], "agent:epoch:7"
+        case _:
+            kept = Record("s-1", 3, cid, role, "message", b"{}", at, status)
+            return rejected_marker(kept, draw(st.text()))
+    return Record("s-1", draw(st.integers(1, 2**53)), cid, role, type, payload, at, status)
+
+
+@settings(deadline=None, max_examples=1000)
+@given(stored())
+def test_a_record_of_any_type_is_told_as_readers_of_the_history_see_it(record: Record) -> None:
+    shown = chat_frames.record_json(record)
+    told = {"type": "record", "seq": record.seq, "cid": record.cid, "record": shown}
+    assert chat_frames.record_frame(record) == orjson.dumps(told)
+
+
+@settings(deadline=None, max_examples=300)
+@given(spelled(st.builds(lambda more: more | {"type": "done"}, OBJECTS | st.just({"metadata": {}}))))
+def test_a_done_says_what_the_agent_said_and_which_record_it_became(line: bytes) -> None:
+    line = line.strip()
+    body = read_agent_frame(line)
+    assert body is not None
+    shown = chat_frames.done_frame(9, body, line, "s-1.4", 4)
+    said = {"metadata": {}} | body | {"_offset": 9, "type": "done", "messageId": "s-1.4", "seq": 4}
+    assert orjson.loads(shown) == said
+    assert len(json.loads(shown, object_pairs_hook=list)) == len(said), "a browser believes the last of two members"
+
+
+@given(CIDS, st.integers(1, 2**53))
+def test_what_is_written_by_hand_for_each_message_is_what_any_other_frame_would_be(cid: str, seq: int) -> None:
+    for stage, status in (("stored", "stored"), ("accepted", "stored"), ("stored", "delivered"), ("stored", None)):
+        told = chat_frames.dump("ack", cid=cid, seq=seq, stage=stage, status=status)
+        assert chat_frames.ack(cid, seq, stage=stage, status=status) == told
+    assert chat_frames.delivered(cid, seq) == chat_frames.dump("receipt", cid=cid, seq=seq, stage="delivered")
