@@ -150,9 +150,15 @@ class SyncDriver:
             self._last_success = last_success
         self._on(Event.RESTORED, generation=generation, reason=failed or "")
 
+    @property
+    def proven(self) -> bool:
+        """Whether the disk is proven to hold what it should."""
+        return self._state.state is not State.UNRESTORED
+
     def request(self) -> None:
         """Sync soon. In `unrestored`: after it is restored."""
-        self._on(Event.REQUEST)
+        if not self._state.asked_again(self._now()):  # `_run` looks at the deadline when the earlier one has passed
+            self._on(Event.REQUEST)
 
     async def flush(self) -> int:
         """Sync now; return the generation that holds all that was on the disk when this was called. To cancel it is

@@ -264,6 +264,15 @@ class SyncState:
             return self._again_at if debounced is None else min(self._again_at, debounced)
         return debounced if self.state is State.PENDING else None
 
+    def asked_again(self, now: float) -> bool:
+        """The same as a REQUEST that changes nothing but the deadline, to a later one: somebody asked before, and waits
+        for company. False: it is more than that, and nothing is noted."""
+        if self.state is not State.PENDING or self._series is None or self.synced >= self.asked:
+            return False
+        self.asked += 1
+        self._series = (self._series[0], now)
+        return True
+
     def on(self, event: Event, *, now: float, generation: int = 0, reason: str = "") -> tuple[Effect, ...]:
         """Apply `event`; return what the caller now owes, in order. After a FORCE that was not refused, `asked` is the
         ticket to wait with. Raises Impossible, and then nothing has changed."""

@@ -98,7 +98,7 @@ class WorkspaceSync:
     def view(self) -> SyncView | None:
         """None while nothing can be synced: the sandbox does not run."""
         driver = self._driver
-        return None if driver is None or driver.view.state is State.UNRESTORED else driver.view
+        return driver.view if driver is not None and driver.proven else None
 
     @property
     def history(self) -> list[Moved]:
@@ -131,8 +131,8 @@ class WorkspaceSync:
 
     def request(self) -> None:
         """Something may have changed: keep it soon."""
-        if self._driver is not None and self.view is not None:
-            self._driver.request()
+        if (driver := self._driver) is not None and driver.proven:
+            driver.request()
 
     def force(self) -> None:
         """Keep it now; nobody waits for it."""
@@ -167,7 +167,7 @@ class WorkspaceSync:
 
     def lost(self) -> None:
         """The sandbox has ended."""
-        if self._driver is not None and self.view is not None:
+        if self._driver is not None and self._driver.proven:
             self._driver.lost()
 
     def cut(self) -> None:

@@ -134,8 +134,8 @@ async def test_a_round_begins_max_wait_seconds_after_the_first_of_requests_that_
         while bench.second < 40:
             bench.driver.request()
             await bench.until(bench.second + 1)
-        # The request of second 11 comes during the first attempt, and begins the second series.
-        assert bench.began == [10.0, 21.0, 32.0]
+        # The request of second 10 comes after the deadline of that instant, so it begins the second series.
+        assert bench.began == [10.0, 20.0, 30.0]
 
 
 async def test_a_force_skips_the_debounce_and_waits_for_its_generation() -> None:

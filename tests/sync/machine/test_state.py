@@ -1,7 +1,7 @@
 """The core of the sync driver: every transition, every instant, and a model that knows only what was promised."""
 
 from collections.abc import Callable
-from copy import deepcopy
+from copy import copy, deepcopy
 from random import Random
 
 import pytest
@@ -360,6 +360,10 @@ def test_a_refused_force_leaves_no_trace() -> None:
     assert sync.state is State.IDLE
 
 
+def standing(sync: SyncState) -> list[object]:
+    return [getattr(sync, name) for name in SyncState.__slots__ if name != "moves"]
+
+
 class SyncMachine(RuleBasedStateMachine):
     """The model writes files, which are numbers, and knows what an attempt saw when it began. It does not know states:
     only what was written, asked, seen, stored and told."""
@@ -411,7 +415,16 @@ class SyncMachine(RuleBasedStateMachine):
     def request(self) -> None:
         self.to_keep = self.written
         self.requests.append(self.now)
+        again, before = copy(self.sync), self.sync.deadline
+        short = again.asked_again(self.now)
+        assert short or standing(again) == standing(self.sync)
         assert self.say(Event.REQUEST) == []
+        if short:  # the same, and nothing that anybody must hear of
+            assert standing(again) == standing(self.sync)
+            assert self.sync.moves == ()
+            assert before is not None
+            assert self.sync.deadline is not None
+            assert self.sync.deadline >= before
 
     @rule()
     def force(self) -> None:
