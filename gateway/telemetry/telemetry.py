@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 import orjson
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway.config.settings import SecretStr
 from gateway.protocol.text import UNSEEN
+from gateway.telemetry.counter import PlainCounter
 from gateway.telemetry.histogram import LatencyHistogram
 
 if TYPE_CHECKING:
@@ -206,6 +207,18 @@ class _Shown(Collector):
         return [family]
 
 
+class _ShownCount(Collector):
+    """A count, for whoever scrapes."""
+
+    def __init__(self, name: str, help: str) -> None:
+        self._name, self._help = name, help
+        self._created = time.time()
+        self.counter = PlainCounter()
+
+    def collect(self) -> Iterable[Metric]:
+        return [CounterMetricFamily(self._name, self._help, self.counter.count, created=self._created)]
+
+
 class Metrics:
     """What `/metrics` shows. Each instance has its own registry, so that two gateways in one process do not mix."""
 
@@ -227,12 +240,8 @@ class Metrics:
         )
         self.message_seconds = self._timed("holdfast_message_seconds", "From received to stored", _LATENCIES)
         self.answer_seconds = self._timed("holdfast_answer_seconds", "From a message to its done", _ANSWERS)
-        self.batch_writes = Histogram(
-            "holdfast_queue_batch_writes", "Writes of one commit", buckets=_BATCHES, registry=registry
-        )
-        self.commit_seconds = Histogram(
-            "holdfast_queue_commit_seconds", "One commit, retries included", buckets=_LATENCIES, registry=registry
-        )
+        self.batch_writes = self._timed("holdfast_queue_batch_writes", "Writes of one commit", _BATCHES)
+        self.commit_seconds = self._timed("holdfast_queue_commit_seconds", "One commit, retries included", _LATENCIES)
         self.sync_seconds = Histogram(
             "holdfast_sync_seconds", "One successful attempt to keep a workspace", buckets=_WAKES, registry=registry
         )
@@ -246,7 +255,7 @@ class Metrics:
         self.sync_sent_bytes = Counter("holdfast_sync_sent_bytes", "Sent to the object store", registry=registry)
         self.sync_chunks = Counter("holdfast_sync_chunks", "Chunks named by syncs", ["how"], registry=registry)
         self.trimmed_records = Counter("holdfast_trimmed_records", "Removed by retention", registry=registry)
-        self.frames_relayed = Counter("holdfast_frames_relayed", "Agent frames heard and passed on", registry=registry)
+        self.frames_relayed = self._counted("holdfast_frames_relayed", "Agent frames heard and passed on")
         self.agent_slowed_seconds = Counter(
             "holdfast_agent_slowed_seconds",
             "Agents were not listened to for their haste",
@@ -259,6 +268,12 @@ class Metrics:
         shown = _Shown(name, help, LatencyHistogram(bounds))
         self._registry.register(shown)
         return shown.durations
+
+    def _counted(self, name: str, help: str) -> PlainCounter:
+        """A counter of what happens with every message."""
+        shown = _ShownCount(name, help)
+        self._registry.register(shown)
+        return shown.counter
 
     def expect(self, provider: str) -> None:
         """Show the series of a provider at 0 before its first sandbox, so that the first one is an increase."""

@@ -1,0 +1,15 @@
+"""How often something happened, counted by a plain number. Pure.
+
+For what happens with every message: the counter of prometheus_client takes a lock, and several calls. It is used by one
+thread alone, the event loop's, which also reads it.
+"""
+
+
+class PlainCounter:
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0.0
+
+    def inc(self, amount: float = 1) -> None:
+        self.count += amount
