@@ -14,6 +14,7 @@ agent's output is in it; frames up to that position must not be fed again.
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import orjson
 
 REQUESTS = {"tool_permission_request": "permission_request", "ask_user_question": "question"}
@@ -29,8 +30,7 @@ MAX_BLOCKS = 10_000
 MAX_PIECES = 1_000  # of text; more are joined, for a million short strings take far more room than their characters
 
 
-@dataclass(frozen=True, slots=True)
-class AgentAnswer:
+class AgentAnswer(msgspec.Struct, frozen=True):
     """The agent finished: store its message, then pass `done` on."""
 
     payload: bytes
@@ -38,8 +38,7 @@ class AgentAnswer:
     aborted: bool = False  # the agent says that it stopped early, as it was told to
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, gc=False):
     """The agent asks something and waits."""
 
     type: str

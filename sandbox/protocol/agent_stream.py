@@ -15,7 +15,8 @@ the `AgentExit` that ends them. The backlog may be trimmed, extended and finishe
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from sandbox.protocol.values import AgentExit, Position
 
@@ -112,16 +113,14 @@ class Ring:
             self._head = 0
 
 
-@dataclass(frozen=True, slots=True)
-class BeginEpoch:
+class BeginEpoch(msgspec.Struct, frozen=True, gc=False):
     """Frames of `epoch` follow; the first is base + 1."""
 
     epoch: str
     base: int
 
 
-@dataclass(frozen=True, slots=True)
-class Frames:
+class Frames(msgspec.Struct, frozen=True):
     first: int
     lines: Sequence[bytes]
 
@@ -129,13 +128,12 @@ class Frames:
 Step = BeginEpoch | Frames | AgentExit
 
 
-@dataclass(slots=True)
-class Run:
+class Run(msgspec.Struct):
     """What is unconfirmed of one agent process. `base` is the last offset that is gone."""
 
     epoch: str
     base: int = 0
-    lines: list[bytes] = field(default_factory=list)
+    lines: list[bytes] = []
     exit: AgentExit | None = None
 
     @property
@@ -143,8 +141,7 @@ class Run:
         return self.base + len(self.lines)
 
 
-@dataclass(slots=True)
-class Cursor:
+class Cursor(msgspec.Struct, gc=False):
     """How far one link has been told: up to `offset` of `epoch`, and whether that epoch's exit was told."""
 
     epoch: str | None = None

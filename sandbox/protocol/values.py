@@ -1,8 +1,8 @@
 """What gateway and bridge tell each other of an agent and its output, as values: both ends and the ports use them."""
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 from msgspec.structs import force_setattr
 
@@ -12,8 +12,7 @@ Reason = Annotated[str, Meta(max_length=MAX_REASON)]
 SizePolicy = Literal["active", "smallest", "fixed"]  # whose wish a terminal's size is: sandbox/terminal/room.py
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(msgspec.Struct, frozen=True, gc=False):
     """A place in the `agent` channel: after frame `offset` of the process `epoch`."""
 
     epoch: str

@@ -2,9 +2,10 @@
 and a link that may answer, fail, die or say nothing. The model checks the promises of
 gateway/session/sandbox/lifecycle/table.py with each effect."""
 
-from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from gateway.session.model.state import SessionStatus
 from gateway.session.sandbox.lifecycle import effects as do

@@ -15,8 +15,9 @@ each is needed to open its request again.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
 
 from persistence.record import Record, Status
 
@@ -30,15 +31,13 @@ class Stage(StrEnum):
     STORED = "stored"
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(msgspec.Struct, frozen=True, gc=False):
     seq: int
     status: str | None = Status.STORED  # None: trimmed away since, or the store cannot be asked
     stage: Stage = Stage.STORED
 
 
-@dataclass(frozen=True, slots=True)
-class MessageRefused:
+class MessageRefused(msgspec.Struct, frozen=True, gc=False):
     reason: str
     text: str | None = None
 
@@ -46,15 +45,14 @@ class MessageRefused:
 Reply = Callable[[Accepted | MessageRefused], None]
 
 
-@dataclass(slots=True)
-class Unsettled:
+class Unsettled(msgspec.Struct):
     """A record whose sender waits for the last word."""
 
     seq: int
     cid: str
     status: str = Status.STORED
     answers: Record | None = None  # the request it answers, if it is an answer
-    replies: list[Reply] = field(default_factory=list)  # the newest
+    replies: list[Reply] = []  # the newest
 
     def tell(self, word: Accepted | MessageRefused) -> None:
         for reply in self.replies:

@@ -18,13 +18,13 @@ by `taken`, `expired`, `recall` or a withdrawal; but for `clear`, at a delete.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from gateway.limits.inbound_bytes import InboundBytes
 
 
-@dataclass(frozen=True, slots=True)
-class WindowLimits:
+class WindowLimits(msgspec.Struct, frozen=True):
     away_records: int = 100
     away_bytes: int = 8 << 20
     away_seconds: float = 300.0
@@ -34,8 +34,7 @@ class WindowLimits:
     link_bytes: int = 2 << 20
 
 
-@dataclass(slots=True)
-class WindowEntry:
+class WindowEntry(msgspec.Struct, gc=False):
     seq: int
     cid: str
     line: bytes

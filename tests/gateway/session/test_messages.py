@@ -2,10 +2,10 @@
 
 import asyncio
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.session.model.delivery_window import WindowLimits
 from gateway.session.model.ports import SessionLimits

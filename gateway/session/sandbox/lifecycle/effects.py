@@ -5,23 +5,20 @@ its number; at most one is awaited. `ScheduleRestart`, `Flush` and `HearHello` a
 nothing waits for those. The others are not answered.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from gateway.session.model.state import SessionStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Asked(Effect):
+class Asked(Effect, frozen=True):
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class AskTurn(Asked):
+class AskTurn(Asked, frozen=True):
     """TurnGiven. `runs`: the sandbox runs already and only has to be found. `visit`: it is not shown as one that
     starts."""
 
@@ -29,15 +26,13 @@ class AskTurn(Asked):
     visit: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LookForNewest(Asked):
+class LookForNewest(Asked, frozen=True):
     """Which generation is the newest: Looked, Unrestorable, StartFailed."""
 
     keep: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StartHeld(Asked):
+class StartHeld(Asked, frozen=True):
     """A sandbox with its agent held: SandboxStarted, StartFailed, Unavailable."""
 
     incarnation: int = 0
@@ -46,87 +41,66 @@ class StartHeld(Asked):
     visit: bool = False  # without the session's environment
 
 
-@dataclass(frozen=True, slots=True)
-class Prepare(Asked):
+class Prepare(Asked, frozen=True):
     """The disk is to hold what it should: Prepared, Unrestorable, StartFailed, Unavailable."""
 
     empty: bool = False
     keep: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Release(Asked):
+class Release(Asked, frozen=True):
     """Make it durable that the disk is ahead of the store, then let the agent go: AgentReleased, Unrestorable,
     StartFailed, Unavailable; only if `bounded` StoreSilent."""
 
     bounded: bool = False
 
 
-class Connect(Asked):
+class Connect(Asked, frozen=True):
     """Linked, DialRefused, Unavailable. The number is the link's from then on."""
 
-    __slots__ = ()
 
-
-class AskRuns(Asked):
+class AskRuns(Asked, frozen=True):
     """Runs, DoesNotRun, Unavailable."""
 
-    __slots__ = ()
 
-
-class AskHeld(Asked):
+class AskHeld(Asked, frozen=True):
     """Whether the agent is held still: LetGo, StillHeld, Unavailable; DialRefused if its bridge does not say."""
 
-    __slots__ = ()
 
-
-class Lull(Asked):
+class Lull(Asked, frozen=True):
     """Wait for the sync that is under way: Lulled, NotKept."""
 
-    __slots__ = ()
 
-
-@dataclass(frozen=True, slots=True)
-class Keep(Asked):
+class Keep(Asked, frozen=True):
     """Freeze the programs unless it is a `visit`, then sync: WorkspaceKept, Overfull, NotKept, Unavailable; DoesNotRun
     if the sandbox has ended by itself."""
 
     visit: bool = False
 
 
-class StopSandbox(Asked):
+class StopSandbox(Asked, frozen=True):
     """Stop the sandbox, if it runs: Stopped, NotStopped, Unavailable."""
 
-    __slots__ = ()
 
-
-class WriteArchived(Asked):
+class WriteArchived(Asked, frozen=True):
     """ArchivedWritten when it is durable that the session is archived; StoreSilent."""
 
-    __slots__ = ()
 
-
-class Destroy(Asked):
+class Destroy(Asked, frozen=True):
     """Remove the sandbox, its disk and its snapshots: Destroyed, NotDestroyed, Unavailable."""
 
-    __slots__ = ()
 
-
-class ConfirmOwner(Asked):
+class ConfirmOwner(Asked, frozen=True):
     """OwnerConfirmed when the store has taken a write of this gateway: no other has the session; StoreSilent."""
 
-    __slots__ = ()
 
-
-@dataclass(frozen=True, slots=True)
-class PutBackGeneration(Asked):
+class PutBackGeneration(Asked, frozen=True):
     """PutInPlace, NotPutInPlace."""
 
     generation: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule(Asked):
+class Schedule(Asked, frozen=True):
     """Due, after `seconds`."""
 
     seconds: float = 0.0
@@ -135,79 +109,61 @@ class Schedule(Asked):
 # -- what is not awaited -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Cancel(Effect):
+class Cancel(Effect, frozen=True):
     """That effect is not wanted any more. What it got (a turn, a link) or gets is given back; no answer counts."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class EndTurn(Effect):
+class EndTurn(Effect, frozen=True):
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class DropLink(Effect):
+class DropLink(Effect, frozen=True):
     link: int
 
 
-@dataclass(frozen=True, slots=True)
-class HearHello(Effect):
+class HearHello(Effect, frozen=True):
     """Deal with the link's hello behind all that was told before it, then: GreetingDone."""
 
     link: int
 
 
-@dataclass(frozen=True, slots=True)
-class StartAgent(Effect):
+class StartAgent(Effect, frozen=True):
     link: int
 
 
-@dataclass(frozen=True, slots=True)
-class TellAgentToStop(Effect):
+class TellAgentToStop(Effect, frozen=True):
     link: int
 
 
-class CutSync(Effect):
+class CutSync(Effect, frozen=True):
     """The link is lost: an attempt at a sync ends with it."""
 
-    __slots__ = ()
 
-
-class EndSync(Effect):
+class EndSync(Effect, frozen=True):
     """Nothing of the workspace is synced or thawed from now on: the sandbox has ended, or the session is deleted."""
 
-    __slots__ = ()
 
-
-class PauseSync(Effect):
+class PauseSync(Effect, frozen=True):
     """No more attempts at a sync until the sandbox is found again: it is being stopped with what cannot be kept."""
 
-    __slots__ = ()
 
-
-class MarkProven(Effect):
+class MarkProven(Effect, frozen=True):
     """An earlier gateway proved the workspace of the sandbox that was found: it may be synced."""
 
-    __slots__ = ()
 
-
-class Thaw(Effect):
+class Thaw(Effect, frozen=True):
     """Programs may start again. Asked for until the bridge has answered."""
 
-    __slots__ = ()
 
-
-@dataclass(frozen=True, slots=True)
-class Flush(Effect):
+class Flush(Effect, frozen=True):
     """Keep what is on the disk now, beside all else: Flushed, NotFlushed."""
 
     flush: int
 
 
-@dataclass(frozen=True, slots=True)
-class Save(Effect):
+class Save(Effect, frozen=True):
     """Store where the session stands, and tell its viewers the status if it is another."""
 
     status: SessionStatus
@@ -218,54 +174,45 @@ class Save(Effect):
     has_workspace: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetUnsure(Effect):
+class ForgetUnsure(Effect, frozen=True):
     """The sandbox is gone for good: say what it had and did not finish, in the link's order."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class EndEpoch(Effect):
+class EndEpoch(Effect, frozen=True):
     """The agent process is gone, in the link's order; what is unsure stays so, if something is."""
 
     reason: str
 
 
-class DiscardWindow(Effect):
+class DiscardWindow(Effect, frozen=True):
     """What waits will not be delivered."""
 
-    __slots__ = ()
 
-
-@dataclass(frozen=True, slots=True)
-class TellError(Effect):
+class TellError(Effect, frozen=True):
     code: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class TellConnection(Effect):
+class TellConnection(Effect, frozen=True):
     word: str
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleRestart(Effect):
+class ScheduleRestart(Effect, frozen=True):
     """RestartDue with that number, after `seconds`."""
 
     number: int
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Answer(Effect):
+class Answer(Effect, frozen=True):
     """What was asked for is done, or overtaken: the description says which."""
 
     ask: int
 
 
-@dataclass(frozen=True, slots=True)
-class RefuseAsk(Effect):
+class RefuseAsk(Effect, frozen=True):
     ask: int
     code: str
     text: str

@@ -5,11 +5,10 @@ answer of an effect carries the number of that effect, an event of a link the nu
 By these numbers late ones are known.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """What the shell knows when an event comes, and the table only reads."""
 
     now: float = 0.0
@@ -25,302 +24,259 @@ class Facts:
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LifeCommand:
+class LifeCommand(msgspec.Struct, frozen=True):
     ask: int
 
 
-class Wake(LifeCommand):
-    __slots__ = ()
+class Wake(LifeCommand, frozen=True):
+    pass
 
 
-@dataclass(frozen=True, slots=True)
-class Resume(LifeCommand):
+class Resume(LifeCommand, frozen=True):
     empty: bool = False
     keep: bool = False
 
 
-class Sleep(LifeCommand):
-    __slots__ = ()
+class Sleep(LifeCommand, frozen=True):
+    pass
 
 
-class Pause(LifeCommand):
-    __slots__ = ()
+class Pause(LifeCommand, frozen=True):
+    pass
 
 
-class Delete(LifeCommand):
-    __slots__ = ()
+class Delete(LifeCommand, frozen=True):
+    pass
 
 
-@dataclass(frozen=True, slots=True)
-class SyncNow(LifeCommand):
+class SyncNow(LifeCommand, frozen=True):
     attempt: int = 0  # sandboxes that died while they were looked at
 
 
-@dataclass(frozen=True, slots=True)
-class PutBack(LifeCommand):
+class PutBack(LifeCommand, frozen=True):
     generation: int = 0
 
 
-class Revive(LifeCommand):
+class Revive(LifeCommand, frozen=True):
     """An archived session is created again."""
 
-    __slots__ = ()
 
-
-class Withdraw(LifeCommand):
+class Withdraw(LifeCommand, frozen=True):
     """Who asked does not wait any more: no answer is owed."""
-
-    __slots__ = ()
 
 
 # -- intent, time, the gateway -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(msgspec.Struct, frozen=True):
     pass
 
 
-class AgentWanted(Notice):
+class AgentWanted(Notice, frozen=True):
     """Somebody has something for the agent."""
 
-    __slots__ = ()
 
-
-class EndAgent(Notice):
+class EndAgent(Notice, frozen=True):
     """The agent process is to end; the sandbox stays."""
 
-    __slots__ = ()
+
+class EnvGiven(Notice, frozen=True):
+    pass
 
 
-class EnvGiven(Notice):
-    __slots__ = ()
+class Idle(Notice, frozen=True):
+    pass
 
 
-class Idle(Notice):
-    __slots__ = ()
-
-
-class Rescue(Notice):
+class Rescue(Notice, frozen=True):
     """No sandbox runs, and it is time to keep what the last one left."""
 
-    __slots__ = ()
 
-
-@dataclass(frozen=True, slots=True)
-class SessionLoaded(Notice):
+class SessionLoaded(Notice, frozen=True):
     """The session was just loaded. `runs`: the provider says that its sandbox runs."""
 
     runs: bool = False
 
 
-class Leave(Notice):
+class Leave(Notice, frozen=True):
     """The gateway leaves; the sandbox stays."""
 
-    __slots__ = ()
 
-
-class End(Notice):
+class End(Notice, frozen=True):
     """The session ends here: it failed, or it is another gateway's."""
 
-    __slots__ = ()
 
-
-@dataclass(frozen=True, slots=True)
-class RestartDue(Notice):
+class RestartDue(Notice, frozen=True):
     number: int
 
 
 # -- answers of effects ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class EffectReply:
+class EffectReply(msgspec.Struct, frozen=True):
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Failure(EffectReply):
+class Failure(EffectReply, frozen=True):
     reason: str = ""
 
 
-class TurnGiven(EffectReply):
-    __slots__ = ()
+class TurnGiven(EffectReply, frozen=True):
+    pass
 
 
-class Looked(EffectReply):
-    __slots__ = ()
+class Looked(EffectReply, frozen=True):
+    pass
 
 
-class SandboxStarted(EffectReply):
-    __slots__ = ()
+class SandboxStarted(EffectReply, frozen=True):
+    pass
 
 
-@dataclass(frozen=True, slots=True)
-class StartFailed(Failure):
+class StartFailed(Failure, frozen=True):
     bug: bool = False  # nobody expected it: who asked is refused
 
 
-class Unavailable(Failure):
+class Unavailable(Failure, frozen=True):
     """The provider does not answer. What it was asked for may have happened."""
 
-    __slots__ = ()
+
+class Prepared(EffectReply, frozen=True):
+    pass
 
 
-class Prepared(EffectReply):
-    __slots__ = ()
+class Unrestorable(Failure, frozen=True):
+    pass
 
 
-class Unrestorable(Failure):
-    __slots__ = ()
+class AgentReleased(EffectReply, frozen=True):
+    pass
 
 
-class AgentReleased(EffectReply):
-    __slots__ = ()
-
-
-class StoreSilent(EffectReply):
+class StoreSilent(EffectReply, frozen=True):
     """The store did not answer in time."""
 
-    __slots__ = ()
+
+class Linked(EffectReply, frozen=True):
+    pass
 
 
-class Linked(EffectReply):
-    __slots__ = ()
+class DialRefused(Failure, frozen=True):
+    pass
 
 
-class DialRefused(Failure):
-    __slots__ = ()
+class Runs(EffectReply, frozen=True):
+    pass
 
 
-class Runs(EffectReply):
-    __slots__ = ()
+class DoesNotRun(EffectReply, frozen=True):
+    pass
 
 
-class DoesNotRun(EffectReply):
-    __slots__ = ()
-
-
-class LetGo(EffectReply):
+class LetGo(EffectReply, frozen=True):
     """A survey: the agent is not held."""
 
-    __slots__ = ()
+
+class StillHeld(EffectReply, frozen=True):
+    pass
 
 
-class StillHeld(EffectReply):
-    __slots__ = ()
+class Lulled(EffectReply, frozen=True):
+    pass
 
 
-class Lulled(EffectReply):
-    __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True)
-class WorkspaceKept(EffectReply):
+class WorkspaceKept(EffectReply, frozen=True):
     remembered: bool = True  # the disk can be recognised as the newest generation
     replaced: bool = False  # the disk had lost most of its files: the newest generation took their place
 
 
-class Overfull(Failure):
+class Overfull(Failure, frozen=True):
     """There is more than may be kept."""
 
-    __slots__ = ()
+
+class NotKept(Failure, frozen=True):
+    pass
 
 
-class NotKept(Failure):
-    __slots__ = ()
+class Stopped(EffectReply, frozen=True):
+    pass
 
 
-class Stopped(EffectReply):
-    __slots__ = ()
+class NotStopped(Failure, frozen=True):
+    pass
 
 
-class NotStopped(Failure):
-    __slots__ = ()
+class ArchivedWritten(EffectReply, frozen=True):
+    pass
 
 
-class ArchivedWritten(EffectReply):
-    __slots__ = ()
+class Destroyed(EffectReply, frozen=True):
+    pass
 
 
-class Destroyed(EffectReply):
-    __slots__ = ()
+class NotDestroyed(Failure, frozen=True):
+    pass
 
 
-class NotDestroyed(Failure):
-    __slots__ = ()
+class OwnerConfirmed(EffectReply, frozen=True):
+    pass
 
 
-class OwnerConfirmed(EffectReply):
-    __slots__ = ()
+class PutInPlace(EffectReply, frozen=True):
+    pass
 
 
-class PutInPlace(EffectReply):
-    __slots__ = ()
+class NotPutInPlace(Failure, frozen=True):
+    pass
 
 
-class NotPutInPlace(Failure):
-    __slots__ = ()
-
-
-class Due(EffectReply):
+class Due(EffectReply, frozen=True):
     """The time that was asked for has passed."""
-
-    __slots__ = ()
 
 
 # -- what a link tells -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class FromLink:
+class FromLink(msgspec.Struct, frozen=True):
     link: int
 
 
-@dataclass(frozen=True, slots=True)
-class BridgeHello(FromLink):
+class BridgeHello(FromLink, frozen=True):
     held: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LinkLost(FromLink):
+class LinkLost(FromLink, frozen=True):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class GreetingDone(FromLink):
+class GreetingDone(FromLink, frozen=True):
     """What the links before this one told is dealt with, and so is its hello. `alive`: an agent runs."""
 
     alive: bool = False
 
 
-class AgentReady(FromLink):
-    __slots__ = ()
+class AgentReady(FromLink, frozen=True):
+    pass
 
 
-@dataclass(frozen=True, slots=True)
-class AgentExited(FromLink):
+class AgentExited(FromLink, frozen=True):
     code: int | None = 0
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentProblem(FromLink):
+class AgentProblem(FromLink, frozen=True):
     reason: str = ""
 
 
 # -- of a sync that runs beside all else -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Flushed:
+class Flushed(msgspec.Struct, frozen=True):
     flush: int
     replaced: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NotFlushed:
+class NotFlushed(msgspec.Struct, frozen=True):
     flush: int
     reason: str = ""
     refused: bool = False  # no sync may be made now

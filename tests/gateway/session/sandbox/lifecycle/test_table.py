@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec import structs
 
 from gateway.session.model.state import SessionStatus
 from gateway.session.sandbox.lifecycle import effects as do
@@ -326,7 +327,7 @@ def world_of(world: World) -> dict[str, Any]:
     """What the next gateway loads."""
     if (stored := world.stored) is None:
         return {}
-    return {name.name: getattr(stored, name.name) for name in fields(stored)}
+    return {name.name: getattr(stored, name.name) for name in structs.fields(stored)}
 
 
 TestLives = Lives.TestCase

@@ -34,7 +34,8 @@ def test_what_a_dead_sandbox_left_is_kept_and_its_status_stays() -> None:
 
 def test_a_visit_that_fails_is_told_and_a_rescue_is_tried_again_later() -> None:
     steps = (on_.TurnGiven, on_.Looked, on_.SandboxStarted, on_.Prepared)
-    fails = [(1, on_.Unrestorable), (2, on_.StartFailed), (2, on_.Unavailable), (3, on_.Unrestorable)]
+    fails: list[tuple[int, type[on_.Failure]]] = [(1, on_.Unrestorable), (2, on_.StartFailed), (2, on_.Unavailable)]
+    fails += [(3, on_.Unrestorable)]
     fails += [(4, on_.NotKept), (4, on_.Overfull), (4, on_.Unavailable)]
     for count, why in fails:
         played = dead()
