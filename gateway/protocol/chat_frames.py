@@ -126,6 +126,8 @@ def numbered(offset: int, line: bytes, *, is_frame: bool) -> bytes:
             body = orjson.loads(line)
             if "_offset" in body:
                 return orjson.dumps({"_offset": offset} | body | {"_offset": offset})
+        if line.startswith(b'{"'):
+            return b'{"_offset":%d,%b' % (offset, line[1:])
         return splice(b'"_offset":%d' % offset, line)
     return snug(orjson.dumps({"_offset": offset, "type": "output", "text": line.decode(errors="replace")}))
 

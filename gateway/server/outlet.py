@@ -54,10 +54,10 @@ class SocketOutlet:
         socket = self._socket
         if socket.close_sent or socket.disconnected:
             return False
-        if (unsent := socket.transport.get_write_buffer_size()) > SMALL_BYTES and unsent > socket.room:
-            self.close(CloseCode.TOO_SLOW, CloseCode.TOO_SLOW.reason)
-            return False
-        if self._unsent is None:
+        if self._unsent is None:  # the rest of a turn adds at most _TURN_BYTES to what is looked at here
+            if (unsent := socket.transport.get_write_buffer_size()) > SMALL_BYTES and unsent > socket.room:
+                self.close(CloseCode.TOO_SLOW, CloseCode.TOO_SLOW.reason)
+                return False
             self._unsent = [frame]
             socket.loop.call_soon(self.flush)
         else:

@@ -75,14 +75,16 @@ class Ring:
         """Keep one frame and return its offset. One that is shorter here than at its source counts as the `weight` it
         has there: the source keeps what the ring keeps, and must not fill up with what seems to be little here.
         """
+        size = len(line)
         self._lines.append(line)
-        self._size += len(line) + FRAME_COST
-        if weight > len(line):
+        self._size += size + FRAME_COST
+        if weight > size:
             self._extra = self._extra or {}
-            self._extra[self.end] = weight - len(line)
-            self._size += weight - len(line)
-        self._evict()
-        return self.end
+            self._extra[self.end] = weight - size
+            self._size += weight - size
+        if self._size > self._limit:
+            self._evict()
+        return self._base + len(self._lines) - self._head
 
     def since(self, offset: int) -> list[tuple[int, bytes]] | None:
         """Return the frames after `offset` with their offsets, or None if some of them are gone or never were."""

@@ -11,6 +11,7 @@ read brought after it.
 
 import os
 from collections.abc import Callable, Iterator
+from struct import Struct
 
 try:
     from websockets.speedups import apply_mask
@@ -23,6 +24,8 @@ Inflate = Callable[[int, bytes, bool, bool, int], bytes]  # opcode, payload, fin
 
 _POOL_BYTES = 4096
 _WORTH_A_COPY = 16 << 10  # bytes that were read, before what was not
+_SHORT_TEXT = [bytes((0x80 | TEXT, size)) for size in range(126)]  # heads, by length
+_LONGER_TEXT = Struct(">BBH").pack
 _WHOLE = (0x80 | TEXT, 0x80 | BINARY)  # the first byte of an unfragmented message
 
 
@@ -42,7 +45,10 @@ def frame(opcode: int, payload: bytes) -> bytes:
 
 def frame_text(payload: bytes) -> bytes:
     """A wire-ready text message of a server. It is the same for every viewer: build it once, send it to all."""
-    return frame(TEXT, payload)
+    size = len(payload)
+    if size < 126:
+        return _SHORT_TEXT[size] + payload
+    return _LONGER_TEXT(0x80 | TEXT, 126, size) + payload if size < 65536 else frame(TEXT, payload)
 
 
 def frame_close(code: int, reason: str) -> bytes:
@@ -146,7 +152,7 @@ class FrameReader:
         """The next (opcode, payload), or None until more is fed. Raises FrameError; nothing may be read after that."""
         while True:
             self.unfinished = 0
-            found = self._read_frame()
+            found = None if self._position == len(self._buffer) else self._read_frame()
             if found is None:
                 if self._opcode:
                     self.unfinished = self._max_bytes

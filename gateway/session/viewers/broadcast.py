@@ -22,11 +22,12 @@ STUCK_SECONDS = 20.0
 
 
 class Broadcast:
-    __slots__ = ("_clock", "_feeding", "_viewers", "ring")
+    __slots__ = ("_clock", "_feeding", "_raw", "_viewers", "ring")
 
     def __init__(self, clock: SessionClock) -> None:
         self._clock = clock
         self._viewers: dict[Viewer, None] = {}
+        self._raw = 0  # of these, who sees the agent's lines and nothing else
         self._feeding: Timer | None = None
         self.ring = Ring()
 
@@ -39,19 +40,25 @@ class Broadcast:
     def join(self, viewer: Viewer, after: int) -> None:
         """From here on the viewer gets every frame after `after`, which the ring must hold."""
         self._viewers[viewer] = None
-        if not viewer.raw:
+        if viewer.raw:
+            self._raw += 1
+        else:
             viewer.cursor = after
             self._feed()
 
     def leave(self, viewer: Viewer) -> None:
-        self._viewers.pop(viewer, None)
+        if self._viewers.pop(viewer, 0) is None and viewer.raw:
+            self._raw -= 1
         if not self._viewers:
             self._viewers.clear()  # gives back what it grew to
 
     def tell(self, payload: bytes) -> None:
         """A frame of the gateway's own, to every chat viewer."""
-        if self._viewers:
-            self._fan_out(payload, raw=False)
+        framed: bytes | None = None
+        for viewer in self._viewers:
+            if not viewer.raw:
+                framed = framed or frame_text(payload)
+                viewer.outlet.send_text_prepared(framed)
 
     def relay(self, shown: bytes, line: bytes) -> None:
         """The agent's next frame: kept, and sent to all who are up with the stream. An empty `shown` only takes its
@@ -61,8 +68,12 @@ class Broadcast:
         if not self._viewers:
             return
         if shown:
-            self._fan_out(shown, raw=False, live_only=True)
-        self._fan_out(line, raw=True)
+            self._show_live(shown)
+        if self._raw:
+            framed = frame_text(line)
+            for viewer in self._viewers:
+                if viewer.raw:
+                    viewer.outlet.send_text_prepared(framed)
 
     def restart(self, epoch: str, base: int) -> list[Viewer]:
         """A new agent process, or a hole in the old one's frames. Returns who was behind: they have lost the thread."""
@@ -77,16 +88,16 @@ class Broadcast:
         for viewer in list(self._viewers):
             viewer.close(code)
 
-    def _fan_out(self, payload: bytes, *, raw: bool, live_only: bool = False) -> None:
+    def _show_live(self, shown: bytes) -> None:
         framed: bytes | None = None
         for viewer in self._viewers:
-            if viewer.raw is not raw or (live_only and viewer.cursor is not None):
+            if viewer.raw or viewer.cursor is not None:
                 continue
-            if live_only and viewer.outlet.buffered > HIGH_WATER:
+            if viewer.outlet.buffered > HIGH_WATER:
                 viewer.cursor = self.ring.end - 1
                 self._schedule()
                 continue
-            framed = framed or frame_text(payload)
+            framed = framed or frame_text(shown)
             viewer.outlet.send_text_prepared(framed)
 
     def _feed(self) -> None:

@@ -3,7 +3,7 @@
 from typing import cast
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 from websockets.protocol import SERVER, Protocol
@@ -45,6 +45,8 @@ def read_all(reader: FrameReader, data: bytes) -> list[tuple[int, bytes]]:
 
 
 @given(size=SIZES, opcode=st.sampled_from([TEXT, BINARY, PING, CLOSE]))
+@example(size=126, opcode=TEXT)
+@example(size=65536, opcode=BINARY)
 def test_a_server_reads_what_our_client_writes(size: int, opcode: int) -> None:
     payload = b"\x03\xe8" if opcode == CLOSE else bytes(min(size, 125) if opcode == PING else size)
     server = Protocol(SERVER, max_size=None)
@@ -59,6 +61,10 @@ def test_no_two_frames_share_a_key() -> None:
 
 
 @given(SIZES)
+@example(125)
+@example(126)
+@example(65535)
+@example(65536)
 def test_our_servers_frames_are_what_the_protocol_says(size: int) -> None:
     payload = bytes(size)
     assert frame_text(payload) == Frame(Opcode.TEXT, payload).serialize(mask=False)
