@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
@@ -14,6 +14,7 @@ from gateway.limits.start_turns import StartTurns
 from gateway.session.inbox import Inbox
 from gateway.session.model.ports import SessionLimits, SessionMetrics, Timer
 from gateway.session.recording.files import RecordingFiles
+from gateway.session.shared_timer import SharedTimer
 from gateway.session.workspace.keeping import Keeping
 from gateway.telemetry.telemetry import session_asked
 from persistence.ports import MessageStore
@@ -22,6 +23,9 @@ from sandbox.providers.several import Fleets
 from sync.machine.history import Moved
 
 T = TypeVar("T")
+
+
+MOMENT_SECONDS = 0.01
 
 
 class Supervisor(Protocol):
@@ -57,6 +61,7 @@ class Surroundings:
     rng: Random
     utcnow: Callable[[], float]
     recordings: RecordingFiles | None = None
+    moment: SharedTimer = field(default_factory=lambda: SharedTimer(MOMENT_SECONDS))
 
 
 class SessionHost:
@@ -64,6 +69,7 @@ class SessionHost:
 
     __slots__ = (
         "_loop",
+        "_moment",
         "_owner",
         "_provider",
         "_session_id",
@@ -98,6 +104,7 @@ class SessionHost:
         self._provider = provider
         self._supervisor, self._owner = supervisor, owner  # whose tasks they are, for who supervises them
         self._loop = asyncio.get_running_loop()
+        self._moment = around.moment
         self.user_id = user_id
         self.queue, self.limits, self.metrics, self.rng = around.queue, around.limits, around.metrics, around.rng
         self.turns, self.feed, self.pending = around.turns, around.feed, pending
@@ -109,6 +116,9 @@ class SessionHost:
 
     def call_at(self, when: float, handler: Callable[..., None], *arguments: Any) -> Timer:
         return self._loop.call_at(when, self.post, handler, *arguments)
+
+    def in_a_moment(self, then: Callable[[], None]) -> None:
+        self._moment.ask(then)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._supervisor.spawn(self._owner, work, name)

@@ -84,7 +84,8 @@ class Inbox:
     @property
     def crowded(self) -> bool:
         """Whether a socket should be read no further for now; then `wait_for_room`."""
-        return self._crowded or self.room.full
+        room = self.room
+        return room.held >= room.limit or self._crowded
 
     @property
     def _crowded(self) -> bool:

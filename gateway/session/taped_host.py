@@ -34,6 +34,9 @@ class TapedHost(SessionHost):
         timer: Timer = self.tape.call("timer", super().call_at, when, handler, *arguments)
         return timer
 
+    def in_a_moment(self, then: Callable[[], None]) -> None:
+        self.tape.call("moment", super().in_a_moment, then)
+
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self.tape.call("task", super().spawn, work, name)
 

@@ -81,7 +81,8 @@ class _Reader:
             case _:
                 crash_points.reached("frame.parsed")
                 actor.inbox.hear(len(raw), actor.intake.receive, viewer, frame)
-                slow_down(actor, viewer)
+                if actor.inbox.crowded:
+                    slow_down(actor, viewer)
 
     def _refuse(self, cid: str | None, code: str, text: str) -> None:
         if cid is not None:

@@ -281,6 +281,10 @@ class BridgeLink(BridgeConnection):
                 self._send_soon()
 
     def _on_control(self, message: wire.Up) -> None:
+        if type(message) is wire.Taken:  # with every delivery; the others are rare
+            self._ledger.taken(message.seq)
+            self._events.on_taken(message.seq)
+            return
         if not self._ledger.greeted and not isinstance(message, Hello):
             raise WireError("no hello")
         match message:
@@ -297,9 +301,6 @@ class BridgeLink(BridgeConnection):
                 self._count_aside()
                 self._ledger.exit(message)
                 self._events.on_exit(message)
-            case wire.Taken(seq):
-                self._ledger.taken(seq)
-                self._events.on_taken(seq)
             case wire.Problem(reason):
                 self._count_aside()
                 self._events.on_problem(reason)

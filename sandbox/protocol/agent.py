@@ -174,28 +174,25 @@ class LinkRules:
     """What may come next from a bridge: hello first and once, frames only of an announced process that has not exited,
     exits that agree with the count, confirmations only of what was delivered. Anything else raises WireError."""
 
-    __slots__ = ("_delivered", "_greeted", "_running", "_taken", "epoch", "offset")
+    __slots__ = ("_delivered", "_running", "_taken", "epoch", "greeted", "offset")
 
     def __init__(self) -> None:
-        self._greeted = False
+        self.greeted = False
         self._running = False
         self._taken = 0
         self._delivered = 0
         self.epoch = ""
         self.offset = 0
 
-    @property
-    def greeted(self) -> bool:
-        return self._greeted
-
     def hello(self, hello: Hello) -> None:
-        if self._greeted:
+        if self.greeted:
             raise WireError("a second hello")
-        self._greeted = True
+        self.greeted = True
         self._taken = hello.taken
 
     def begin(self, begin: Epoch) -> None:
-        self._expect_hello()
+        if not self.greeted:
+            raise WireError("no hello")
         if begin.epoch == self.epoch:
             # The same process again only skips what this gateway had confirmed; it never goes back.
             if not self._running or begin.base < self.offset:
@@ -221,14 +218,12 @@ class LinkRules:
 
     def delivered(self, seq: int) -> None:
         """Note what this end sent."""
-        self._delivered = max(self._delivered, seq)
+        if seq > self._delivered:
+            self._delivered = seq
 
     def taken(self, seq: int) -> None:
-        self._expect_hello()
+        if not self.greeted:
+            raise WireError("no hello")
         if not self._taken < seq <= self._delivered:
             raise WireError("a confirmation that does not fit")
         self._taken = seq
-
-    def _expect_hello(self) -> None:
-        if not self._greeted:
-            raise WireError("no hello")

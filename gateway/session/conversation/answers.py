@@ -94,7 +94,6 @@ class Answers:
 
     def line(self, offset: int, line: bytes) -> None:
         """Deal with the agent's frame `offset`."""
-        self._log.touch()
         body = chat_frames.read_agent_frame(line)
         kind = body.get("type") if body is not None else None
         if kind in chat_frames.OWN_TYPES:

@@ -22,13 +22,11 @@ from gateway.limits.quota import Quota
 from gateway.protocol import chat_frames
 from gateway.session.conversation.receipts import MessageRefused
 from gateway.session.conversation.sequence import MessageSequence
-from gateway.session.model.ports import Publisher, SessionClock, SessionMetrics, Tasks, Timer
+from gateway.session.model.ports import Publisher, SessionClock, SessionMetrics, Tasks
 from gateway.session.model.state import SessionSpec, SessionState, SessionStatus
 from persistence.commit_plan import rejected_marker
 from persistence.queue.queue import PersistenceQueue
 from persistence.record import Dead, Fenced, Loaded, Outcome, Record, Rejected, Session, Status, Write
-
-DELIVERED_SECONDS = 0.01
 
 Marks = tuple[tuple[int, str], ...]  # (seq, new status)
 Then = Callable[..., None]
@@ -49,7 +47,6 @@ class SessionLog:
     __slots__ = (
         "_clock",
         "_delivered",
-        "_delivered_timer",
         "_doubtful",
         "_fence",
         "_kept",
@@ -100,7 +97,6 @@ class SessionLog:
         self._unanswered: list[tuple[bool, Record | None, Then | None, tuple[Any, ...]]] = []
         self._delivered: int | None = None  # reached the agent, not yet written
         self._doubtful: tuple[int, ...] = ()  # of these, what the store refused or may yet: the marker then says it
-        self._delivered_timer: Timer | None = None
 
     # -- what is known ------------------------------------------------------------------------------------------------
 
@@ -192,12 +188,11 @@ class SessionLog:
         self._delivered = seq
         if doubtful:
             self._doubtful = (*self._doubtful, *doubtful)
-        if self._delivered_timer is None:
-            self._delivered_timer = self._clock.call_at(self._clock.now() + DELIVERED_SECONDS, self._delivered_due)
+        self._clock.in_a_moment(self._delivered_due)
 
     def _delivered_due(self) -> None:
-        self._delivered_timer = None
-        self.save_delivered()
+        if self._delivered is not None and not self.closed:  # most often an answer's write took it along
+            self._tasks.post(self.save_delivered)
 
     def save_delivered(self) -> None:
         """Write down now what reached the agent."""
@@ -263,5 +258,3 @@ class SessionLog:
 
     def close(self) -> None:
         self.closed = True
-        if self._delivered_timer is not None:
-            self._delivered_timer.cancel()

@@ -137,6 +137,7 @@ class AgentOutput:
     def on_frames(self, epoch: str, first: int, lines: Sequence[bytes]) -> None:
         self.received = Position(epoch, first + len(lines) - 1)
         self._metrics.frames_relayed.inc(len(lines))
+        self._log.touch()
         deal, said = self._order.deal, self._answers.line
         for offset, line in enumerate(lines, first):
             deal(said, offset, line, size=len(line))

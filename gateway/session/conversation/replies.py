@@ -1,5 +1,7 @@
 """How a sender hears what became of a record."""
 
+from functools import partial
+
 from gateway.protocol import chat_frames
 from gateway.protocol.errors import ApiError
 from gateway.server.viewer import Viewer
@@ -22,16 +24,16 @@ HTTP_STATUS = {"storage_unavailable": 503, "storage_full": 503, "owner_moved": 5
 
 def acknowledge(viewer: Viewer, cid: str) -> Reply:
     """Ack or nack to one viewer."""
+    return partial(_acknowledge, viewer, cid)
 
-    def reply(outcome: Accepted | MessageRefused) -> None:
-        if isinstance(outcome, Accepted):
-            crash_points.reached("ack.queued")
-            viewer.send(chat_frames.ack(cid, outcome.seq, stage=outcome.stage, status=outcome.status))
-            crash_points.reached("ack.sent")
-        else:
-            viewer.send(chat_frames.nack(cid, outcome.reason, outcome.text or ADVICE.get(outcome.reason)))
 
-    return reply
+def _acknowledge(viewer: Viewer, cid: str, outcome: Accepted | MessageRefused) -> None:
+    if isinstance(outcome, Accepted):
+        crash_points.reached("ack.queued")
+        viewer.send(chat_frames.ack(cid, outcome.seq, stage=outcome.stage, status=outcome.status))
+        crash_points.reached("ack.sent")
+    else:
+        viewer.send(chat_frames.nack(cid, outcome.reason, outcome.text or ADVICE.get(outcome.reason)))
 
 
 def refusal(refused: MessageRefused) -> ApiError:

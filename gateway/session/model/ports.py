@@ -84,6 +84,11 @@ class SessionClock(Protocol):
         """Run `handler(*arguments)` in the session's own task at that monotonic time."""
         ...
 
+    def in_a_moment(self, then: Callable[[], None]) -> None:
+        """Call `then` in some hundredths of a second, outside of the session's task: it may look and post, and changes
+        nothing. One timer serves all sessions."""
+        ...
+
 
 class Tasks(Protocol):
     """The session's own task, and what runs beside it."""

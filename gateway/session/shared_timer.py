@@ -1,0 +1,37 @@
+"""One timer for all sessions: for what happens with every message, and may wait a moment.
+
+Whoever asks is called `seconds` later, or up to twice that. Asked twice before that, it is called once. Bounds: one
+entry for each who asks, for that long.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+
+class SharedTimer:
+    __slots__ = ("_earlier", "_later", "_running", "_seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._earlier: dict[Callable[[], None], None] = {}
+        self._later: dict[Callable[[], None], None] = {}
+        self._running = False
+
+    def ask(self, then: Callable[[], None]) -> None:
+        """Have `then` called, which may not raise."""
+        if then not in self._earlier:
+            self._later[then] = None
+        if not self._running:
+            self._run()
+
+    def _run(self) -> None:
+        self._running = True
+        asyncio.get_running_loop().call_later(self._seconds, self._due)
+
+    def _due(self) -> None:
+        due, self._earlier, self._later = self._earlier, self._later, {}
+        self._running = False
+        if self._earlier:
+            self._run()
+        for then in due:
+            then()
