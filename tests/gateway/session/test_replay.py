@@ -5,12 +5,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from gateway.session import replay as replaying
 from gateway.session.conversation.open_turns import OpenTurns
@@ -33,6 +34,14 @@ SOAK = os.environ.get("HOLDFAST_TEST_SOAK") == "1"
 SEEDS, STEPS = (300, 120) if SOAK else (5, 40)
 # What is posted by others than the session's parts, and changes nothing of the session.
 STRANGERS = {"AccessWatch.begin", "RateLimitedLog._catch_up", "SessionTerminals._see_to", "SessionTerminals._park"}
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before() -> Iterator[None]:
+    """A replay from the command line silences its process, and tests of logs may follow in this one."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 def lines_of(directory: Path) -> dict[str, list[bytes]]:
