@@ -15,9 +15,11 @@ performs the plan. The rules that make a conversation trustworthy live in this f
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from json import dumps
 from math import isnan
+
+import msgspec
+from msgspec.structs import replace
 
 from persistence.record import Dead, Duplicate, Fenced, Outcome, Record, Rejected, Status, Stored, Write
 
@@ -26,8 +28,7 @@ DUPLICATE = "duplicate:"
 REJECTED = "rejected:"
 
 
-@dataclass(slots=True)
-class Head:
+class Head(msgspec.Struct, gc=False):
     """What the store knows of one session before the batch."""
 
     last_seq: int
@@ -35,18 +36,17 @@ class Head:
     fence: int = 0
 
 
-@dataclass(slots=True)
-class Plan:
+class Plan(msgspec.Struct):
     """What to perform, and what to answer. Perform in this order: rows, marks, then sessions and checkpoints."""
 
-    outcomes: list[Outcome] = field(default_factory=list)
-    rows: list[Record] = field(default_factory=list)
-    marks: list[tuple[str, str, int]] = field(default_factory=list)  # (status, session id, seq), in order
-    heads: dict[str, Head] = field(default_factory=dict)  # new heads of the sessions that changed theirs
-    states: dict[str, bytes] = field(default_factory=dict)
-    specs: dict[str, bytes] = field(default_factory=dict)
-    checkpoints: dict[str, bytes] = field(default_factory=dict)  # b"" removes
-    dead: list[tuple[Record, str]] = field(default_factory=list)  # records for the dead letters, and why
+    outcomes: list[Outcome] = []
+    rows: list[Record] = []
+    marks: list[tuple[str, str, int]] = []  # (status, session id, seq), in order
+    heads: dict[str, Head] = {}  # new heads of the sessions that changed theirs
+    states: dict[str, bytes] = {}
+    specs: dict[str, bytes] = {}
+    checkpoints: dict[str, bytes] = {}  # b"" removes
+    dead: list[tuple[Record, str]] = []  # records for the dead letters, and why
 
     @property
     def grown(self) -> dict[str, int]:

@@ -4,9 +4,11 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
+
+import msgspec
+from msgspec.structs import replace
 
 from persistence.commit_plan import REJECTED, Head, plan, questions
 from persistence.listener import NobodyListens, StoreListener
@@ -35,11 +37,10 @@ def _snapshot_bytes(state: bytes) -> int:
         return 0
 
 
-@dataclass(slots=True)
-class _Kept:
+class _Kept(msgspec.Struct):
     session: Session
-    records: dict[int, Record] = field(default_factory=dict)  # by seq, in order
-    cids: dict[str, int] = field(default_factory=dict)
+    records: dict[int, Record] = {}  # by seq, in order
+    cids: dict[str, int] = {}
     checkpoint: bytes = b""
     fence: int = 0
 

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.resources import files
+
+import msgspec
 
 from persistence.errors import CannotOpen
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(msgspec.Struct, frozen=True, gc=False):
     number: int
     name: str
     sql: str

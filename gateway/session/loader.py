@@ -1,10 +1,10 @@
 """How a session is loaded: what is stored of it becomes an actor. Loading makes this gateway the session's writer."""
 
 import asyncio
-from dataclasses import replace
 from functools import partial
 
 import orjson
+from msgspec.structs import replace
 
 from gateway.limits.inbound_bytes import UsersInboundBytes
 from gateway.session.actor import SessionActor

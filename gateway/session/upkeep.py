@@ -3,6 +3,8 @@ it to sleep, rescue its files, let it go."""
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from gateway.session.actor import SessionActor
 from gateway.session.model.idle_policy import Idleness
 from gateway.session.model.state import SessionStatus, Wish, spec_members
@@ -15,7 +17,7 @@ def seen(actor: SessionActor, kept: Session | None) -> Session:
     """The session as readers see it; `kept` is what the store has of it, None while it cannot be asked."""
     if kept is None:
         return actor.conversation.seen()
-    return replace(kept, last_seq=max(kept.last_seq, actor.conversation.last_durable))
+    return structs.replace(kept, last_seq=max(kept.last_seq, actor.conversation.last_durable))
 
 
 def waiting(actor: SessionActor) -> tuple[int, int]:

@@ -7,13 +7,13 @@ service would give. To bury records for such a mistake would lose a conversation
 the log says why.
 """
 
-from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from hashlib import sha256
 from urllib.parse import quote
 
+import msgspec
 import orjson
 
 from persistence.commit_plan import DUPLICATE, REJECTED
@@ -38,8 +38,7 @@ class RetryReason(StrEnum):
         return self is not RetryReason.AWAY
 
 
-@dataclass(frozen=True, slots=True)
-class SinkResponse:
+class SinkResponse(msgspec.Struct, frozen=True, gc=False):
     """What came back: the beginning of the body is enough."""
 
     status: int
@@ -47,13 +46,11 @@ class SinkResponse:
     retry_after: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RecordTaken:
+class RecordTaken(msgspec.Struct, frozen=True, gc=False):
     """The sink has the record."""
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
+class Again(msgspec.Struct, frozen=True, gc=False):
     """Post it again, with the same key, not before `at_least` seconds."""
 
     trouble: RetryReason
@@ -61,8 +58,7 @@ class Again:
     at_least: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class RecordRefused:
+class RecordRefused(msgspec.Struct, frozen=True, gc=False):
     """The sink will never take this record."""
 
     reason: str

@@ -14,9 +14,10 @@ buried; a record passed over.
 """
 
 from collections import deque
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from random import Random
+
+import msgspec
 
 from persistence import backoff
 
@@ -24,8 +25,7 @@ TURNS = 32
 SUSPECTS = 16
 
 
-@dataclass(slots=True, eq=False)
-class Lane:
+class Lane(msgspec.Struct, eq=False, gc=False):
     """One session's way to the sink. Only a Courier changes it."""
 
     session_id: str

@@ -16,12 +16,12 @@ Locks are always taken in the order of the sessions' numbers, so that two who co
 import time
 from asyncio import get_running_loop
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from operator import itemgetter
 from typing import Any
 
 import asyncpg
+import msgspec
 
 from persistence import crash_points
 from persistence.commit_plan import Head, Plan, is_text, plan, questions
@@ -40,8 +40,7 @@ HELD = """SELECT id FROM sessions WHERE id = ANY ($1::text[]) EXCEPT
     SELECT id FROM (SELECT id FROM sessions WHERE id = ANY ($1::text[]) FOR NO KEY UPDATE SKIP LOCKED) AS free"""
 
 
-@dataclass(slots=True)
-class Remembered:
+class Remembered(msgspec.Struct, gc=False):
     """Where a session was left."""
 
     no: int

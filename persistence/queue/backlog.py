@@ -19,15 +19,16 @@ a refusal of a write that the caller said cannot be refused.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from persistence.record import Fenced, Outcome, Rejected, Spooled, Stored, Write
 
 Then = Callable[[Outcome], None]
 
 
-@dataclass(frozen=True, slots=True)
-class QueueLimits:
+class QueueLimits(msgspec.Struct, frozen=True, gc=False):
     """How much may wait and how much goes to the store at once."""
 
     max_writes: int = 10_000
@@ -37,13 +38,12 @@ class QueueLimits:
     flush_seconds: float = 10.0  # how long leaving the queue waits for the store
 
 
-@dataclass(slots=True)
-class _QueuedWrite:
+class _QueuedWrite(msgspec.Struct):
     write: Write
     since: float
     size: int
     then: Then | None
-    joined: list[Then] = field(default_factory=list)  # of writes that were merged into this one
+    joined: list[Then] | None = None  # of writes that were merged into this one
 
 
 class WriteBacklog:
@@ -118,6 +118,8 @@ class WriteBacklog:
         self.bytes += size - entry.size
         entry.size = size
         if then is not None:
+            if entry.joined is None:
+                entry.joined = []
             entry.joined.append(then)
         self.coalesced += 1
 

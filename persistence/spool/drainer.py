@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
 
+import msgspec
 import structlog
 
 from persistence import backoff, crash_points
@@ -21,8 +21,7 @@ REMIND_SECONDS = 60.0
 UNREADABLE_SECONDS = 1.0  # until the spool itself is asked again
 
 
-@dataclass(frozen=True, slots=True)
-class _Late:
+class _Late(msgspec.Struct, frozen=True):
     """A batch that the store still had when its writes were put into the spool."""
 
     batch: asyncio.Task[list[Outcome]]

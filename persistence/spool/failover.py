@@ -21,9 +21,10 @@ spool, nor in the store, nor among the dead letters; a session that is loaded wh
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from random import Random
+
+import msgspec
 
 from persistence import backoff
 from persistence.record import Rejected, Write
@@ -49,8 +50,7 @@ def patience(writes: int) -> float:
     return SPOOL_AFTER_SECONDS + writes * SPOOL_AFTER_SECONDS_PER_WRITE
 
 
-@dataclass(slots=True)
-class _Aside:
+class _Aside(msgspec.Struct, gc=False):
     attempts: int
     until: float
 

@@ -6,13 +6,14 @@ writes in the spool, small, and in memory.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from persistence.record import Record, Session, Status, Write
 
 
-@dataclass(slots=True)
-class Tail:
+class Tail(msgspec.Struct):
     """The writes of one session in the spool, taken together."""
 
     writes: int = 0
@@ -22,7 +23,7 @@ class Tail:
     delivered: int = 0
     state: bytes | None = None
     spec: bytes | None = None
-    marks: dict[int, str] = field(default_factory=dict)
+    marks: dict[int, str] = {}
 
     def add(self, write: Write) -> None:
         self.writes += 1

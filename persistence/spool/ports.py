@@ -1,16 +1,16 @@
 """What Holdfast needs of the place where writes are durable before the store has them."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
+
+import msgspec
 
 from persistence.record import DeadLetter, Record, Write
 from persistence.spool.overlay import SpoolOverlay
 
 
-@dataclass(frozen=True, slots=True)
-class SpoolRow:
+class SpoolRow(msgspec.Struct, frozen=True, gc=False):
     """A write in the spool. A later one has a larger number."""
 
     no: int

@@ -8,12 +8,12 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from random import Random
 from types import TracebackType
 from typing import Self, TypeVar
 
 import structlog
+from msgspec.structs import replace
 
 from persistence.commit_plan import is_text
 from persistence.errors import StoreUnavailable

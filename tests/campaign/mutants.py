@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from gateway.config.settings import Settings
 from gateway.server import viewer
 from gateway.server.front_door import GuardLimits
@@ -108,7 +110,8 @@ def no_unique_cid() -> None:
 
     def without_index(database: str) -> list[Migration]:
         return [
-            replace(each, sql=each.sql.replace(",\n    UNIQUE (session_no, cid)", "")) for each in shipped(database)
+            structs.replace(each, sql=each.sql.replace(",\n    UNIQUE (session_no, cid)", ""))
+            for each in shipped(database)
         ]
 
     put(file, "shipped", without_index)
@@ -301,7 +304,7 @@ def retried_as_new() -> None:
             return write
         session = await self.find(write.session_id)
         seq = session.last_seq + 1 if session else 0
-        return replace(write, append=replace(write.append, seq=seq, cid=f"again-{write.append.cid}"))
+        return structs.replace(write, append=structs.replace(write.append, seq=seq, cid=f"again-{write.append.cid}"))
 
     put(postgres.PostgresStore, "commit", commit_again)
 
@@ -340,7 +343,7 @@ def fence_checked_before() -> None:
                 fence = await connection.fetchval("SELECT fence FROM sessions WHERE id = $1", write.session_id)
                 fenced.append(write.fence is not None and write.fence != fence)
         await asyncio.sleep(LATER_SECONDS)
-        passed = [replace(write, fence=None) for write, stale in zip(writes, fenced, strict=True) if not stale]
+        passed = [structs.replace(write, fence=None) for write, stale in zip(writes, fenced, strict=True) if not stale]
         outcomes = iter(await commit(self, passed))
         return [Fenced() if stale else next(outcomes) for stale in fenced]
 

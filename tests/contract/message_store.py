@@ -1,11 +1,11 @@
 """What every MessageStore promises. An adapter's test class inherits this and gives the `store` fixture."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from persistence.listener import NobodyListens
 from persistence.ports import MessageStore

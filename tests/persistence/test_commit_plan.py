@@ -1,11 +1,12 @@
 """The batch planner against a model that decides one write at a time."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import nan
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from persistence.commit_plan import Head, Plan, plan, questions
 from persistence.record import Dead, Duplicate, Fenced, Outcome, Record, Rejected, Stored, Write

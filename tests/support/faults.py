@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from enum import Enum
 from types import TracebackType
 from typing import Self, TypeVar
+
+from msgspec.structs import replace
 
 from persistence.errors import StoreBroken, StoreFull, StoreUnavailable
 from persistence.listener import StoreListener

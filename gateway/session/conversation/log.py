@@ -13,10 +13,9 @@ nobody was told of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NoReturn
 
-from msgspec.structs import replace as replaced
+from msgspec.structs import replace
 
 from gateway.limits.quota import Quota
 from gateway.protocol import chat_frames
@@ -159,14 +158,14 @@ class SessionLog:
         """Change the state; what is returned must be written at once."""
         before, clock = self.state.snapshot_bytes, self._clock
         last_active = clock.utcnow() - (clock.now() - self.active_at)
-        self.state = state = replaced(self.state, last_active=last_active, **changes)
+        self.state = state = replace(self.state, last_active=last_active, **changes)
         if state.snapshot_bytes != before:
             self._metrics.stored(state.snapshot_bytes - before)
         return state.to_json()
 
     def next_spec(self, **changes: Any) -> bytes:
         """The same for the spec."""
-        self.spec = replaced(self.spec, **changes)
+        self.spec = replace(self.spec, **changes)
         return self.spec.to_json()
 
     def save(self, **changes: Any) -> None:

@@ -1,13 +1,13 @@
 """Old records go, and never one that somebody waits for; the keeper lives through an outage and not through a bug."""
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gateway.app import build_house
 from gateway.config.settings import load_settings, resolve_secrets

@@ -1,11 +1,11 @@
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from persistence.commit_plan import duplicate_marker, rejected_marker
 from persistence.http_sink.responses import (

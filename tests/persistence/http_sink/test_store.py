@@ -5,11 +5,11 @@ import sqlite3
 import time
 import tracemalloc
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from persistence import crash_points

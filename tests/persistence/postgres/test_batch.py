@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from persistence.errors import StoreBusy, StoreUnavailable
 from persistence.postgres.batch import PARTS

@@ -1,9 +1,8 @@
 """What the spool knows of a session is what its writes say, one after the other."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from persistence.record import Record, Session, Status, Write
 from persistence.spool.overlay import SpoolOverlay, Tail, merge

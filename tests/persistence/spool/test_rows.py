@@ -1,9 +1,9 @@
 """A write as columns of the spool, and back."""
 
 import math
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from persistence.record import Record, Status, Write
 from persistence.spool.ports import SpoolRow

@@ -8,10 +8,11 @@ kept can be told: a prefix of what was sent, at least up to what anybody was tol
 import asyncio
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from persistence.errors import StoreBusy, StoreUnavailable
 from persistence.listener import NobodyListens
@@ -26,6 +27,7 @@ from tests.support.virtual_time import VirtualTimeLoop
 
 SESSIONS = ("a", "b", "c", "d")
 RUNS = 1_000 if os.environ.get("HOLDFAST_TEST_SOAK") else 60
+MARKED: dict[str, type] = {"duplicate": Duplicate, "rejected": Dead}  # what a marker of that type was told as
 EVERYTHING = 10**9
 
 FAULTS = ("ok", "slow", "away", "lost reply", "slow and lost", "busy", "hangs")
@@ -223,7 +225,7 @@ class World(NobodyListens):
         assert isinstance(outcome, Stored | Duplicate | Dead), outcome
         assert talk.unsettled.pop(0) == seq
         record = self.kept._kept[session_id].records[seq]  # it is there when it is told
-        assert {"duplicate": Duplicate, "rejected": Dead}.get(record.type, Stored) is type(outcome)
+        assert type(outcome) is MARKED.get(record.type, Stored)
         self.counts["settled"] += 1
 
     async def read(self, name: str) -> None:

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from persistence.errors import StoreBroken, StoreBusy, StoreFull, StoreUnavailable
 from persistence.listener import NobodyListens

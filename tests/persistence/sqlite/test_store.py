@@ -8,11 +8,11 @@ import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from persistence.errors import CannotOpen, StoreBroken, StoreFull, StoreUnavailable
 from persistence.migrations import Migration, shipped
