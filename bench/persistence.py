@@ -28,7 +28,8 @@ from bench.rounds import Measure, Rounds, take_turns
 from persistence.queue.backlog import QueueLimits
 from persistence.queue.queue import PersistenceQueue
 from persistence.record import Session
-from persistence.sqlite.store import INSERT, SqliteStore
+from persistence.sqlite.batch import INSERT
+from persistence.sqlite.store import SqliteStore
 from tests.support.postgres import PostgresServer
 
 PRODUCERS = (1, 64, 1000)

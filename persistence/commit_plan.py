@@ -34,6 +34,7 @@ class Head(msgspec.Struct, gc=False):
     last_seq: int
     delivered: int
     fence: int = 0
+    checkpoint: bool = True  # whether it may have one
 
 
 class Plan(msgspec.Struct):
@@ -43,9 +44,10 @@ class Plan(msgspec.Struct):
     rows: list[Record] = []
     marks: list[tuple[str, str, int]] = []  # (status, session id, seq), in order
     heads: dict[str, Head] = {}  # new heads of the sessions that changed theirs
+    after: dict[str, Head] = {}  # every head as the batch leaves it, changed or not
     states: dict[str, bytes] = {}
     specs: dict[str, bytes] = {}
-    checkpoints: dict[str, bytes] = {}  # b"" removes
+    checkpoints: dict[str, bytes] = {}  # b"" removes; not of a session that has none
     dead: list[tuple[Record, str]] = []  # records for the dead letters, and why
 
     @property
@@ -67,8 +69,11 @@ def plan(
     (session, cid) from `questions` that is stored. An adapter may leave out cids at seqs above the head if its own
     uniqueness check would then fail the transaction, and plan again. `poison` names the writes, by their place in the
     batch, that the database was found to refuse, and why."""
-    result = Plan()
-    now = {session_id: Head(head.last_seq, head.delivered, head.fence) for session_id, head in heads.items()}
+    now = {
+        session_id: Head(head.last_seq, head.delivered, head.fence, head.checkpoint)
+        for session_id, head in heads.items()
+    }
+    result = Plan(after=now)
     known = dict(cids)
     for place, write in enumerate(writes):
         session_id = write.session_id
@@ -97,8 +102,9 @@ def plan(
             result.states[session_id] = write.state
         if write.spec is not None:
             result.specs[session_id] = write.spec
-        if write.checkpoint is not None:
+        if write.checkpoint or (head.checkpoint and write.checkpoint is not None):
             result.checkpoints[session_id] = write.checkpoint
+            head.checkpoint = bool(write.checkpoint)
     return result
 
 

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from persistence.commit_plan import buried, rejected_marker
 from persistence.record import DeadLetter, Outcome, Record
+from persistence.sqlite.batch import bury
 from persistence.sqlite.file import transaction
 from persistence.sqlite.store import (
     LETTERS,
     RECORDS,
     WRITE_LOG_BYTES,
     SqliteStore,
-    bury,
     letters,
     prospect,
     replace_record,

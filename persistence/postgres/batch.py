@@ -1,10 +1,11 @@
 """A batch of writes in PostgreSQL: one statement if its sessions are as they were left, a careful transaction if not.
 
-The quick way. The gateway is nearly always its sessions' only writer, so it remembers where it left them (`Heads`),
-plans the batch on that belief, and sends the plan as one statement. The statement itself checks the belief, row by row
-and under the rows' locks: should one session not be as believed, or one cid be known, it fails and nothing is kept.
-One round trip, one fsync, and the fence is checked where the rows are written. Each batch raises its sessions' version:
-one whose connection was lost, and which a slow server performs after all when newer ones are in, fails on that.
+The quick way. The gateway is nearly always its sessions' only writer, so it remembers where it left them (`heads.py`),
+plans the batch on that belief, and sends the plan as one statement. Somebody else may have written since, so the
+statement itself checks the belief, row by row and under the rows' locks: should one session not be as believed, or one
+cid be known, it fails and nothing is kept. One round trip, one fsync, and the fence is checked where the rows are
+written. Each batch raises its sessions' version: one whose connection was lost, and which a slow server performs after
+all when newer ones are in, fails on that.
 
 The careful way. Whatever the quick way cannot do: a session not remembered or changed by somebody else, a resend, a
 refusal. The rows are locked, asked, and the plan is performed; if the database refuses the data, the batch is halved,
@@ -15,22 +16,20 @@ Locks are always taken in the order of the sessions' numbers, so that two who co
 
 import time
 from asyncio import get_running_loop
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from operator import itemgetter
 from typing import Any
 
 import asyncpg
-import msgspec
 
 from persistence import crash_points
 from persistence.commit_plan import Head, Plan, is_text, plan, questions
 from persistence.errors import StoreBusy
+from persistence.heads import Remembered, RememberedHeads
 from persistence.postgres.connections import Connection, attempt, transaction
 from persistence.postgres.errors import LOCKED, NOT_AS_BELIEVED, reason, refuses, sqlstate
 from persistence.record import Fenced, Record, Rejected, Write
-
-REMEMBERED_SESSIONS = 50_000
 
 LOCK = """SELECT id, no, version, last_seq, delivered, fence FROM sessions WHERE id = ANY ($1::text[])
     ORDER BY no FOR NO KEY UPDATE"""
@@ -40,43 +39,14 @@ HELD = """SELECT id FROM sessions WHERE id = ANY ($1::text[]) EXCEPT
     SELECT id FROM (SELECT id FROM sessions WHERE id = ANY ($1::text[]) FOR NO KEY UPDATE SKIP LOCKED) AS free"""
 
 
-class Remembered(msgspec.Struct, gc=False):
-    """Where a session was left."""
-
-    no: int
-    version: int
-    head: Head
-
-
-class Heads:
-    """Where the newest sessions were left. A belief, never a fact: somebody else may have written since."""
-
-    def __init__(self) -> None:
-        self._sessions: dict[str, Remembered] = {}  # the longest unused first
-
-    def take(self, session_ids: Iterable[str]) -> dict[str, Remembered] | None:
-        """All of them, which are then forgotten until they are learned again; None if one is not remembered."""
-        taken = {session_id: self._sessions.pop(session_id, None) for session_id in session_ids}
-        known = {session_id: remembered for session_id, remembered in taken.items() if remembered is not None}
-        return known if len(known) == len(taken) else None
-
-    def learn(self, sessions: Mapping[str, Remembered]) -> None:
-        self._sessions |= sessions
-        while len(self._sessions) > REMEMBERED_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
-
-    def forget(self, session_id: str) -> None:
-        self._sessions.pop(session_id, None)
-
-
-async def commit(connection: Connection, writes: Sequence[Write], heads: Heads) -> list[Plan]:
+async def commit(connection: Connection, writes: Sequence[Write], heads: RememberedHeads) -> list[Plan]:
     """Keep the batch and return what was done, in order. Raises StoreBusy and the driver's errors: then nothing was
     kept, or the connection is lost and the retry will find out."""
     session_ids = dict.fromkeys(write.session_id for write in writes)
     believed = heads.take(session_ids)
     try:
-        done = await _quickly(connection, writes, believed) if believed is not None else None
-        if believed is None or done is None:
+        done = await _quickly(connection, writes, believed) if len(believed) == len(session_ids) else None
+        if done is None:
             done, believed = await _carefully(connection, writes)
     except asyncpg.PostgresError as error:
         if sqlstate(error) in LOCKED:
@@ -110,7 +80,7 @@ async def _carefully(connection: Connection, writes: Sequence[Write]) -> tuple[l
     async with transaction(connection):
         session_ids = sorted({write.session_id for write in writes if is_text(write.session_id)})
         found = {
-            session_id: Remembered(no, version, Head(last_seq, delivered, fence))
+            session_id: Remembered(no, Head(last_seq, delivered, fence), version)
             for session_id, no, version, last_seq, delivered, fence in await connection.fetch(LOCK, session_ids)
         }
         return await _piecewise(connection, writes, found), found
@@ -178,7 +148,7 @@ async def _perform(connection: Connection, decided: Plan, believed: Mapping[str,
     await connection.fetchval(_statement(needed), len(believed), *(rows[part] for part in needed))
     for session_id, remembered in believed.items():
         remembered.version += 1
-        remembered.head = decided.heads.get(session_id, remembered.head)
+        remembered.head = decided.after[session_id]
 
 
 def _steps(decided: Plan, believed: Mapping[str, Remembered]) -> list[Any]:
@@ -186,7 +156,7 @@ def _steps(decided: Plan, believed: Mapping[str, Remembered]) -> list[Any]:
     steps = []
     grown = decided.grown
     for session_id, remembered in believed.items():
-        head = decided.heads.get(session_id, remembered.head)
+        head = decided.after[session_id]
         steps.append(
             (
                 remembered.no,

@@ -11,9 +11,9 @@ import asyncpg
 
 from persistence.commit_plan import REJECTED, Head, is_text
 from persistence.errors import StoreUnavailable
+from persistence.heads import Remembered, RememberedHeads
 from persistence.listener import NobodyListens, StoreListener
 from persistence.postgres import batch as postgres_batch
-from persistence.postgres.batch import Heads, Remembered
 from persistence.postgres.connections import READ_SECONDS, Connection, Connections, attempt, transaction
 from persistence.postgres.errors import reason, refuses
 from persistence.postgres.listener import PostgresListener
@@ -83,7 +83,7 @@ class PostgresStore:
         self._connections = Connections(url, pool_size, statement_seconds)
         self._listener = PostgresListener(self._connections, self._tell)
         self._listening: asyncio.Task[None] | None = None
-        self._heads = Heads()
+        self._heads = RememberedHeads()
 
     async def __aenter__(self) -> Self:
         await self._connections.open()
@@ -121,7 +121,7 @@ class PostgresStore:
             no, version, fence, *columns = claimed
             session = Session(*columns)
             loaded = await _loaded(connection, no, fence, session)
-        self._heads.learn({session_id: Remembered(no, version, Head(session.last_seq, session.delivered, fence))})
+        self._heads.learn({session_id: Remembered(no, Head(session.last_seq, session.delivered, fence), version)})
         return loaded
 
     async def sessions(

@@ -1,15 +1,13 @@
 """Conversations in one SQLite file, durable when `commit` returns."""
 
-import json
 import sqlite3
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from persistence import crash_points
-from persistence.commit_plan import REJECTED, Head, Plan, is_text, plan, questions
+from persistence.commit_plan import REJECTED, is_text
 from persistence.errors import StoreUnavailable
 from persistence.listener import NobodyListens, StoreListener
 from persistence.record import (
@@ -26,7 +24,8 @@ from persistence.record import (
     Write,
 )
 from persistence.record_json import BRIEF_BYTES, up_to
-from persistence.sqlite.file import SqliteFile, transaction
+from persistence.sqlite.batch import KNOWN, Batches
+from persistence.sqlite.file import Ask, SqliteFile, transaction
 
 CIDS_LOADED = 10_000
 WRITE_LOG_BYTES = 4 * 2**10  # what each write adds to the log beyond the payload: a safe guess
@@ -38,23 +37,13 @@ LISTED = SESSION.replace("spec", BRIEF)
 RECORD = """s.id, m.seq, m.cid, m.role, m.type, m.payload, m.created_at,
     CASE WHEN m.status = 'stored' AND m.seq <= s.delivered THEN 'delivered' ELSE m.status END"""
 RECORDS = f"SELECT {RECORD} FROM sessions s JOIN messages m ON m.session_no = s.no WHERE s.id = ?"
-HEADS = "SELECT id, no, last_seq, delivered, fence FROM sessions WHERE id IN (SELECT value FROM json_each(?))"
-KNOWN = "SELECT seq FROM messages WHERE session_no = ? AND cid = ?"
-INSERT = "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-MARK = "UPDATE messages SET status = ? WHERE session_no = ? AND seq = ?"
-HEAD = "UPDATE sessions SET last_seq = ?, delivered = ?, stored_bytes = stored_bytes + ? WHERE no = ?"
-STATE = "UPDATE sessions SET state = ? WHERE no = ?"
-SPEC = "UPDATE sessions SET spec = ? WHERE no = ?"
 USAGE = """SELECT count(*), coalesce(sum(stored_bytes), 0), coalesce(sum(CASE WHEN json_valid(CAST(state AS TEXT))
     THEN json_extract(CAST(state AS TEXT), '$.snapshot_bytes') END), 0) FROM sessions WHERE user_id = ?"""
 WAITING = """SELECT s.id FROM sessions s WHERE EXISTS
     (SELECT 1 FROM messages m WHERE m.session_no = s.no AND m.seq > s.delivered AND m.status = 'stored')
     ORDER BY s.no"""
-CHECKPOINT = "INSERT INTO checkpoints VALUES (?, ?) ON CONFLICT (session_no) DO UPDATE SET body = excluded.body"
 CREATE = """INSERT INTO sessions (id, user_id, created_at, spec, state) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (id) DO NOTHING"""
-BURY = """INSERT INTO dead_letters (session_no, seq, cid, role, type, payload, created_at, status, reason, buried_at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 LETTERS = """SELECT d.no, s.id, d.seq, d.cid, d.role, d.type, d.payload, d.created_at, d.status, d.reason, d.buried_at
     FROM dead_letters d JOIN sessions s ON s.no = d.session_no"""
 REPLACE = """UPDATE messages SET cid = ?, role = ?, type = ?, payload = ?, created_at = ?, status = ?
@@ -67,6 +56,8 @@ STAYS = """SELECT m.seq FROM messages m JOIN sessions s ON s.no = m.session_no W
          OR NOT (coalesce(m.created_at < ?3, 0) OR coalesce(m.seq <= s.last_seq - ?4, 0)))
     ORDER BY m.seq LIMIT 1"""
 
+T = TypeVar("T")
+
 
 class SqliteStore:
     """A MessageStore in the file at `path`, whose directory must exist. One process writes it at a time."""
@@ -74,6 +65,7 @@ class SqliteStore:
     def __init__(self, path: Path) -> None:
         self.heard: StoreListener = NobodyListens()
         self._file = SqliteFile(path, "sqlite")
+        self._batches = Batches()  # used on the writer's thread only
 
     async def __aenter__(self) -> Self:
         await self._file.__aenter__()
@@ -99,7 +91,7 @@ class SqliteStore:
         return await self._file.read("find", lambda db: _find(db, session_id))
 
     async def load(self, session_id: str) -> Loaded | None:
-        return await self._file.write("load", lambda db: transaction(db, lambda db: _load(db, session_id)))
+        return await self._change("load", session_id, lambda db: _load(db, session_id))
 
     async def sessions(
         self, user_id: str | None = None, *, after: str | None = None, limit: int | None = None
@@ -123,7 +115,7 @@ class SqliteStore:
 
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
         size = sum(write.size + WRITE_LOG_BYTES for write in writes)
-        decided = await self._file.commit(size, lambda db: _commit(db, writes))
+        decided = await self._file.commit(size, lambda db: self._batches.commit(db, writes))
         crash_points.reached("store.committed")
         for session_id in {record.session_id for record in decided.rows}:
             self.heard.grown(session_id)
@@ -161,13 +153,21 @@ class SqliteStore:
     async def trim(
         self, session_id: str, *, older_than: float | None, keep: int | None, below: int, limit: int = 1000
     ) -> int:
-        return await self._file.write(
-            "trim",
-            lambda db: transaction(db, lambda db: _trim(db, session_id, (below, older_than, keep), limit)),
+        return await self._change(
+            "trim", session_id, lambda db: _trim(db, session_id, (below, older_than, keep), limit)
         )
 
     async def purge(self, session_id: str) -> None:
-        await self._file.write("purge", lambda db: purge_session(db, session_id))
+        await self._change("purge", session_id, lambda db: _purge(db, session_id))
+
+    async def _change(self, what: str, session_id: str, do: Ask[T]) -> T:
+        """Change one session in another way than by a batch: where it was left is forgotten."""
+
+        def change(db: sqlite3.Connection) -> T:
+            self._batches.forget(session_id)
+            return transaction(db, do)
+
+        return await self._file.write(what, change)
 
     async def dead_letters(
         self, session_id: str | None = None, *, after: int = 0, limit: int = 100
@@ -182,69 +182,6 @@ class SqliteStore:
     async def drop_dead_letter(self, number: int) -> bool:
         sql = "DELETE FROM dead_letters WHERE no = ?"
         return await self._file.write("drop", lambda db: db.execute(sql, (number,)).rowcount > 0)
-
-
-def _commit(db: sqlite3.Connection, writes: Sequence[Write]) -> Plan:
-    # Asking for every cid costs as much as storing it, so the unique index is the question, and only a batch that
-    # collides is asked about and done again.
-    try:
-        return transaction(db, lambda db: _plan_and_perform(db, writes, trusting=True))
-    except sqlite3.IntegrityError:
-        return transaction(db, lambda db: _plan_and_perform(db, writes, trusting=False))
-
-
-def _plan_and_perform(db: sqlite3.Connection, writes: Sequence[Write], *, trusting: bool) -> Plan:
-    """`trusting`: that a new seq has a new cid, or IntegrityError."""
-    ids = json.dumps(list({write.session_id for write in writes}))
-    numbers: dict[str, int] = {}
-    heads: dict[str, Head] = {}
-    for session_id, no, last_seq, delivered, fence in db.execute(HEADS, (ids,)):
-        numbers[session_id] = no
-        heads[session_id] = Head(last_seq, delivered, fence)
-    cids: dict[tuple[str, str], int] = {}
-    for session_id, cid in questions(writes, heads, retries_only=trusting):
-        row = db.execute(KNOWN, (numbers[session_id], cid)).fetchone()
-        if row is not None:
-            cids[session_id, cid] = row[0]
-    decided = plan(writes, heads, cids)
-    _perform(db, decided, numbers)
-    crash_points.reached("store.written")
-    return decided
-
-
-def _perform(db: sqlite3.Connection, decided: Plan, numbers: dict[str, int]) -> None:
-    # str(): the driver takes a slow road for a subclass such as Status
-    db.executemany(
-        INSERT,
-        [
-            (numbers[r.session_id], r.seq, r.cid, r.role, r.type, r.payload, r.created_at, r.status)
-            for r in decided.rows
-        ],
-    )
-    if decided.marks:
-        db.executemany(MARK, [(str(status), numbers[session_id], seq) for status, session_id, seq in decided.marks])
-    if decided.heads:
-        grown = decided.grown
-        changed = decided.heads.items()
-        rows = [(head.last_seq, head.delivered, grown.get(key, 0), numbers[key]) for key, head in changed]
-        db.executemany(HEAD, rows)
-    if decided.states:
-        db.executemany(STATE, [(state, numbers[session_id]) for session_id, state in decided.states.items()])
-    if decided.specs:
-        db.executemany(SPEC, [(spec, numbers[session_id]) for session_id, spec in decided.specs.items()])
-    kept = [(numbers[session_id], body) for session_id, body in decided.checkpoints.items() if body]
-    removed = [(numbers[session_id],) for session_id, body in decided.checkpoints.items() if not body]
-    if kept:
-        db.executemany(CHECKPOINT, kept)
-    if removed:
-        db.executemany("DELETE FROM checkpoints WHERE session_no = ?", removed)
-    for record, reason in decided.dead:
-        bury(db, numbers[record.session_id], record, reason)
-
-
-def bury(db: sqlite3.Connection, session_no: int, record: Record, reason: str) -> None:
-    values = (record.seq, record.cid, record.role, record.type, record.payload, record.created_at, str(record.status))
-    db.execute(BURY, (session_no, *values, reason, time.time()))
 
 
 def _create(db: sqlite3.Connection, session: Session) -> Session:
@@ -305,7 +242,7 @@ def _trim(db: sqlite3.Connection, session_id: str, stays: tuple[Any, ...], limit
     return gone
 
 
-def purge_session(db: sqlite3.Connection, session_id: str) -> None:
+def _purge(db: sqlite3.Connection, session_id: str) -> None:
     if is_text(session_id):
         db.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
 

@@ -521,6 +521,35 @@ class MessageStoreContract:
         assert (loaded.session.last_seq, loaded.checkpoint, loaded.cids) == (0, b"", {})
         assert [record.seq for record in await store.messages("t")] == [1, 2]
 
+    async def test_the_number_of_a_purged_session_may_be_another_sessions(self, store: MessageStore) -> None:
+        """Whatever a store remembers of the first must not be held against the second."""
+        for records in (3, 2, 1):
+            await _open(store)
+            batch = [said("s", seq) for seq in range(1, records + 1)]
+            assert await store.commit(batch) == [Stored(seq) for seq in range(1, records + 1)]
+            assert await store.commit([Write("s", delivered=1, state=b"x", checkpoint=b"part")]) == [Stored(0)]
+            await store.purge("s")
+
+    async def test_a_checkpoint_is_kept_until_it_is_removed(self, store: MessageStore) -> None:
+        async def kept() -> bytes:
+            loaded = await store.load("s")
+            assert loaded is not None
+            return loaded.checkpoint
+
+        await _open(store)
+        await store.commit([Write("s", checkpoint=b"")])
+        await store.commit([said("s", 1)])
+        await store.commit([Write("s", checkpoint=b"one")])
+        await store.commit([said("s", 2)])
+        await store.commit([Write("s", checkpoint=b"")])
+        assert await kept() == b""
+        await store.commit([Write("s", checkpoint=b"two"), said("s", 3)])
+        assert await kept() == b"two"
+        await store.commit([Write("s", checkpoint=b"")])
+        await store.commit([Write("s", checkpoint=b"three"), Write("s", state=b"x")])
+        await store.commit([said("s", 9), Write("s", checkpoint=b"")])
+        assert await kept() == b""
+
 
 def _long(session_id: str, seq: int, size: int) -> Write:
     payload = b'{"content":"' + b"x" * (size - 14) + b'"}' if size > 14 else b"{%s}" % (b" " * (size - 2))

@@ -107,7 +107,8 @@ class Kept:
             self.statuses[record.session_id, record.seq] = record.status
         for status, session_id, seq in decided.marks:
             self.statuses[session_id, seq] = status
-        self.heads.update(decided.heads)
+        assert decided.heads.items() <= decided.after.items()
+        self.heads.update(decided.after)
         self.states.update(decided.states)
         self.checkpoints.update(decided.checkpoints)
         self.dead += [record for record, _ in decided.dead]
@@ -132,7 +133,9 @@ def test_batches_do_what_the_model_does_write_by_write(batches: list[list[Write]
             assert [record.seq for record in rows] == list(range(1, len(rows) + 1))
             assert [record.cid for record in rows] == model.cids
             assert [kept.statuses[session_id, record.seq] for record in rows] == model.statuses
-            assert kept.heads[session_id] == Head(len(rows), model.delivered, 7)
+            head = kept.heads[session_id]
+            assert head == Head(len(rows), model.delivered, 7, head.checkpoint)
+            assert head.checkpoint or not model.checkpoint, "a checkpoint that is there is never forgotten"
             assert [record.seq for record in kept.dead if record.session_id == session_id] == model.buried
             assert kept.states.get(session_id, b"{}") == model.state
             assert kept.checkpoints.get(session_id, b"") == model.checkpoint
@@ -189,7 +192,20 @@ def test_a_write_may_change_everything_about_its_session_at_once() -> None:
     assert decided.outcomes == [Stored(3), Stored(0)]
     assert decided.marks == [("expired", "a", 1), ("open", "a", 3), ("answered", "a", 2)]
     assert (decided.heads, decided.states, decided.specs) == ({"a": Head(3, 2)}, {"a": b"st"}, {"a": b"sp"})
+    assert decided.after == decided.heads
     assert decided.checkpoints == {"a": b"part"}
+
+
+def test_a_checkpoint_is_removed_only_if_there_may_be_one() -> None:
+    none = {"a": Head(0, 0, checkpoint=False)}
+    decided = plan([Write("a", checkpoint=b"", state=b"st")], none, {})
+    assert (decided.checkpoints, decided.after["a"].checkpoint) == ({}, False)
+    decided = plan([Write("a", checkpoint=b"part"), Write("a", checkpoint=b"")], none, {})
+    assert (decided.checkpoints, decided.after["a"].checkpoint) == ({"a": b""}, False)
+    decided = plan([Write("a", checkpoint=b"part"), Write("a", state=b"st")], none, {})
+    assert (decided.checkpoints, decided.after["a"].checkpoint) == ({"a": b"part"}, True)
+    decided = plan([Write("a", checkpoint=b"")], {"a": Head(0, 0)}, {})
+    assert (decided.checkpoints, decided.after["a"].checkpoint) == ({"a": b""}, False)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from persistence.errors import StoreBusy, StoreUnavailable
+from persistence.heads import RememberedHeads
 from persistence.postgres.batch import PARTS
 from persistence.postgres.store import PostgresStore
 from persistence.record import Dead, Duplicate, Fenced, Outcome, Record, Rejected, Session, Status, Stored, Write
@@ -225,13 +226,24 @@ async def test_marks_checkpoints_and_state_travel_with_the_records(store: Postgr
     assert (t.session.state, t.checkpoint, len(await store.dead_letters("t"))) == (b"{}", b"", 1)
 
 
-async def test_sessions_that_are_forgotten_are_only_slower(
-    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("persistence.postgres.batch.REMEMBERED_SESSIONS", 2)
+async def test_sessions_that_are_forgotten_are_only_slower(store: PostgresStore) -> None:
+    store._heads = RememberedHeads(most=2)
     await opened(store, *"stuv")
     for seq in (1, 2, 3):
         assert await store.commit([said(s, seq) for s in "stuv"]) == [Stored(seq)] * 4
+
+
+async def test_a_checkpoint_that_another_gateway_wrote_is_removed_by_who_knows_of_none(
+    store: PostgresStore, other: PostgresStore
+) -> None:
+    await opened(store, "s")
+    assert await store.commit([Write("s", checkpoint=b"")]) == [Stored(0)]
+    assert await other.commit([Write("s", checkpoint=b"theirs")]) == [Stored(0)]
+    assert await store.commit([said("s", 1)]) == [Stored(1)]
+    assert await store.commit([Write("s", checkpoint=b"")]) == [Stored(0)]
+    loaded = await store.load("s")
+    assert loaded is not None
+    assert loaded.checkpoint == b""
 
 
 async def test_no_part_of_a_batch_reads_through_a_large_table(

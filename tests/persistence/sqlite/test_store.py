@@ -15,10 +15,11 @@ import pytest
 from msgspec.structs import replace
 
 from persistence.errors import CannotOpen, StoreBroken, StoreFull, StoreUnavailable
+from persistence.heads import RememberedHeads
 from persistence.migrations import Migration, shipped
 from persistence.queue.backlog import QueueLimits
 from persistence.queue.queue import PersistenceQueue
-from persistence.record import Outcome, Session, Stored, Write
+from persistence.record import Fenced, Outcome, Session, Stored, Write
 from persistence.sqlite import file as sqlite_file
 from persistence.sqlite.store import SqliteStore
 from tests.support.records import said
@@ -132,6 +133,70 @@ async def test_a_write_by_another_process_is_seen_inside_the_transaction(path: P
         (outcome,) = await mine.commit([said("s", 2, "mine")])
         assert not isinstance(outcome, Stored)
         assert [record.cid for record in await mine.messages("s")] == ["c1", "theirs"]
+
+
+async def test_a_writer_that_another_process_has_displaced_is_fenced(path: Path) -> None:
+    async with SqliteStore(path) as mine, SqliteStore(path) as theirs:
+        await mine.create(ANN)
+        old = await mine.load("s")
+        assert old is not None
+        assert await mine.commit([replace(said("s", 1), fence=old.fence)]) == [Stored(1)]
+        assert await theirs.load("s") is not None
+        assert await mine.commit([replace(said("s", 2), fence=old.fence)]) == [Fenced()]
+
+
+async def _asks(store: SqliteStore, write: Write) -> bool:
+    """Whether storing this makes the writer ask where the session was left."""
+    statements: list[str] = []
+    await store._file._writer.run("trace", lambda db: db.set_trace_callback(statements.append))
+    assert await store.commit([write]) == [Stored(write.append.seq if write.append else 0)]
+    await store._file._writer.run("trace", lambda db: db.set_trace_callback(None))
+    assert any(sql.startswith("INSERT INTO messages") for sql in statements)
+    return any(sql.startswith("SELECT id, no, last_seq") for sql in statements)
+
+
+async def test_a_batch_of_sessions_that_wrote_before_asks_for_none(path: Path) -> None:
+    async with SqliteStore(path) as store:
+        await store.create(ANN)
+        assert await _asks(store, said("s", 1))
+        await store.commit([Write("s", delivered=1, state=b"x", checkpoint=b"part")])
+        assert not await _asks(store, said("s", 2))
+
+
+@pytest.mark.parametrize("what", ["load", "trim", "purge", "another process", "failed", "crowded out"])
+async def test_where_a_session_was_left_is_forgotten(path: Path, what: str) -> None:
+    async with SqliteStore(path) as store:
+        await store.create(ANN)
+        if what == "crowded out":
+            store._batches._heads = RememberedHeads(most=1)
+            await store.create(replace(ANN, id="t"))
+        await store.commit([said("s", 1), said("s", 2), Write("s", checkpoint=b"part")])
+        following = 3
+        match what:
+            case "load":
+                await store.load("s")
+            case "trim":
+                assert await store.trim("s", older_than=None, keep=1, below=2) == 0  # it awaits delivery
+            case "purge":
+                await store.purge("s")
+                await store.create(ANN)
+                following = 1
+            case "another process":
+                async with SqliteStore(path) as theirs:
+                    assert await theirs.commit([said("s", 3)]) == [Stored(3)]
+                following = 4
+            case "failed":
+                await store._file._writer.run("limit", lambda db: _leave_pages(db, 0))
+                with pytest.raises(StoreFull):
+                    await store.commit([Write("s", checkpoint=b""), said("s", 3, content="x" * 10_000)])
+                await store._file._writer.run("limit", lambda db: _leave_pages(db, 1_000))
+            case "crowded out":
+                await store.commit([said("t", 1)])
+        assert await _asks(store, said("s", following))
+        assert await store.commit([Write("s", checkpoint=b"")]) == [Stored(0)]
+        loaded = await store.load("s")
+        assert loaded is not None
+        assert loaded.checkpoint == b""
 
 
 async def test_the_log_is_folded_back_so_that_it_does_not_grow_for_ever(

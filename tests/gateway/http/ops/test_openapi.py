@@ -19,8 +19,9 @@ from gateway.routing.openapi import document
 from gateway.routing.route import WS
 from persistence.commit_plan import buried
 from persistence.record import Record, Session
+from persistence.sqlite.batch import bury
 from persistence.sqlite.file import SqliteFile
-from persistence.sqlite.store import SqliteStore, bury
+from persistence.sqlite.store import SqliteStore
 from tests.support.gateway import Gateway
 from tests.support.page import make_page
 from tests.support.routes import SPECS
