@@ -22,7 +22,8 @@ from persistence.record import DeadLetter, Record, Write
 from persistence.spool.overlay import SpoolOverlay, Tail
 from persistence.spool.ports import SpoolRow
 from persistence.spool.rows import COLUMNS, SIZE, columns_of, row_of
-from persistence.sqlite.file import CHECKPOINT_BYTES, Ask, SqliteFile, primary_code, transaction
+from persistence.sqlite.desk import Ask, primary_code
+from persistence.sqlite.file import CHECKPOINT_BYTES, SqliteFile, transaction
 
 MAX_BYTES = 2**30
 SHRINK_BYTES = 16 * 2**20  # free pages that are worth giving back

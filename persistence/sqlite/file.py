@@ -7,13 +7,11 @@ disk the file is broken for good: nobody is told `durable` any more. The same ho
 replaced while it is open: what is committed to it is gone with the process, unless it is rescued at the end.
 """
 
-import asyncio
 import errno
 import os
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable
 from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +21,7 @@ import structlog
 
 from persistence.errors import CannotOpen, NoRoom, StoreBroken, StoreFull, StoreUnavailable
 from persistence.migrations import missing, shipped
+from persistence.sqlite.desk import Ask, Desk, is_full, primary_code
 from persistence.sqlite.file_identity import FileIdentity, database_files
 
 log = structlog.get_logger()
@@ -37,7 +36,6 @@ _DISK_ERRORS = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 REPLACED = "was removed or replaced while the gateway had it open"
 
 T = TypeVar("T")
-Ask = Callable[[sqlite3.Connection], T]
 
 
 class SqliteFile:
@@ -47,8 +45,8 @@ class SqliteFile:
     def __init__(self, path: Path, schema: str) -> None:
         self._path = path
         self._schema = schema
-        self._writer = _Desk("sqlite-writer", self._open_writer)
-        self._reader = _Desk("sqlite-reader", self._open_reader)
+        self._writer = Desk("sqlite-writer", self._open_writer)
+        self._reader = Desk("sqlite-reader", self._open_reader)
         self._logged_bytes = 0  # since the last checkpoint; used on the writer's thread only
         self._broken: StoreBroken | None = None
         self.full = False  # a write found no room; until `try_room` finds some
@@ -116,7 +114,7 @@ class SqliteFile:
             result = ask(db)
         except sqlite3.Error as error:
             code = primary_code(error)
-            if _is_full(error):
+            if is_full(error):
                 raise StoreFull(f"commit to {self._path}") from error
             if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise StoreUnavailable(f"commit to {self._path}") from error
@@ -203,57 +201,6 @@ class SqliteFile:
                 raise
 
 
-class _Desk:
-    """One thread with one connection; it does what is asked of it in order, and finishes what it began even if the
-    asker has gone."""
-
-    def __init__(self, name: str, connect: Callable[[], sqlite3.Connection]) -> None:
-        self._name = name
-        self._connect = connect
-        self._thread: ThreadPoolExecutor | None = None
-        self._db: sqlite3.Connection | None = None  # touched on the thread only
-
-    async def open(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=self._name)
-        await asyncio.wrap_future(self._thread.submit(self._sit_down))
-
-    async def close(self) -> None:
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            closing = thread.submit(self._stand_up)
-            thread.shutdown(wait=False)
-            await asyncio.shield(asyncio.wrap_future(closing))  # a cancel must not leave the file open
-
-    async def run(self, what: str, ask: Ask[T]) -> T:
-        if self._thread is None:
-            raise StoreUnavailable(f"{what}: the store is not open")
-        return await asyncio.wrap_future(self._thread.submit(self._answer, what, ask))
-
-    def later(self, do: Callable[[sqlite3.Connection], None]) -> None:
-        """Do it after what is asked already, or never if the desk closes first. Called on the desk's own thread."""
-        thread = self._thread
-        if thread is not None:
-            with suppress(RuntimeError):  # closed in this very moment
-                thread.submit(self._answer, "later", do)
-
-    def _sit_down(self) -> None:
-        self._db = self._connect()
-
-    def _stand_up(self) -> None:
-        db, self._db = self._db, None
-        if db is not None:
-            db.close()
-
-    def _answer(self, what: str, ask: Ask[T]) -> T:
-        if self._db is None:
-            raise StoreUnavailable(f"{what}: the store is not open")
-        try:
-            return ask(self._db)
-        except sqlite3.Error as error:
-            kind = StoreFull if _is_full(error) else StoreUnavailable
-            raise kind(f"{what}: {error}") from error
-
-
 def transaction(db: sqlite3.Connection, do: Ask[T]) -> T:
     """What `do` does, all of it or nothing."""
     db.execute("BEGIN IMMEDIATE")
@@ -272,23 +219,11 @@ def _write_version_again(db: sqlite3.Connection) -> None:
     db.execute(f"PRAGMA user_version = {version}")
 
 
-def _code(error: sqlite3.Error) -> int:
-    return getattr(error, "sqlite_errorcode", -1)
-
-
-def _is_full(error: sqlite3.Error) -> bool:
-    return primary_code(error) == sqlite3.SQLITE_FULL or _code(error) == sqlite3.SQLITE_IOERR_SHMSIZE
-
-
-def primary_code(error: sqlite3.Error) -> int:
-    return _code(error) & 0xFF
-
-
 def kind_of_refusal(path: Path, error: sqlite3.Error | OSError) -> type[CannotOpen]:
     """NoRoom if a full disk explains why the database at `path` could not be opened."""
     if isinstance(error, OSError):
         return NoRoom if error.errno in (errno.ENOSPC, errno.EDQUOT) else CannotOpen
-    if _is_full(error):
+    if is_full(error):
         return NoRoom
     with suppress(OSError):
         disk = os.statvfs(path.parent)

@@ -25,7 +25,8 @@ from persistence.record import (
 )
 from persistence.record_json import BRIEF_BYTES, up_to
 from persistence.sqlite.batch import KNOWN, Batches
-from persistence.sqlite.file import Ask, SqliteFile, transaction
+from persistence.sqlite.desk import Ask
+from persistence.sqlite.file import SqliteFile, transaction
 
 CIDS_LOADED = 10_000
 WRITE_LOG_BYTES = 4 * 2**10  # what each write adds to the log beyond the payload: a safe guess
