@@ -167,7 +167,9 @@ class SplicedSocket(asyncio.Protocol):
         allowance = turns.allowance
         asides, passed_before = 0, scan.passed_frames
         try:
-            if (passed := scan.feed(data)) and not self._closing:
+            if scan.aside is not None:  # it waited for a turn, and what follows waits for it
+                scan.keep(data)
+            elif (passed := scan.feed(data)) and not self._closing:
                 self._owner.on_frames(passed)
             while (
                 scan.aside is not None

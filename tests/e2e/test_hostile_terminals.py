@@ -267,6 +267,15 @@ async def test_what_came_with_the_handshake_is_typed(gateway: Gateway, parrot: s
             await client.shows(pieces + b"1" + pieces + b"2" + pieces + b"3")
 
 
+async def test_of_messages_that_do_not_fit_a_turn_none_is_left_out(gateway: Gateway, parrot: str) -> None:
+    """Where a turn ended, the message that was read and not dealt with was once replaced by the next."""
+    texts = [b"<%d>" % number for number in range(500)]
+    async with raw(gateway) as client:
+        await client.open(f"/terminal/s?name={parrot}&dialect=plain", auth(gateway))
+        await client.send(b"".join(masked(BINARY, text) for text in texts))
+        await client.shows(b"".join(texts))
+
+
 @pytest.mark.parametrize(
     "place", ["offset=abc", "offset=5", "epoch=a%20b&offset=1", "epoch=" + "x" * 99 + "&offset=0", "epoch=e&offset=-1",
               "epoch=e&offset=99999999999999999999", "epoch=%00&offset=0", "epoch=e"],
