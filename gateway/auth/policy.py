@@ -24,7 +24,7 @@ from gateway.limits.inbound_bytes import UsersInboundBytes
 from gateway.limits.rate import Budgets
 from gateway.protocol.errors import ApiError
 from gateway.server.admission import Admission, void
-from gateway.server.outlet import OUTLET
+from gateway.server.message_socket import OUTLET
 from persistence.errors import StoreUnavailable
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)

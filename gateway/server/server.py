@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.config.settings import Settings
 from gateway.server.front_door import FrontDoor
 from gateway.server.http import GuardedHttp
-from gateway.server.outlet import OUTLET, SocketOutlet
+from gateway.server.message_socket import OUTLET, MessageSocket
 from gateway.server.spliced_socket import NO_GOODBYE, SplicedSocket
 from gateway.server.websocket import GuardedConfig, GuardedSocket
 
@@ -237,7 +237,7 @@ class AccessLog:
         try:
             await self._app(scope, receiving, sending)
         finally:
-            outlet: SocketOutlet | None = scope.get("extensions", {}).get(OUTLET)
+            outlet: MessageSocket | None = scope.get("extensions", {}).get(OUTLET)
             if visit.status != 101:
                 visit.note("http.request" if scope["type"] == "http" else "socket.refused")
             elif outlet is not None and outlet.heir is not None:  # the app is over, the connection is not
@@ -259,7 +259,7 @@ class _Visit:
         self._address = client[0] if client else None
         self._began = time.perf_counter()
         self._code: int | None = None
-        self._heir: SplicedSocket | None = None
+        self._heir: MessageSocket | SplicedSocket | None = None
         self.status: int | None = None
 
     def end(self, code: int) -> None:
@@ -267,7 +267,7 @@ class _Visit:
         if self._code is None:
             self._code = code
 
-    def follow(self, heir: SplicedSocket) -> None:
+    def follow(self, heir: MessageSocket | SplicedSocket) -> None:
         """Note the end of a connection when it comes."""
         self._heir = heir
         heir.when_gone(self._gone)

@@ -1,6 +1,5 @@
 """One attached browser connection, as its session sees it."""
 
-from collections.abc import Callable
 from typing import Protocol
 
 from gateway.protocol import chat_frames
@@ -11,8 +10,6 @@ class Outlet(Protocol):
     """The writing half of an accepted WebSocket. Nothing here waits; a peer that does not read is closed by the
     guard.
     """
-
-    on_text: Callable[[bytes], None] | None
 
     @property
     def buffered(self) -> int: ...

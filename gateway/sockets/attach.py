@@ -12,7 +12,7 @@ from gateway.auth.tokens import LEEWAY_SECONDS, SHARE_ENDED, Principal, TokenErr
 from gateway.limits.rate import Budget
 from gateway.protocol.close_codes import CloseCode
 from gateway.protocol.errors import ApiError
-from gateway.server.outlet import OUTLET, SocketOutlet
+from gateway.server.message_socket import OUTLET, MessageSocket
 from gateway.server.viewer import Viewer
 from gateway.session.actor import SessionActor
 from gateway.session.creation.create import SessionCreation
@@ -78,9 +78,9 @@ def asked_position(websocket: WebSocket) -> Position | None:
     return Position(epoch or "", int(offset)) if readable and offset is not None else Position("", LARGEST_OFFSET)
 
 
-def outlet_of(websocket: WebSocket) -> SocketOutlet:
+def outlet_of(websocket: WebSocket) -> MessageSocket:
     outlet = websocket.scope["extensions"][OUTLET]
-    assert isinstance(outlet, SocketOutlet)
+    assert isinstance(outlet, MessageSocket)
     return outlet
 
 

@@ -9,7 +9,7 @@ from gateway.protocol.close_codes import CloseCode
 from gateway.routing.route import socket
 from gateway.server.viewer import Viewer
 from gateway.session.actor import SessionActor
-from gateway.sockets.attach import AccessWatch, SocketAttacher, asked_position, outlet_of, slow_down, until_disconnect
+from gateway.sockets.attach import AccessWatch, SocketAttacher, asked_position, outlet_of, slow_down
 from persistence import crash_points
 
 PROTOCOL = "holdfast.chat.v2"
@@ -35,17 +35,13 @@ class ChatSocket:
         entry = AccessWatch(viewer, who, self._doorway.verifier, actor.guests)
         reader = _Reader(actor, viewer, entry, looks_only=who.role == "view")
         outlet.on_text = reader.on_text
+        outlet.outlive_app(reader.on_over)
         actor.post(actor.viewers.attach, viewer, asked_position(websocket))
         actor.post(entry.begin)
-        try:
-            await until_disconnect(websocket)
-        finally:
-            entry.end()
-            actor.post(actor.viewers.detach, viewer)
 
 
 class _Reader:
-    """What arrives on one chat socket. Called by GuardedSocket (gateway/server/websocket.py) with each whole text
+    """What arrives on one chat socket. Called by MessageSocket (gateway/server/message_socket.py) with each whole text
     message; never waits."""
 
     __slots__ = ("_actor", "_entry", "_looks_only", "_viewer")
@@ -83,6 +79,10 @@ class _Reader:
                 actor.inbox.hear(len(raw), actor.intake.receive, viewer, frame)
                 if actor.inbox.crowded:
                     slow_down(actor, viewer)
+
+    def on_over(self) -> None:
+        self._entry.end()
+        self._actor.post(self._actor.viewers.detach, self._viewer)
 
     def _refuse(self, cid: str | None, code: str, text: str) -> None:
         if cid is not None:

@@ -55,7 +55,7 @@ class EventsSocket:
         entry = AccessWatch(viewer, who, self._verifier)
         async with asyncio.TaskGroup() as beside:
             reader = _EventsReader(viewer, entry, beside)
-            viewer.outlet.on_text = reader.on_text
+            outlet_of(websocket).on_text = reader.on_text
             entry.begin()
             try:
                 await until_disconnect(websocket)

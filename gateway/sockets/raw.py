@@ -7,7 +7,7 @@ from gateway.protocol.close_codes import CloseCode
 from gateway.routing.route import socket
 from gateway.server.viewer import Viewer
 from gateway.session.actor import SessionActor
-from gateway.sockets.attach import AccessWatch, SocketAttacher, outlet_of, slow_down, until_disconnect
+from gateway.sockets.attach import AccessWatch, SocketAttacher, outlet_of, slow_down
 
 
 class RawSocket:
@@ -23,22 +23,20 @@ class RawSocket:
         outlet, who = outlet_of(websocket), websocket.state.principal
         viewer = Viewer(outlet, raw=True)
         entry = AccessWatch(viewer, who, self._doorway.verifier, actor.guests)
-        outlet.on_text = _Lines(actor, viewer).on_text
+        lines = _Lines(actor, viewer, entry)
+        outlet.on_text = lines.on_text
+        outlet.outlive_app(lines.on_over)
         actor.post(actor.viewers.attach, viewer, None)
         actor.post(entry.begin)
-        try:
-            await until_disconnect(websocket)
-        finally:
-            entry.end()
-            actor.post(actor.viewers.detach, viewer)
 
 
 class _Lines:
-    __slots__ = ("_actor", "_viewer")
+    __slots__ = ("_actor", "_entry", "_viewer")
 
-    def __init__(self, actor: SessionActor, viewer: Viewer) -> None:
+    def __init__(self, actor: SessionActor, viewer: Viewer, entry: AccessWatch) -> None:
         self._actor = actor
         self._viewer = viewer
+        self._entry = entry
 
     def on_text(self, raw: bytes) -> None:
         line = raw.removesuffix(b"\n").removesuffix(b"\r")
@@ -47,3 +45,7 @@ class _Lines:
         elif line:
             self._actor.inbox.hear(len(line), self._actor.intake.receive_line, self._viewer, line.decode())
             slow_down(self._actor, self._viewer)
+
+    def on_over(self) -> None:
+        self._entry.end()
+        self._actor.post(self._actor.viewers.detach, self._viewer)

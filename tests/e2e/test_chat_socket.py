@@ -12,9 +12,11 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
+from sandbox.protocol.websocket_frames import TEXT
 from tests.campaign.stage import Stage
 from tests.support.chat import Frame, hear, say
 from tests.support.gateway import ClientConnection, Gateway
+from tests.support.raw_client import RawClient, masked, upgrade
 from tests.support.waiting import until
 
 LEEWAY_SECONDS = 30
@@ -239,6 +241,24 @@ async def test_a_refreshed_socket_outlives_its_first_token(gateway: Gateway) -> 
             await say(socket, "ping", id=1)
             await hear(socket, "pong")
             await asyncio.sleep(0.2)
+
+
+async def test_what_came_with_the_handshake_is_heard(gateway: Gateway) -> None:
+    """Its first message was once offered to an app that threw it away."""
+    await gateway.create("hasty")
+    at = httpx.URL(gateway.url)
+    assert at.port is not None
+    async with asyncio.timeout(30), await RawClient.connect(at.host, at.port) as client:
+        said = [b'{"type":"ping","id":%d}' % number for number in range(3)]
+        head = upgrade("/ws/v2?sessionId=hasty", f"Authorization: Bearer {gateway.token()}")
+        await client.send(head + b"".join(masked(TEXT, text) for text in said))
+        assert (await client.head())[0] == 101
+        heard: list[int] = []
+        while len(heard) < 3:
+            frame = json.loads((await client.frame())[1])
+            if frame["type"] == "pong":
+                heard.append(frame["id"])
+        assert heard == [0, 1, 2]
 
 
 async def test_the_sub_protocol_is_answered_and_the_token_never(gateway: Gateway) -> None:

@@ -18,8 +18,10 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from gateway.config.settings import Settings
+from gateway.protocol.close_codes import CloseCode
 from gateway.server.front_door import FrontDoor
 from gateway.server.http import GuardedHttp
+from gateway.server.message_socket import MessageSocket
 from gateway.server.server import EXIT_FAILED, EXIT_OK, EXIT_STARTUP, CannotListen, address_of, bind, serve
 from gateway.server.websocket import GuardedSocket
 from gateway.sockets.attach import outlet_of
@@ -251,6 +253,60 @@ async def test_of_a_connection_that_was_handed_over_nothing_of_the_apps_side_is_
         await (await client.ping())
 
 
+async def test_of_a_connection_that_outlives_its_endpoint_nothing_else_of_the_apps_side_is_kept() -> None:
+    """An endpoint that waits for the end took a third of what an idle chat session costs."""
+    heard: list[bytes] = []
+
+    async def take(websocket: WebSocket) -> None:
+        await websocket.accept()
+        outlet_of(websocket).on_text = heard.append
+        outlet_of(websocket).outlive_app(lambda: heard.append(b"over"))
+
+    def tasks() -> int:
+        return sum(
+            getattr(task.get_coro(), "__qualname__", "") == "GuardedSocket.run_asgi" for task in asyncio.all_tasks()
+        )
+
+    gc.collect()
+    gc.disable()
+    try:
+        async with serving(WebSocketRoute("/", take)) as address:
+            async with websockets.connect(f"ws{address[4:]}", compression=None) as client:
+                await (await client.ping())
+                await until(lambda: not alive(GuardedSocket) and not tasks())
+                await client.send("still here")
+                await until(lambda: heard == [b"still here"])
+            await until(lambda: heard == [b"still here", b"over"])
+            await until(lambda: not alive(MessageSocket))
+    finally:
+        gc.enable()
+
+
+async def test_an_endpoint_that_fails_behind_the_accept_ends_a_connection_that_outlives_it() -> None:
+    over = asyncio.Event()
+
+    async def fail(websocket: WebSocket) -> None:
+        await websocket.accept()
+        outlet_of(websocket).outlive_app(over.set)
+        raise RuntimeError("asked to")
+
+    async with serving(WebSocketRoute("/", fail)) as address, websockets.connect(f"ws{address[4:]}") as client:
+        await client.wait_closed()
+        assert client.close_code == CloseCode.FAILED
+        await over.wait()
+
+
+async def test_a_server_that_ends_says_so_to_connections_that_outlived_their_endpoints() -> None:
+    async def take(websocket: WebSocket) -> None:
+        await websocket.accept()
+        outlet_of(websocket).outlive_app(lambda: None)
+
+    async with serving(WebSocketRoute("/", take)) as address:
+        client = await websockets.connect(f"ws{address[4:]}")
+    await client.wait_closed()
+    assert client.close_code == CloseCode.COMING_BACK
+
+
 async def test_a_connection_that_ended_is_freed_at_once() -> None:
     """A request with a body once left its connection, and all that it had read, to the garbage collector."""
 
@@ -284,7 +340,8 @@ async def test_a_socket_that_ended_is_freed_at_once() -> None:
             async with websockets.connect(f"ws{address[4:]}", compression=None) as client:
                 await (await client.ping())
                 assert alive(GuardedSocket)
-            await until(lambda: not alive(GuardedSocket))
+                assert alive(MessageSocket)
+            await until(lambda: not alive(GuardedSocket, MessageSocket))
     finally:
         gc.enable()
 

@@ -1,17 +1,17 @@
 """Sockets of one user take turns: in the order of waiting, no more than the allowance has, and none is left out."""
 
 import asyncio
+from typing import cast
 
 import pytest
-from starlette.applications import Starlette
-from uvicorn.server import ServerState
 
 from gateway.config.settings import load_settings
 from gateway.limits.allowance import TURN, WAITING_BYTES, Allowance, Throttled
 from gateway.limits.rate import Budget
+from gateway.server.app_queue import AppQueue, Writable
 from gateway.server.front_door import FrontDoor
+from gateway.server.message_socket import MessageSocket
 from gateway.server.socket_turns import Clock, SocketTurns
-from gateway.server.websocket import GuardedConfig, GuardedSocket
 
 pytestmark = pytest.mark.virtual_time
 
@@ -124,8 +124,7 @@ async def test_a_clock_that_nobody_needs_stands_still() -> None:
 
 
 async def test_who_is_known_and_then_refused_leaves_no_turns_behind() -> None:
-    config = GuardedConfig(Starlette(), log_config=None)
-    config.door = FrontDoor(load_settings({}))
-    socket = GuardedSocket(config, ServerState(), {}, asyncio.get_running_loop())
+    door = FrontDoor(load_settings({}))
+    socket = MessageSocket(cast(asyncio.Transport, None), door, set(), AppQueue(), Writable())
     socket.charge_to("ada")
-    assert not config.door._turns
+    assert not door._turns
