@@ -9,13 +9,16 @@ ALIVE, PING, DEAD, SLOW = "alive", "ping", "dead", "slow"
 
 class Liveness:
     """One connection's. Silence counts only while it is read, and being slow only while nothing at all is taken. Who
-    neither takes nor says anything is slow: it is told so, if it ever reads again."""
+    neither takes nor says anything is slow: it is told so, if it ever reads again.
 
-    __slots__ = ("_asked", "_heard_at", "_pings", "_pings_since", "_stalled_at", "_unsent")
+    `heard_at` is when it said something, or was read again after a while. Whoever reads sets it, for every read.
+    """
+
+    __slots__ = ("_asked", "_pings", "_pings_since", "_stalled_at", "_unsent", "heard_at")
 
     def __init__(self, now: float) -> None:
-        self._heard_at = self._pings_since = now
-        self._asked = False  # it was pinged and has not answered
+        self.heard_at = self._pings_since = now
+        self._asked: float | None = None  # it was pinged, and had been silent since then
         self._stalled_at: float | None = None
         self._unsent = 0
         self._pings = 0
@@ -25,14 +28,11 @@ class Liveness:
         """Whether the peer is to take what was written before it is written more."""
         return self._stalled_at is not None
 
-    def heard(self, now: float) -> None:
-        """It said something, or is read again after a while."""
-        self._heard_at = now
-        self._asked = False
-
     def forgive(self, seconds: float) -> None:
         """For so long it was neither read nor written to: that is not its silence."""
-        self._heard_at += seconds
+        if self._asked == self.heard_at:
+            self._asked += seconds
+        self.heard_at += seconds
         if self._stalled_at is not None:
             self._stalled_at += seconds
 
@@ -40,9 +40,9 @@ class Liveness:
         """It pings us, or answers. Raises FrameError if it does so too often."""
         self._pings += 1
         if self._pings > limits.pings:
-            if self._heard_at - self._pings_since < limits.ping_window:
+            if self.heard_at - self._pings_since < limits.ping_window:
                 raise FrameError(CloseCode.TOO_MANY, "too many pings")
-            self._pings, self._pings_since = 0, self._heard_at
+            self._pings, self._pings_since = 0, self.heard_at
 
     def stall(self, now: float, unsent: int) -> None:
         """`unsent` bytes wait for it."""
@@ -54,7 +54,7 @@ class Liveness:
 
     def verdict(self, now: float, limits: GuardLimits, *, read: bool, unsent: int) -> str:
         """What is to be done about it now. It is asked for a sign of life once, `PING`, before it is `DEAD`."""
-        silence = now - self._heard_at if read else 0.0
+        silence = now - self.heard_at if read else 0.0
         if self._stalled_at is not None:
             if unsent < self._unsent:  # slowly, but it reads
                 self._stalled_at, self._unsent = now, unsent
@@ -64,7 +64,7 @@ class Liveness:
                 return SLOW
         elif silence >= limits.dead_after:
             return DEAD
-        if silence >= limits.ping_after and not self._asked:
-            self._asked = True
+        if silence >= limits.ping_after and self._asked != self.heard_at:
+            self._asked = self.heard_at
             return PING
         return ALIVE

@@ -188,7 +188,7 @@ class MessageSocket(asyncio.Protocol):
         self._turns = self._door.turns_of(self._user)
         self._turns.join(self)
         self._leave.append(leave)
-        self._pulse.heard(self._loop.time())
+        self._pulse.heard_at = self._loop.time()
         self._door.sockets.add(self)
         self._connections.add(self)
         self._transport.set_protocol(self)
@@ -221,7 +221,7 @@ class MessageSocket(asyncio.Protocol):
         if self._deaf:
             return
         now = self._loop.time()
-        self._pulse.heard(now)
+        self._pulse.heard_at = now
         self._reader.feed(data)
         turns = self._turns
         assert turns is not None
@@ -403,7 +403,7 @@ class MessageSocket(asyncio.Protocol):
             if pause:
                 self._transport.pause_reading()
             else:
-                self._pulse.heard(self._loop.time())
+                self._pulse.heard_at = self._loop.time()
                 self._transport.resume_reading()
 
     # Outgoing

@@ -146,7 +146,7 @@ class SplicedSocket(asyncio.Protocol):
         if self._deaf:
             return
         now = self._loop.time()
-        self._pulse.heard(now)
+        self._pulse.heard_at = now
         turns = self._turns
         if turns.turn != turns.clock.turn:
             turns.begin(now)
@@ -159,8 +159,21 @@ class SplicedSocket(asyncio.Protocol):
         elif allowance.left <= 0:
             self._scan.keep(data)
             self._rest()
+        elif not self._closing and (frames := self._scan.passes_whole(data)):
+            try:
+                self._owner.on_frames(data)
+            except Exception:
+                self._crash()
+            allowance.left -= 1 + (frames >> 4)
+            allowance.frames += frames
+            if allowance.left < LOW:
+                turns.clock.keep_ticking()
         else:
             self._pass(data)
+
+    def _crash(self) -> None:
+        _log.exception("socket.crashed")
+        self.close(CloseCode.FAILED, CloseCode.FAILED.reason)
 
     def _pass(self, data: bytes) -> None:
         scan, turns = self._scan, self._turns
@@ -189,8 +202,7 @@ class SplicedSocket(asyncio.Protocol):
             self.close(exc.code, exc.reason)
             self._deaf = self._deaf or exc.code in (1002, 1009)  # where the next frame begins is no longer known
         except Exception:
-            _log.exception("socket.crashed")
-            self.close(CloseCode.FAILED, CloseCode.FAILED.reason)
+            self._crash()
         if self._newest_ping is not None:
             self._answer_ping(self._newest_ping)
         passed_frames = scan.passed_frames - passed_before
@@ -248,7 +260,7 @@ class SplicedSocket(asyncio.Protocol):
             if pause:
                 self._transport.pause_reading()
             else:
-                self._pulse.heard(self._loop.time())
+                self._pulse.heard_at = self._loop.time()
                 self._transport.resume_reading()
 
     def _take_aside(self, opcode: int, payload: bytes) -> None:

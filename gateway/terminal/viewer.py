@@ -226,7 +226,10 @@ class TerminalViewer:
 
     def on_frames(self, frames: bytes) -> None:
         if self.role != "view":
-            self._enter(frames)
+            if self._link is None or self.parked or self._room.stopping:
+                self._enter(frames)
+            else:
+                self._link.write(frames)
 
     def _enter(self, frames: bytes) -> None:
         """Input, as whole frames of a client. A program that a sleep is about to hang up on may not read it any more:

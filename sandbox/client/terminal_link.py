@@ -120,6 +120,9 @@ class BridgeTerminalLink(BridgeConnection):
     def data_received(self, data: bytes) -> None:
         if self._closed:
             return
+        if self._opened is None and self._scan.passes_whole(data):
+            self._pass_on(data)
+            return
         if self._opening is not None:
             data = self._shake_hands(*self._opening, data)
         try:

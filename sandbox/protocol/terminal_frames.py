@@ -29,6 +29,13 @@ _FIN_BINARY = 0x80 | BINARY
 _FIN_TEXT = 0x80 | TEXT
 _MAX_JOINED = 64 * 1024  # fragments of one message, together
 _MOST_FRAMES = 1000  # looked at in one go: others want a turn, too
+_RUN = bytes((_FIN_BINARY,)) * _MOST_FRAMES
+
+
+def _is_run(data: bytes, whole: int) -> bool:
+    """Whether it is nothing but binary frames of `whole` bytes, as its first one is; no more than fit one go."""
+    count, rest = divmod(len(data), whole)
+    return not rest and data[::whole] == _RUN[:count] and data[1::whole].count(data[1]) == count
 
 
 class _FrameScan:
@@ -97,6 +104,21 @@ class DownScan(_FrameScan):
     def expect_picture(self) -> None:
         """The next binary frame is a picture: an aside, which may be larger than others, and is not counted."""
         self._picture = True
+
+    def passes_whole(self, data: bytes) -> bool:
+        """Whether all of `data` passes at once: short frames of one length, mostly one key, or a few. They are counted.
+        If not, nothing has happened: feed it."""
+        if len(data) < 2 or self._data or self._tail is not None or self._picture:
+            return False
+        size, end = data[1], len(data)
+        if data[0] != _FIN_BINARY or size >= 126:
+            return False
+        if end != size + 2:
+            if not _is_run(data, size + 2):
+                return False
+            size *= end // (size + 2)
+        self.passed_bytes += size
+        return True
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes in; return the whole frames that pass, up to the next aside. Raises FrameError."""
@@ -181,6 +203,22 @@ class UpScan(_FrameScan):
         self._joined: bytearray | None = None
         self._fragments = 0
         self.passed_frames = 0
+
+    def passes_whole(self, data: bytes) -> int:
+        """How many frames `data` is, if all of it passes at once: short ones of one length, mostly one key, or a few.
+        They are counted. If it is 0, nothing has happened: feed it."""
+        if len(data) < 6 or self._data or self._tail is not None or self._opcode or not self._passes:
+            return 0
+        size, end = data[1] - 0x80, len(data)
+        if data[0] != _FIN_BINARY or not 0 <= size < 126:
+            return 0
+        count = 1
+        if end != size + 6:
+            if not _is_run(data, size + 6):
+                return 0
+            count = end // (size + 6)
+        self.passed_frames += count
+        return count
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes in; return the whole frames that pass, masked as they came, up to the next aside. A message that

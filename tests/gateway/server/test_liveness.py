@@ -38,7 +38,7 @@ class PulseAgainstAModel(RuleBasedStateMachine):
 
     @rule()
     def says_something(self) -> None:
-        self.pulse.heard(self.now)
+        self.pulse.heard_at = self.now
         self.heard, self.asked = self.now, False
 
     @precondition(lambda self: not self.stalled)
@@ -86,7 +86,7 @@ def test_pings_are_refused_only_when_more_than_allowed_come_within_a_window(paus
     for pause in pauses:
         now += pause
         times.append(now)
-        pulse.heard(now)
+        pulse.heard_at = now
         if (refused := refusal(pulse)) is not None:
             assert refused == CloseCode.TOO_MANY
             assert len([each for each in times if each > now - LIMITS.ping_window]) >= LIMITS.pings
@@ -107,9 +107,9 @@ def test_a_flood_of_pings_is_refused_whatever_was_before() -> None:
     for calm in range(12):
         pulse = Liveness(0.0)
         for number in range(calm):
-            pulse.heard(number * 11.0)
+            pulse.heard_at = number * 11.0
             pulse.pinged(LIMITS)
-        pulse.heard(calm * 11.0)
+        pulse.heard_at = calm * 11.0
         with pytest.raises(FrameError):
             flood(pulse)
 

@@ -244,13 +244,14 @@ async def test_of_a_connection_that_was_handed_over_nothing_of_the_apps_side_is_
         await websocket.accept()
         outlet_of(websocket).hand_over(Owner(), passes=False)
 
-    def guarded() -> int:
-        gc.collect()
-        return len(alive(GuardedSocket))
-
-    async with serving(WebSocketRoute("/", take)) as address, websockets.connect(f"ws{address[4:]}") as client:
-        await until(lambda: guarded() == 0)
-        await (await client.ping())
+    gc.collect()
+    gc.disable()
+    try:
+        async with serving(WebSocketRoute("/", take)) as address, websockets.connect(f"ws{address[4:]}") as client:
+            await until(lambda: not alive(GuardedSocket, MessageSocket))
+            await (await client.ping())
+    finally:
+        gc.enable()
 
 
 async def test_of_a_connection_that_outlives_its_endpoint_nothing_else_of_the_apps_side_is_kept() -> None:

@@ -137,6 +137,75 @@ def test_what_a_viewer_sends_passes_masked_as_it_came_and_fragments_come_joined(
     assert scan.passed_frames == sum(kind == "passed" for kind, _, _ in wanted)
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from([BINARY, BINARY, TEXT, PING]), st.sampled_from([0, 1, 64, 125])), max_size=4),
+    st.sampled_from([(BINARY, 126), (TEXT, 126)]) | st.none(),
+    st.integers(1, 3),
+    st.sampled_from([b"", b"", b"\x82", b"\x82\x05ab"]),
+    st.booleans(),
+)
+def test_what_passes_whole_is_what_feeding_it_lets_pass(
+    made: list[tuple[int, int]], longer: tuple[int, int] | None, times: int, rest: bytes, mask: bool
+) -> None:
+    """The short way for equal frames counts as the long one does, or leaves all as it was."""
+    made = [*made, longer] if longer else made
+    data = b"".join(make(opcode, noise(size), mask=mask) for opcode, size in made) * times + rest
+    scans = [UpScan(MAX, FRAGMENTS) if mask else DownScan() for _ in range(2)]
+    if whole := scans[0].passes_whole(data):
+        assert scans[1].feed(data) == data
+        assert scans[1].aside is None
+        assert isinstance(scans[0], DownScan) or whole == scans[0].passed_frames
+    else:
+        assert rest or len(made) != 1 or made[0][0] != BINARY or made[0][1] >= 126  # equal frames do
+        assert _outcome(scans[0], data) == _outcome(scans[1], data)
+    assert _counted(scans[0]) == _counted(scans[1])
+
+
+def _outcome(scan: DownScan | UpScan, data: bytes) -> object:
+    try:
+        return scan.feed(data), scan.aside
+    except FrameError as error:
+        return error.code
+
+
+def _counted(scan: DownScan | UpScan) -> int:
+    return scan.passed_bytes if isinstance(scan, DownScan) else scan.passed_frames
+
+
+def test_nothing_passes_whole_where_something_waits_or_is_expected() -> None:
+    key, typed = frame(BINARY, b"a"), client_frame(BINARY, b"a")
+    down, up = DownScan(), UpScan(MAX, FRAGMENTS)
+    for scan, piece in ((down, key), (up, typed)):
+        scan.feed(piece[:1])
+        assert not scan.passes_whole(piece)
+        scan.feed(piece[1:])
+        assert scan.passes_whole(piece)
+        scan.keep(piece)
+        assert not scan.passes_whole(piece)
+        assert scan.feed(b"") == piece
+        assert not scan.passes_whole(piece + piece[:2] + piece)
+    assert not down.passes_whole(b"\x82\x7f" + bytes(8))
+    assert not up.passes_whole(b"\x82\xff" + bytes(12))
+    down.expect_picture()
+    assert not down.passes_whole(key)
+    up.feed(make(TEXT, b"b", fin=False, mask=True))
+    assert not up.passes_whole(typed)
+    assert not UpScan(MAX, FRAGMENTS, passes=False).passes_whole(typed)
+
+
+def test_a_run_of_equal_frames_is_counted_at_once() -> None:
+    down, up = DownScan(), UpScan(MAX, FRAGMENTS)
+    assert down.passes_whole(frame(BINARY, b"keys") * 3)
+    assert down.passed_bytes == 12
+    assert up.passes_whole(client_frame(BINARY, b"keys") * 3) == up.passed_frames == 3
+
+
+def test_more_frames_than_fit_one_go_do_not_pass_whole() -> None:
+    typed = client_frame(BINARY, b"a")
+    assert UpScan(MAX, FRAGMENTS).passes_whole(typed * 1000) == 1000
+    assert not UpScan(MAX, FRAGMENTS).passes_whole(typed * 1001)
+
+
 def test_frames_pass_byte_for_byte() -> None:
     stream = client_frame(BINARY, b"one") + client_frame(BINARY, b"x" * 200) + client_frame(BINARY, b"y" * 70000)
     assert UpScan(MAX, FRAGMENTS).feed(stream) == stream
