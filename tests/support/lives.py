@@ -185,9 +185,9 @@ class World:
                 fails = [on_.Unrestorable, on_.Unavailable]
                 return [on_.Prepared, *fails] if self.runs else [*fails, on_.StartFailed]
             case do.Release():
-                unwritten = [on_.StoreSilent] if effect.bounded else []
-                unknown = [on_.StartFailed, on_.Unavailable]
-                return [*([on_.AgentReleased] if self.runs else []), on_.Unrestorable, *unwritten, *unknown]
+                replies: list[type[on_.EffectReply]] = [on_.AgentReleased] if self.runs else []
+                replies += [on_.Unrestorable, on_.StartFailed, on_.Unavailable]
+                return [*replies, on_.StoreSilent] if effect.bounded else replies
             case do.Connect():
                 return [*([on_.Linked] if self.runs else []), on_.DialRefused, on_.Unavailable]
             case do.AskRuns():
