@@ -28,7 +28,7 @@ from persistence.queue import backlog
 from persistence.record import Fenced, Outcome, Record, Stored, Write
 from persistence.spool import drainer, spool
 from persistence.spool.ports import SpoolRow
-from persistence.sqlite import file
+from persistence.sqlite import batch, file
 from persistence.sqlite import store as sqlite
 
 LATER_SECONDS = 0.05
@@ -115,7 +115,7 @@ def no_unique_cid() -> None:
         ]
 
     put(file, "shipped", without_index)
-    put(sqlite, "questions", lambda *_, **__: set())
+    put(batch, "questions", lambda *_, **__: set())
     put(sequence.MessageSequence, "seq_of", lambda *_: None)
 
 

@@ -24,12 +24,21 @@ async def calm(arena: Arena) -> None:
 
 async def kills(arena: Arena) -> None:
     """kill -9 before COMMIT, after it, and at random."""
+    await _killed(arena, "store.written", "store.committed", None, "store.written", "queue.committed")
+
+
+async def killed_before_commit(arena: Arena) -> None:
+    """kill -9 before COMMIT, again and again: it takes luck that something was on its way to the agent just then."""
+    await _killed(arena, *["store.written"] * 16)
+
+
+async def _killed(arena: Arena, *points: str | None) -> None:
     async with arena.stage() as stage:
         await stage.create(1, 2, 4000, pace=0.001, pause=0.005)
         async with stage.playing():
             await stage.progress(10)
             await stage.gateway.kill()
-            for point in ("store.written", "store.committed", None, "store.written", "queue.committed"):
+            for point in points:
                 crash_at = None if point is None else (point, stage.rng.randint(2, 12))
                 await die(stage, arena.tampering(crash_at))
             stage.gateway.tampering = arena.tampering()
@@ -50,22 +59,6 @@ async def locked(arena: Arena) -> None:
                 await asyncio.sleep(1.5)
                 db.execute("ROLLBACK")
             await arena.settle(stage, sent=stage.settled + 40)
-
-
-async def killed_while_locked(arena: Arena) -> None:
-    """kill -9 while somebody holds the database: nothing that was sent meanwhile is stored."""
-    async with arena.stage() as stage:
-        await stage.create(1, 2, 4000, pace=0.001, pause=0.005, under_way=20)
-        async with stage.playing():
-            await stage.progress(20)
-            with closing(sqlite3.connect(stage.gateway.data_dir / "holdfast.db", isolation_level=None)) as db:
-                db.execute("BEGIN IMMEDIATE")
-                stage.journal.note("fault", kind="locked")
-                await asyncio.sleep(1.0)
-                await stage.gateway.kill()
-                db.execute("ROLLBACK")
-            await stage.gateway.start()
-            await arena.settle(stage)
 
 
 async def held(arena: Arena) -> None:

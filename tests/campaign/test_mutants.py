@@ -26,7 +26,7 @@ CAUGHT_BY: dict[Callable[[], None], tuple[Scenario, str]] = {
     mutants.drop_after_three_retries: (scenarios.locked, "lost"),
     mutants.drop_oldest: (scenarios.locked, "lost"),
     mutants.synchronous_off: (scenarios.power_cut, "lost"),
-    mutants.deliver_before_durable: (scenarios.killed_while_locked, "wrong"),
+    mutants.deliver_before_durable: (scenarios.killed_before_commit, "wrong"),
     mutants.newest_first: (scenarios.calm, "reordered"),
     mutants.expire_silently: (scenarios.held, "silent"),
     mutants.swallow_nacks: (scenarios.held, "silent"),

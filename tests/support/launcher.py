@@ -222,8 +222,12 @@ async def _writer(wanted: int, theirs: list[int]) -> asyncio.StreamWriter | None
 async def _piped(theirs: list[int], limit: int = LINE_BYTES) -> asyncio.StreamReader:
     reading, writing = os.pipe()
     theirs.append(writing)
-    reader = asyncio.StreamReader(limit)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: _Pipe(reader), os.fdopen(reading, "rb", 0))
+    reader, pipe = asyncio.StreamReader(limit), os.fdopen(reading, "rb", 0)
+    try:
+        await asyncio.get_running_loop().connect_read_pipe(lambda: _Pipe(reader), pipe)
+    except BaseException:
+        pipe.close()
+        raise
     return reader
 
 
