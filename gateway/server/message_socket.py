@@ -140,6 +140,7 @@ class MessageSocket(asyncio.Protocol):
         gone."""
         if self.closed or self._turns is None:
             raise ClientDisconnected
+        assert not self._queued
         self._outlives, self._on_over, self._queue = True, on_over, None
 
     def hand_over(self, owner: SplicedOwner, *, passes: bool) -> SplicedSocket:

@@ -1,6 +1,7 @@
 """The viewer's end of a spliced terminal: what is left of a guarded WebSocket when ASGI is out of the way.
 
-Starlette did the routing, the auth and the refusal; the accepted connection was then handed over (`Outlet.hand_over`),
+Starlette did the routing, the auth and the refusal; the accepted connection was then handed over
+(`MessageSocket.hand_over`),
 and this lean protocol holds to the same bounds as the guard: frames and fragments
 (sandbox/protocol/terminal_frames.py), pings, silence, a peer that does not read, a close that is not answered. What
 one read brought leaves in one write at the other side. Nothing is queued here: a viewer that takes nothing is not

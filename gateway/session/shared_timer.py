@@ -18,7 +18,7 @@ class SharedTimer:
         self._running = False
 
     def ask(self, then: Callable[[], None]) -> None:
-        """Have `then` called, which may not raise."""
+        """Have `then` called, each in a turn of its own: one that raises keeps no other waiting."""
         if then not in self._earlier:
             self._later[then] = None
         if not self._running:
@@ -33,5 +33,6 @@ class SharedTimer:
         self._running = False
         if self._earlier:
             self._run()
+        loop = asyncio.get_running_loop()
         for then in due:
-            then()
+            loop.call_soon(then)

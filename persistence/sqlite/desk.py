@@ -99,6 +99,7 @@ def _perform(errand: _Errand) -> None:
         result = errand.do()
     except BaseException as error:
         _send_back(answer, None, error)
+        del errand, answer  # the error knows this frame: with them it would hold itself, and what was to be written
     else:
         _send_back(answer, result, None)
 

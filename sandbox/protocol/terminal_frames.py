@@ -108,7 +108,7 @@ class DownScan(_FrameScan):
     def passes_whole(self, data: bytes) -> bool:
         """Whether all of `data` passes at once: short frames of one length, mostly one key, or a few. They are counted.
         If not, nothing has happened: feed it."""
-        if len(data) < 2 or self._data or self._tail is not None or self._picture:
+        if len(data) < 2 or self._data or self._tail is not None or self._picture or self.aside is not None:
             return False
         size, end = data[1], len(data)
         if data[0] != _FIN_BINARY or size >= 126:
@@ -207,7 +207,8 @@ class UpScan(_FrameScan):
     def passes_whole(self, data: bytes) -> int:
         """How many frames `data` is, if all of it passes at once: short ones of one length, mostly one key, or a few.
         They are counted. If it is 0, nothing has happened: feed it."""
-        if len(data) < 6 or self._data or self._tail is not None or self._opcode or not self._passes:
+        waits = self._data or self._tail is not None or self._opcode or self.aside is not None
+        if len(data) < 6 or waits or not self._passes:
             return 0
         size, end = data[1] - 0x80, len(data)
         if data[0] != _FIN_BINARY or not 0 <= size < 126:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gateway.session.actor import SessionActor
 
 T = TypeVar("T")
-VERSION = 1
+VERSION = 2
 UNNOTED = frozenset({"pause_reading", "resume_reading"})
 PARTS = "gateway.session."
 

@@ -20,6 +20,7 @@ from gateway.session.recording.codec import NotARecording
 from gateway.session.recording.files import RecordingFiles
 from gateway.session.recording.player import Player
 from gateway.session.recording.recorder import SessionRecorder
+from gateway.session.recording.tape import VERSION
 from gateway.session.replay import Replayed, replay
 from gateway.session.sandbox import driver
 from gateway.session.sandbox.lifecycle import effects as do
@@ -124,7 +125,7 @@ def test_a_day_with_everything_can_be_done_again(tmp_path: Path) -> None:
         *("journal._save", "journal._save_durably", "journal._synced", "conversation.change_spec", "sharing._end_all"),
     }
     first = json.loads(lines[0])
-    assert first["recording"] == 1
+    assert first["recording"] == VERSION
     assert {"seq", "durable", "stage"} <= json.loads(lines[0])["state"].keys()
 
 
@@ -317,9 +318,12 @@ def bad_files(lines: list[bytes]) -> dict[str, tuple[bytes, str]]:
         "a picture": (b"\x89PNG\r\n\x1a\n" * 3, "line 1 is not JSON"),
         "json": (b'{"a":1}\n', "says nothing of a recording"),
         "a list": (b"[1]\n[2]\n", "line 1 is not JSON"),
-        "a newer one": (lines[0].replace(b'"recording":1', b'"recording":7') + lines[1], "it is of version 7"),
+        "a newer one": (
+            lines[0].replace(b'"recording":%d' % VERSION, b'"recording":7') + lines[1],
+            "it is of version 7",
+        ),
         "without its middle": (lines[0] + b'{"half":\n' + lines[1], "line 2 is not JSON"),
-        "of nothing": (b'{"recording":1}\n', "not as one is recorded"),
+        "of nothing": (b'{"recording":%d}\n' % VERSION, "not as one is recorded"),
         "lists in lists": (b"[" * 100_000 + b"\n" + lines[1], "line 1 is not JSON"),
         "lists in the lists of an event": (second(**{"with": nested(600)}), "event 1 is not as one is recorded"),
         "a spec that is no JSON": (first("session.spec", "not JSON"), "event 0 is not as one is recorded"),

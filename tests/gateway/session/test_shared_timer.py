@@ -58,3 +58,19 @@ async def test_what_is_called_may_ask_again() -> None:
     timer.ask(once_more)
     await asyncio.sleep(10)
     assert len(asker.called) == 1
+
+
+async def test_one_that_raises_keeps_no_other_waiting() -> None:
+    loop, problems = asyncio.get_running_loop(), list[str]()
+    loop.set_exception_handler(lambda _, context: problems.append(str(context["exception"])))
+    timer = SharedTimer(1.0)
+    asker = Asker(timer)
+
+    def wrong() -> None:
+        raise LookupError("a bug")
+
+    timer.ask(wrong)
+    asker.ask()
+    await asyncio.sleep(10)
+    loop.set_exception_handler(None)
+    assert (problems, len(asker.called)) == (["a bug"], 1)

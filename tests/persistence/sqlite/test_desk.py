@@ -1,8 +1,10 @@
 """The thread with a connection: order, errors, askers who leave, closing."""
 
 import asyncio
+import gc
 import sqlite3
 import threading
+import weakref
 from collections.abc import AsyncIterator
 
 import pytest
@@ -177,3 +179,23 @@ def test_a_loop_that_is_gone_takes_no_answer_and_harms_nobody() -> None:
 
 def _lives(name: str) -> bool:
     return any(thread.name == name for thread in threading.enumerate())
+
+
+async def test_a_failed_errand_keeps_nothing_of_what_it_carried(desk: Desk) -> None:
+    """Its error knew the frame that knew it: until a collection, all that was to be written stayed."""
+
+    class Carried:
+        def __call__(self, db: sqlite3.Connection) -> None:
+            raise LookupError("no such thing")
+
+    carried = Carried()
+    gone = weakref.ref(carried)
+    gc.disable()
+    try:
+        with pytest.raises(LookupError):
+            await desk.run("wrong", carried)
+        await desk.run("next", lambda db: None)
+        del carried
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -191,6 +191,13 @@ def test_nothing_passes_whole_where_something_waits_or_is_expected() -> None:
     up.feed(make(TEXT, b"b", fin=False, mask=True))
     assert not up.passes_whole(typed)
     assert not UpScan(MAX, FRAGMENTS, passes=False).passes_whole(typed)
+    for scan, text, piece in (
+        (DownScan(), frame(TEXT, b"t"), key),
+        (UpScan(MAX, FRAGMENTS), client_frame(TEXT, b"t"), typed),
+    ):
+        scan.feed(text)
+        assert scan.aside is not None
+        assert not scan.passes_whole(piece), "it would overtake what was not taken yet"
 
 
 def test_a_run_of_equal_frames_is_counted_at_once() -> None:
