@@ -26,9 +26,12 @@ if os.environ.get("HOLDFAST_TEST_SOAK"):
 else:
     settings.load_profile("seeded" if os.environ.get("HOLDFAST_TEST_SEED") else "test")
 
-# Under nohup SIGHUP is ignored, and would be by every program that a test starts. A handler is not inherited.
+# Under nohup SIGHUP is ignored, and in the background of a script SIGINT; they would be by every program that a test
+# starts. A handler is not inherited.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 COMPLAINTS = Complaints()
