@@ -466,6 +466,7 @@ def test_a_name_that_becomes_something_else_is_told_as_what_it_became(
         if number == 0:
             for path in paths:
                 become(path)
+            tick(home)  # what is read in the tick in which it was written is read once more
 
     scan_disturbed(keeper, disturb)
     assert keeper.seen() == on_disk(home)
