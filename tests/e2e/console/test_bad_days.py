@@ -228,7 +228,7 @@ async def test_a_session_that_was_purged_and_made_again_is_shown_as_it_is_now(
             passage.stall()
         async with gateway.http() as client:
             assert (await client.delete("/api/sandboxes/phoenix?purge=1")).is_success
-        await gateway.create("phoenix")
+        made = (await gateway.create("phoenix"))["createdAt"]
         async with gateway.http(gateway.internal) as client:
             for number in range(6):  # more than there were, so that no number says it
                 said = {"role": "user", "content": f"anew {number}"}
@@ -237,6 +237,8 @@ async def test_a_session_that_was_purged_and_made_again_is_shown_as_it_is_now(
             passage.cut()
         await tab.shows_row(lambda row: row.text == "anew 5", "what was said anew")
         await _equals_history(tab, gateway, "phoenix")
+        # What is said before the page knows that this is another session goes with the one that is gone.
+        await tab.page.locator(f'[data-testid="session"][data-created="{made}"]').wait_for()
         await tab.say("the third")
         await tab.shows_answer("the third")
         await _equals_history(tab, gateway, "phoenix")

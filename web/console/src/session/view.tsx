@@ -86,7 +86,7 @@ export function SessionView({ session, menuButton, onReopen }: SessionViewProps)
     </div>
   );
   return (
-    <main class="session" id="main" ref={main} data-testid="session" data-id={session.id} tabIndex={-1}>
+    <main class="session" id="main" ref={main} data-testid="session" data-id={session.id} data-created={session.created} tabIndex={-1}>
       <Head session={session} menuButton={menuButton} onReopen={onReopen} />
       <Banner session={session} />
       {small ? (
