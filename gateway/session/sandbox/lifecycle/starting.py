@@ -107,14 +107,8 @@ def start_unanswered(life: Life, event: Unavailable, facts: Facts) -> None:
 
 
 def prepare_unanswered(life: Life, event: Unavailable, facts: Facts) -> None:
-    """Nothing was let go, and nothing is known of the workspace."""
-    unanswered(life, event)
-    clear_later(life, event, facts)
-
-
-def release_unanswered(life: Life, event: Unavailable, facts: Facts) -> None:
-    """Its agent may have been let go, and has been given nothing yet. The disk is known to be ahead of the store: it is
-    what the next start goes on with."""
+    """Nothing is known of the workspace, or whether its agent was let go: it has been given nothing yet, and the next
+    start goes on with the disk."""
     unanswered(life, event)
     clear_later(life, event, facts)
 

@@ -169,7 +169,7 @@ TABLE: dict[LifeStage, Row] = {
     | {
         on_.AgentReleased: starting.released,
         on_.StoreSilent: starting.not_written,
-        on_.Unavailable: starting.release_unanswered,
+        on_.Unavailable: starting.prepare_unanswered,
     },
     LifeStage.CONNECTING: STARTS
     | {
