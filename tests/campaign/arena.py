@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+import httpx
+
 from tests.campaign.stage import Checked, Stage, staged
 from tests.campaign.verdict import unsettled
 from tests.support.gateway import GatewayFailed
@@ -57,7 +59,7 @@ class Arena:
         if stage.gateway.running:
             try:
                 await self._look(stage)
-            except AssertionError as wrong:  # it does not even show history
+            except (AssertionError, httpx.HTTPError) as wrong:  # it does not even show history, or not all of it
                 self.problems.append(f"lost: {wrong}")
         else:
             self.problems.append(f"ended: {stage.gateway.log[-2000:]}")
