@@ -83,7 +83,7 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(tmp_path: Path, o
     async with Launcher() as launcher:
         staging = partial(staged, tmp_path, seed, rng, launcher=launcher)
         async with on_postgres(operator.server, staging) as (stage, proxy):
-            await stage.create(2, 2, cuts * 400, pace=0.001, pause=0.02)
+            await stage.create(2, 2, 400_000, pace=0.001, pause=0.02)
             async with stage.playing():
                 while done < cuts:
                     await stage.progress(stage.settled + 4)
