@@ -22,7 +22,7 @@ from bench.figures import show
 from bench.processes import LOAD, pin
 from bench.results import Claim, Results
 
-CLAIMS = ("relay", "bridge", "frames", "growth", "persistence", "objects", "sync", "terminal", "page")
+CLAIMS = ("relay", "bridge", "frames", "growth", "persistence", "objects", "sync", "terminal", "page", "starts")
 
 
 async def run(names: list[str], *, quick: bool, quiet: bool) -> Results:

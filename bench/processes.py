@@ -131,7 +131,8 @@ class Program(Process):
 
 
 def _family(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    """Whichever of its threads started them."""
+    children = [child for each in Path(f"/proc/{pid}/task").glob("*/children") for child in each.read_text().split()]
     return [pid, *(each for child in children for each in _family(int(child)))]
 
 
