@@ -18,12 +18,11 @@ from sandbox.bridge import serving
 from sandbox.bridge.agent.agent import Agent
 from sandbox.bridge.agent.taken import NotesInUse, TakenNotes
 from sandbox.bridge.base.config import Config, ConfigError, read_config
-from sandbox.bridge.base.handover import HandoverSocket
+from sandbox.bridge.reception import Reception
 from sandbox.bridge.server import Bridge
 from sandbox.system.child import guard_this_process
 from sandbox.system.log import JsonHandler, log
 
-MAX_MESSAGE = 16 << 20  # of an operation on the tree; the link has its own, smaller bound
 ROOTS = ("workspace", "agent")
 NOTES_SECONDS = 5.0
 USAGE = "usage: python -m sandbox.bridge <config fd> <listen fd>, or by hand: python -m sandbox.bridge --help"
@@ -97,9 +96,8 @@ async def run(config: Config, listener: socket.socket) -> None:
         taken=notes.taken,
         loop=loop_name,
     )
-    await serving.serve_until(
-        ending, bridge.app(), listener, bridge.end_programs, sockets=HandoverSocket, max_message=MAX_MESSAGE
-    )
+    reception = Reception(bridge, config.token)
+    await serving.serve_until(ending, reception.caller, listener, bridge.end_programs, reception.close)
     bridge.close()
     notes.close()
     log("bridge.ended")

@@ -19,6 +19,7 @@ from sandbox.bridge.agent.taken import TakenNotes
 from sandbox.bridge.base.config import Config, env_pair_is_usable
 from sandbox.bridge.raw_lines import RawLines
 from sandbox.bridge.serving import end_on_signals, run, serve_until
+from sandbox.bridge.web_server import WebServer
 from sandbox.protocol.agent import MAX_DELIVERY
 from sandbox.system.child import guard_this_process
 from sandbox.system.log import JsonHandler
@@ -152,5 +153,6 @@ async def _run(config: Config, listener: socket.socket) -> None:
     )
     sys.stderr.flush()
     lines = RawLines(agent)
-    await serve_until(ending, lines, listener, lines.end, sockets=WebSocketsSansIOProtocol, max_message=MAX_DELIVERY)
+    web = WebServer(lines, WebSocketsSansIOProtocol, MAX_DELIVERY)
+    await serve_until(ending, web.caller, listener, lines.end, web.close)
     notes.close()

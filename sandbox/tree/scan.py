@@ -20,7 +20,7 @@ from pathlib import Path
 
 from sandbox.protocol.entry import Entry
 from sandbox.protocol.tree import ScanAsk, ScanDone, SurveyAsk
-from sandbox.system.mapped_files import MappedFile
+from sandbox.system.mapped_files import NOTHING, MappedFile
 from sandbox.system.problem import TreeProblem
 from sandbox.tree.batch import PendingBatch
 from sandbox.tree.chunker import Chunker
@@ -54,7 +54,10 @@ class TreeScanner:
         be read leaves nothing out, and whatever else cannot be read, or kept, differs and has the files that are known
         to be in it, one at least: it has not vanished."""
         rules = self._roots.rules(ask.agent_skip, lenient=True)
-        tree, walk = self._memory.tree, Walk(sys.maxsize, mapped=self._roots.mapped(), lenient=True)
+        tree = self._memory.tree
+        # To look at all programs takes long, and where nothing is remembered nothing can differ.
+        mapped = NOTHING if tree.token is None else self._roots.mapped()
+        walk = Walk(sys.maxsize, mapped=mapped, lenient=True)
         changed = files = 0
         for visit in self._roots.visits(walk, tree, rules, may_be_missing=True):
             changed += _changed(visit, walk.mapped)

@@ -14,11 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
-from starlette.websockets import WebSocket, WebSocketDisconnect
-
 from sandbox.bridge.agent.agent import Agent, AgentFailed
 from sandbox.bridge.base.config import Limits
-from sandbox.bridge.base.handover import hand_over
 from sandbox.protocol import agent as wire
 from sandbox.protocol.agent_stream import BeginEpoch, Cursor, Frames
 from sandbox.protocol.messages import WireError
@@ -69,15 +66,9 @@ class AgentLinkServer:
         if self._current is not None:
             self._current.tell_problem(reason)
 
-    async def serve(self, socket: WebSocket) -> None:
-        """Speak with one gateway until it goes, is replaced, or breaks the rules."""
-        link = AgentLink(self._agent, self._limits, self._enter, self._leave)
-        try:
-            await socket.accept()
-            hand_over(socket.scope, link.take)
-        except (ConnectionError, WebSocketDisconnect):
-            return
-        await link.gone
+    def expect(self) -> "AgentLink":
+        """A link for a gateway that is at the door: give it the connection, and wait until it is `gone`."""
+        return AgentLink(self._agent, self._limits, self._enter, self._leave)
 
     def _enter(self, link: "AgentLink") -> None:
         before, self._current = self._current, link

@@ -46,9 +46,11 @@ class Transfers:
         worker: Executor,
         on_swap: Callable[[], None],
         end_terminals: Callable[[], Awaitable[None]],
+        trees: Trees | None = None,
     ) -> None:
+        """`trees` are the bridge's; one that was started by an earlier version has none by itself."""
         self._config = config
-        self.trees = Trees(config, agent, worker, on_swap, end_terminals)
+        self.trees = trees or Trees(config, agent, worker, on_swap, end_terminals)
 
     async def backup(self, request: Request, send: Send) -> None:
         """A tar of both roots, of unknown length. Raises Refused if not even its beginning can be made."""

@@ -20,9 +20,7 @@ import os
 import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from typing import ParamSpec, TypeVar
-
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from sandbox.bridge.agent.agent import Agent, AgentRuns
 from sandbox.bridge.base.config import Config, Limits
@@ -67,6 +65,19 @@ TIDY_SECONDS = 600.0
 P = ParamSpec("P")
 T = TypeVar("T")
 M = TypeVar("M")
+
+
+class SocketGone(Exception):
+    """The other end has left."""
+
+
+class TreeSocket(Protocol):
+    """An operation's connection: OperationSocket, or Starlette's WebSocket."""
+
+    async def accept(self) -> None: ...
+    async def receive(self) -> Any: ...
+    async def send_bytes(self, data: bytes) -> None: ...
+    async def close(self) -> None: ...
 
 
 class Trees:
@@ -138,7 +149,7 @@ class Trees:
 
     # Serving
 
-    async def serve(self, socket: WebSocket) -> None:
+    async def serve(self, socket: TreeSocket) -> None:
         """Do what one connection asks for."""
         await socket.accept()
         talk = _TreeTalk(socket, self._config.limits)
@@ -154,7 +165,7 @@ class Trees:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # if it is still there
+        with contextlib.suppress(SocketGone, RuntimeError):  # if it is still there
             if not working.cancelled():
                 working.result()
                 await socket.close()
@@ -176,6 +187,8 @@ class Trees:
         try:
             ask = await talk.hear(ScanAsk, RestoreAsk, SurveyAsk, QuietAsk, ReleaseAsk)
             await self._perform(talk, ask)
+        except SocketGone:
+            raise
         except TreeProblem as exc:
             await self._fail(talk, exc.code, exc.error)
         except AgentRuns as exc:
@@ -188,8 +201,6 @@ class Trees:
             await self._fail(talk, "failed", "the gateway said nothing for a long time")
         except OSError as exc:
             await self._fail(talk, "failed", exc.strerror or type(exc).__name__)
-        except WebSocketDisconnect:
-            raise
         except Exception as exc:
             logging.getLogger(__name__).exception("tree.crashed")
             await self._fail(talk, "failed", f"the bridge failed: {type(exc).__name__}")
@@ -297,7 +308,7 @@ class _TreeTalk:
     """One conversation. Reads a little ahead, so that the end of the connection is noticed while nobody listens, and a
     thread that writes need not be woken for every message."""
 
-    def __init__(self, socket: WebSocket, limits: Limits) -> None:
+    def __init__(self, socket: TreeSocket, limits: Limits) -> None:
         self._socket = socket
         self._limits = limits
         self._heard: asyncio.Queue[bytes] = asyncio.Queue(maxsize=AHEAD_MESSAGES)  # full: nothing more is read
@@ -324,7 +335,10 @@ class _TreeTalk:
 
     async def say(self, message: Up) -> None:
         async with asyncio.timeout(self._limits.tree_silence_seconds):
-            await self._socket.send_bytes(encode(message))
+            try:
+                await self._socket.send_bytes(encode(message))
+            except Exception as exc:  # each kind of socket has its own way to say so
+                raise SocketGone(f"{type(exc).__name__}: {exc}") from exc
         self._said_at = asyncio.get_running_loop().time()
 
     async def beat(self) -> None:

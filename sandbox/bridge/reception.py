@@ -1,0 +1,135 @@
+"""Who comes to a bridge. What every start needs (health, the tree, the agent's link) is answered here, on our own
+frames. Anything else goes to a web server, bytes and all, which is loaded when the first such request comes: it is half
+of what a bridge would load, and no start needs it.
+"""
+
+import asyncio
+import json
+from base64 import b64encode
+from collections.abc import Callable, Coroutine
+from hashlib import sha1
+from typing import TYPE_CHECKING, Any, cast
+
+from sandbox.bridge.base.operation_socket import GOING, OperationSocket
+from sandbox.bridge.base.request_head import KnownPath, KnownRequest, Token, Unknown, read_head
+from sandbox.bridge.server import Bridge
+
+if TYPE_CHECKING:
+    from sandbox.bridge.web_server import WebServer
+
+MAX_MESSAGE = 16 << 20  # of an operation on the tree; the link has its own, smaller bound
+EARLY_BYTES = 64 * 1024  # that may come while the web server is loaded; with more it is not read
+END_SECONDS = 1.0
+
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_ACCEPT = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
+_HEALTHY = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b"
+
+
+class Reception:
+    """`caller` is the protocol of a new connection."""
+
+    def __init__(self, bridge: Bridge, token: str) -> None:
+        self._bridge = bridge
+        self._token = Token(token)
+        self._loading: asyncio.Task[WebServer] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sockets: set[OperationSocket] = set()
+
+    def caller(self) -> asyncio.Protocol:
+        return _Caller(self._token, self._answer, self._pass_on)
+
+    async def close(self) -> None:
+        """Let everybody go, who is given a second for it."""
+        for socket in self._sockets:
+            await socket.close(GOING)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=END_SECONDS)
+        for task in self._tasks:
+            task.cancel()
+        if self._loading is not None:
+            await (await self._loading).close()
+
+    def _answer(self, caller: "_Caller", asked: KnownRequest) -> None:
+        transport = caller.transport
+        if asked.path is KnownPath.HEALTH:
+            said = json.dumps(self._bridge.health).encode()
+            transport.write(_HEALTHY % (len(said), said))
+            transport.close()
+            return
+        transport.write(_ACCEPT + b64encode(sha1(asked.key + _GUID).digest()) + b"\r\n\r\n")
+        if asked.path is KnownPath.AGENT:
+            self._begin(self._bridge.attach(transport, asked.rest), "agent.link")
+        else:
+            self._begin(self._serve_tree(transport, asked.rest), "tree.serve")
+
+    async def _serve_tree(self, transport: asyncio.Transport, early: bytes) -> None:
+        socket = OperationSocket(transport, MAX_MESSAGE)
+        transport.set_protocol(socket)
+        socket.data_received(early)
+        self._sockets.add(socket)
+        try:
+            await self._bridge.serve_tree(socket)
+        finally:
+            self._sockets.discard(socket)
+            await socket.close()
+
+    def _pass_on(self, caller: "_Caller") -> None:
+        self._begin(self._pass_on_to_web(caller), "web.load")
+
+    async def _pass_on_to_web(self, caller: "_Caller") -> None:
+        if self._loading is None:
+            self._loading = asyncio.create_task(asyncio.to_thread(_load_web_server, self._bridge), name="web.server")
+        try:
+            web = await asyncio.shield(self._loading)
+        except BaseException:
+            caller.transport.abort()
+            raise
+        if not caller.transport.is_closing():
+            web.take(caller.transport, bytes(caller.heard))
+            caller.transport.resume_reading()
+
+    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class _Caller(asyncio.Protocol):
+    """A connection, until it is known what it asks for."""
+
+    def __init__(
+        self, token: Token, answer: "Callable[[_Caller, KnownRequest], None]", pass_on: "Callable[[_Caller], None]"
+    ) -> None:
+        self._token = token
+        self._answer = answer
+        self._pass_on = pass_on
+        self._is_known = False
+        self.heard = bytearray()
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.heard += data
+        if self._is_known:  # it waits for the web server
+            if len(self.heard) > EARLY_BYTES:
+                self.transport.pause_reading()
+            return
+        asked = read_head(bytes(self.heard), self._token)
+        if asked is Unknown.YET:
+            return
+        self._is_known = True
+        if isinstance(asked, KnownRequest):
+            self._answer(self, asked)
+        else:
+            self._pass_on(self)
+
+
+def _load_web_server(bridge: Bridge) -> "WebServer":
+    from sandbox.bridge.base.handover import HandoverSocket
+    from sandbox.bridge.web import Web
+    from sandbox.bridge.web_server import WebServer
+
+    return WebServer(Web(bridge).app(), HandoverSocket, MAX_MESSAGE)
