@@ -61,12 +61,12 @@ class Reception:
         if asked.path is KnownPath.AGENT:
             self._begin(self._bridge.attach(transport, asked.rest), "agent.link")
         else:
-            self._begin(self._serve_tree(transport, asked.rest), "tree.serve")
+            socket = OperationSocket(transport, MAX_MESSAGE)
+            transport.set_protocol(socket)  # at once, as the link's
+            socket.data_received(asked.rest)
+            self._begin(self._serve_tree(socket), "tree.serve")
 
-    async def _serve_tree(self, transport: asyncio.Transport, early: bytes) -> None:
-        socket = OperationSocket(transport, MAX_MESSAGE)
-        transport.set_protocol(socket)
-        socket.data_received(early)
+    async def _serve_tree(self, socket: OperationSocket) -> None:
         self._sockets.add(socket)
         try:
             await self._bridge.serve_tree(socket)

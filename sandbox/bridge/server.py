@@ -5,12 +5,12 @@ What trees and terminals need is loaded when somebody asks for one: a bridge sta
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sandbox.bridge.agent.agent import Agent
-from sandbox.bridge.agent.link import AgentLinkServer
+from sandbox.bridge.agent.link import AgentLink, AgentLinkServer
 from sandbox.bridge.base.config import Config
 from sandbox.bridge.watch import Watch
 from sandbox.system.child import kill_descendants
@@ -47,11 +47,15 @@ class Bridge:
     def health(self) -> dict[str, object]:
         return {"status": "ok", "incarnation": self.config.incarnation, "agent": self.agent.health}
 
-    async def attach(self, transport: asyncio.Transport, early: bytes) -> None:
-        """Speak with a gateway until it goes, is replaced, or breaks the rules."""
+    def attach(self, transport: asyncio.Transport, early: bytes) -> Coroutine[Any, Any, None]:
+        """Give a connection to the link, at once: more of it may be read before a task runs. To be awaited: speak with
+        this gateway until it goes, is replaced, or breaks the rules."""
+        link = self.door.expect()
+        link.take(transport, early)
+        return self._speak(link)
+
+    async def _speak(self, link: AgentLink) -> None:
         async with self.present():
-            link = self.door.expect()
-            link.take(transport, early)
             await link.gone
 
     async def end_programs(self) -> None:

@@ -1,12 +1,18 @@
 """Who comes to a bridge: what every start needs is answered without a web server, the rest as ever."""
 
 import asyncio
+import json
 import re
+import socket
 from pathlib import Path
 
 import pytest
 
-from sandbox.bridge.reception import EARLY_BYTES
+from sandbox.bridge.agent.agent import Agent
+from sandbox.bridge.agent.taken import TakenNotes
+from sandbox.bridge.base.config import parse_config
+from sandbox.bridge.reception import EARLY_BYTES, Reception
+from sandbox.bridge.server import Bridge
 from sandbox.client.tree import BridgeTree
 from tests.support.bridge import TOKEN, BridgeProcess, Owner, at, running_bridge
 from tests.support.waiting import until
@@ -45,6 +51,32 @@ async def ask(bridge: BridgeProcess, *pieces: bytes) -> bytes:
         answer = await reader.read()
         writer.close()
         return answer
+
+
+@pytest.mark.parametrize("path", ["/tree", "/agent"])
+async def test_what_comes_before_any_task_runs_is_for_who_was_asked_for(tmp_path: Path, path: str) -> None:
+    """uvloop may read several times before it gives tasks their turn."""
+    config = parse_config(json.dumps(BridgeProcess(tmp_path, ["cat"]).config).encode())
+    config.state.mkdir()
+    notes = TakenNotes(config.state)
+    bridge = Bridge(config, Agent(config, notes))
+    reception = Reception(bridge, TOKEN)
+    near, far = socket.socketpair()
+    transport, caller = await asyncio.get_running_loop().create_connection(reception.caller, sock=near)
+    caller.data_received(upgrade(path, f"Authorization: Bearer {TOKEN}\r\n"))
+    assert transport.get_protocol() is not caller
+    far.close()
+    await until(lambda: not bridge.busy)
+    await reception.close()
+    bridge.close()
+    notes.close()
+
+
+def upgrade(path: str, authorization: str) -> bytes:
+    return (
+        f"GET {path} HTTP/1.1\r\nHost: bridge\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{authorization}"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    ).encode()
 
 
 def loaded(bridge: BridgeProcess) -> set[str]:
@@ -98,12 +130,8 @@ async def test_health_is_told_however_it_is_asked_for(tmp_path: Path, pieces: li
 @pytest.mark.parametrize("path", ["/tree", "/agent"])
 @pytest.mark.parametrize("authorization", ["", "Authorization: Bearer wrong\r\n", f"Authorization: Basic {TOKEN}\r\n"])
 async def test_without_the_token_nobody_comes_in(tmp_path: Path, path: str, authorization: str) -> None:
-    head = (
-        f"GET {path} HTTP/1.1\r\nHost: bridge\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{authorization}"
-        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-    )
     with running_bridge(tmp_path, ["cat"]) as bridge:
-        assert (await ask(bridge, head.encode())).startswith(b"HTTP/1.1 401 ")
+        assert (await ask(bridge, upgrade(path, authorization))).startswith(b"HTTP/1.1 401 ")
 
 
 async def test_a_long_body_that_comes_while_it_is_loaded_arrives_whole(tmp_path: Path) -> None:
