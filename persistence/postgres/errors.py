@@ -17,7 +17,6 @@ DRIVER_ERRORS = (
     TimeoutError,
     ValueError,
 )
-NOT_AS_BELIEVED = "HF001"  # raised by our own function all_as_believed
 DISK_FULL = "53100"
 LOCKED = ("55P03", "40P01")  # somebody held a lock for too long, or waited for us while we waited for them
 # The data are wrong, or too much, or a constraint or a trigger would not have them: it will be no better next time.
@@ -29,6 +28,13 @@ CANNOT_OPEN = {
     "42704": "Check the options after the ? in HOLDFAST_STORE",  # no such option
     "22023": "Check the options after the ? in HOLDFAST_STORE",  # not with this value
 }
+
+
+class NotAsBelieved(asyncpg.PostgresError):
+    """A session is not as its writer believed; nothing was kept. The driver raises it for our own function
+    all_as_believed, by its SQLSTATE."""
+
+    sqlstate = "HF001"
 
 
 def sqlstate(error: BaseException) -> str:

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from persistence.errors import StoreBusy, StoreUnavailable
 from persistence.heads import RememberedHeads
-from persistence.postgres.batch import PARTS
+from persistence.postgres.batch import LONE, PARTS
 from persistence.postgres.store import PostgresStore
-from persistence.record import Dead, Duplicate, Fenced, Outcome, Record, Rejected, Session, Status, Stored, Write
+from persistence.record import Dead, Duplicate, Fenced, Outcome, Record, Rejected, Session, Status, Stored, Usage, Write
 from tests.support.postgres import execute
 from tests.support.records import said
 
@@ -75,6 +75,42 @@ async def test_a_session_that_another_gateway_loaded_is_fenced_and_its_neighbour
     assert await store.commit([replace(said(s, 2), fence=fences[s]) for s in "st"]) == [Fenced(), Stored(2)]
     assert await other.commit([replace(said("s", 2), fence=taken.fence)]) == [Stored(2)]
     assert await database.fetchval("SELECT owner FROM sessions WHERE id = 's'") == "other"
+
+
+async def test_a_lone_record_is_kept_with_all_that_its_write_says(store: PostgresStore) -> None:
+    await opened(store, "s")
+    both = [said("s", 1), said("s", 2)]
+    assert await store.commit(both) == [Stored(1), Stored(2)]
+    whole = replace(said("s", 3), delivered=2, state=b"new", spec=b"spec")
+    assert await store.commit([whole]) == [Stored(3)]
+    assert await store.commit([said("s", 4)]) == [Stored(4)]
+    loaded = await store.load("s")
+    assert loaded is not None
+    assert (loaded.session.state, loaded.session.spec) == (b"new", b"spec")
+    assert (loaded.session.last_seq, loaded.session.delivered) == (4, 2)
+    kept = [write.append for write in (*both, whole, said("s", 4)) if write.append is not None]
+    statuses = [Status.DELIVERED, Status.DELIVERED, Status.STORED, Status.STORED]
+    assert await store.messages("s") == [replace(r, status=s) for r, s in zip(kept, statuses, strict=True)]
+    assert await store.usage("ann") == Usage(1, sum(len(record.payload) for record in kept), 0)
+
+
+async def test_a_lone_record_after_another_gateways_is_never_kept_on_a_belief(
+    store: PostgresStore, other: PostgresStore
+) -> None:
+    fences = await opened(store, "s")
+    assert await store.commit([said("s", 1)]) == [Stored(1)]
+    assert await other.commit([said("s", 2, "theirs")]) == [Stored(2)]
+    stale = replace(said("s", 2, "ours"), state=b"ours")
+    assert await store.commit([stale]) == [Rejected("seq 2 does not follow 2")]
+    assert await store.commit([said("s", 3, "theirs")]) == [Duplicate(2)]
+    taken = await other.load("s")
+    assert taken is not None
+    late = replace(said("s", 4, "late"), fence=fences["s"], state=b"late")
+    assert await store.commit([late]) == [Fenced()]
+    found = await other.find("s")
+    assert found is not None
+    assert (found.state, await seqs(store, "s")) == (b"{}", [1, 2, 3])
+    assert [record.cid for record in await store.messages("s")] == ["c1", "theirs", "duplicate:3"]
 
 
 async def test_an_id_that_is_used_again_never_meets_an_old_writers_number(store: PostgresStore) -> None:
@@ -264,3 +300,7 @@ async def test_no_part_of_a_batch_reads_through_a_large_table(
         plan = "\n".join(row[0] for row in await database.fetch(f"EXPLAIN EXECUTE {part} ('{{}}')"))
         assert "Seq Scan" not in plan, plan
     assert set(types) == set(PARTS)
+    await database.execute(f"PREPARE lone AS {LONE}")
+    nothing = ", ".join(["NULL"] * 15)
+    plan = "\n".join(row[0] for row in await database.fetch(f"EXPLAIN EXECUTE lone ({nothing})"))
+    assert "Seq Scan" not in plan, plan

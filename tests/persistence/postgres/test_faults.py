@@ -6,6 +6,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from persistence.errors import StoreUnavailable
 from persistence.listener import NobodyListens
@@ -182,6 +183,29 @@ async def test_a_batch_that_comes_through_late_does_not_set_a_session_back(
         loaded = await witness.load("s")
         assert loaded is not None
         assert (loaded.session.state, loaded.checkpoint) == (b"new", b"new")
+
+
+async def test_a_lone_record_that_comes_through_late_does_not_set_a_session_back(
+    postgres_server: PostgresServer, url: str
+) -> None:
+    async with LateProxy(postgres_server.port) as proxy, PostgresStore(url) as witness:
+        near = url.replace(f":{postgres_server.port}", f":{proxy.port}")
+        async with PostgresStore(near) as store:
+            await store.create(Session("s", "ann", 1.0))
+            await store.commit([said("s", 1)])
+            await store.commit([said("s", 2)])  # so that nothing is left to prepare
+            old = [replace(said("s", 3), state=b"old")]
+            proxy.holding = True
+            with pytest.raises(StoreUnavailable):
+                await store.commit(old)
+            proxy.holding = False
+            assert await try_again(store, old) == [Stored(3)]
+            assert await try_again(store, [replace(said("s", 4), state=b"new")]) == [Stored(4)]
+            assert b"INSERT 0 0" in await proxy.ask_late()
+        loaded = await witness.load("s")
+        assert loaded is not None
+        assert (loaded.session.state, loaded.session.last_seq) == (b"new", 4)
+        assert [record.seq for record in await witness.messages("s")] == [1, 2, 3, 4]
 
 
 async def test_what_is_stored_is_flushed_also_where_that_is_not_the_default(url: str) -> None:
