@@ -78,6 +78,7 @@ class StandInFleet:
 class StandInSandbox:
     provider = StandInFleet.name
     level = StandInFleet.level
+    mounts_roots = False
 
     def __init__(self, session_id: str, fleet: StandInFleet) -> None:
         self.session_id = session_id

@@ -4,13 +4,10 @@ With options instead of descriptors it is started by hand: sandbox/bridge/standa
 """
 
 import asyncio
-import contextlib
-import itertools
 import logging
 import os
 import resource
 import socket
-import stat
 import sys
 from pathlib import Path
 
@@ -22,29 +19,10 @@ from sandbox.bridge.reception import Reception
 from sandbox.bridge.server import Bridge
 from sandbox.system.child import guard_this_process
 from sandbox.system.log import JsonHandler, log
+from sandbox.tree.kept_roots import make_roots
 
-ROOTS = ("workspace", "agent")
 NOTES_SECONDS = 5.0
 USAGE = "usage: python -m sandbox.bridge <config fd> <listen fd>, or by hand: python -m sandbox.bridge --help"
-
-
-def make_roots(kept: Path) -> None:
-    """Both roots are there, as directories that can be used, whatever a program inside has done to them; what else
-    lies in their place is moved aside. A restore that was cut short is finished first."""
-    kept.mkdir(mode=0o700, parents=True, exist_ok=True)
-    kept.chmod(0o700)
-    if any(name not in ROOTS and not name.startswith(".aside-") for name in os.listdir(kept)):
-        from sandbox.tree.staging import recover_swap  # rarely needed, and slow to load
-
-        recover_swap(kept)
-    for root in ROOTS:
-        path = kept / root
-        with contextlib.suppress(FileNotFoundError):
-            if not stat.S_ISDIR(path.lstat().st_mode):
-                names = (f".aside-{root}-{number}" for number in itertools.count(1))
-                path.rename(kept / next(name for name in names if not os.path.lexists(kept / name)))
-        path.mkdir(mode=0o700, exist_ok=True)
-        path.chmod(path.stat().st_mode & 0o777 | 0o700)
 
 
 async def take_notes(state: Path) -> TakenNotes:

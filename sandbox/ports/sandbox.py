@@ -63,6 +63,12 @@ class Sandbox(Protocol):
         """`trusted`, `contained`, ..."""
         ...
 
+    @property
+    def mounts_roots(self) -> bool:
+        """Whether each root is a mount to its programs. A mount stays with its directory, so after a restore they would
+        see the tree of before: `Tree.release` fails until the sandbox is started anew."""
+        ...
+
     async def runs(self) -> bool:
         """Whether it runs now, also if an earlier gateway process started it."""
         ...

@@ -82,7 +82,8 @@ class Tree(ScannedTree, Protocol):
         ...
 
     async def release(self) -> None:
-        """The tree is what it should be: the agent may start."""
+        """The tree is what it should be: the agent may start. Fails after a restore in a sandbox that mounts its roots
+        (`Sandbox.mounts_roots`)."""
         ...
 
 

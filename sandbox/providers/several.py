@@ -84,6 +84,7 @@ class AbsentSandbox:
     """Implements sandbox.ports.sandbox.Sandbox: one of a provider that this gateway does not have."""
 
     level = "unknown"
+    mounts_roots = False
 
     def __init__(self, session_id: str, provider: str) -> None:
         self.session_id = session_id

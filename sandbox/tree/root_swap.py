@@ -34,7 +34,8 @@ from sandbox.tree.builder import DIRECTORY, unlock
 
 KEPT_ASIDE = 2
 NEW, OLD = b"new", b"old"
-_INTENT, _DRAFT, _TRASH = ".swap", ".swap.new", ".trash"
+TRASH = ".trash"
+_INTENT, _DRAFT = ".swap", ".swap.new"
 _STAGING = re.compile(r"\.staging-[0-9a-f]{32}")
 _ASIDE = re.compile(r"\.aside-([0-9]+)")
 _MOST_DIGITS = 100  # of an aside of ours; one more still makes a name
@@ -115,12 +116,12 @@ def discard(home: Path, name: str) -> None:
 def emptying_trash(home: Path) -> Iterator[None]:
     """Remove what a swap has left to be removed, in small steps. Everything here that removes something removes the
     trash as well, so others need not wait for it: then, or if nothing is there, it raises OSError."""
-    yield from emptying(home / _TRASH)
-    os.rmdir(home / _TRASH)
+    yield from emptying(home / TRASH)
+    os.rmdir(home / TRASH)
 
 
 def _usable_trash(home: Path) -> Path:
-    trash = home / _TRASH
+    trash = home / TRASH
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISDIR(os.lstat(trash).st_mode):
             os.chmod(trash, 0o700)

@@ -226,6 +226,35 @@ class SandboxTreeContract:
         assert await restore(tree, Told(), "generation 0") == 0
         assert hands.files() == {}
 
+    async def test_no_program_starts_after_a_restore_that_it_would_not_see(self, fleet: Fleet, hands: Hands) -> None:
+        await fleet.start(spec(hold=True))
+        sandbox, owner = fleet.sandbox("s1"), Owner()
+        tree = sandbox.tree()
+        write_all(hands)
+        before = await scan(tree)
+        hands.write(b"workspace/a.txt", b"spoilt")
+        await restore(tree, before, "generation 1")
+        if sandbox.mounts_roots:
+            with pytest.raises(TreeFailed, match="start the sandbox anew"):
+                await tree.release()
+            link = await attach(fleet, owner)
+            link.start(b"too early")
+            await until(lambda: owner.problems)
+            await fleet.start(spec(incarnation=2, hold=True))
+        survey = await tree.survey(())
+        assert (survey.held, survey.known, survey.changed) == (True, "generation 1", 0)
+        assert hands.files() == FILES
+        await tree.release()
+        later = Owner()
+        await run_agent(await attach(fleet, later), later)
+        assert owner.epochs == []
+
+    async def test_a_restore_ends_the_freedom_of_programs_that_would_not_see_it(self, fleet: Fleet) -> None:
+        await fleet.start(spec())
+        sandbox = fleet.sandbox("s1")
+        await restore(sandbox.tree(), Told(), "nothing")
+        assert (await sandbox.tree().survey(())).held is sandbox.mounts_roots
+
     async def test_a_live_file_may_have_any_name(self, fleet: Fleet, hands: Hands) -> None:
         await fleet.start(spec())
         sandbox = fleet.sandbox("s1")

@@ -95,6 +95,18 @@ class TestMemoryFleet(FleetContract, SandboxContract, SandboxTreeContract):
         return MemoryHands(fleet)
 
 
+class TestMemoryFleetWithMountedRoots(FleetContract, SandboxContract, SandboxTreeContract):
+    @pytest.fixture
+    async def fleet(self) -> MemoryFleet:
+        fleet = MemoryFleet(parrot, prints)
+        fleet.mounts_roots = True
+        return fleet
+
+    @pytest.fixture
+    def hands(self, fleet: MemoryFleet) -> Hands:
+        return MemoryHands(fleet)
+
+
 class TestSeveralFleets(FleetContract, SandboxContract, SandboxTreeContract):
     """The first of them is where a sandbox runs whose spec names no provider."""
 

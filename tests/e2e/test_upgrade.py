@@ -132,8 +132,11 @@ async def test_the_release_s_sandbox_is_used_until_it_stops_and_its_files_come_b
             assert live.text == text
         async with at_terminal(gateway, KEPT) as tab:  # its first one
             await tab.shows(b"$ ", b"# ")
-            await tab.type(b"echo typed > typed.txt; echo $((6*7))up\r")
+            await tab.type(b"echo typed > typed.txt; echo $((6*7))up; echo in=$(pwd -P)=\r")
             await tab.shows(b"42up")
+            contained = upgraded.found.sessions[KEPT]["level"] == "contained"
+            if contained:
+                await tab.shows(b"in=/session/workspace=")  # as the release has it, until this sandbox stops
         text, done = await upgraded.talk(KEPT, "/read typed.txt")
         assert (text, done["metadata"]["messages"]) == ("typed\n", 3)
         before = upgraded.found.sessions[KEPT]["sync"]["generation"]
@@ -143,8 +146,13 @@ async def test_the_release_s_sandbox_is_used_until_it_stops_and_its_files_come_b
         await ok(client.post(f"/api/sandboxes/{KEPT}/sleep"))
         shutil.rmtree(upgraded.workspace(KEPT).parent)
         woken = (await ok(client.post(f"/api/sandboxes/{KEPT}/wake"))).json()
-        assert (woken["status"], woken["incarnation"]) == ("running", 2)
+        assert (woken["status"], woken["incarnation"]) == ("running", 3 if contained else 2)
         assert upgraded.bridge(KEPT) != bridge, "a new one"
+        if contained:
+            async with at_terminal(gateway, KEPT) as tab:
+                await tab.shows(b"$ ", b"# ")
+                await tab.type(b"echo in=$(pwd -P)=$(readlink -f ~)=\r")
+                await tab.shows(b"in=/workspace=/agent=")
         names = {path.name: path.read_text() for path in upgraded.workspace(KEPT).iterdir()}
         assert names == {"notes.txt": f"first of {KEPT}", "later.txt": "not synced", "typed.txt": "typed\n"}
     _, done = await upgraded.talk(KEPT, "and now?")

@@ -34,7 +34,7 @@ class _Fleet(LocalFleet):
         self.links: list[Link] = []
 
     def sandbox(self, session_id: str) -> LocalSandbox:
-        sandbox = _Sandbox(session_id, self.level, self._host)
+        sandbox = _Sandbox(session_id, self._level, self._host)
         sandbox.links = self.links
         return sandbox
 

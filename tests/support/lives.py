@@ -97,6 +97,7 @@ class World:
         self.held = False  # the agent of what runs was not let go
         self.frozen = False
         self.prepared = False  # what runs, by this or an earlier gateway
+        self.unseen = False  # programs of what runs would not see what was restored in it
         self.agent = False
         self.disk = self.kept = 0
         self.begun = 0  # what was on the disk when what runs was started
@@ -161,9 +162,10 @@ class World:
     def _check(self, effect: do.Asked, life: Life) -> None:
         match effect:
             case do.StartHeld():
-                assert not self.runs, "a sandbox starts beside another"
+                assert not self.runs or self.unseen, "a sandbox starts beside another"
             case do.Release():
                 assert self.prepared or not self.runs, "it is let go unrestored"
+                assert not self.unseen, "its programs see what was there before"
             case do.StopSandbox() if not self.held and not self.frozen and self.disk not in (self.kept, self.begun):
                 excused = life.to is SessionStatus.ARCHIVED or self.overfull
                 assert excused or self.unreachable >= LIMITS.link_attempts, "it is stopped before it is kept"
@@ -183,7 +185,8 @@ class World:
                 return [on_.SandboxStarted, on_.StartFailed, on_.Unavailable]
             case do.Prepare():
                 fails = [on_.Unrestorable, on_.Unavailable]
-                return [on_.Prepared, *fails] if self.runs else [*fails, on_.StartFailed]
+                unseen = [] if effect.empty or effect.visit else [on_.RestoredUnseen]
+                return [on_.Prepared, *unseen, *fails] if self.runs else [*fails, on_.StartFailed]
             case do.Release():
                 replies: list[type[on_.EffectReply]] = [on_.AgentReleased] if self.runs else []
                 replies += [on_.Unrestorable, on_.StartFailed, on_.Unavailable]
@@ -227,9 +230,11 @@ class World:
             self.unreachable += 1
         elif reply is on_.SandboxStarted or (half and isinstance(effect, do.StartHeld)):
             self.runs, self.held, self.frozen, self.prepared, self.agent = True, True, False, False, False
-            self.begun, self.unreachable = self.disk, 0
+            self.begun, self.unreachable, self.unseen = self.disk, 0, False
         elif reply is on_.Prepared:
             self.prepared = True
+        elif reply is on_.RestoredUnseen or (half and isinstance(effect, do.Prepare) and effect.number % 2):
+            self.unseen = self.runs
         elif reply is on_.AgentReleased or (half and isinstance(effect, do.Release)):
             self.held = False
             assert self.stored is not None, "it was said to start"
@@ -253,4 +258,4 @@ class World:
 
     def ends(self) -> None:
         self.begun = self.disk
-        self.runs = self.held = self.frozen = self.prepared = self.agent = False
+        self.runs = self.held = self.frozen = self.prepared = self.agent = self.unseen = False

@@ -151,9 +151,12 @@ class SandboxWork:
     async def prepare(self, effect: do.Prepare) -> on_.EffectReply:
         try:
             newest, self._newest = self._newest, None
-            await self._workspace.prepare(newest, empty=effect.empty, keep=effect.keep)
+            seen = await self._workspace.prepare(newest, empty=effect.empty, keep=effect.keep, visit=effect.visit)
         except NotRestored as error:
             return _not_restored(effect.number, error)
+        if not seen:
+            self._newest = newest
+            return on_.RestoredUnseen(effect.number)
         return on_.Prepared(effect.number)
 
     async def release(self, effect: do.Release) -> on_.EffectReply:

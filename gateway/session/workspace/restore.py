@@ -13,12 +13,14 @@ from gateway.session.workspace.starting_point import (
     begins_with_disk,
     newest_found,
     newest_unknown,
+    restored_before,
     starting_point,
 )
 from sandbox.ports.sandbox import Sandbox
 from sandbox.ports.tree import TreeFailed
 from sandbox.protocol.tree import Survey
 from sync.errors import Damaged, NoSuchSnapshot, RestoreFailed
+from sync.format.pointer import Generation
 from sync.machine.reconcile import Decision, Newest
 from sync.ports import ObjectsRefused, ObjectsUnavailable
 from sync.snapshots.restore import RestoreProgress
@@ -28,7 +30,8 @@ TELL_SECONDS = 0.5  # between two words about how far a restore has come
 
 
 class WorkspaceRestore:
-    """`look`, then start the sandbox with its agent held, then `prepare`."""
+    """`look`, then start the sandbox with its agent held, then `prepare`; if something is `unseen` then, start it anew
+    and `prepare` once more."""
 
     __slots__ = (
         "_clock",
@@ -42,6 +45,7 @@ class WorkspaceRestore:
         "_told_at",
         "progress",
         "replaced",
+        "unseen",
     )
 
     def __init__(
@@ -65,10 +69,11 @@ class WorkspaceRestore:
         self._kept = kept
         self._told_at = 0.0
         self.progress: RestoreProgress | None = None  # of the restore under way
+        self.unseen: Newest | None = None  # it was restored, and programs of the sandbox in which it was do not see it
         self.replaced = 0  # how often a sandbox left so little that the newest generation took its place
 
     async def look(self, *, keep: bool) -> Newest | None:
-        state = self._log.state
+        state, self.unseen = self._log.state, None
         try:
             async with asyncio.timeout(min(LOOK_SECONDS, self._keeping.limits.restore_seconds)):
                 self._kept.newest = await self._keeping.vault.newest(self._log.user_id, self._log.id)
@@ -83,10 +88,14 @@ class WorkspaceRestore:
         async with asyncio.timeout(self._keeping.limits.restore_seconds):
             return await self._sandbox.tree().survey(self._keeping.limits.rules.agent_skip)
 
-    async def prepare(self, newest: Newest | None, *, empty: bool, keep: bool) -> bool:
+    async def prepare(self, newest: Newest | None, *, empty: bool, keep: bool, visit: bool) -> bool:
         """Whether what is on the disk then is to be synced. Raises NotRestored."""
+        unseen, self.unseen = self.unseen, None
         try:
-            decision = await self._prepare(newest, empty=empty, keep=keep)
+            if unseen is not None and not empty:
+                decision = restored_before(await self.survey(), unseen)
+            else:
+                decision = await self._prepare(newest, empty=empty, keep=keep, visit=visit)
         except (TreeFailed, RestoreFailed, Damaged, NoSuchSnapshot, ObjectsUnavailable, ObjectsRefused) as error:
             self._failed(str(error))
             raise NotRestored(str(error)) from error
@@ -97,7 +106,7 @@ class WorkspaceRestore:
             raise NotRestored(f"the restore was given up: {reason}") from error
         return decision is Decision.KEEP_AND_SYNC or self._kept.begins_with_less
 
-    async def _prepare(self, newest: Newest | None, *, empty: bool, keep: bool) -> Decision:
+    async def _prepare(self, newest: Newest | None, *, empty: bool, keep: bool, visit: bool) -> Decision:
         if empty:
             async with asyncio.timeout(self._keeping.limits.restore_seconds):
                 await self._keeping.vault.set_aside(self._log.user_id, self._log.id)
@@ -105,14 +114,16 @@ class WorkspaceRestore:
         decision = starting_point(survey, newest, state, empty=empty, keep=keep)
         self._kept.begins_with_less = begins_with_disk(state, empty=empty)
         if decision in (Decision.RESTORE, Decision.RESTORE_ASIDE):
-            await self._restore(aside=decision is Decision.RESTORE_ASIDE)
+            restored = await self._restore(aside=decision is Decision.RESTORE_ASIDE)
+            if self._sandbox.mounts_roots and not visit:
+                self.unseen = Newest(restored.manifest, restored.files)
             self.replaced += state.incarnation > 1 and not state.clean
         else:
             reason = "begun empty" if empty else "kept what was on the disk" if keep else None
             self._journal.tell("restore_skipped", reason=reason)
         return decision
 
-    async def _restore(self, *, aside: bool) -> None:
+    async def _restore(self, *, aside: bool) -> Generation:
         keeping, began = self._keeping, self._clock.now()
         tree = self._sandbox.tree()
         self._notices.asked("restore", aside=aside)
@@ -134,6 +145,7 @@ class WorkspaceRestore:
         self._journal.tell(
             "restored", generation=restored.generation.number, degraded=restored.degraded, aside=True if aside else None
         )
+        return restored.generation
 
     def _show(self, progress: RestoreProgress) -> None:
         first = self.progress is None

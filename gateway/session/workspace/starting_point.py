@@ -8,7 +8,7 @@ from gateway.session.model.state import SessionState
 from gateway.session.workspace.errors import NotRestored
 from sandbox.protocol.tree import Survey
 from sync.format.pointer import Generation
-from sync.machine.reconcile import Decision, Newest, decide
+from sync.machine.reconcile import Decision, Newest, decide, lost_most
 
 
 def newest_found(found: Generation | None, state: SessionState, *, keep: bool) -> Newest | None:
@@ -52,3 +52,16 @@ def starting_point(survey: Survey, newest: Newest | None, state: SessionState, *
     if begins_with_disk(state, empty=empty) or (state.overfull and survey.files > 0):
         return Decision.KEEP_AND_SYNC
     return decide(survey, newest, state.clean)
+
+
+def restored_before(survey: Survey, restored: Newest) -> Decision:
+    """`restored` was put on the disk by the sandbox before this one, and no program has run since. Raises
+    NotRestored."""
+    if survey.known == restored.token and survey.changed == 0:
+        return Decision.KEEP
+    if lost_most(restored.files, survey.files):
+        raise NotRestored(
+            f"{restored.files} files were restored, and the sandbox that was started then finds {survey.files}: check "
+            "the disk of the data directory, then wake the session"
+        )
+    return Decision.KEEP_AND_SYNC  # it is there, and what was noted of it is not

@@ -106,11 +106,16 @@ class Workspace:
         stored is gone, unless the disk is to `keep` its place: then if there is one after all."""
         return await self._restore.look(keep=keep)
 
-    async def prepare(self, newest: Newest | None, *, empty: bool = False, keep: bool = False) -> None:
-        """The sandbox runs and its agent is held: see to it that the roots hold what they should. Raises
-        NotRestored; then nothing was pushed, and nothing that was there is gone."""
-        request = await self._restore.prepare(newest, empty=empty, keep=keep)
-        self.sync.proven(request=request)
+    async def prepare(
+        self, newest: Newest | None, *, empty: bool = False, keep: bool = False, visit: bool = False
+    ) -> bool:
+        """The sandbox runs and its agent is held: see to it that the roots hold what they should. False: they do, and
+        programs in this sandbox would not see it (not asked of a `visit`, in which none runs): start it anew, then
+        prepare it once more. Raises NotRestored; then nothing was pushed, and nothing that was there is gone."""
+        request = await self._restore.prepare(newest, empty=empty, keep=keep, visit=visit)
+        if self._restore.unseen is None:
+            self.sync.proven(request=request)
+        return self._restore.unseen is None
 
     async def release(self, within: float = math.inf) -> None:
         """Let the agent start. From here on the disk is ahead of the store, and that is known before it is so.

@@ -99,6 +99,7 @@ class Trees:
         self._on_swap = on_swap
         self._scanner: TreeScanner | None = None
         self._is_tidy = True
+        self._is_outdated = False  # programs would see the roots of before a swap
         self.turn = asyncio.Lock()
         self._in_place = asyncio.Event()  # nobody puts other roots there
         self._in_place.set()
@@ -138,12 +139,16 @@ class Trees:
 
     @contextlib.contextmanager
     def swapping(self) -> Iterator[None]:
-        """While the roots are changed: no agent runs or starts. Raises AgentRuns."""
+        """While the roots are changed: no agent runs or starts. Nor does any program afterwards, if it would see other
+        roots than these: a mount stays with its directory. Raises AgentRuns."""
         with self._agent.kept_out():
             self._in_place.clear()
             try:
                 yield
             finally:
+                if not _see_the_same(self._config):
+                    self._is_outdated = True
+                    self._agent.hold()
                 self._in_place.set()
                 self._on_swap()
 
@@ -227,6 +232,8 @@ class Trees:
                 await talk.say(Done())
             case _:  # ReleaseAsk
                 await self._in_place.wait()  # whoever is told that it may start can start
+                if self._is_outdated:
+                    raise TreeProblem("failed", "programs here would not see what was restored: start the sandbox anew")
                 self._agent.release()
                 await talk.say(Done())
 
@@ -350,6 +357,15 @@ class _TreeTalk:
             if told != (now := self.progress()) or silent >= self._limits.heartbeat_seconds:
                 told = now
                 await self.say(told)
+
+
+def _see_the_same(config: Config) -> bool:
+    """Whether the workspace that programs see is the one that is kept. Both roots are put in place together."""
+    kept = config.kept / "workspace"
+    try:
+        return config.workspace == kept or os.path.samefile(config.workspace, kept)
+    except OSError:
+        return False
 
 
 async def _hear_entries(talk: _TreeTalk) -> list[Entry]:

@@ -1,10 +1,15 @@
 """The level `contained`: which arguments make bubblewrap a sandbox. The boundary is exactly this list.
 
-Inside there are: the system's programs and libraries, our Python and the `sandbox` package, all read-only; `/session`,
-which holds the two kept roots, also known as `/workspace` and `/agent`; `/holdfast`, the bridge's own notes; an empty
-`/tmp` of bounded size; a `/proc` and a `/dev` of its own. No other file of the host exists. The program has uid 1000 of
-its own user namespace, no capability, no way to a further namespace, and (`network` none) no interface but its own
-loopback.
+Inside there are: the system's programs and libraries, our Python and the `sandbox` package, all read-only; the two kept
+roots, mounted at `/workspace` and `/agent` for the programs, and once more in `/session` for the bridge, with what lies
+beside them; `/holdfast`, the bridge's own notes; an empty `/tmp` of bounded size; a `/proc` and a `/dev` of its own. No
+other file of the host exists. The program has uid 1000 of its own user namespace, no capability, no way to a further
+namespace, and (`network` none) no interface but its own loopback.
+
+`/workspace` is a mount and no symlink, because agents key their memory by the real path of their directory. A mount
+stays with its directory: when a restore puts another in that one's place, `/session` shows it and `/workspace` does not
+(`Sandbox.mounts_roots`). And nothing can be renamed from one mount to another, so the bridge goes by way of `/session`
+alone.
 
 Not held back: with `network` outbound the host's network is shared, its loopback and abstract sockets included, because
 a private one needs a helper that most hosts lack. The bridge has the uid of the agent, so an agent can spoil
@@ -62,7 +67,7 @@ class NotContained(Exception):
 class Box:
     """One container to be: the host's directories behind its own, and the descriptors bwrap reads from."""
 
-    kept: Path
+    kept: Path  # both roots are in it, as directories
     state: Path
     network: str
     hidden: Path  # the data directory: covered should it lie beneath something readable
@@ -100,7 +105,7 @@ def arguments(bwrap: str, box: Box, command: Sequence[str]) -> list[str]:
     argv += ["--ro-bind", str(package()), f"{CODE}/sandbox"]
     argv += ["--bind", str(box.kept), KEPT, "--bind", str(box.state), STATE]
     for name in (WORKSPACE, AGENT):
-        argv += ["--symlink", f"{KEPT}{name}".lstrip("/"), name]
+        argv += ["--bind", f"{box.kept}{name}", name]
     # Last, when every mount point exists: what is left of the root is memory, and nobody shall fill it.
     argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
     return [*argv, "--", *command]

@@ -26,7 +26,8 @@ from sandbox.providers.local.launch import listen, open_log
 from sandbox.providers.local.layout import BridgeNote, SandboxHome, tail
 from sandbox.providers.local.sandbox import NAME, LocalSandbox, runs_at
 from sandbox.providers.local.teardown import end
-from sandbox.tree.staging import begin_empty, recover_swap
+from sandbox.tree.kept_roots import make_roots
+from sandbox.tree.root_swap import TRASH, begin_empty
 
 _SECRET_LENGTH = 8  # shorter values are too likely to be ordinary words
 _LOG_TAIL = 2000
@@ -140,9 +141,7 @@ class LocalFleet:
         async with self._host.turn(spec.session_id):
             await end(home, patience=self._host.stop_timeout)
             try:
-                await asyncio.to_thread(home.make)
-                if spec.empty:
-                    await asyncio.to_thread(_begin_empty, home.kept)
+                await asyncio.to_thread(self._make, home, empty=spec.empty)
                 if spec.repo_url is not None and home.workspace_is_empty():
                     await self._clone(home, spec, spec.repo_url)
                 await self._launch(home, spec)
@@ -153,7 +152,7 @@ class LocalFleet:
         return await asyncio.to_thread(self._running)
 
     def sandbox(self, session_id: str) -> LocalSandbox:
-        return LocalSandbox(session_id, self.level, self._host)
+        return LocalSandbox(session_id, self._level, self._host)
 
     async def close(self) -> None:
         self._host.close()
@@ -171,6 +170,17 @@ class LocalFleet:
                 if runs_at(self._host.home(entry.name)):
                     found.append(entry.name)
         return found
+
+    def _make(self, home: SandboxHome, *, empty: bool) -> None:
+        """Make the roots, from outside: a sandbox mounts them, so they are there before it starts. Nothing runs in it
+        now."""
+        home.make()
+        home.kept.chmod(0o700)
+        with contextlib.suppress(OSError):  # what a restore has replaced may be large: nobody waits for its removal
+            self._host.trash.take(home.kept / TRASH)
+        make_roots(home.kept)
+        if empty:
+            begin_empty(home.kept)
 
     async def _launch(self, home: SandboxHome, spec: SandboxSpec) -> None:
         token = secrets.token_urlsafe(32)
@@ -289,8 +299,8 @@ class LocalFleet:
             await end(home, patience=0, thorough=True)  # a gateway died while it cloned; its git may still be at it
         await asyncio.to_thread(self._host.trash.take, staging)
         workspace = staging / "workspace"
-        for directory in (staging, workspace):
-            directory.mkdir(mode=0o700)
+        staging.mkdir(mode=0o700)
+        make_roots(staging)
         try:
             inside = self._level.places(home).workspace if self._level.name == "contained" else str(workspace)
             command = clone.command(url, spec.repo_branch, f"{inside}/repository", pin)
@@ -298,16 +308,11 @@ class LocalFleet:
             env = clone.environment({**self._plain_env(home), **wanted, "HOME": f"{inside}"})
             with self._level.one_shot(home, staging, spec.network, command) as one_shot:
                 await git.run(one_shot, env, timeout=self._clone_timeout)
-            (workspace / "repository").rename(home.workspace)  # over an empty directory, or nothing
+            (workspace / "repository").rename(home.workspace)  # over an empty directory
         except git.GitFailed as exc:
             raise SandboxFailed(f"git clone failed: {clone.reason(exc.output) or exc}") from exc
         finally:
             await asyncio.to_thread(self._host.trash.take, staging)
-
-
-def _begin_empty(kept: Path) -> None:
-    recover_swap(kept)
-    begin_empty(kept)
 
 
 def _write_all(descriptor: int, content: bytes) -> None:

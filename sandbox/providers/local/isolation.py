@@ -13,6 +13,7 @@ from sandbox.providers.local.launch import memory_file, spawn
 from sandbox.providers.local.layout import SandboxHome
 from sandbox.providers.local.processes import Process, find
 from sandbox.system.interpreter import PYTHON
+from sandbox.tree.kept_roots import make_roots
 
 # Numbers of the descriptors in the process that is started.
 CONFIG, LISTEN, LOG = 3, 4, 5
@@ -79,6 +80,7 @@ class OneShot:
 
 class Level(Protocol):
     name: str
+    mounts_roots: bool  # as `Sandbox.mounts_roots`
 
     def places(self, home: SandboxHome) -> InnerPaths: ...
 
@@ -91,7 +93,7 @@ class Level(Protocol):
     def one_shot(
         self, home: SandboxHome, kept: Path, network: str, command: Sequence[str]
     ) -> contextlib.AbstractContextManager[OneShot]:
-        """A command that runs as the sandbox would, with other roots."""
+        """A command that runs as the sandbox would, with the roots that are in `kept`."""
         ...
 
 
@@ -99,6 +101,7 @@ class Trusted:
     """Plain processes of our own user. No isolation: for development on your own code."""
 
     name = "trusted"
+    mounts_roots = False
 
     def places(self, home: SandboxHome) -> InnerPaths:
         code = bubblewrap.package().parent
@@ -120,6 +123,7 @@ class Contained:
     """Bubblewrap containers."""
 
     name = "contained"
+    mounts_roots = True
 
     def __init__(self, bwrap: str, data_dir: Path, limits: SandboxLimits, readable: Sequence[Path] = ()) -> None:
         self._bwrap = bwrap
@@ -129,6 +133,7 @@ class Contained:
 
     def check(self, env: Mapping[str, str], scratch: Path) -> None:
         """Make one container and run our Python in it. Raises NotContained."""
+        make_roots(scratch)
         with _files() as files:
             box = self._box(scratch, scratch, "none", files)
             # Without `site` it is quick, so this is a module that needs no package but ours.

@@ -35,9 +35,10 @@ class BridgeNote:
 class SandboxHome:
     """The directory of one session's sandbox. Makes nothing until asked.
 
-    The two roots lie in `kept`, and `kept` is what a sandbox mounts: a mount point cannot be renamed, what is in it
-    can, so a restored tree takes the old one's place in one step. That also means that the sandbox may put anything
-    where the roots should be: from outside, nothing in `kept` is followed.
+    The two roots lie in `kept`, and a bridge mounts `kept`: a mount point cannot be renamed, what is in it can, so a
+    restored tree takes the old one's place in one step. That also means that the sandbox may put anything where the
+    roots should be: from outside, nothing in `kept` is followed. The roots are mounted as well, for the programs, so
+    they are made before a sandbox starts (sandbox/tree/kept_roots.py).
     """
 
     def __init__(self, data_dir: Path, session_id: str) -> None:
@@ -61,7 +62,7 @@ class SandboxHome:
         return hashlib.sha256(f"{self.root.absolute()}".encode()).hexdigest()[:32]
 
     def make(self) -> None:
-        """Make what is not there. The roots are the bridge's to make: only it knows whether a restore was cut short."""
+        """Make what is not there, but for the roots: a restore may have been cut short."""
         for path in (self.root, self.kept, self.state):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in ("workspace", "agent"):  # where an earlier version kept them

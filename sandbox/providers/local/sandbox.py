@@ -14,6 +14,7 @@ from sandbox.ports.sandbox import Command, CommandResult, SandboxFailed
 from sandbox.ports.tree import LiveFile, LiveListing
 from sandbox.protocol.values import Position
 from sandbox.providers.local.host import LocalHost
+from sandbox.providers.local.isolation import Level
 from sandbox.providers.local.layout import SandboxHome
 from sandbox.providers.local.teardown import end, kill, runs
 
@@ -25,9 +26,10 @@ class LocalSandbox:
 
     provider = NAME
 
-    def __init__(self, session_id: str, level: str, host: LocalHost) -> None:
+    def __init__(self, session_id: str, level: Level, host: LocalHost) -> None:
         self.session_id = session_id
-        self.level = level
+        self.level = level.name
+        self.mounts_roots = level.mounts_roots
         self._host = host
 
     @property

@@ -32,6 +32,10 @@ class MemoryHandle:
         self.session_id = session_id
         self._fleet = fleet
 
+    @property
+    def mounts_roots(self) -> bool:
+        return self._fleet.mounts_roots
+
     async def runs(self) -> bool:
         return await self._fleet.runs(self.session_id)
 
@@ -75,6 +79,7 @@ class MemoryFleet:
     def __init__(self, script: Script = echo, command: RunCommand = no_command) -> None:
         self.script = script  # for sandboxes made from now on
         self.command = command  # what `exec` runs
+        self.mounts_roots = False  # of sandboxes that boot from now on
         self.start_seconds = 0.0  # how long a start takes
         self.start_failures: list[str] = []  # each start takes one and fails with it
         self.start_problem: str | None = None  # every start fails with it
@@ -99,6 +104,7 @@ class MemoryFleet:
             raise SandboxFailed(problem)
         sandbox = self.sandboxes.setdefault(spec.session_id, MemorySandbox(spec, self.script))
         sandbox.boot(spec)
+        sandbox.roots.mounted = self.mounts_roots
 
     async def running(self) -> list[str]:
         self._answer()

@@ -81,6 +81,7 @@ class MemorySandbox:
         self.alive = True
         self.roots.boots += 1
         self.roots.held = spec.hold
+        self.roots.outdated = False
         if spec.empty:
             self.roots.begin_empty()
         self._backlog = FrameBacklog()

@@ -36,6 +36,8 @@ class MemoryRoots:
         self.asides: list[dict[bytes, bytes]] = []  # files of trees that were kept beside the roots, newest last
         self.known: tuple[str, Mapping[bytes, Entry]] | None = None
         self.held = False
+        self.mounted = False  # what is put in their place is not seen by programs before the next boot
+        self.outdated = False
         self.boots = 0  # an operation that one sandbox began is over when it ends
         self.step_seconds = 0.0
         self.beats = False  # it shows that it lives while a step takes its time
@@ -132,6 +134,8 @@ class MemoryTree:
     async def release(self) -> None:
         operation = _Operation(self._find)
         await operation.step("release")
+        if operation.roots.outdated:
+            raise TreeFailed("failed", "programs would not see what was restored: start the sandbox anew")
         operation.roots.held = False
 
     async def files(
@@ -286,6 +290,8 @@ class MemoryRestore:
             self._roots.asides.append(dict(self._roots.files))
         self._roots.put_back(self._entries, self._roots.begun[1])
         self._roots.begun = ("", {})
+        if self._roots.mounted:
+            self._roots.outdated = self._roots.held = True
         self._roots.known = (self._token, {entry.path: entry for entry in self._entries})
 
 

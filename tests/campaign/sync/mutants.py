@@ -119,11 +119,12 @@ def starts_anyway() -> None:
     """A workspace that could not be restored is a small one."""
     prepare = workspace.Workspace.prepare
 
-    async def prepare_something(self: workspace.Workspace, newest: Any, **how: Any) -> None:
+    async def prepare_something(self: workspace.Workspace, newest: Any, **how: Any) -> bool:
         try:
-            await prepare(self, newest, **how)
+            return await prepare(self, newest, **how)
         except errors.NotRestored:
             self.sync.proven(request=True)
+            return True
 
     put(workspace.Workspace, "prepare", prepare_something)
 

@@ -33,7 +33,7 @@ class LookForNewest(Asked, frozen=True):
 
 
 class StartHeld(Asked, frozen=True):
-    """A sandbox with its agent held: SandboxStarted, StartFailed, Unavailable."""
+    """A sandbox with its agent held, after the end of one that runs: SandboxStarted, StartFailed, Unavailable."""
 
     incarnation: int = 0
     empty: bool = False
@@ -42,10 +42,12 @@ class StartHeld(Asked, frozen=True):
 
 
 class Prepare(Asked, frozen=True):
-    """The disk is to hold what it should: Prepared, Unrestorable, StartFailed, Unavailable."""
+    """The disk is to hold what it should: Prepared, Unrestorable, StartFailed, Unavailable; unless it is a `visit`
+    RestoredUnseen."""
 
     empty: bool = False
     keep: bool = False
+    visit: bool = False  # no program runs in it
 
 
 class Release(Asked, frozen=True):

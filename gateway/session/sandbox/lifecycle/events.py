@@ -145,6 +145,10 @@ class Prepared(EffectReply, frozen=True):
     pass
 
 
+class RestoredUnseen(EffectReply, frozen=True):
+    """The disk holds what it should, and programs of this sandbox would see what was there before."""
+
+
 class Unrestorable(Failure, frozen=True):
     pass
 
@@ -286,9 +290,10 @@ class NotFlushed(msgspec.Struct, frozen=True):
 COMMANDS = (Wake, Resume, Sleep, Pause, Delete, SyncNow, PutBack, Revive, Withdraw)
 NOTICES = (AgentWanted, EndAgent, EnvGiven, Idle, Rescue, SessionLoaded, Leave, End, RestartDue)
 REPLIES = (
-    TurnGiven, Looked, SandboxStarted, StartFailed, Unavailable, Prepared, Unrestorable, AgentReleased, StoreSilent,
-    Linked, DialRefused, Runs, DoesNotRun, LetGo, StillHeld, Lulled, WorkspaceKept, Overfull, NotKept, Stopped,
-    NotStopped, ArchivedWritten, Destroyed, NotDestroyed, OwnerConfirmed, PutInPlace, NotPutInPlace, Due,
+    TurnGiven, Looked, SandboxStarted, StartFailed, Unavailable, Prepared, RestoredUnseen, Unrestorable,
+    AgentReleased, StoreSilent, Linked, DialRefused, Runs, DoesNotRun, LetGo, StillHeld, Lulled, WorkspaceKept,
+    Overfull, NotKept, Stopped, NotStopped, ArchivedWritten, Destroyed, NotDestroyed, OwnerConfirmed, PutInPlace,
+    NotPutInPlace, Due,
 )  # fmt: skip
 LINK_EVENTS = (BridgeHello, GreetingDone, LinkLost, AgentReady, AgentExited, AgentProblem)
 FLUSHES = (Flushed, NotFlushed)

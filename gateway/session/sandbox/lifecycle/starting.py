@@ -13,6 +13,7 @@ from gateway.session.sandbox.lifecycle.events import (
     Linked,
     Looked,
     Prepared,
+    RestoredUnseen,
     SandboxStarted,
     StartFailed,
     StoreSilent,
@@ -70,6 +71,14 @@ def prepared(life: Life, event: Prepared, facts: Facts) -> None:
     """Proven. From here on the disk is ahead of the store, and that is known before it is so."""
     life.clean, life.overfull, life.has_workspace, life.attempts = False, False, True, 0
     life.wait(LifeStage.RELEASING, do.Release(life.next(), life.by_name))
+
+
+def restored_unseen(life: Life, event: RestoredUnseen, facts: Facts) -> None:
+    """Nothing was let go in it: a new one takes its place, and sees what was restored. Nobody's turn, like the restore:
+    there are never many of those at once."""
+    life.incarnation += 1
+    life.save()
+    life.wait(LifeStage.STARTING, do.StartHeld(life.next(), life.incarnation))
 
 
 def released(life: Life, event: AgentReleased, facts: Facts) -> None:

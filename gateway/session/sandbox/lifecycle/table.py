@@ -22,8 +22,10 @@ not in the table cannot be: it is a bug of the caller, raises `ImpossibleEvent`,
 The promises, and what keeps them:
 
 *Nothing runs unrestored.* `Release` is made in one place, `prepared`, which only `Prepared` leads to. Every start
-begins with the agent held. A sandbox that is found held is stopped (`still_held`): nobody knows what its disk holds.
-A *visit* starts a stopped sandbox with its agent held, to sync what it left, and stops it again.
+begins with the agent held. A sandbox whose programs would not see what was restored in it is started anew
+(`restored_unseen`), and prepared once more: from `preparing` back to `starting`. A sandbox that is found held is
+stopped (`still_held`): nobody knows what its disk holds. A *visit* starts a stopped sandbox with its agent held, to
+sync what it left, and stops it again.
 
 *Nothing is stopped before it is kept.* The stop of a sandbox that was let go is made after `WorkspaceKept`, or after
 `Overfull` (its disk stays as it is, and only its owner can help), or when it has ended by itself, or when nobody can
@@ -163,7 +165,11 @@ TABLE: dict[LifeStage, Row] = {
     | {on_.SandboxStarted: starting.started, on_.Unavailable: starting.start_unanswered},
     LifeStage.PREPARING: STARTS
     | START_FAILS
-    | {on_.Prepared: starting.prepared, on_.Unavailable: starting.prepare_unanswered},
+    | {
+        on_.Prepared: starting.prepared,
+        on_.RestoredUnseen: starting.restored_unseen,
+        on_.Unavailable: starting.prepare_unanswered,
+    },
     LifeStage.RELEASING: STARTS
     | START_FAILS
     | {

@@ -55,7 +55,7 @@ def looked(life: Life, event: Looked, facts: Facts) -> None:
 
 
 def started(life: Life, event: SandboxStarted, facts: Facts) -> None:
-    life.wait(LifeStage.VISIT_PREPARING, do.Prepare(life.next()))
+    life.wait(LifeStage.VISIT_PREPARING, do.Prepare(life.next(), visit=True))
 
 
 def prepared(life: Life, event: Prepared, facts: Facts) -> None:

@@ -10,6 +10,7 @@ from gateway.session.workspace.starting_point import (
     begins_with_disk,
     newest_found,
     newest_unknown,
+    restored_before,
     starting_point,
 )
 from sandbox.protocol.tree import Survey
@@ -84,3 +85,21 @@ def test_nothing_else_overrules_the_reconciliation(files: int, stored: bool, cle
     newest, state = NEWEST if stored else None, SessionState(clean=clean)
     expected = decide(on_disk(files), newest, clean)
     assert starting_point(on_disk(files), newest, state, empty=False, keep=False) is expected
+
+
+def test_what_was_restored_and_is_recognised_stays_as_it_is() -> None:
+    assert restored_before(Survey(held=True, known="g3", changed=0, files=20), NEWEST) is Decision.KEEP
+
+
+@pytest.mark.parametrize(
+    "survey",
+    [Survey(True, None, 0, 20), Survey(True, "g2", 0, 20), Survey(True, "g3", 1, 20)],
+    ids=["nothing known", "another", "changed"],
+)
+def test_what_was_restored_and_is_not_recognised_is_synced(survey: Survey) -> None:
+    assert restored_before(survey, NEWEST) is Decision.KEEP_AND_SYNC
+
+
+def test_a_sandbox_that_does_not_find_what_was_restored_is_not_let_go() -> None:
+    with pytest.raises(NotRestored, match="20 files were restored, and the sandbox that was started then finds 3"):
+        restored_before(on_disk(3), NEWEST)

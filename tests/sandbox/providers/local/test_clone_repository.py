@@ -4,6 +4,7 @@ import datetime
 import functools
 import http.server
 import ipaddress
+import os
 import ssl
 import subprocess
 import threading
@@ -332,7 +333,7 @@ async def test_a_clone_that_fails_says_why_and_leaves_no_half_workspace(
     async with opened(tmp_path, "contained", **settings(certificates)) as fleet:
         with pytest.raises(SandboxFailed, match=f"(?i)git clone failed: .*({reason})"):
             await fleet.start(spec(network="outbound", repo_url=address + path, repo_branch=branch))
-        assert not (tmp_path / "sandboxes/s1/kept/workspace").exists()
+        assert os.listdir(tmp_path / "sandboxes/s1/kept/workspace") == []
         assert not (tmp_path / "sandboxes/s1/clone").exists()
         assert await fleet.running() == []
 
@@ -380,4 +381,4 @@ async def test_a_clone_that_takes_too_long_is_ended(tmp_path: Path, repositories
     async with opened(tmp_path, "trusted", clone_timeout=0.001, **settings(certificates)) as fleet:
         with pytest.raises(SandboxFailed, match="not done after"):
             await fleet.start(spec(network="outbound", repo_url=f"{address}/r.git"))
-        assert not (tmp_path / "sandboxes/s1/kept/workspace").exists()
+        assert os.listdir(tmp_path / "sandboxes/s1/kept/workspace") == []

@@ -383,7 +383,7 @@ async def test_programs_know_the_roots_by_both_names_and_start_in_the_workspace(
         assert (await command(fleet, "s1", ["ls"])).stdout == "here\n"
         if level == "contained":
             shell = "echo 1 > /workspace/a; echo 2 > /agent/b; cat /session/*/a /session/*/b; readlink -f $HOME"
-            assert (await command(fleet, "s1", ["sh", "-c", shell])).stdout == "1\n2\n/session/agent\n"
+            assert (await command(fleet, "s1", ["sh", "-c", shell])).stdout == "1\n2\n/agent\n"
         bridge = SandboxHome(tmp_path, "s1").read_note()
         assert bridge is not None
         inside = processes.children(bridge.init_pid)[0].pid if level == "contained" else bridge.init_pid

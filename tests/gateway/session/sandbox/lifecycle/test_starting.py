@@ -36,6 +36,45 @@ def test_a_wake_takes_the_sandbox_once_for_all_who_want_it() -> None:
     assert len(played.did(do.StartHeld)) == 1
 
 
+def test_a_sandbox_that_would_not_see_what_was_restored_is_started_anew_and_prepared_again() -> None:
+    played = Played()
+    ask = played.ask(on_.Wake)
+    played.answer(on_.TurnGiven, on_.Looked, on_.SandboxStarted, on_.RestoredUnseen)
+    assert played.at() == (LifeStage.STARTING, Status.STARTING)
+    assert not played.did(do.Release)
+    assert not played.did(do.StopSandbox), "a start ends the one that runs"
+    assert [start.incarnation for start in played.did(do.StartHeld)] == [1, 2]
+    assert played.did(do.Save)[-1].incarnation == 2, "no two sandboxes have one number"
+    played.answer(on_.SandboxStarted, on_.Prepared, on_.AgentReleased, on_.Linked)
+    assert (played.outcome(ask), len(played.did(do.AskTurn))) == ("ok", 1)
+
+
+@pytest.mark.parametrize(
+    ("reply", "status"), [(on_.StartFailed, Status.ERROR), (on_.Unavailable, Status.STARTING)], ids=["fails", "silent"]
+)
+def test_a_sandbox_that_cannot_be_started_anew_is_cleared_like_any_other(
+    reply: type[on_.Failure], status: Status
+) -> None:
+    played = Played()
+    played.event(on_.AgentWanted())
+    played.answer(on_.TurnGiven, on_.Looked, on_.SandboxStarted, on_.RestoredUnseen)
+    played.answer(reply, reason="no room", facts={"waiting": True})
+    if reply is on_.Unavailable:
+        assert (played.life.stage, played.life.status, played.life.incarnation) == (LifeStage.CLEAR_LATER, status, 1)
+    else:
+        assert played.now_does(do.StopSandbox)
+        played.answer(on_.Stopped)
+        assert played.at() == (LifeStage.REST, status)
+    assert not played.did(do.Release)
+
+
+def test_a_visit_is_not_asked_whether_programs_would_see_what_was_restored() -> None:
+    played = Played(incarnation=1)
+    played.ask(on_.SyncNow)
+    played.answer(on_.TurnGiven, on_.Looked, on_.SandboxStarted)
+    assert played.did(do.Prepare)[-1].visit
+
+
 def test_a_long_restore_is_nobodys_turn() -> None:
     played = Played()
     played.event(on_.AgentWanted())
