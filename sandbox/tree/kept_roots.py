@@ -1,12 +1,24 @@
-"""The two roots as directories that can be used, before anything mounts them, looks at them or runs in them."""
+"""The two roots as directories that can be used, before anything mounts them, looks at them or runs in them.
+
+`python -P -s -m sandbox.tree.kept_roots DIRECTORY` makes them; what a program left there may take any time.
+"""
 
 import contextlib
 import itertools
 import os
 import stat
+import sys
 from pathlib import Path
 
 ROOTS = ("workspace", "agent")
+MOST_NAMES = 64
+
+
+def is_plain(kept: Path) -> bool:
+    """Whether there are few names in `kept`, and none but roots and what was kept aside: then they are made at once."""
+    with os.scandir(kept) as found:
+        names = [entry.name for entry in itertools.islice(found, MOST_NAMES + 1)]
+    return len(names) <= MOST_NAMES and not any(map(_is_odd, names))
 
 
 def make_roots(kept: Path) -> None:
@@ -14,7 +26,7 @@ def make_roots(kept: Path) -> None:
     lies in their place is moved aside. A restore that was cut short is finished first."""
     kept.mkdir(mode=0o700, parents=True, exist_ok=True)
     kept.chmod(0o700)
-    if any(name not in ROOTS and not name.startswith(".aside-") for name in os.listdir(kept)):
+    if any(map(_is_odd, os.listdir(kept))):
         from sandbox.tree.staging import recover_swap  # rarely needed, and slow to load
 
         recover_swap(kept)
@@ -26,3 +38,11 @@ def make_roots(kept: Path) -> None:
                 path.rename(kept / next(name for name in names if not os.path.lexists(kept / name)))
         path.mkdir(mode=0o700, exist_ok=True)
         path.chmod(path.stat().st_mode & 0o777 | 0o700)
+
+
+def _is_odd(name: str) -> bool:
+    return name not in ROOTS and not name.startswith(".aside-")
+
+
+if __name__ == "__main__":
+    make_roots(Path(sys.argv[1]))

@@ -29,7 +29,12 @@ async def launcher() -> AsyncIterator[Launcher]:
 
 @asynccontextmanager
 async def _arena(
-    directory: Path, launcher: Launcher, cupboard: Cupboard | None = None, *, restore_timeout: float = 60
+    directory: Path,
+    launcher: Launcher,
+    cupboard: Cupboard | None = None,
+    *,
+    restore_timeout: float = 60,
+    level: str = "trusted",
 ) -> AsyncIterator[SyncArena]:
     """Nothing is synced but what is asked for, so that generations can be counted."""
     seed, rng = seeded()
@@ -42,6 +47,7 @@ async def _arena(
         SYNC_DEBOUNCE=600,
         SYNC_MAX_WAIT=600,
         RESTORE_TIMEOUT=restore_timeout,
+        LOCAL_LEVEL=level,
     ) as arena:
         yield arena
         arena.acquit(directory.name)
@@ -273,12 +279,13 @@ async def test_a_session_can_be_begun_while_the_object_store_is_away(
             await session.check_stored()
 
 
+@pytest.mark.parametrize("level", ["trusted", "contained"])
 @pytest.mark.parametrize("point", ["restore.planned", "restore.sent", "restore.swapped"])
 async def test_who_wakes_a_session_whose_gateway_died_at_its_restore_gets_it(
-    tmp_path: Path, launcher: Launcher, point: str
+    tmp_path: Path, launcher: Launcher, point: str, level: str
 ) -> None:
     """Found held, the sandbox is begun anew; whoever asked for it before that was known still gets it."""
-    async with _arena(tmp_path, launcher) as arena:
+    async with _arena(tmp_path, launcher, level=level) as arena:
         session = await _filled(arena)
         await session.sleep()
         session.wipe()
@@ -289,3 +296,25 @@ async def test_who_wakes_a_session_whose_gateway_died_at_its_restore_gets_it(
         await arena.start()
         await session.post("/wake")
         await session.check_restored()
+
+
+async def test_a_restore_in_a_contained_sandbox_starts_a_second_one_and_no_other_start_does(
+    tmp_path: Path, launcher: Launcher
+) -> None:
+    async with _arena(tmp_path, launcher, level="contained") as arena:
+        session = await _filled(arena)
+        assert (await session.status())["incarnation"] == 1
+        await session.sleep()
+        assert (await session.post("/wake"))["incarnation"] == 2
+        await session.sleep()
+        session.wipe(whole=True)
+        async with arena.gateway.chat("s0") as socket:
+            await hear(socket, "welcome")
+            assert (await session.post("/wake"))["incarnation"] == 4
+            passed: list[Described] = []
+            await _hear_status(socket, "running", passed=passed)
+        told = [frame["status"] for frame in passed if frame["type"] == "session_status"]
+        assert [status for status in told if status != "restoring"] == ["starting", "restore_started", "restored"]
+        await session.check_restored()
+        session.write("written", b"after it")
+        assert await session.sync() == 2

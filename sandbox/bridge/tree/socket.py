@@ -178,8 +178,9 @@ class Trees:
 
     async def _tidy(self) -> None:
         """Remove what restores have replaced, for so long: a program inside may make it more and more. What is left is
-        removed by the next restore, or at the next start."""
-        if self._is_tidy:
+        removed by the next restore, or at the next start. A sandbox that has to be started anew is not kept from its
+        end by this."""
+        if self._is_tidy or self._is_outdated:
             return
         self._is_tidy = True
         steps = self.ahead(emptying_trash(self._config.kept))

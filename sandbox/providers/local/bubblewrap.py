@@ -67,12 +67,13 @@ class NotContained(Exception):
 class Box:
     """One container to be: the host's directories behind its own, and the descriptors bwrap reads from."""
 
-    kept: Path  # both roots are in it, as directories
+    kept: Path
     state: Path
     network: str
     hidden: Path  # the data directory: covered should it lie beneath something readable
     passwd_fd: int
     group_fd: int
+    roots: bool = True  # they are in `kept`, as directories, and are mounted
     seccomp_fd: int | None = None
     status_fd: int | None = None
     tmp_bytes: int = 1024 * 1024 * 1024
@@ -104,7 +105,7 @@ def arguments(bwrap: str, box: Box, command: Sequence[str]) -> list[str]:
         argv += ["--size", "4096", "--tmpfs", str(hidden), "--remount-ro", str(hidden)]
     argv += ["--ro-bind", str(package()), f"{CODE}/sandbox"]
     argv += ["--bind", str(box.kept), KEPT, "--bind", str(box.state), STATE]
-    for name in (WORKSPACE, AGENT):
+    for name in (WORKSPACE, AGENT) if box.roots else ():
         argv += ["--bind", f"{box.kept}{name}", name]
     # Last, when every mount point exists: what is left of the root is memory, and nobody shall fill it.
     argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]

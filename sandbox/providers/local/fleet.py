@@ -19,14 +19,15 @@ from typing import Any
 from sandbox.client.bridge_requests import CallFailed, call
 from sandbox.ports.fleet import SandboxSpec
 from sandbox.ports.sandbox import SandboxFailed
-from sandbox.providers.local import bubblewrap, clone, git, processes
+from sandbox.providers.local import bubblewrap, clone, one_shot, processes
 from sandbox.providers.local.host import LocalHost
 from sandbox.providers.local.isolation import Contained, Level, SandboxLimits, Started, Trusted
 from sandbox.providers.local.launch import listen, open_log
 from sandbox.providers.local.layout import BridgeNote, SandboxHome, tail
 from sandbox.providers.local.sandbox import NAME, LocalSandbox, runs_at
 from sandbox.providers.local.teardown import end
-from sandbox.tree.kept_roots import make_roots
+from sandbox.system.interpreter import PYTHON
+from sandbox.tree.kept_roots import is_plain, make_roots
 from sandbox.tree.root_swap import TRASH, begin_empty
 
 _SECRET_LENGTH = 8  # shorter values are too likely to be ordinary words
@@ -141,7 +142,11 @@ class LocalFleet:
         async with self._host.turn(spec.session_id):
             await end(home, patience=self._host.stop_timeout)
             try:
-                await asyncio.to_thread(self._make, home, empty=spec.empty)
+                await asyncio.to_thread(home.make)
+                if spec.empty:
+                    await asyncio.to_thread(begin_empty, home.kept)
+                if self._level.mounts_roots:
+                    await self._make_roots(home)
                 if spec.repo_url is not None and home.workspace_is_empty():
                     await self._clone(home, spec, spec.repo_url)
                 await self._launch(home, spec)
@@ -171,16 +176,28 @@ class LocalFleet:
                     found.append(entry.name)
         return found
 
-    def _make(self, home: SandboxHome, *, empty: bool) -> None:
-        """Make the roots, from outside: a sandbox mounts them, so they are there before it starts. Nothing runs in it
-        now."""
-        home.make()
-        home.kept.chmod(0o700)
+    async def _make_roots(self, home: SandboxHome) -> None:
+        """They are mounted, so they are there before the sandbox starts. What lies beside them may be a swap that was
+        cut short, or anything a program made: that is for a sandbox to deal with, and only so long."""
+        if await asyncio.to_thread(self._make_plain_roots, home.kept):
+            return
+        places = self._level.places(home)
+        command = [PYTHON, "-P", "-s", "-m", "sandbox.tree.kept_roots", places.kept]
+        env = {**self._plain_env(home), "PYTHONPATH": places.code}
+        try:
+            with self._level.one_shot(home, home.kept, "none", command, roots=False) as made:
+                await one_shot.run(made, env, timeout=self._start_timeout)
+        except one_shot.OneShotFailed as exc:
+            raise SandboxFailed(f"its directories could not be made: {clone.reason(exc.output) or exc}") from exc
+
+    def _make_plain_roots(self, kept: Path) -> bool:
+        kept.chmod(0o700)
         with contextlib.suppress(OSError):  # what a restore has replaced may be large: nobody waits for its removal
-            self._host.trash.take(home.kept / TRASH)
-        make_roots(home.kept)
-        if empty:
-            begin_empty(home.kept)
+            self._host.trash.take(kept / TRASH)
+        if not is_plain(kept):
+            return False
+        make_roots(kept)
+        return True
 
     async def _launch(self, home: SandboxHome, spec: SandboxSpec) -> None:
         token = secrets.token_urlsafe(32)
@@ -306,10 +323,10 @@ class LocalFleet:
             command = clone.command(url, spec.repo_branch, f"{inside}/repository", pin)
             wanted = {n: v for n, v in self._base_env.items() if n.upper().startswith(_FOR_GIT)}
             env = clone.environment({**self._plain_env(home), **wanted, "HOME": f"{inside}"})
-            with self._level.one_shot(home, staging, spec.network, command) as one_shot:
-                await git.run(one_shot, env, timeout=self._clone_timeout)
-            (workspace / "repository").rename(home.workspace)  # over an empty directory
-        except git.GitFailed as exc:
+            with self._level.one_shot(home, staging, spec.network, command) as git:
+                await one_shot.run(git, env, timeout=self._clone_timeout)
+            (workspace / "repository").rename(home.workspace)  # over an empty directory, or nothing
+        except one_shot.OneShotFailed as exc:
             raise SandboxFailed(f"git clone failed: {clone.reason(exc.output) or exc}") from exc
         finally:
             await asyncio.to_thread(self._host.trash.take, staging)

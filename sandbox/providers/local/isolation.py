@@ -91,9 +91,9 @@ class Level(Protocol):
         ...
 
     def one_shot(
-        self, home: SandboxHome, kept: Path, network: str, command: Sequence[str]
+        self, home: SandboxHome, kept: Path, network: str, command: Sequence[str], *, roots: bool = True
     ) -> contextlib.AbstractContextManager[OneShot]:
-        """A command that runs as the sandbox would, with the roots that are in `kept`."""
+        """A command that runs as the sandbox would, with another `kept`. Without `roots` none need be in it."""
         ...
 
 
@@ -115,7 +115,9 @@ class Trusted:
         return Started(process, process)
 
     @contextlib.contextmanager
-    def one_shot(self, home: SandboxHome, kept: Path, network: str, command: Sequence[str]) -> Iterator[OneShot]:
+    def one_shot(
+        self, home: SandboxHome, kept: Path, network: str, command: Sequence[str], *, roots: bool = True
+    ) -> Iterator[OneShot]:
         yield OneShot(list(command), ())
 
 
@@ -168,9 +170,11 @@ class Contained:
             return Started(process, _first_inside(told.readline()) or process, words)
 
     @contextlib.contextmanager
-    def one_shot(self, home: SandboxHome, kept: Path, network: str, command: Sequence[str]) -> Iterator[OneShot]:
+    def one_shot(
+        self, home: SandboxHome, kept: Path, network: str, command: Sequence[str], *, roots: bool = True
+    ) -> Iterator[OneShot]:
         with _files() as files:
-            box = self._box(kept, home.state, network, files, dies_with_us=True)
+            box = self._box(kept, home.state, network, files, roots=roots, dies_with_us=True)
             yield OneShot(bubblewrap.arguments(self._bwrap, box, command), tuple(files.values()))
 
     def _box(
@@ -180,11 +184,13 @@ class Contained:
         network: str,
         files: Mapping[int, int],
         *,
+        roots: bool = True,
         status: int | None = None,
         dies_with_us: bool = False,
     ) -> bubblewrap.Box:
         return bubblewrap.Box(
             kept=kept,
+            roots=roots,
             state=state,
             network=network,
             hidden=self._data,

@@ -37,8 +37,8 @@ class SandboxHome:
 
     The two roots lie in `kept`, and a bridge mounts `kept`: a mount point cannot be renamed, what is in it can, so a
     restored tree takes the old one's place in one step. That also means that the sandbox may put anything where the
-    roots should be: from outside, nothing in `kept` is followed. The roots are mounted as well, for the programs, so
-    they are made before a sandbox starts (sandbox/tree/kept_roots.py).
+    roots should be: from outside, nothing in `kept` is followed. At level `contained` the roots are mounted as well,
+    for the programs, so they are made before a bridge starts (sandbox/tree/kept_roots.py); at `trusted` by the bridge.
     """
 
     def __init__(self, data_dir: Path, session_id: str) -> None:

@@ -5,11 +5,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sandbox.ports.link import Link
+from sandbox.ports.sandbox import SandboxFailed
 from sandbox.ports.tree import LiveFile, SandboxTree
 from sandbox.providers.local.fleet import LocalFleet
 from sandbox.providers.local.layout import SandboxHome
-from sandbox.tree.root_swap import TRASH
+from sandbox.tree.kept_roots import MOST_NAMES, ROOTS, is_plain
+from sandbox.tree.root_swap import TRASH, staging_name
 from tests.contract.sandbox import attach
 from tests.contract.sandbox_tree import restore, scan
 from tests.sandbox.local import command, opened, python, spec
@@ -73,7 +77,7 @@ async def live(fleet: LocalFleet, path: bytes, root: bytes = b"workspace") -> by
     return b"".join([piece async for piece in file.content])
 
 
-async def restored(tree: SandboxTree, home: SandboxHome) -> None:
+async def restored(tree: SandboxTree, home: SandboxHome, *, aside: bool = True) -> None:
     """Put a kept tree in the place of one that programs have seen."""
     (home.workspace / "src").mkdir()
     (home.workspace / "src" / "a").write_text("kept")
@@ -83,7 +87,7 @@ async def restored(tree: SandboxTree, home: SandboxHome) -> None:
         shutil.rmtree(root / "src", ignore_errors=True)
     (home.agent / "memory").unlink()
     (home.workspace / "stray").write_text("lost")
-    await restore(tree, kept, "first", aside=True)
+    await restore(tree, kept, "first", aside=aside)
 
 
 async def test_programs_are_in_workspace_by_its_real_path(tmp_path: Path) -> None:
@@ -141,10 +145,50 @@ async def test_what_programs_write_is_noticed_also_through_a_mapping(tmp_path: P
 
 async def test_nobody_waits_for_the_removal_of_what_a_restore_has_replaced(tmp_path: Path) -> None:
     async with opened(tmp_path, "contained") as fleet:
+        sandbox, home = fleet.sandbox("s1"), SandboxHome(tmp_path, "s1")
+        await fleet.start(spec(hold=True))
+        await restored(sandbox.tree(), home, aside=False)
+        await sandbox.stop()
+        assert list((home.kept / TRASH).iterdir()), "its bridge had to end"
+        fleet._host.trash.close()  # so that what is there stays
+        await fleet.start(spec(hold=True))
+        assert sorted(path.name for path in home.kept.iterdir()) == ["agent", "workspace"]
+        assert [path.name for path in (tmp_path / "trash").rglob("stray")] == ["stray"]
+
+
+async def test_a_swap_that_was_cut_short_is_finished_before_the_roots_are_mounted(tmp_path: Path) -> None:
+    async with opened(tmp_path, "contained") as fleet:
+        home = SandboxHome(tmp_path, "s1")
         await fleet.start(spec())
         await fleet.sandbox("s1").stop()
-        kept = SandboxHome(tmp_path, "s1").kept
-        (kept / TRASH / "old" / "deep").mkdir(parents=True)
+        staging = home.kept / staging_name("half done")
+        for root in ROOTS:
+            (staging / "new" / root).mkdir(parents=True)
+            (staging / "new" / root / "restored").touch()
+            (staging / "new" / root).chmod(0o1700)
+        (home.kept / ".swap").write_text(json.dumps({"staging": staging.name, "aside": True}))
         await fleet.start(spec())
-        assert sorted(path.name for path in kept.iterdir()) == ["agent", "workspace"]
-        await until(lambda: not list((tmp_path / "trash").iterdir()))
+        assert (await command(fleet, "s1", ["ls", "/workspace", "/agent"])).stdout.count("restored") == 2
+        assert sorted(path.name for path in home.kept.iterdir()) == ["agent", "workspace"]
+
+
+async def test_thousands_of_names_beside_the_roots_are_not_the_gateway_s_to_read(tmp_path: Path) -> None:
+    async with opened(tmp_path, "contained", start_timeout=60) as fleet:
+        home = SandboxHome(tmp_path, "s1")
+        await fleet.start(spec())
+        shell = f"cd /session; seq -f .aside-%.0f {MOST_NAMES} | xargs mkdir; mv workspace .staging-x; echo > workspace"
+        assert (await command(fleet, "s1", ["sh", "-c", shell])).exit_code == 0
+        assert not is_plain(home.kept)
+        await fleet.start(spec())
+        assert (await command(fleet, "s1", ["sh", "-c", "pwd -P; ls"])).stdout == "/workspace\n"
+        assert (home.kept / ".aside-workspace-1").is_file()
+
+
+async def test_roots_that_cannot_be_made_fail_the_start_and_say_why(tmp_path: Path) -> None:
+    async with opened(tmp_path, "contained", start_timeout=0.001) as fleet:
+        kept = SandboxHome(tmp_path, "s1").kept
+        kept.mkdir(parents=True)
+        (kept / ".swap").touch()
+        with pytest.raises(SandboxFailed, match="its directories could not be made: not done after"):
+            await fleet.start(spec())
+        assert await fleet.running() == []

@@ -1,4 +1,4 @@
-"""Running one git command with a bound on its time and on what it says."""
+"""Running one command, as a sandbox would run it, with a bound on its time and on what it says."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from sandbox.providers.local.isolation import OneShot
 _OUTPUT_BYTES = 16 * 1024
 
 
-class GitFailed(Exception):
+class OneShotFailed(Exception):
     """It could not be run, took too long, or failed; `output` is what it said last."""
 
     def __init__(self, what: str, output: bytes = b"") -> None:
@@ -21,7 +21,7 @@ class GitFailed(Exception):
 
 async def run(command: OneShot, env: Mapping[str, str], *, timeout: float) -> None:
     """Run to the end, in a session of its own that is killed as a whole when this is cancelled or takes too long.
-    Raises GitFailed."""
+    Raises OneShotFailed."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command.argv,
@@ -33,7 +33,7 @@ async def run(command: OneShot, env: Mapping[str, str], *, timeout: float) -> No
             start_new_session=True,
         )
     except OSError as exc:
-        raise GitFailed(f"git cannot be run: {exc}") from exc
+        raise OneShotFailed(f"{command.argv[0]} cannot be run: {exc}") from exc
     assert process.stdout is not None
     output = bytearray()
     try:
@@ -43,11 +43,11 @@ async def run(command: OneShot, env: Mapping[str, str], *, timeout: float) -> No
                 del output[:-_OUTPUT_BYTES]
             code = await process.wait()
     except TimeoutError:
-        raise GitFailed(f"not done after {timeout:g} s", bytes(output)) from None
+        raise OneShotFailed(f"not done after {timeout:g} s", bytes(output)) from None
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
         process._transport.close()  # type: ignore[attr-defined]  # the pipe may be held by a process of the group
     if code != 0:
-        raise GitFailed(f"exit code {code}", bytes(output))
+        raise OneShotFailed(f"exit code {code}", bytes(output))
