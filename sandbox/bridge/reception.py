@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from sandbox.bridge.web_server import WebServer
 
 MAX_MESSAGE = 16 << 20  # of an operation on the tree; the link has its own, smaller bound
-EARLY_BYTES = 64 * 1024  # that may come while the web server is loaded; with more it is not read
 END_SECONDS = 1.0
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -32,7 +31,7 @@ class Reception:
     def __init__(self, bridge: Bridge, token: str) -> None:
         self._bridge = bridge
         self._token = Token(token)
-        self._loading: asyncio.Task[WebServer] | None = None
+        self._web: WebServer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._sockets: set[OperationSocket] = set()
 
@@ -47,8 +46,8 @@ class Reception:
             await asyncio.wait(self._tasks, timeout=END_SECONDS)
         for task in self._tasks:
             task.cancel()
-        if self._loading is not None:
-            await (await self._loading).close()
+        if self._web is not None:
+            await self._web.close()
 
     def _answer(self, caller: "_Caller", asked: KnownRequest) -> None:
         transport = caller.transport
@@ -75,19 +74,9 @@ class Reception:
             await socket.close()
 
     def _pass_on(self, caller: "_Caller") -> None:
-        self._begin(self._pass_on_to_web(caller), "web.load")
-
-    async def _pass_on_to_web(self, caller: "_Caller") -> None:
-        if self._loading is None:
-            self._loading = asyncio.create_task(asyncio.to_thread(_load_web_server, self._bridge), name="web.server")
-        try:
-            web = await asyncio.shield(self._loading)
-        except BaseException:
-            caller.transport.abort()
-            raise
-        if not caller.transport.is_closing():
-            web.take(caller.transport, bytes(caller.heard))
-            caller.transport.resume_reading()
+        if self._web is None:
+            self._web = _load_web_server(self._bridge)
+        self._web.take(caller.transport, bytes(caller.heard))
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
@@ -104,7 +93,6 @@ class _Caller(asyncio.Protocol):
         self._token = token
         self._answer = answer
         self._pass_on = pass_on
-        self._is_known = False
         self.heard = bytearray()
         self.transport: asyncio.Transport
 
@@ -113,21 +101,15 @@ class _Caller(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.heard += data
-        if self._is_known:  # it waits for the web server
-            if len(self.heard) > EARLY_BYTES:
-                self.transport.pause_reading()
-            return
         asked = read_head(bytes(self.heard), self._token)
-        if asked is Unknown.YET:
-            return
-        self._is_known = True
         if isinstance(asked, KnownRequest):
             self._answer(self, asked)
-        else:
+        elif asked is Unknown.FOR_GOOD:
             self._pass_on(self)
 
 
 def _load_web_server(bridge: Bridge) -> "WebServer":
+    """In the loop's own thread: at a limit of processes there is no other to be had."""
     from sandbox.bridge.base.handover import HandoverSocket
     from sandbox.bridge.web import Web
     from sandbox.bridge.web_server import WebServer

@@ -11,7 +11,7 @@ import pytest
 from sandbox.bridge.agent.agent import Agent
 from sandbox.bridge.agent.taken import TakenNotes
 from sandbox.bridge.base.config import parse_config
-from sandbox.bridge.reception import EARLY_BYTES, Reception
+from sandbox.bridge.reception import Reception
 from sandbox.bridge.server import Bridge
 from sandbox.client.tree import BridgeTree
 from tests.support.bridge import TOKEN, BridgeProcess, Owner, at, running_bridge
@@ -135,7 +135,7 @@ async def test_without_the_token_nobody_comes_in(tmp_path: Path, path: str, auth
 
 
 async def test_a_long_body_that_comes_while_it_is_loaded_arrives_whole(tmp_path: Path) -> None:
-    command = b'{"command":"true","timeout":60,"cwd":"' + b"." + b"/" * (4 * EARLY_BYTES) + b'"}'
+    command = b'{"command":"true","timeout":60,"cwd":"' + b"." + b"/" * (4 * 65_536) + b'"}'
     head = b"POST /exec HTTP/1.1\r\nHost: bridge\r\nConnection: close\r\nAuthorization: Bearer %b\r\n" % TOKEN.encode()
     with running_bridge(tmp_path, ["cat"]) as bridge:
         answer = await ask(bridge, head, b"Content-Length: %d\r\n\r\n" % len(command), command)
