@@ -25,14 +25,14 @@ NOTES_SECONDS = 5.0
 USAGE = "usage: python -m sandbox.bridge <config fd> <listen fd>, or by hand: python -m sandbox.bridge --help"
 
 
-async def take_notes(state: Path) -> TakenNotes:
+async def take_notes(state: Path, boot_id: str = "") -> TakenNotes:
     """The notes, once the bridge before this one has let go of them. One that was killed has them until the last of its
     threads is gone, and the last child that it was about to start. Raises NotesInUse if that takes long."""
     loop = asyncio.get_running_loop()
     asked_at = waiting_since = loop.time()
     while True:
         try:
-            return TakenNotes(state)
+            return TakenNotes(state, boot_id=boot_id)
         except NotesInUse:
             if asked_at > waiting_since + NOTES_SECONDS:
                 raise
@@ -46,7 +46,7 @@ async def run(config: Config, listener: socket.socket) -> None:
     """Serve until SIGTERM, or until no gateway has come for `orphan_seconds`; then end the agent, then everything."""
     loop = asyncio.get_running_loop()
     config.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    notes = await take_notes(config.state)  # first: from here on no other bridge is at the roots
+    notes = await take_notes(config.state, config.boot_id)  # first: from here on no other bridge is at the roots
     make_roots(config.kept)
     agent = Agent(config, notes)
     bridge = Bridge(config, agent)

@@ -23,7 +23,8 @@ class NotesInUse(Exception):
 class TakenNotes:
     """The highest seq taken under the name `taker`. Monotonic; one bridge at a time."""
 
-    def __init__(self, directory: Path, *, boot_id: str | None = None) -> None:
+    def __init__(self, directory: Path, *, boot_id: str = "") -> None:
+        """Without a `boot_id` the kernel is asked for it."""
         boot = (boot_id or _BOOT_ID.read_text().strip()).encode()
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._fd = os.open(directory / "taken", flags, 0o600)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -65,6 +66,7 @@ class Config:
     exec_timeout: float = 600.0
     shell: tuple[str, ...] = ()  # what a terminal runs; empty: a login shell
     sizes: SizePolicy = "active"  # who decides how large a terminal is
+    boot_id: str = ""  # of the host; empty: the bridge asks its kernel, which not every sandbox lets it
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -122,6 +124,7 @@ def parse_config(text: bytes) -> Config:
         exec_timeout=_number(members, "exec_timeout", 600.0),
         shell=_argv(members, "shell"),
         sizes=sizes,
+        boot_id=_boot_id(members.get("boot_id", "")),
         limits=_limits(members.get("limits", {})),
     )
 
@@ -133,6 +136,12 @@ def _limits(members: Any) -> Limits:
     if unknown:
         raise ConfigError(f"limits: unknown members: {', '.join(sorted(unknown))}")
     return Limits(**{name: _number(members, name, 0) for name in members})
+
+
+def _boot_id(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f-]{0,64}", value):
+        raise ConfigError("boot_id: at most 64 of the characters 0-9, a-f and -")
+    return value
 
 
 def _text(members: dict[str, Any], name: str) -> str:

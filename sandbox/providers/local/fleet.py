@@ -270,6 +270,7 @@ class LocalFleet:
                 "kept": places.kept,
                 "workspace": places.workspace,
                 "state": places.state,
+                "boot_id": processes.boot_id(),
                 "agent_log": f"{places.state}/{home.agent_log.name}",
                 "hold": spec.hold,
                 "orphan_seconds": self._orphan_seconds,

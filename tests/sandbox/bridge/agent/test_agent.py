@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from sandbox.bridge.__main__ import take_notes
+from sandbox.bridge.agent import taken
 from sandbox.bridge.agent.taken import NotesInUse, TakenNotes
 from sandbox.bridge.base.config import ConfigError, Limits, parse_config
 from sandbox.system.child import describe_exit
@@ -114,6 +116,18 @@ def test_a_configuration_is_read() -> None:
     assert "'B'" not in repr(config)
 
 
+async def test_a_bridge_that_is_told_the_boot_id_does_not_ask_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(taken, "_BOOT_ID", tmp_path / "not-here")  # as in a sandbox without that file
+    config = parse_config(json.dumps({**GOOD, "boot_id": "a-1"}).encode())
+    notes = await take_notes(tmp_path, config.boot_id)
+    assert b" a-1 " in (tmp_path / "taken").read_bytes()
+    notes.close()
+    with pytest.raises(FileNotFoundError):  # told nothing, as by an earlier gateway
+        await take_notes(tmp_path, parse_config(json.dumps(GOOD).encode()).boot_id)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -139,6 +153,9 @@ def test_a_configuration_is_read() -> None:
         {"core": "no-such-core"},
         {"core": ["plain"]},
         {"core": None},
+        {"boot_id": 5},
+        {"boot_id": "a b"},
+        {"boot_id": "a" * 65},
     ],
 )
 def test_a_wrong_configuration_is_refused(wrong: dict[str, Any]) -> None:
