@@ -31,11 +31,17 @@ def guard_this_process() -> None:
     _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
+# The name stays: a bridge from before an upgrade in place imports the terminal's module anew, and this one not.
 def die_with(bridge: int) -> None:
-    """In the child: be killed when the bridge is gone, and start nothing if it is gone already."""
+    """In the child: be killed when the bridge is gone, and before it where memory runs out: the kernel takes the
+    largest, which is the bridge among small ones. Starts nothing if the bridge is gone already."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != bridge:
         os._exit(1)
+    with contextlib.suppress(OSError):  # a /proc that is read-only
+        score = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+        os.write(score, b"1000")
+        os.close(score)
 
 
 class Spawned:
@@ -86,7 +92,7 @@ class Child(Spawned):
             stderr=subprocess.PIPE,
             bufsize=0,
             start_new_session=True,
-            preexec_fn=partial(die_with, os.getpid()),  # safe with other threads about: two system calls
+            preexec_fn=partial(die_with, os.getpid()),  # safe with other threads about: a few system calls
         )
         self.input = _take_over(popen.stdin)
         self.output = _take_over(popen.stdout)

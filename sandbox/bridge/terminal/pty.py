@@ -87,7 +87,7 @@ class Pty(Spawned):
                 stdout=slave,
                 stderr=slave,
                 start_new_session=True,
-                preexec_fn=partial(_take_terminal, os.getpid()),  # safe with other threads about: three system calls
+                preexec_fn=partial(_take_terminal, os.getpid()),  # safe with other threads about: a few system calls
             )
         except BaseException:
             os.close(master)

@@ -53,7 +53,19 @@ _ETC = (
     "ssl/openssl.cnf",
     "timezone",
 )
-_PROC_MASKED = ("acpi", "kcore", "key-users", "keys", "kmsg", "sched_debug", "scsi", "sysrq-trigger", "timer_list")
+_PROC_MASKED = (
+    "acpi",
+    "fs",
+    "kcore",
+    "key-users",
+    "keys",
+    "kmsg",
+    "sched_debug",
+    "scsi",
+    "sys/fs/binfmt_misc",  # a file system of the host's may be mounted there
+    "sysrq-trigger",
+    "timer_list",
+)
 _ETC_OUTBOUND = ("hosts", "resolv.conf")
 PASSWD = b"root:x:0:0::/:/bin/sh\nagent:x:1000:1000::/agent:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"
 GROUP = b"root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n"
@@ -95,7 +107,8 @@ def arguments(bwrap: str, box: Box, command: Sequence[str]) -> list[str]:
         # The target of a link (resolv.conf often is one) may lie where nothing is readable inside.
         argv += ["--ro-bind-try", os.path.realpath(f"/etc/{name}"), f"/etc/{name}"]
     argv += ["--ro-bind-data", str(box.passwd_fd), "/etc/passwd", "--ro-bind-data", str(box.group_fd), "/etc/group"]
-    argv += [*_proc(), "--dev", "/dev", "--size", str(box.tmp_bytes), "--tmpfs", "/tmp"]
+    argv += [*_proc(closed=shared and os.geteuid() == 0), "--dev", "/dev"]
+    argv += ["--size", str(box.tmp_bytes), "--tmpfs", "/tmp"]
     argv += ["--size", str(box.tmp_bytes), "--tmpfs", "/dev/shm", "--dir", "/run", "--symlink", "../tmp", "/var/tmp"]
     roots = _python_roots() + [path.absolute() for path in box.readable]
     for root in roots:
@@ -139,16 +152,23 @@ def probe(bwrap: str, argv: Sequence[str], env: Mapping[str, str], descriptors: 
         raise NotContained(f"{bwrap} cannot make a container here: {said or f'exit code {done.returncode}'}")
 
 
-def _proc() -> list[str]:
-    """A /proc that shows only this sandbox's processes and changes nothing. Read-only as a whole, because to the kernel
-    the uid of a gateway that runs as root is root also in here: without this, a program could set the core pattern."""
+def _proc(*, closed: bool) -> list[str]:
+    """A /proc that shows only this sandbox's processes, and can be written only where it is about one of them: each
+    program raises its own oom_score_adj. The rest is read-only, because to the kernel the uid of a gateway that runs as
+    root is root also in here: without this, a program could set the core pattern. `closed`: read-only as a whole, for
+    such a gateway's sandboxes on the host's network, which every process's own `net` shows."""
     argv = ["--proc", "/proc"]
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit() or entry.is_symlink() or entry.name in _PROC_MASKED:
+            continue
+        if entry.is_dir() or entry.stat().st_mode & 0o222:
+            argv += ["--ro-bind", entry.path, entry.path]
     for name in _PROC_MASKED:
         if os.path.isdir(f"/proc/{name}"):
             argv += ["--size", "4096", "--tmpfs", f"/proc/{name}", "--remount-ro", f"/proc/{name}"]
         elif os.path.exists(f"/proc/{name}"):
             argv += ["--ro-bind", "/dev/null", f"/proc/{name}"]
-    return [*argv, "--remount-ro", "/proc"]
+    return [*argv, *(["--remount-ro", "/proc"] if closed else [])]
 
 
 def _system_directories() -> list[str]:

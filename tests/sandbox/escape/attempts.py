@@ -180,11 +180,13 @@ attempt("open a device of the host")(
 
 @attempt("find a switch of the kernel that can be turned")
 def _switches() -> object:
-    for folder in ("sys", "irq", "bus", "fs", "driver"):
-        for path, _, names in os.walk(f"/proc/{folder}"):
-            for name in names:
-                if os.access(f"{path}/{name}", os.W_OK):
-                    return f"{path}/{name}"
+    devices = {os.stat("/dev/null").st_rdev}  # what hides a file may be written to
+    for path, folders, names in os.walk("/proc"):
+        if path == "/proc":
+            folders[:] = [name for name in folders if not name.isdigit()]  # a process's own are not the kernel's
+        for name in names:
+            if os.access(f"{path}/{name}", os.W_OK) and os.stat(f"{path}/{name}").st_rdev not in devices:
+                return f"{path}/{name}"
     return None
 
 
