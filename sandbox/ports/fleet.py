@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.ports.sandbox import Sandbox
 
 
@@ -20,6 +21,7 @@ class SandboxSpec:
     repo_branch: str | None = None
     hold: bool = False  # the agent may not start before `Tree.release`
     empty: bool = False  # begin with empty roots; what was there stays beside them
+    limits: ResourceLimits = NO_LIMITS
     provider: str = ""  # which of several fleets; "": the only one, or the first
 
 

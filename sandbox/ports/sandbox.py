@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sandbox.ports.link import Link, LinkEvents
+from sandbox.ports.resources import Resources
 from sandbox.ports.terminals import SandboxTerminals
 from sandbox.ports.tree import LiveFile, LiveListing, SandboxTree
 from sandbox.protocol.values import Position
@@ -101,6 +102,11 @@ class Sandbox(Protocol):
 
     async def logs(self, *, limit: int = 65536) -> bytes:
         """The last `limit` bytes of what the agent and the bridge wrote to their logs; b"" if there are none."""
+        ...
+
+    async def resources(self) -> Resources | None:
+        """What it is held to and what it uses now; None if it does not run, or nobody counts. Quick, and never more
+        than a few reads."""
         ...
 
     async def stop(self) -> None:

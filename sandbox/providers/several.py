@@ -9,6 +9,7 @@ from sandbox.client.terminals import BridgeTerminals
 from sandbox.client.tree import BridgeTree
 from sandbox.ports.fleet import Fleet, SandboxSpec
 from sandbox.ports.link import Link, LinkEvents, LinkRefused
+from sandbox.ports.resources import Resources
 from sandbox.ports.sandbox import Command, CommandResult, Sandbox, SandboxFailed, SandboxUnavailable
 from sandbox.ports.terminals import SandboxTerminals
 from sandbox.ports.tree import LiveFile, LiveListing, SandboxTree
@@ -112,6 +113,9 @@ class AbsentSandbox:
 
     async def logs(self, *, limit: int = 65536) -> bytes:
         raise _not_here(self.provider)
+
+    async def resources(self) -> Resources | None:
+        return None
 
     async def stop(self) -> None:
         raise _not_here(self.provider)

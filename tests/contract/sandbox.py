@@ -160,6 +160,13 @@ class SandboxContract:
         await until(lambda: len(owner.lines()) == 2)
         assert owner.lines() == [b"again", b"two"]
 
+    async def test_what_does_not_run_uses_nothing(self, fleet: Fleet) -> None:
+        sandbox = fleet.sandbox("s1")
+        assert await sandbox.resources() is None
+        await fleet.start(spec())
+        await sandbox.stop()
+        assert await sandbox.resources() is None
+
     async def test_an_exit_that_nobody_heard_is_told_to_the_next_link(self, fleet: Fleet) -> None:
         await fleet.start(spec())
         owner = Owner()

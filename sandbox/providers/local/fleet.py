@@ -18,8 +18,11 @@ from typing import Any
 
 from sandbox.client.bridge_requests import CallFailed, call
 from sandbox.ports.fleet import SandboxSpec
+from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.ports.sandbox import SandboxFailed
+from sandbox.providers.cgroups.groups import ROOT
 from sandbox.providers.local import bubblewrap, clone, one_shot, processes
+from sandbox.providers.local.control import LimitControl
 from sandbox.providers.local.host import LocalHost
 from sandbox.providers.local.isolation import Contained, Level, SandboxLimits, Started, Trusted
 from sandbox.providers.local.launch import listen, open_log
@@ -78,15 +81,21 @@ class LocalFleet:
         exec_timeout: float = 600.0,
         orphan_seconds: float = 600.0,
         limits: SandboxLimits | None = None,
+        resources: ResourceLimits = NO_LIMITS,
         allow_private_repos: bool = False,
         terminals: TerminalSettings | None = None,
         readable: Sequence[Path] = (),
         bwrap: str | None = None,
         warn: Callable[[str], None] = lambda text: None,
+        met_limit: Callable[[str], None] = lambda name: None,
+        control_groups: Path = ROOT,
     ) -> None:
         """`base_env` is what every sandbox gets; `readable` are further directories that a contained one may read;
-        `bwrap` is the program to contain with, by default the one on the path."""
-        self._host = LocalHost(data_dir, warn, stop_timeout=stop_timeout)
+        `bwrap` is the program to contain with, by default the one on the path. `limits` are those of single processes.
+        `resources` are what settings hold whole sandboxes to, which a spec says again; `met_limit` is called with the
+        name of such a limit when it has ended a program."""
+        self._host = LocalHost(data_dir, warn, stop_timeout=stop_timeout, limits=resources, met_limit=met_limit)
+        self._control = LimitControl(self._host, resources, control_groups)
         self.data_dir = self._host.data_dir
         self._asked = level
         self._loopback_only = loopback_only
@@ -112,9 +121,10 @@ class LocalFleet:
         if self._asked == "trusted":
             if not self._loopback_only:
                 self._warn("sandboxes run without isolation (level trusted), and others can reach this gateway")
-            return
+            return self._check_limits()
         try:
             self._level = await asyncio.to_thread(self._contained)
+            await asyncio.to_thread(self._control.open)
         except bubblewrap.NotContained as exc:
             if self._asked == "contained":
                 raise SandboxFailed(f"HOLDFAST_LOCAL_LEVEL=contained: {exc}. Install bubblewrap 0.8 or newer") from exc
@@ -124,8 +134,23 @@ class LocalFleet:
                     "HOLDFAST_LOCAL_LEVEL=trusted if everybody who can reach this gateway may run programs as its user"
                 ) from exc
             self._warn(f"sandboxes run without isolation (level trusted): {exc}. Install bubblewrap")
+        self._check_limits()
+
+    def _check_limits(self) -> None:
+        """Where isolation was asked for by name, limits that cannot be held to are refused like isolation itself."""
+        if (problem := self._control.unenforced) is None:
+            return
+        if self._asked == "contained":
+            raise SandboxFailed(f"{problem}. Unset the limits to run without them")
+        self._warn(problem)
+
+    @property
+    def no_limits(self) -> str | None:
+        """Why sandboxes cannot be held to limits here, and what to change; None if they can."""
+        return self._control.problem
 
     def check(self, spec: SandboxSpec) -> None:
+        self._control.check(spec.limits)
         if spec.repo_url is None:
             return
         try:
@@ -138,6 +163,7 @@ class LocalFleet:
     async def start(self, spec: SandboxSpec) -> None:
         if spec.network not in ("none", "outbound"):
             raise SandboxFailed(f"network: {spec.network!r} is neither none nor outbound")
+        self._control.check(spec.limits)
         home = self._host.home(spec.session_id)
         async with self._host.turn(spec.session_id):
             await end(home, patience=self._host.stop_timeout)
@@ -160,6 +186,7 @@ class LocalFleet:
         return LocalSandbox(session_id, self._level, self._host)
 
     async def close(self) -> None:
+        self._control.close()
         self._host.close()
 
     def _contained(self) -> Level:
@@ -231,7 +258,8 @@ class LocalFleet:
         try:
             with listen(self._host.sockets, home.socket) as listener:
                 env = {**self._plain_env(home), "PYTHONPATH": self._level.places(home).code}
-                started = self._level.start_bridge(home, spec.network, env, config, listener.fileno(), log)
+                started = self._level.start_bridge(home, spec.network, env, config, listener.fileno(), log, spec.limits)
+            group = self._control.make(home, spec.limits)
             home.write_note(
                 BridgeNote(
                     session_id=spec.session_id,
@@ -244,8 +272,11 @@ class LocalFleet:
                     init_pid=started.first.pid,
                     init_started=started.first.started,
                     boot=processes.boot_id(),
+                    group={} if group is None else group.note(),
                 )
             )
+            if group is not None:
+                self._control.join(group, started)
         except BaseException:
             os.close(config_end)
             raise

@@ -9,17 +9,28 @@ from pathlib import Path
 
 from sandbox.client.endpoint import UnixEndpoint
 from sandbox.client.files import LISTINGS_AT_ONCE
+from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.ports.sandbox import SandboxFailed
 from sandbox.providers.local.layout import SandboxHome
+from sandbox.providers.local.limit_watch import LimitWatch
 from sandbox.providers.local.trash import Trash
 
 
 class LocalHost:
-    def __init__(self, data_dir: Path, warn: Callable[[str], None], *, stop_timeout: float) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        warn: Callable[[str], None],
+        *,
+        stop_timeout: float,
+        limits: ResourceLimits = NO_LIMITS,
+        met_limit: Callable[[str], None] = lambda name: None,
+    ) -> None:
         self.data_dir = data_dir.absolute()
         self.stop_timeout = stop_timeout
         self.trash = Trash(self.data_dir / "trash", warn)
         self.sockets = -1  # their directory, open
+        self.limits = LimitWatch(limits, met_limit)
         self.listings = asyncio.Semaphore(LISTINGS_AT_ONCE)
         self._busy: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.providers.local import bubblewrap, seccomp
 from sandbox.providers.local.launch import memory_file, spawn
 from sandbox.providers.local.layout import SandboxHome
@@ -18,6 +19,8 @@ from sandbox.tree.kept_roots import make_roots
 # Numbers of the descriptors in the process that is started.
 CONFIG, LISTEN, LOG = 3, 4, 5
 _STATUS, _SECCOMP, _PASSWD, _GROUP = 6, 7, 8, 9
+# /tmp and /dev/shm may fill up to this part of the memory each: what lies there no kill of a program gives back.
+_TMP_SHARE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +88,17 @@ class Level(Protocol):
     def places(self, home: SandboxHome) -> InnerPaths: ...
 
     def start_bridge(
-        self, home: SandboxHome, network: str, env: Mapping[str, str], config: int, listener: int, log: int
+        self,
+        home: SandboxHome,
+        network: str,
+        env: Mapping[str, str],
+        config: int,
+        listener: int,
+        log: int,
+        limits: ResourceLimits = NO_LIMITS,
     ) -> Started:
-        """Start a bridge. Blocks briefly; raises OSError."""
+        """Start a bridge. Who starts it sees to the limits; here files in memory are left room beside programs. Blocks
+        briefly; raises OSError."""
         ...
 
     def one_shot(
@@ -108,7 +119,14 @@ class Trusted:
         return InnerPaths(str(home.kept), str(home.workspace), str(home.agent), str(home.state), str(code))
 
     def start_bridge(
-        self, home: SandboxHome, network: str, env: Mapping[str, str], config: int, listener: int, log: int
+        self,
+        home: SandboxHome,
+        network: str,
+        env: Mapping[str, str],
+        config: int,
+        listener: int,
+        log: int,
+        limits: ResourceLimits = NO_LIMITS,
     ) -> Started:
         descriptors = {CONFIG: config, LISTEN: listener, LOG: log}
         process = spawn(_bridge({"RLIMIT_CORE": 0}), env, output=log, descriptors=descriptors)
@@ -148,7 +166,14 @@ class Contained:
         return InnerPaths(inside.KEPT, inside.WORKSPACE, inside.AGENT, inside.STATE, inside.CODE)
 
     def start_bridge(
-        self, home: SandboxHome, network: str, env: Mapping[str, str], config: int, listener: int, log: int
+        self,
+        home: SandboxHome,
+        network: str,
+        env: Mapping[str, str],
+        config: int,
+        listener: int,
+        log: int,
+        limits: ResourceLimits = NO_LIMITS,
     ) -> Started:
         # Only the bridge, which nobody inside can look into, holds the log. What bwrap holds can be opened from inside
         # through /proc/1/fd, so it gets a pipe that soon has no reader.
@@ -157,7 +182,7 @@ class Contained:
         with _files() as files, open(status, "rb") as told:
             try:
                 inside = {number: number for number in files}
-                box = self._box(home.kept, home.state, network, inside, status=_STATUS)
+                box = self._box(home.kept, home.state, network, inside, status=_STATUS, memory=limits.memory)
                 argv = bubblewrap.arguments(self._bwrap, box, _bridge(self._limits.rlimits))
                 descriptors = {CONFIG: config, LISTEN: listener, LOG: log, _STATUS: status_end, **files}
                 process = spawn(argv, env, output=words_end, descriptors=descriptors)
@@ -187,7 +212,9 @@ class Contained:
         roots: bool = True,
         status: int | None = None,
         dies_with_us: bool = False,
+        memory: int | None = None,
     ) -> bubblewrap.Box:
+        tmp = self._limits.tmp_bytes
         return bubblewrap.Box(
             kept=kept,
             roots=roots,
@@ -198,7 +225,7 @@ class Contained:
             group_fd=files[_GROUP],
             seccomp_fd=files.get(_SECCOMP),
             status_fd=status,
-            tmp_bytes=self._limits.tmp_bytes,
+            tmp_bytes=tmp if memory is None else min(tmp, memory // _TMP_SHARE),
             readable=self._readable,
             dies_with_us=dies_with_us,
         )

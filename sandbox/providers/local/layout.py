@@ -6,7 +6,8 @@ import json
 import os
 import re
 import stat
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
@@ -30,6 +31,7 @@ class BridgeNote:
     init_pid: int
     init_started: int
     boot: str
+    group: Mapping[str, object] = field(default_factory=dict)  # its control group, if it has one
 
 
 class SandboxHome:
@@ -87,8 +89,9 @@ class SandboxHome:
         are passed over: its bridge runs all the same."""
         try:
             members = json.loads(self.note.read_bytes())
-            return BridgeNote(**{known.name: members[known.name] for known in fields(BridgeNote)})
-        except (OSError, ValueError, TypeError, KeyError):
+            known = [each.name for each in fields(BridgeNote)]
+            return BridgeNote(**{name: members[name] for name in known if name in members})
+        except (OSError, ValueError, TypeError):
             return None
 
     def write_note(self, bridge: BridgeNote) -> None:

@@ -10,15 +10,18 @@ from sandbox.client.endpoint import UnixEndpoint
 from sandbox.client.terminals import BridgeTerminals
 from sandbox.client.tree import BridgeTree
 from sandbox.ports.link import Link, LinkEvents, LinkRefused
+from sandbox.ports.resources import Resources
 from sandbox.ports.sandbox import Command, CommandResult, SandboxFailed
 from sandbox.ports.tree import LiveFile, LiveListing
 from sandbox.protocol.values import Position
+from sandbox.providers.cgroups.groups import Group
 from sandbox.providers.local.host import LocalHost
 from sandbox.providers.local.isolation import Level
 from sandbox.providers.local.layout import SandboxHome
-from sandbox.providers.local.teardown import end, kill, runs
+from sandbox.providers.local.teardown import end, first_inside, kill, remove_group, runs
 
 NAME = "local"
+_END_SECONDS = 5.0
 
 
 class LocalSandbox:
@@ -40,7 +43,9 @@ class LocalSandbox:
         return await asyncio.to_thread(runs_at, self._home)
 
     async def connect(self, events: LinkEvents, after: Position | None) -> Link:
-        return await agent_link.connect(await self._find(), events, after)
+        endpoint = await self._find()
+        watched = self._host.limits.watched(self.session_id, group_of(self._home), events)
+        return await agent_link.connect(endpoint, watched, after)
 
     def tree(self) -> BridgeTree:
         return BridgeTree(self._find, listings=self._host.listings)
@@ -54,17 +59,27 @@ class LocalSandbox:
         return await self.tree().files(root, path, start=start, length=length)
 
     async def exec(self, command: Command) -> CommandResult:
-        return await exec.run(await self._find(), command)
+        endpoint, group = await self._find(), group_of(self._home)
+        before = group.read() if group is not None else None
+        return self._host.limits.of_command(before, group, await exec.run(endpoint, command))
 
     async def logs(self, *, limit: int = 65536) -> bytes:
         return await asyncio.to_thread(self._home.logs, limit)
+
+    async def resources(self) -> Resources | None:
+        return await asyncio.to_thread(_resources, self._home)
 
     async def stop(self) -> None:
         async with self._host.turn(self.session_id):
             await end(self._home, patience=self._host.stop_timeout)
 
     async def kill(self) -> bool:
-        return await asyncio.to_thread(kill, self._home)
+        bridge = self._home.read_note()
+        killed = await asyncio.to_thread(kill, self._home)
+        if killed and bridge is not None and bridge.group:
+            await first_inside(bridge).ended(_END_SECONDS)  # with its first process all of it ends
+            await remove_group(bridge)
+        return killed
 
     async def destroy(self) -> None:
         home = self._home
@@ -89,3 +104,15 @@ class LocalSandbox:
 def runs_at(home: SandboxHome) -> bool:
     bridge = home.read_note()
     return bridge is not None and runs(bridge)
+
+
+def group_of(home: SandboxHome) -> Group | None:
+    """The control group of the sandbox that was started last."""
+    bridge = home.read_note()
+    return None if bridge is None else Group.noted(bridge.group)
+
+
+def _resources(home: SandboxHome) -> Resources | None:
+    group = group_of(home) if runs_at(home) else None
+    reading = None if group is None else group.read()
+    return None if reading is None else reading.resources

@@ -10,6 +10,8 @@ import asyncio
 import signal
 
 from sandbox.ports.sandbox import SandboxFailed
+from sandbox.providers.cgroups import groups
+from sandbox.providers.cgroups.groups import Group
 from sandbox.providers.local import processes
 from sandbox.providers.local.layout import BridgeNote, SandboxHome
 from sandbox.providers.local.processes import Process
@@ -64,7 +66,14 @@ async def end(home: SandboxHome, *, patience: float, thorough: bool = False) -> 
             await process.ended(_KILL_SECONDS)
     else:
         raise SandboxFailed(f"processes of {home.session_id} do not end: {', '.join(str(p.pid) for p in left)}")
+    await remove_group(bridge)
     home.drop_note()
+
+
+async def remove_group(bridge: BridgeNote | None) -> None:
+    """What cannot be removed now is found when the fleet is opened."""
+    if bridge is not None and (group := Group.noted(bridge.group)) is not None:
+        await asyncio.to_thread(groups.end, group)
 
 
 def _bridge_itself(bridge: BridgeNote) -> list[Process]:

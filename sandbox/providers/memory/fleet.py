@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from sandbox.ports.fleet import SandboxSpec
 from sandbox.ports.link import Link, LinkEvents, LinkRefused
+from sandbox.ports.resources import Resources
 from sandbox.ports.sandbox import Command, CommandResult, SandboxFailed, SandboxUnavailable
 from sandbox.ports.tree import LiveFile, LiveListing, TreeFailed
 from sandbox.protocol.values import Position
@@ -60,6 +61,9 @@ class MemoryHandle:
     async def logs(self, *, limit: int = 65536) -> bytes:
         return await self._fleet.logs(self.session_id, limit)
 
+    async def resources(self) -> Resources | None:
+        return self._fleet.resources.get(self.session_id) if await self.runs() else None
+
     async def stop(self) -> None:
         await self._fleet.stop(self.session_id)
 
@@ -85,6 +89,7 @@ class MemoryFleet:
         self.start_problem: str | None = None  # every start fails with it
         self.link_problem: str | None = None  # every connect is refused with it
         self.unavailable: str | None = None  # the provider does not answer, and why
+        self.resources: dict[str, Resources] = {}  # what sandboxes are said to use
         self.starts = 0
         self.sandboxes: dict[str, MemorySandbox] = {}  # also those that do not run
 

@@ -147,7 +147,7 @@ async def test_the_same_attempts_succeed_where_nothing_holds_them(targets: dict[
 async def test_a_process_writes_only_its_own_part_of_proc_and_not_even_that_if_it_shows_the_hosts_network(
     network: str, tmp_path: Path
 ) -> None:
-    """What is in /proc/<pid>/net depends on the kernel's modules, and belongs to root: a gateway's that runs as root."""
+    """What is in /proc/<pid>/net depends on the kernel's modules, and belongs to root, as which a gateway may run."""
     async with opened(tmp_path, "contained") as fleet:
         await fleet.start(spec(network=network))
         raised = await command(fleet, "s1", ["sh", "-c", "echo 1000 > /proc/self/oom_score_adj"])
