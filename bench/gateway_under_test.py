@@ -108,6 +108,9 @@ class StandInSandbox:
     async def logs(self, *, limit: int = 65536) -> bytes:
         return b""
 
+    async def resources(self) -> None:
+        return None
+
     async def stop(self) -> None:
         self._fleet.alive.discard(self.session_id)
 

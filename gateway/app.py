@@ -50,6 +50,7 @@ from gateway.http.workspace.snapshots import SnapshotRoutes
 from gateway.limits.network import NetworkRule
 from gateway.limits.quota import UserLimits
 from gateway.limits.rate import Budgets
+from gateway.limits.resources import ResourceRule
 from gateway.limits.start_queue import StartLimits
 from gateway.limits.start_turns import StartTurns
 from gateway.limits.usage import Rates, shown_limits
@@ -80,6 +81,7 @@ from persistence.queue.queue import FULL, PersistenceQueue
 from persistence.sqlite.file import REPLACED
 from persistence.sqlite.file_identity import FileIdentity, database_files
 from sandbox.ports.fleet import Fleet
+from sandbox.ports.resources import ResourceLimits
 from sandbox.ports.sandbox import SandboxFailed
 from sandbox.protocol.tree import ScanAsk, TreeLimits
 from sandbox.providers.several import Fleets
@@ -161,8 +163,15 @@ def make_database(settings: Settings) -> MessageStore:
     return SqliteStore(settings.store.path if settings.store.kind == "sqlite" else settings.spool_path)
 
 
-def make_fleet(settings: Settings, *, data_dir: Path | None = None, warn: Callable[[str], None] | None = None) -> Fleet:
-    """The fleet the settings ask for. Raises SettingsError if the sandboxes' env file cannot be used."""
+def make_fleet(
+    settings: Settings,
+    *,
+    data_dir: Path | None = None,
+    warn: Callable[[str], None] | None = None,
+    met_limit: Callable[[str, str], None] = lambda provider, limit: None,
+) -> Fleet:
+    """The fleet the settings ask for; `met_limit` hears of programs that meet a limit of their sandbox. Raises
+    SettingsError if the sandboxes' env file cannot be used."""
     from sandbox.providers.local.fleet import LocalFleet, TerminalSettings
 
     env_file = settings.sandbox_env_file
@@ -186,7 +195,9 @@ def make_fleet(settings: Settings, *, data_dir: Path | None = None, warn: Callab
             most=settings.terminals,
             idle_seconds=settings.terminal_idle,
         ),
+        resources=_resource_limits(settings),
         warn=warn or (lambda text: log.warning("sandbox.warning", text=text)),
+        met_limit=lambda limit: met_limit(LocalFleet.name, limit),
     )
 
 
@@ -226,7 +237,9 @@ class House:
         self.store = make_store(settings, secrets, self.door.fatal)
         self.hearing = StoreEvents()
         self.store.heard = self.hearing
-        self.fleets = Fleets(fleet or make_fleet(settings), gone=settings.gone_providers)
+        self.fleets = Fleets(
+            fleet or make_fleet(settings, met_limit=self.metrics.limit_ended), gone=settings.gone_providers
+        )
         self.objects = make_objects(settings)
         self.vault = SnapshotService(self.objects, SnapshotLimits(settings.snapshot_keep, settings.snapshot_grace))
         self.queue = PersistenceQueue(
@@ -526,5 +539,13 @@ def _session_limits(settings: Settings) -> SessionLimits:
     )
     network = NetworkRule(settings.network, settings.network_max)
     return SessionLimits(
-        window=window, sleep_after=settings.sleep_after, network=network, agent_records=settings.max_agent_records
+        window=window,
+        sleep_after=settings.sleep_after,
+        network=network,
+        resources=ResourceRule(_resource_limits(settings)),
+        agent_records=settings.max_agent_records,
     )
+
+
+def _resource_limits(settings: Settings) -> ResourceLimits:
+    return ResourceLimits(settings.limit_memory, settings.limit_cpus, settings.limit_pids)

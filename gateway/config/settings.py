@@ -20,6 +20,8 @@ from gateway.config.store_url import StoreUrl as StoreUrl
 from gateway.config.store_url import store_url
 from gateway.config.values import SecretStr as SecretStr
 from gateway.limits.network import NETWORKS
+from gateway.limits.resources import MOST_CPUS, MOST_MEMORY, MOST_PIDS
+from sandbox.ports.resources import LEAST_CPUS, LEAST_MEMORY, LEAST_PIDS
 
 PREFIX = "HOLDFAST_"
 EVERYWHERE = "0.0.0.0"
@@ -70,6 +72,12 @@ class Settings:
     sandbox_env_file: Path | None = field(default=None, metadata=by(Path))
     network: str = field(default="none", metadata=by(values.choice(*NETWORKS)))
     network_max: str = field(default="", metadata=by(values.choice(*NETWORKS)))  # "": by who can reach the gateway
+
+    # What one sandbox may use; None: no limit. A user may ask for less, a service for more.
+    limit_memory: int | None = field(default=None, metadata=by(values.size(LEAST_MEMORY, MOST_MEMORY)))
+    limit_cpus: float | None = field(default=None, metadata=by(values.number(LEAST_CPUS, MOST_CPUS)))
+    limit_pids: int | None = field(default=None, metadata=by(values.whole(LEAST_PIDS, MOST_PIDS)))
+    limit_disk: int | None = field(default=None, metadata=by(values.size(_MIB, 1 << 46)))
 
     jwt_secret: SecretStr | None = field(default=None, metadata=by(values.secret(32)))
     jwt_jwks_url: str | None = field(default=None, metadata=by(values.key_url))
@@ -230,6 +238,9 @@ def _not_built(settings: Settings) -> list[str]:
         problems.append(f"HOLDFAST_SANDBOX: {settings.sandbox} is not built yet; use local")
     elif settings.sandbox != "local":
         problems.append("HOLDFAST_SANDBOX wants local")
+    if settings.limit_disk is not None:
+        told = "local sandboxes cannot be held to it; unset it, and bound the file system of HOLDFAST_DATA_DIR instead"
+        problems.append(f"HOLDFAST_LIMIT_DISK: {told}")
     return problems
 
 

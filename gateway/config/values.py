@@ -69,6 +69,15 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     return read
 
 
+def number(low: float, high: float) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text.strip(), re.ASCII) or not low <= float(text) <= high:
+            raise ValueError(f"wants a number from {low:g} to {high:g}")
+        return float(text)
+
+    return read
+
+
 def size(low: int, high: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         match = _SIZE.fullmatch(text.strip().lower())

@@ -6,19 +6,21 @@ Every refusal names the member and what it should have been, and never repeats a
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, get_args
 
 import orjson
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, UnsetType, convert
 
 from gateway.agents.transcript import EXCHANGES
-from gateway.config.values import positive_duration
+from gateway.config.values import number, positive_duration, size, whole
 from gateway.limits.network import NETWORKS
+from gateway.limits.resources import MOST_CPUS, MOST_MEMORY, MOST_PIDS
 from gateway.protocol.chat_frames import RESERVED_CIDS, is_content
-from gateway.routing.bodies import bad_member
+from gateway.routing.bodies import bad_member, unknown_members
 from gateway.routing.json_types import JsonBody, meaning, must, one_of, schema
 from gateway.session.model.state import Wish
+from sandbox.ports.resources import LEAST_CPUS, LEAST_MEMORY, LEAST_PIDS, NO_LIMITS, ResourceLimits
 from sandbox.protocol.terminal import MAX_SIDE, Size
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -42,6 +44,16 @@ A_KIND = "a word of small letters, digits and underscores"
 A_SIZE = f"given together, whole numbers from 1 to {MAX_SIDE}"
 A_SIDE = f"a whole number from 1 to {MAX_SIDE}; cols and rows are given together"
 TRUE_OR_FALSE = "true or false"
+SOME_LIMITS = "an object with any of memory, cpus, pids"
+# Written and bounded as the settings HOLDFAST_LIMIT_* are.
+LIMITS: Mapping[str, tuple[str, Callable[[str], float]]] = {
+    "memory": (
+        f"bytes, or a size such as 512MiB, of at least {LEAST_MEMORY >> 20} MiB",
+        size(LEAST_MEMORY, MOST_MEMORY),
+    ),
+    "cpus": (f"a number of at least {LEAST_CPUS:g}", number(LEAST_CPUS, MOST_CPUS)),
+    "pids": (f"a whole number of at least {LEAST_PIDS}", whole(LEAST_PIDS, MOST_PIDS)),
+}
 
 
 def a_text(longest: int) -> str:
@@ -80,6 +92,21 @@ class WishBody(ChangeBody):
     network: Annotated[Annotated[str, one_of(*NETWORKS)] | None, must(f"one of {', '.join(NETWORKS)}")] = None
     repo_url: Annotated[Annotated[str, Meta(max_length=2048)] | None, must(a_text(2048))] = None
     repo_branch: Annotated[Annotated[str, Meta(max_length=255)] | None, must(a_text(255))] = None
+    limits: Annotated[
+        dict[str, Any] | None,
+        meaning(
+            "what its sandbox may use: memory in bytes or as 512MiB, cpus, pids; left out: as HOLDFAST_LIMIT_* say"
+        ),
+        must(SOME_LIMITS),
+        schema(
+            properties={
+                "memory": {"type": ["integer", "string", "null"]},
+                "cpus": {"type": ["number", "null"]},
+                "pids": {"type": ["integer", "null"]},
+            },
+            additionalProperties=False,
+        ),
+    ] = None
 
 
 class ResumeBody(JsonBody):
@@ -138,6 +165,7 @@ def read_wish(body: WishBody) -> Wish:
         title=_text("title", body.title, 256),
         metadata=_metadata(body.metadata),
         sleep_after=_sleep_after(body.sleep_after),
+        limits=_limits(body.limits),
     )
 
 
@@ -248,6 +276,25 @@ def _sleep_after(value: float | str | UnsetType | None) -> float | None:
         return positive_duration(value if isinstance(value, str) else f"{value:f}")
     except (ValueError, OverflowError):
         raise bad_member("sleepAfter", A_DURATION) from None
+
+
+def _limits(value: dict[str, Any] | None) -> ResourceLimits:
+    if not value:
+        return NO_LIMITS
+    if unknown := sorted(value.keys() - LIMITS.keys()):
+        raise unknown_members([f"limits.{name}" for name in unknown], [f"limits.{name}" for name in LIMITS])
+    return convert({name: _limit(name, each) for name, each in value.items() if each is not None}, ResourceLimits)
+
+
+def _limit(name: str, value: Any) -> float:
+    wanted, read = LIMITS[name]
+    kinds = (int, str) if name == "memory" else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        raise bad_member(f"limits.{name}", wanted)
+    try:
+        return read(value if isinstance(value, str) else f"{value:.9f}".rstrip("0").rstrip("."))
+    except (ValueError, OverflowError):
+        raise bad_member(f"limits.{name}", wanted) from None
 
 
 def _text(name: str, value: str | UnsetType | None, longest: int) -> str | None:

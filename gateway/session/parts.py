@@ -87,7 +87,16 @@ class SessionParts:
         new = NewSessions(self.registry.load, metrics.created, fleets.name)
         room = CreationRoom(self.quota, self.turns, metrics.refused)
         self.creation = SessionCreation(
-            self.loaded, store, new, room, self.drain, fleet=fleets, network=limits.network, agent=agent, utcnow=utcnow
+            self.loaded,
+            store,
+            new,
+            room,
+            self.drain,
+            fleet=fleets,
+            network=limits.network,
+            resources=limits.resources,
+            agent=agent,
+            utcnow=utcnow,
         )
         self.branching = SessionBranching(
             store, keeping.vault, new, room, self.drain, envs=envs, stored=metrics.stored, rng=rng, utcnow=utcnow

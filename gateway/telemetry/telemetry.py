@@ -261,6 +261,12 @@ class Metrics:
             "Agents were not listened to for their haste",
             registry=registry,
         )
+        self.limit_ends = Counter(
+            "holdfast_limit_ends",
+            "Programs that met a limit of their sandbox",
+            ["provider", "limit"],
+            registry=registry,
+        )
         self.refusals = Counter("holdfast_refusals", "Refused, by reason", ["reason"], registry=registry)
 
     def _timed(self, name: str, help: str, bounds: Sequence[float]) -> LatencyHistogram:
@@ -279,6 +285,8 @@ class Metrics:
         """Show the series of a provider at 0 before its first sandbox, so that the first one is an increase."""
         for metric in (self.sandboxes_created, self.sandbox_starts, self.wake_seconds, self.reattach_seconds):
             metric.labels(provider)
+        for limit in ("memory", "pids"):
+            self.limit_ends.labels(provider, limit)
 
     def created(self, provider: str) -> None:
         self.sandboxes_created.labels(provider).inc()
@@ -288,6 +296,10 @@ class Metrics:
 
     def woken(self, provider: str, seconds: float) -> None:
         self.wake_seconds.labels(provider).observe(seconds)
+
+    def limit_ended(self, provider: str, limit: str) -> None:
+        """A program was ended, or not started, by a limit of its sandbox."""
+        self.limit_ends.labels(provider, limit).inc()
 
     def refused(self, reason: str) -> None:
         """Count a refusal. `reason` is one of a fixed set of codes, never something a client wrote."""

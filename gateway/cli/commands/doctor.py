@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from gateway.app import TRUSTS_EVERYBODY, make_fleet
 from gateway.cli.commands.doctor_objects import check_objects
@@ -31,6 +32,14 @@ FIRST_PLAUSIBLE = 1_735_689_600  # 2025-01-01: a clock before it was never set
 FREE_BYTES = 1 << 30
 FILES_WANTED = 10_000
 FILES_NEEDED = 256  # for the gateway itself and some sessions with viewers
+
+
+@runtime_checkable
+class LimitedFleet(Protocol):
+    """A fleet that knows whether its host can hold sandboxes to limits."""
+
+    @property
+    def no_limits(self) -> str | None: ...
 
 
 def doctor(settings: Settings, *, as_json: bool) -> int:
@@ -106,29 +115,48 @@ def _gateway(settings: Settings) -> Finding:
     return Finding("gateway", "ok", f"one runs here: pid {note.get('pid')}, {note.get('address', 'starting')}")
 
 
-def _sandbox(settings: Settings) -> Finding:
+def _sandbox(settings: Settings) -> list[Finding]:
     """The provider's own check, on a directory that is thrown away."""
     warnings: list[str] = []
     try:
         if settings.sandbox_env_file is not None:
             read_sandbox_env(settings.sandbox_env_file)
         with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as place:
-            level = asyncio.run(_open_once(make_fleet(settings, data_dir=Path(place), warn=warnings.append)))
+            fleet = make_fleet(settings, data_dir=Path(place), warn=warnings.append)
+            level, no_limits = asyncio.run(_open_once(fleet))
     except SettingsError as error:
-        return Finding("sandbox", "fail", "; ".join(error.problems), "mend HOLDFAST_SANDBOX_ENV_FILE")
+        return [Finding("sandbox", "fail", "; ".join(error.problems), "mend HOLDFAST_SANDBOX_ENV_FILE")]
     except SandboxFailed as error:
-        return Finding("sandbox", "fail", str(error), "sh deploy/system-packages.sh installs what is missing on Debian")
+        advice = "sh deploy/system-packages.sh installs what is missing on Debian"
+        return [Finding("sandbox", "fail", str(error), "" if "HOLDFAST_LIMIT_" in str(error) else advice)]
     if level == "contained":
         missing_git = "" if shutil.which("git") else "; git is missing: repoUrl will not work"
-        return Finding("sandbox", "warn" if missing_git else "ok", f"{settings.sandbox}, {level}{missing_git}")
+        found = Finding("sandbox", "warn" if missing_git else "ok", f"{settings.sandbox}, {level}{missing_git}")
+        return [found, _limits(settings, no_limits)]
     told = "; ".join(warnings) or "level trusted: no isolation between sessions"
-    return Finding("sandbox", "warn", told, "your own code only; install bubblewrap for level contained")
+    return [Finding("sandbox", "warn", told, "your own code only; install bubblewrap for level contained")]
 
 
-async def _open_once(fleet: Fleet) -> str:
+def _limits(settings: Settings, problem: str | None) -> Finding:
+    """What a sandbox as a whole may use, and whether anything holds it to that."""
+    memory, cpus, pids = settings.limit_memory, settings.limit_cpus, settings.limit_pids
+    asked = {
+        "MEMORY": None if memory is None else f"{memory >> 20} MiB",
+        "CPUS": None if cpus is None else f"{cpus:g}",
+        "PIDS": None if pids is None else f"{pids}",
+    }
+    named = ", ".join(f"HOLDFAST_LIMIT_{name}={value}" for name, value in asked.items() if value is not None)
+    if problem is None:
+        return Finding("limits", "ok", named or "none is set; control groups are there for HOLDFAST_LIMIT_*")
+    told = f"a sandbox is held to no limits as a whole: {problem}"
+    return Finding("limits", "warn" if named else "ok", told, "this is as seen from here: a service may differ")
+
+
+async def _open_once(fleet: Fleet) -> tuple[str, str | None]:
+    """The level, and why sandboxes cannot be held to limits."""
     await fleet.open()
     try:
-        return fleet.level
+        return fleet.level, fleet.no_limits if isinstance(fleet, LimitedFleet) else None
     finally:
         await fleet.close()
 

@@ -71,6 +71,22 @@ class StartPlace(JsonAnswer):
     reason: Annotated[str | None, meaning("which limit")]
 
 
+class LimitsJson(JsonAnswer):
+    """What the sandbox is held to; null: no limit."""
+
+    memory: Annotated[Whole | None, meaning("bytes")]
+    cpus: float | None
+    pids: Annotated[Whole | None, meaning("processes and threads")]
+
+
+class UsageJson(JsonAnswer):
+    """What the sandbox uses now; null: nobody counts."""
+
+    memory: Annotated[Whole | None, meaning("bytes, files in memory included")]
+    cpu_seconds: Annotated[float | None, meaning("since its start")]
+    pids: Whole | None
+
+
 class SessionJson(JsonAnswer):
     id: SessionId
     user_id: Owner
@@ -96,6 +112,11 @@ class SessionJson(JsonAnswer):
     sync: Sync
     queue: StartPlace | None
     terminals: list[TerminalJson] | UnsetType | None = UNSET
+    limits: Annotated[
+        LimitsJson | UnsetType | None,
+        meaning("of one session alone: enforced now; null: none, or it does not run"),
+    ] = UNSET
+    usage: Annotated[UsageJson | UnsetType | None, meaning("of one session alone; null likewise")] = UNSET
 
 
 class Sessions(JsonAnswer):

@@ -1,5 +1,7 @@
 """The lifecycle of sessions: create, look at, change, put to sleep, wake, hold, end."""
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -33,8 +35,11 @@ from gateway.session.catalogue import Catalogue
 from gateway.session.creation.create import SessionCreation
 from gateway.session.registry import SessionRegistry
 from persistence.record import NO_USER
+from sandbox.ports.resources import Resources
+from sandbox.ports.sandbox import Sandbox, SandboxUnavailable
 
 ONE = "/api/sandboxes/{id}"
+RESOURCE_SECONDS = 2.0
 LISTS = 2  # at once for each user
 WAIT = FlagParameter("wait", "0: do not wait until it is kept", default=True)
 PURGE = FlagParameter("purge", "1: the conversation goes, too")
@@ -127,7 +132,7 @@ class SandboxRoutes:
         terminals = await actor.terminals.describe()
         described = actor.describe()
         described["sync"]["history"] = [moved_members(moved) for moved in actor.workspace.sync.history]
-        return answer(described | {"terminals": terminals})
+        return answer(described | {"terminals": terminals} | await _resources(actor.sandbox))
 
     @_session("POST", "/resume", "resume", "Bring a session out of paused, needs_env, error or unrestored", ResumeBody)
     async def resume(self, request: Request) -> Response:
@@ -189,6 +194,21 @@ class SandboxRoutes:
         await read_body(request, Nothing)
         self._note(request, actor, what)
         return answer(await step(actor))
+
+
+async def _resources(sandbox: Sandbox) -> dict[str, Any]:
+    """Limits and use of what runs. A provider that does not answer in time is no reason not to tell the rest."""
+    found: Resources | None = None
+    with contextlib.suppress(SandboxUnavailable, TimeoutError):
+        async with asyncio.timeout(RESOURCE_SECONDS):
+            found = await sandbox.resources()
+    if found is None:
+        return {"limits": None, "usage": None}
+    limits, usage = found.limits, found.usage
+    return {
+        "limits": {"memory": limits.memory, "cpus": limits.cpus, "pids": limits.pids},
+        "usage": {"memory": usage.memory, "cpuSeconds": usage.cpu_seconds, "pids": usage.pids},
+    }
 
 
 async def _listed(page: list[dict[str, Any]], rest: AsyncIterator[list[dict[str, Any]]]) -> AsyncIterator[bytes]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 from gateway.limits.network import NetworkRule
+from gateway.limits.resources import ResourceRule
 from gateway.protocol.errors import ApiError
 from gateway.session import upkeep
 from gateway.session.actor import SessionActor
@@ -32,6 +33,7 @@ class SessionCreation:
         *,
         fleet: Fleet,
         network: NetworkRule,
+        resources: ResourceRule,
         agent: tuple[str, ...],
         utcnow: Callable[[], float],
     ) -> None:
@@ -42,6 +44,7 @@ class SessionCreation:
         self._drain = drain
         self._fleet = fleet
         self._network = network
+        self._resources = resources
         self._agent = agent
         self._utcnow = utcnow
 
@@ -84,8 +87,12 @@ class SessionCreation:
         spec = SessionSpec(**spec_members(wish, self._network.given), provider=self._fleet.name)
         if told := self._network.refusal(spec.network, granted=spec.network_granted, repo_url=spec.repo_url):
             raise ApiError(403, "network_not_allowed", told)
+        granted = spec.limits_granted
+        if told := self._resources.refusal(spec.resources, granted=granted):
+            raise ApiError(403, "limit_not_allowed", told)
+        limits = self._resources.given(spec.resources, granted=granted)
         try:
-            self._fleet.check(sandbox_spec(session_id, 1, spec, self._agent, wish.env))
+            self._fleet.check(sandbox_spec(session_id, 1, spec, self._agent, wish.env, limits=limits))
         except SandboxFailed as error:
             raise ApiError(400, "bad_sandbox", str(error)) from error
         return spec

@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from gateway.limits.inbound_bytes import InboundBytes
 from gateway.limits.network import NetworkRule
+from gateway.limits.resources import ResourceRule
 from gateway.limits.start_turns import StartTurns
 from gateway.session.model.delivery_window import WindowLimits
 from persistence.queue.queue import PersistenceQueue
@@ -28,6 +29,7 @@ class SessionLimits:
     crash_window: float = 300.0
     link_attempts: int = 5
     network: NetworkRule = field(default_factory=NetworkRule)
+    resources: ResourceRule = field(default_factory=ResourceRule)
     durable_seconds: float = 30.0  # for the store to keep what a request has changed, before it is told 503
     agent_records: float = 1e9  # that one agent may make a second; ten times that at once
 

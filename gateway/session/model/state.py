@@ -17,6 +17,7 @@ from msgspec import UNSET, UnsetType
 from gateway.auth.shares import Shares
 from gateway.protocol.stored_members import Unknown, arguments, dump
 from sandbox.ports.fleet import SandboxSpec
+from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 
 
 class SessionStatus(StrEnum):
@@ -42,6 +43,7 @@ class Wish:
     title: str | None = None
     metadata: dict[str, Any] | None = None
     sleep_after: float | None = None
+    limits: ResourceLimits = NO_LIMITS
     by_service: bool = False  # asked for by a service, not by a user
 
 
@@ -59,8 +61,16 @@ class SessionSpec(msgspec.Struct, frozen=True):
     network_granted: bool = False  # by a service: a user could not have asked for it
     shares: Shares = msgspec.field(default_factory=Shares)  # who else may look
     sleep_after: float | None = None  # seconds without activity; None: whatever HOLDFAST_SLEEP_AFTER says
+    limits: dict[str, Any] | None = None  # what its creator asked for, members verbatim
+    limits_granted: bool = False  # by a service: more than a user could have asked for
     provider: str = "local"  # where its sandbox runs; those from before this was stored ran there
     _unknown: Unknown = None
+
+    @property
+    def resources(self) -> ResourceLimits:
+        """What its creator asked for, as far as this version knows it."""
+        members = self.limits or {}
+        return ResourceLimits(**{name: members[name] for name in ResourceLimits.__struct_fields__ if name in members})
 
     def start_line(self) -> bytes | None:
         """What a new agent process reads first."""
@@ -102,6 +112,8 @@ def spec_members(wish: Wish, network: str = "none") -> dict[str, Any]:
         "metadata": wish.metadata or {},
         "has_env": bool(wish.env),
         "sleep_after": wish.sleep_after,
+        "limits": msgspec.structs.asdict(wish.limits) if wish.limits.any else None,
+        "limits_granted": wish.by_service and wish.limits.any,
     }
 
 
@@ -114,8 +126,10 @@ def sandbox_spec(
     *,
     has_snapshot: bool = False,
     empty: bool = False,
+    limits: ResourceLimits = NO_LIMITS,
 ) -> SandboxSpec:
-    """What the provider is asked for; `agent` is the command of sessions that named none. A workspace that will be
+    """What the provider is asked for; `agent` is the command of sessions that named none, `limits` what the rule makes
+    of those that the session asks for. A workspace that will be
     restored, or begins empty, is not cloned."""
     return SandboxSpec(
         session_id=session_id,
@@ -127,6 +141,7 @@ def sandbox_spec(
         repo_branch=None if has_snapshot or empty else spec.repo_branch,
         hold=True,
         empty=empty,
+        limits=limits,
         provider=spec.provider,
     )
 

@@ -138,8 +138,16 @@ class SandboxWork:
             self._newest = None
         env = {} if effect.visit else self._envs.get(session.id, {})
         kept = self._newest is not None or effect.keep
+        asked, granted = session.spec.resources, session.spec.limits_granted
         spec = sandbox_spec(
-            session.id, effect.incarnation, session.spec, self._agent, env, has_snapshot=kept, empty=effect.empty
+            session.id,
+            effect.incarnation,
+            session.spec,
+            self._agent,
+            env,
+            has_snapshot=kept,
+            empty=effect.empty,
+            limits=self._host.limits.resources.given(asked, granted=granted),
         )
         try:
             await self._fleet.start(spec)

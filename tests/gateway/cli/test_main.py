@@ -15,6 +15,7 @@ import pytest
 from gateway.cli.commands.serve import reachable
 from gateway.cli.console.output import say
 from gateway.cli.main import main, parser
+from tests.sandbox.cgroups import NO_GROUPS
 from tests.support.gateway import PASSED_ON, REPOSITORY, Gateway
 
 COMMANDS = (
@@ -132,6 +133,19 @@ def test_doctor_finds_a_fresh_machine_well(tmp_path: Path) -> None:
     assert set(found) == {"data", "gateway", "store", "objects", "sandbox", "port", "clock", "files"}
     assert found["sandbox"]["state"] == "warn", "level trusted isolates nothing and is said"
     assert not (tmp_path / "data").exists(), "a diagnosis changes nothing"
+
+
+@pytest.mark.parametrize("asked", [{}, {"HOLDFAST_LIMIT_MEMORY": "512m", "HOLDFAST_LIMIT_CPUS": "1.5"}], ids=str)
+def test_doctor_says_whether_sandboxes_can_be_held_to_limits(asked: dict[str, str], tmp_path: Path) -> None:
+    settings = {"HOLDFAST_PORT": "0", "HOLDFAST_LOCAL_LEVEL": "auto", **asked}
+    limits = findings(run("doctor", "--json", data=tmp_path / "data", settings=settings))["limits"]
+    if NO_GROUPS:
+        assert (limits["state"], "is held to no limits" in limits["told"]) == ("warn" if asked else "ok", True)
+        return
+    named = ", ".join(f"{name}={value}" for name, value in asked.items()).replace("512m", "512 MiB")
+    assert (limits["state"], limits["told"]) == (
+        "ok", named or "none is set; control groups are there for HOLDFAST_LIMIT_*"
+    )  # fmt: skip
 
 
 def test_doctor_tells_what_to_do_about_each_ill(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from gateway.protocol.chat_frames import RESERVED_CIDS
 from gateway.protocol.errors import ApiError
 from gateway.routing.bodies import members, read_struct
 from gateway.session.model.state import Wish
+from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.protocol.terminal import Size
 
 
@@ -101,6 +102,42 @@ def test_what_is_no_idle_time_is_refused(value: Any) -> None:
     for read in (read_wish, read_change):
         with pytest.raises(ApiError, match=r"^sleepAfter must be seconds above 0, or a duration such as"):
             read({"sleepAfter": value})
+
+
+def test_limits_are_written_as_the_settings_are() -> None:
+    assert read_wish({"limits": {}}).limits == read_wish({"limits": None}).limits == NO_LIMITS
+    read = read_wish({"limits": {"memory": "512MiB", "cpus": 1.5, "pids": None}}).limits
+    assert read == ResourceLimits(memory=512 << 20, cpus=1.5)
+    assert read_wish({"limits": {"memory": 512 << 20, "cpus": 2, "pids": 100}}).limits == ResourceLimits(
+        512 << 20, 2.0, 100
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("memory", 1),
+        ("memory", 1e9),
+        ("memory", "lots"),
+        ("memory", 10**400),
+        ("cpus", "1"),
+        ("cpus", 0),
+        ("cpus", -1),
+        ("cpus", 1e300),
+        ("cpus", True),
+        ("pids", 100.5),
+        ("pids", 3),
+        ("pids", []),
+    ],
+)
+def test_what_is_no_limit_is_refused_by_its_name(name: str, value: Any) -> None:
+    with pytest.raises(ApiError, match=rf"^limits\.{name} must be "):
+        read_wish({"limits": {name: value}})
+
+
+def test_a_limit_nobody_knows_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ApiError, match=r"'limits\.disk'; known are limits\.memory, limits\.cpus, limits\.pids"):
+        read_wish({"limits": {"disk": 1}})
 
 
 BAD_WISHES: list[tuple[str, dict[str, Any]]] = [

@@ -18,6 +18,7 @@ from gateway.session.model.state import (
     spec_members,
 )
 from sandbox.ports.fleet import SandboxSpec
+from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 
 TEXT = st.text(max_size=20)
 VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -39,6 +40,8 @@ SPECS = st.builds(
     started=st.booleans(),
     pending=st.lists(OBJECTS, max_size=2),
     sleep_after=st.none() | st.floats(0.001, 1e16),
+    limits=st.none() | OBJECTS,
+    limits_granted=st.booleans(),
     provider=TEXT,
 )
 STATES = st.builds(
@@ -166,8 +169,22 @@ def test_the_provider_is_asked_for_what_the_session_wants() -> None:
     assert sandbox_spec("s", 1, SessionSpec(), ("usual",), {}).agent == ("usual",)
 
 
+def test_the_limits_of_a_wish_are_kept_and_those_of_a_newer_version_too() -> None:
+    asked = ResourceLimits(memory=1 << 30, cpus=1.5)
+    kept = SessionSpec(**spec_members(Wish(limits=asked)))
+    assert (kept.resources, kept.limits_granted) == (asked, False)
+    assert SessionSpec.from_json(kept.to_json()).resources == asked
+    assert SessionSpec(**spec_members(Wish(limits=asked, by_service=True))).limits_granted
+    plain = SessionSpec(**spec_members(Wish(by_service=True)))
+    assert (plain.limits, plain.limits_granted, plain.resources) == (None, False, NO_LIMITS)
+    newer = SessionSpec.from_json(b'{"limits": {"pids": 70, "disk": 5}}')
+    assert newer.resources == ResourceLimits(pids=70)
+    assert b'"disk":5' in newer.to_json()
+    assert sandbox_spec("s", 1, kept, (), {}, limits=asked).limits == asked
+
+
 @pytest.mark.parametrize("how", [{"has_snapshot": True}, {"empty": True}], ids=str)
-def test_a_workspace_that_is_restored_or_begins_empty_is_not_cloned(how: dict[str, bool]) -> None:
+def test_a_workspace_that_is_restored_or_begins_empty_is_not_cloned(how: dict[str, Any]) -> None:
     asked = sandbox_spec("s", 1, SessionSpec(repo_url="https://example.com/a", repo_branch="main"), (), {}, **how)
     assert (asked.repo_url, asked.repo_branch, asked.empty) == (None, None, how.get("empty", False))
 

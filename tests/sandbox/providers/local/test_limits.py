@@ -179,6 +179,12 @@ async def test_an_end_that_no_limit_made_is_told_as_ever(tmp_path: Path) -> None
         assert (await run(fleet, "import os; os.kill(os.getpid(), 9)")).stderr == ""
 
 
+def times_held(group: Group) -> int:
+    """How often all its processes had to wait for their next quota."""
+    told = dict(line.split() for line in Path(group.paths["cpu"], "cpu.stat").read_text().splitlines())
+    return int(told["nr_throttled"])
+
+
 @held
 async def test_a_sandbox_gets_its_share_of_the_processors(tmp_path: Path) -> None:
     """A program that takes all it gets: the quota is a share of the time that passed, on any machine."""
@@ -186,7 +192,7 @@ async def test_a_sandbox_gets_its_share_of_the_processors(tmp_path: Path) -> Non
     async with opened(tmp_path, "contained") as fleet:
         await fleet.start(spec(limits=limits))
         measured = group(fleet)
-        before = measured.read()
+        before, held_before = measured.read(), times_held(measured)
         done = await run(fleet, SPIN)
         after = measured.read()
         assert before is not None
@@ -195,7 +201,8 @@ async def test_a_sandbox_gets_its_share_of_the_processors(tmp_path: Path) -> Non
         assert after.resources.usage.cpu_seconds is not None
         used = after.resources.usage.cpu_seconds - before.resources.usage.cpu_seconds
         assert used >= 0.8
-        # A whole period's quota may be used at the beginning; less than the quota is a busy machine.
+        # 0.8 s are 32 quotas. A busy machine may leave less than the quota for a while, and then nobody is held.
+        assert times_held(measured) - held_before >= 3
         assert 0.8 / float(done.stdout) <= 0.25 * 1.25
 
 
@@ -347,10 +354,3 @@ async def test_elsewhere_the_operator_is_warned_and_only_a_sessions_own_limits_a
             fleet.check(own)
         with pytest.raises(SandboxFailed, match=r"^limits\.memory"):
             await fleet.start(own)
-
-
-def test_an_owner_of_links_is_what_it_was(tmp_path: Path) -> None:
-    """A sandbox without a group is not watched."""
-    watch = LocalFleet(tmp_path)._host.limits
-    owner = Owner()
-    assert watch.watched("s1", None, owner) is owner
