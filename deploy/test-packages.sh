@@ -1,10 +1,19 @@
 #!/bin/sh
-# What only the tests use: a browser, with fonts for what terminals show, the programs that people run in terminals, and
-# Compose v1.
+# What only the tests use: a browser, with fonts for what terminals show, the programs that people run in terminals,
+# Compose v1, and container engines, which the tests start for themselves.
 # On Debian as root they are installed; elsewhere a missing one is named, and the tests that want it say so.
 missing=""
-for pair in chromium:chromium vim:vim-tiny less:less top:procps docker-compose:docker-compose; do
+for pair in chromium:chromium vim:vim-tiny less:less top:procps docker-compose:docker-compose busybox:busybox-static; do
     command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
+done
+for pair in dockerd:docker.io runc:runc podman:podman docker-registry:docker-registry; do
+    command -v "${pair%%:*}" >/dev/null 2>&1 && continue
+    # Where systemd runs, their packages would start services: that is for the machine's owner to decide.
+    if [ -d /run/systemd/system ]; then
+        echo "holdfast: the tests of containers want ${pair##*:}" >&2
+    else
+        missing="$missing ${pair##*:}"
+    fi
 done
 [ -z "$missing" ] && exit 0
 case "$missing" in *chromium*) missing="$missing fonts-noto-cjk fonts-noto-color-emoji" ;; esac

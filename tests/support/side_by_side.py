@@ -18,6 +18,7 @@ from tests.support.coverage_floor import ROOT, own_tests, pure_modules
 AT_ONCE = 5
 FAULTS = ("tests/campaign/page", "tests/campaign/sync", "tests/campaign/terminal")
 PAGE = ("tests/e2e/console", "tests/web")
+CONTAINERS = ("tests/sandbox/providers/container",)
 FOLDERS = ("tests/campaign", "tests/e2e", "tests/gateway", "tests/sandbox")
 
 
@@ -30,7 +31,8 @@ def groups() -> dict[str, list[str]]:
     return {
         "end to end, a to h": _pytest(early),
         "end to end, i to z": _pytest([path for path in outer if path not in early]),
-        "the sandbox": _pytest(("tests/sandbox",), but=pure),
+        "the sandbox": _pytest(("tests/sandbox",), but=(*CONTAINERS, *pure)),
+        "sandboxes in containers": _pytest(CONTAINERS, but=pure),
         "the campaign": _pytest(("tests/campaign",), but=FAULTS),
         "the page": _pytest(PAGE),
         "the gateway": _pytest(("tests/gateway",), but=pure),

@@ -1,0 +1,24 @@
+"""The engines that the tests of containers share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.engine import DockerEngine, PodmanEngine, whats_missing
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[DockerEngine]:
+    """An engine of the test run's own. Whoever stops it starts it again."""
+    if reason := whats_missing(*DockerEngine.programs):
+        pytest.skip(reason)
+    with DockerEngine() as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def podman_engine() -> Iterator[PodmanEngine]:
+    if reason := whats_missing(*PodmanEngine.programs):
+        pytest.skip(reason)
+    with PodmanEngine() as engine:
+        yield engine
