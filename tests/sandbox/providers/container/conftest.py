@@ -22,3 +22,9 @@ def podman_engine() -> Iterator[PodmanEngine]:
         pytest.skip(reason)
     with PodmanEngine() as engine:
         yield engine
+
+
+@pytest.fixture(params=["docker", "podman"])
+def any_engine(request: pytest.FixtureRequest) -> DockerEngine | PodmanEngine:
+    found: DockerEngine | PodmanEngine = request.getfixturevalue(f"{request.param}_engine")
+    return found

@@ -1,0 +1,257 @@
+"""The part of the Docker Engine's API that sandboxes need, over the engine's socket on this host.
+
+Every answer is bounded in size and time. What no engine answers, and no answer at all, is SandboxUnavailable: nothing
+is known then, and nothing may be taken for gone. A refusal is EngineRefused, with the engine's own words.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from sandbox.client.endpoint import UnixEndpoint
+from sandbox.client.http_client import Connection, connect
+from sandbox.ports.sandbox import SandboxFailed, SandboxUnavailable
+from sandbox.providers.container.engine_answers import (
+    BadAnswer,
+    JsonLines,
+    complaint,
+    document,
+    members,
+    name_and_tag,
+    negotiated,
+    texts,
+    trouble,
+)
+
+SCHEME = "unix://"
+MAX_ANSWER = 16 << 20
+ASK_SECONDS = 60.0
+SILENCE_SECONDS = 300.0  # of a registry in the middle of a pull
+_HEADERS = {"Host": "engine", "User-Agent": "holdfast"}
+_GONE, _IN_USE = 404, 409
+
+
+class EngineRefused(SandboxFailed):
+    """The engine answered that it will not. `status` is HTTP's; 0: the error came inside of an answer."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"the container engine refused: {reason}")
+        self.status = status
+        self.reason = reason
+
+
+class Engine:
+    """Constructing one does no I/O. A connection serves one request: on a unix socket another costs next to nothing,
+    and none is left of an engine that was restarted."""
+
+    def __init__(self, address: str, *, timeout: float = ASK_SECONDS) -> None:
+        """Raises ValueError if it is not the address of an engine on this host."""
+        if not address.startswith(SCHEME + "/"):
+            raise ValueError(f"{address!r} is not the address of a container engine: unix:///run/docker.sock")
+        self.address = address
+        self._endpoint = UnixEndpoint(address.removeprefix(SCHEME))
+        self._timeout = timeout
+        self._version = ""
+
+    async def info(self) -> dict[str, Any]:
+        return await self._object("GET", "/info")
+
+    async def image(self, name: str) -> dict[str, Any] | None:
+        """What is known of an image; None if it is not there."""
+        return await self._object_or_none("GET", f"/images/{_quoted(name)}/json")
+
+    async def create(self, name: str, container: Mapping[str, Any]) -> tuple[str, list[str]]:
+        """The new container's id, and what the engine warns about."""
+        made = await self._object("POST", "/containers/create", query={"name": name}, body=container)
+        with self._unavailable():
+            return _id(made), texts(made.get("Warnings"))
+
+    async def start(self, container: str) -> None:
+        await self._ask("POST", f"/containers/{_quoted(container)}/start", fine=(304,))
+
+    async def inspect(self, container: str) -> dict[str, Any] | None:
+        return await self._object_or_none("GET", f"/containers/{_quoted(container)}/json")
+
+    async def wait(self, container: str, seconds: float) -> int | None:
+        """Wait for its end, and return its exit code; None if it was not told. Raises TimeoutError."""
+        async with asyncio.timeout(seconds):
+            ended = await self._object("POST", f"/containers/{_quoted(container)}/wait", seconds=seconds + 1)
+        code = ended.get("StatusCode")
+        return code if isinstance(code, int) else None
+
+    async def stop(self, container: str, seconds: float) -> None:
+        """SIGTERM, and SIGKILL after so many seconds. One that does not run, or is not there, is fine."""
+        query = {"t": str(max(1, round(seconds)))}
+        path = f"/containers/{_quoted(container)}/stop"
+        await self._ask("POST", path, query=query, fine=(304, _GONE), seconds=seconds + self._timeout)
+
+    async def kill(self, container: str) -> bool:
+        """SIGKILL to its first process. False: it did not run."""
+        try:
+            status, _ = await self._ask("POST", f"/containers/{_quoted(container)}/kill", fine=(_GONE, _IN_USE))
+        except EngineRefused:  # by its status alone Podman does not tell why
+            found = await self.inspect(container)
+            if found is not None and found.get("State", {}).get("Running"):
+                raise
+            return False
+        return status not in (_GONE, _IN_USE)
+
+    async def remove(self, container: str) -> None:
+        """Remove it with its volumes, whether it runs or not; when this returns it is not there."""
+        query = {"force": "true", "v": "true"}
+        path = f"/containers/{_quoted(container)}"
+        with self._unavailable():
+            async with asyncio.timeout(self._timeout):
+                while True:
+                    status, _ = await self._ask("DELETE", path, query=query, fine=(_GONE, _IN_USE))
+                    if status != _IN_USE:
+                        return
+                    await asyncio.sleep(0.05)  # somebody else is removing it
+
+    async def list(self, labels: Mapping[str, str], *, stopped: bool = False) -> list[dict[str, Any]]:
+        """The containers that carry these labels."""
+        query = {"all": str(stopped).lower(), "filters": json.dumps({"label": _pairs(labels)})}
+        _, content = await self._ask("GET", "/containers/json", query=query)
+        with self._unavailable():
+            found = document(content)
+            if not isinstance(found, list):
+                raise BadAnswer("its answer is not a list")
+            return [members(each) for each in found]
+
+    async def read_archive(self, container: str, path: str, most: int) -> bytes | None:
+        """The tar of one path in a container; None if nothing is there."""
+        query = {"path": path}
+        where = f"/containers/{_quoted(container)}/archive"
+        status, content = await self._ask("GET", where, query=query, fine=(_GONE,), most=most)
+        return None if status == _GONE else content
+
+    async def events(self, labels: Mapping[str, str]) -> AsyncGenerator[dict[str, Any], None]:
+        """What happens to the containers that carry these labels, until the engine goes away (SandboxUnavailable)."""
+        query = {"filters": json.dumps({"type": ["container"], "label": _pairs(labels)})}
+        async for message in self._lines("GET", "/events", query, {}, None):
+            yield message
+
+    async def pull(self, image: str, *, login: str = "") -> AsyncGenerator[dict[str, Any], None]:
+        """Fetch an image; what the engine tells of it: `status`, `id` of a layer, `progressDetail`. `login` is what
+        X-Registry-Auth is to say. Raises EngineRefused, also for an error that comes last."""
+        name, tag = name_and_tag(image)
+        query = {"fromImage": name} | ({"tag": tag} if tag else {})
+        headers = {"X-Registry-Auth": login} if login else {}
+        async for message in self._lines("POST", "/images/create", query, headers, SILENCE_SECONDS):
+            if said := trouble(message):
+                raise EngineRefused(0, said)
+            yield message
+
+    async def _object(
+        self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Any = None, seconds: float = 0
+    ) -> dict[str, Any]:
+        _, content = await self._ask(method, path, query=query, body=body, seconds=seconds)
+        with self._unavailable():
+            return members(document(content))
+
+    async def _object_or_none(self, method: str, path: str) -> dict[str, Any] | None:
+        status, content = await self._ask(method, path, fine=(_GONE,))
+        if status == _GONE:
+            return None
+        with self._unavailable():
+            found = members(document(content))
+            _id(found)
+            return found
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        fine: tuple[int, ...] = (),
+        seconds: float = 0,
+        most: int = MAX_ANSWER,
+    ) -> tuple[int, bytes]:
+        """Status and body of an answer. Raises EngineRefused for a status that is neither 2xx nor `fine`."""
+        payload = b"" if body is None else json.dumps(body).encode()
+        headers = _HEADERS | ({"Content-Type": "application/json"} if payload else {}) | {"Connection": "close"}
+        with self._unavailable():
+            async with asyncio.timeout(seconds or self._timeout):
+                target = await self._versioned(path, query)
+                connection = await connect(self._endpoint)
+                try:
+                    status, _, content = await connection.fetch(method, target, headers, payload, most=most + 1)
+                finally:
+                    connection.close()
+            if len(content) > most:
+                raise BadAnswer("its answer is too long")
+        if not (200 <= status < 300 or status in fine):
+            raise EngineRefused(status, complaint(content))
+        return status, content
+
+    async def _lines(
+        self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], silence: float | None
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """The messages of a stream as they come; between two there may be so many seconds."""
+        lines = JsonLines()
+        connection: Connection | None = None
+        try:
+            with self._unavailable():
+                async with asyncio.timeout(self._timeout):
+                    target = await self._versioned(path, query)
+                    connection = await connect(self._endpoint)
+                async with asyncio.timeout(silence):
+                    answer = await connection.ask(method, target, {**_HEADERS, **headers, "Connection": "close"})
+                    refusal = b"" if 200 <= answer.status < 300 else await connection.read_whole(MAX_ANSWER)
+            if not 200 <= answer.status < 300:
+                raise EngineRefused(answer.status, complaint(refusal))
+            while True:
+                with self._unavailable():
+                    async with asyncio.timeout(silence):
+                        data = await connection.read()
+                    messages = lines.feed(data) if data else lines.end()
+                for message in messages:
+                    yield message
+                if not data:
+                    return
+        finally:
+            if connection is not None:
+                connection.close()
+
+    async def _versioned(self, path: str, query: Mapping[str, str] | None) -> str:
+        """The path in the version that both speak. It is asked for again when the engine went away: what returns may
+        be another."""
+        if not self._version:
+            connection = await connect(self._endpoint)
+            try:
+                headers = _HEADERS | {"Connection": "close"}
+                _, _, content = await connection.fetch("GET", "/version", headers, most=MAX_ANSWER)
+            finally:
+                connection.close()
+            self._version = negotiated(document(content))
+        return self._version + path + (f"?{urlencode(query)}" if query else "")
+
+    @contextlib.contextmanager
+    def _unavailable(self) -> Iterator[None]:
+        """Says SandboxUnavailable for whatever goes wrong between here and the engine."""
+        try:
+            yield
+        except (OSError, BadAnswer) as exc:
+            self._version = ""
+            why = "no answer in time" if isinstance(exc, TimeoutError) else getattr(exc, "strerror", None) or str(exc)
+            raise SandboxUnavailable(f"the container engine at {self.address} does not answer: {why}") from exc
+
+
+def _pairs(labels: Mapping[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in labels.items()]
+
+
+def _id(answer: Mapping[str, Any]) -> str:
+    found = answer.get("Id")
+    if not isinstance(found, str) or not found:
+        raise BadAnswer("its answer names nothing")
+    return found
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
