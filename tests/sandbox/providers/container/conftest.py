@@ -1,6 +1,8 @@
 """The engines that the tests of containers share."""
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -28,3 +30,10 @@ def podman_engine() -> Iterator[PodmanEngine]:
 def any_engine(request: pytest.FixtureRequest) -> DockerEngine | PodmanEngine:
     found: DockerEngine | PodmanEngine = request.getfixturevalue(f"{request.param}_engine")
     return found
+
+
+@pytest.fixture(scope="session")
+def kits_directory() -> Iterator[Path]:
+    """Where there is a kit after the first who asks: it is made once for all tests."""
+    with tempfile.TemporaryDirectory(prefix="hf-kits-", dir="/tmp") as path:
+        yield Path(path)

@@ -5,6 +5,7 @@ import contextlib
 import json
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +224,7 @@ async def test_a_stream_that_lies_ends(tmp_path: Path) -> None:
         (b'HTTP/1.1 200 OK\r\n\r\n{"a": ...', "without end"),
         (b"HTTP/1.1 200 OK\r\n\r\n[]\n", "object"),
     ):
-        async with _liar(tmp_path / "liar.sock", lambda path, answer=answer: answer):
+        async with _liar(tmp_path / "liar.sock", partial(_said, answer)):
             with pytest.raises(SandboxUnavailable, match=why):
                 await anext(engine.events({}))
     async with _liar(tmp_path / "liar.sock", partial(_said, _json({"message": "no\nevents"}, "500 Oh"))):
