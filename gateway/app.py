@@ -172,7 +172,8 @@ def make_fleet(
 ) -> Fleet:
     """The fleet the settings ask for; `met_limit` hears of programs that meet a limit of their sandbox. Raises
     SettingsError if the sandboxes' env file cannot be used."""
-    from sandbox.providers.local.fleet import LocalFleet, TerminalSettings
+    from sandbox.providers.bridge_config import TerminalSettings
+    from sandbox.providers.local.fleet import LocalFleet
 
     env_file = settings.sandbox_env_file
     base_env = read_sandbox_env(env_file) if env_file is not None else {}

@@ -7,19 +7,17 @@ the process is noted in `bridge.json` before it gets the configuration, and one 
 
 import asyncio
 import contextlib
-import json
 import os
 import secrets
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sandbox.client.bridge_requests import CallFailed, call
 from sandbox.ports.fleet import SandboxSpec
 from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.ports.sandbox import SandboxFailed
+from sandbox.providers.bridge_config import BridgeSettings, TerminalSettings, bridge_config, failed_start, homes
 from sandbox.providers.cgroups.groups import ROOT
 from sandbox.providers.local import bubblewrap, clone, one_shot, processes
 from sandbox.providers.local.control import LimitControl
@@ -33,34 +31,8 @@ from sandbox.system.interpreter import PYTHON
 from sandbox.tree.kept_roots import is_plain, make_roots
 from sandbox.tree.root_swap import TRASH, begin_empty
 
-_SECRET_LENGTH = 8  # shorter values are too likely to be ordinary words
 _LOG_TAIL = 2000
 _FOR_GIT = ("GIT_", "SSL_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-
-
-@dataclass(frozen=True, slots=True)
-class TerminalSettings:
-    """What a bridge is told of its terminals. `shell` is the program of those that name none; None: the bridge's own
-    choice. `sizes` is whose size counts: `active`, `smallest` or `fixed`."""
-
-    shell: tuple[str, ...] | None = None
-    sizes: str = "active"
-    ring_bytes: int = 2 * 1024 * 1024
-    hold_seconds: float = 10.0
-    scrollback: int = 1000
-    most: int = 16
-    idle_seconds: float = 0.0
-
-    def config(self) -> dict[str, Any]:
-        shell = {} if self.shell is None else {"shell": list(self.shell)}
-        limits = {
-            "terminals": self.most,
-            "terminal_ring_bytes": self.ring_bytes,
-            "terminal_hold_seconds": self.hold_seconds,
-            "terminal_scrollback": self.scrollback,
-            "terminal_idle_seconds": self.idle_seconds,
-        }
-        return {**shell, "sizes": self.sizes, "limits": limits}
 
 
 class LocalFleet:
@@ -102,11 +74,9 @@ class LocalFleet:
         self._base_env = dict(base_env or {})
         self._start_timeout = start_timeout
         self._clone_timeout = clone_timeout
-        self._exec_timeout = exec_timeout
-        self._orphan_seconds = orphan_seconds
+        self._bridges = BridgeSettings(exec_timeout, orphan_seconds, terminals or TerminalSettings())
         self._limits = limits or SandboxLimits()
         self._allow_private_repos = allow_private_repos
-        self._terminals = terminals or TerminalSettings()
         self._readable = tuple(readable)
         self._bwrap = bwrap
         self._warn = warn
@@ -287,28 +257,8 @@ class LocalFleet:
 
     def _config(self, home: SandboxHome, spec: SandboxSpec, token: str) -> bytes:
         places = self._level.places(home)
-        base_env = {**self._plain_env(home), **self._base_env, **self._homes(home)}
-        if any(part == "sandbox.demo_agent" for part in spec.agent):
-            base_env["PYTHONPATH"] = places.code
-        return json.dumps(
-            {
-                "session_id": spec.session_id,
-                "incarnation": spec.incarnation,
-                "token": token,
-                "agent": list(spec.agent),
-                "env": dict(spec.env),
-                "base_env": base_env,
-                "kept": places.kept,
-                "workspace": places.workspace,
-                "state": places.state,
-                "boot_id": processes.boot_id(),
-                "agent_log": f"{places.state}/{home.agent_log.name}",
-                "hold": spec.hold,
-                "orphan_seconds": self._orphan_seconds,
-                "exec_timeout": self._exec_timeout,
-                **self._terminals.config(),
-            }
-        ).encode()
+        base_env = {**self._plain_env(home), **self._base_env, **homes(places, home.session_id)}
+        return bridge_config(spec, token, places, base_env, home.agent_log.name, self._bridges, processes.boot_id())
 
     @property
     def _path(self) -> str:
@@ -318,21 +268,10 @@ class LocalFleet:
     def _plain_env(self, home: SandboxHome) -> dict[str, str]:
         return {"PATH": self._path, "LANG": "C.UTF-8", "TERM": "xterm-256color", processes.MARKER: home.marker}
 
-    def _homes(self, home: SandboxHome) -> dict[str, str]:
-        agent = self._level.places(home).agent
-        return {
-            "HOME": agent,
-            "CLAUDE_CONFIG_DIR": f"{agent}/.claude",
-            "PI_CODING_AGENT_DIR": f"{agent}/.pi",
-            "HOLDFAST_SESSION_ID": home.session_id,
-        }
-
     def _failure(self, home: SandboxHome, spec: SandboxSpec, token: str, exc: Exception, words: bytes) -> str:
-        said = (words + tail(home.bridge_log, _LOG_TAIL)).decode(errors="replace").strip()
-        for secret in (token, *spec.env.values(), *self._base_env.values()):
-            if len(secret) >= _SECRET_LENGTH:
-                said = said.replace(secret, "***")
-        return f"the sandbox did not start: {exc}" + (f". It said: {said}" if said else "")
+        return failed_start(
+            exc, words + tail(home.bridge_log, _LOG_TAIL), (token, *spec.env.values(), *self._base_env.values())
+        )
 
     async def _clone(self, home: SandboxHome, spec: SandboxSpec, url: str) -> None:
         """Clone beside the workspace, as the sandbox would run it, then put it in its place in one step."""

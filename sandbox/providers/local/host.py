@@ -23,12 +23,15 @@ class LocalHost:
         warn: Callable[[str], None],
         *,
         stop_timeout: float,
+        trash: str = "trash",
         limits: ResourceLimits = NO_LIMITS,
         met_limit: Callable[[str], None] = lambda name: None,
     ) -> None:
+        """`trash` is the name of this fleet's own: two may have one data directory."""
         self.data_dir = data_dir.absolute()
         self.stop_timeout = stop_timeout
-        self.trash = Trash(self.data_dir / "trash", warn)
+        self._trash_path = self.data_dir / trash
+        self.trash = Trash(self._trash_path, warn)
         self.sockets = -1  # their directory, open
         self.limits = LimitWatch(limits, met_limit)
         self.listings = asyncio.Semaphore(LISTINGS_AT_ONCE)
@@ -37,8 +40,8 @@ class LocalHost:
     def open(self) -> None:
         """Raises SandboxFailed."""
         try:
-            for name in ("sandboxes", "run", "trash"):
-                (self.data_dir / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+            for path in (self.data_dir / "sandboxes", self.data_dir / "run", self._trash_path):
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.sockets = os.open(self.data_dir / "run", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as exc:
             raise SandboxFailed(f"the data directory cannot be used: {exc}") from exc

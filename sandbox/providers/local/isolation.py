@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sandbox.ports.resources import NO_LIMITS, ResourceLimits
+from sandbox.providers.bridge_config import InnerPaths
 from sandbox.providers.local import bubblewrap, seccomp
 from sandbox.providers.local.launch import memory_file, spawn
 from sandbox.providers.local.layout import SandboxHome
@@ -42,17 +43,6 @@ class SandboxLimits:
             "RLIMIT_DATA": self.memory_bytes,
             "RLIMIT_CORE": 0,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class InnerPaths:
-    """Paths as the processes inside see them. `code` is where the `sandbox` package can be imported from."""
-
-    kept: str
-    workspace: str
-    agent: str
-    state: str
-    code: str
 
 
 @dataclass(slots=True)

@@ -1,0 +1,109 @@
+"""What a bridge is told at its start, the same by every provider, and what of a failed start may be shown."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sandbox.ports.fleet import SandboxSpec
+
+_SECRET_LENGTH = 8  # shorter values are too likely to be ordinary words
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalSettings:
+    """What a bridge is told of its terminals. `shell` is the program of those that name none; None: the bridge's own
+    choice. `sizes` is whose size counts: `active`, `smallest` or `fixed`."""
+
+    shell: tuple[str, ...] | None = None
+    sizes: str = "active"
+    ring_bytes: int = 2 * 1024 * 1024
+    hold_seconds: float = 10.0
+    scrollback: int = 1000
+    most: int = 16
+    idle_seconds: float = 0.0
+
+    def config(self) -> dict[str, Any]:
+        shell = {} if self.shell is None else {"shell": list(self.shell)}
+        limits = {
+            "terminals": self.most,
+            "terminal_ring_bytes": self.ring_bytes,
+            "terminal_hold_seconds": self.hold_seconds,
+            "terminal_scrollback": self.scrollback,
+            "terminal_idle_seconds": self.idle_seconds,
+        }
+        return {**shell, "sizes": self.sizes, "limits": limits}
+
+
+@dataclass(frozen=True, slots=True)
+class InnerPaths:
+    """Paths as the processes inside see them. `code` is where the `sandbox` package can be imported from."""
+
+    kept: str
+    workspace: str
+    agent: str
+    state: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeSettings:
+    """What every bridge of a fleet is told alike."""
+
+    exec_timeout: float = 600.0
+    orphan_seconds: float = 600.0
+    terminals: TerminalSettings = field(default_factory=TerminalSettings)
+
+
+def bridge_config(
+    spec: SandboxSpec,
+    token: str,
+    places: InnerPaths,
+    base_env: Mapping[str, str],
+    agent_log: str,
+    settings: BridgeSettings,
+    boot_id: str,
+) -> bytes:
+    """The document of sandbox/bridge/base/config.py. It holds secrets. `boot_id` is the host's: not every sandbox can
+    ask its kernel."""
+    env = dict(base_env)
+    if any(part == "sandbox.demo_agent" for part in spec.agent):
+        env["PYTHONPATH"] = places.code
+    return json.dumps(
+        {
+            "session_id": spec.session_id,
+            "incarnation": spec.incarnation,
+            "token": token,
+            "agent": list(spec.agent),
+            "env": dict(spec.env),
+            "base_env": env,
+            "kept": places.kept,
+            "workspace": places.workspace,
+            "state": places.state,
+            "boot_id": boot_id,
+            "agent_log": f"{places.state}/{agent_log}",
+            "hold": spec.hold,
+            "orphan_seconds": settings.orphan_seconds,
+            "exec_timeout": settings.exec_timeout,
+            **settings.terminals.config(),
+        }
+    ).encode()
+
+
+def homes(places: InnerPaths, session_id: str) -> dict[str, str]:
+    """Where agents keep what is theirs, and whose sandbox this is."""
+    return {
+        "HOME": places.agent,
+        "CLAUDE_CONFIG_DIR": f"{places.agent}/.claude",
+        "PI_CODING_AGENT_DIR": f"{places.agent}/.pi",
+        "HOLDFAST_SESSION_ID": session_id,
+    }
+
+
+def failed_start(why: object, said: bytes, secrets: Iterable[str]) -> str:
+    """For the user: why a sandbox did not start, and its last words without secrets."""
+    words = said.decode(errors="replace").strip()
+    for secret in secrets:
+        if len(secret) >= _SECRET_LENGTH:
+            words = words.replace(secret, "***")
+    return f"the sandbox did not start: {why}" + (f". It said: {words}" if words else "")
