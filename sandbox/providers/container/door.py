@@ -1,0 +1,68 @@
+"""The first program in a container: fetch what a bridge is started with, hold itself back, become the bridge.
+
+An engine hands down no descriptors; it shows arguments and environment to whoever may inspect, and writes both to its
+disk. So a container gets a read-only directory with one socket in it. Over that the gateway sends three descriptors:
+the configuration (a pipe), the listening socket, bound outside where nothing inside can reach or replace it, and the
+log. From here on everything is as in a sandbox of the local fleet.
+
+It runs from the kit, whose packages it must name itself, and imports nothing else of ours before that.
+
+    <kit>/python -I -S door.py <path of the door> <seconds> <rlimits as JSON>
+"""
+
+import ctypes
+import os
+import runpy
+import socket
+import sys
+from pathlib import Path
+
+DESCRIPTORS = 3  # configuration, listening socket, log
+_SET_NAME, _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 15, 38, 22, 2
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
+
+
+def main() -> None:
+    sys.path.append(str(Path(__file__).parents[3]))
+    door, seconds, rlimits = sys.argv[1:]
+    received = _receive(door, float(seconds))
+    hold_back()
+    nothing = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    sys.argv = ["holdfast-bridge", rlimits, *map(str, received)]
+    runpy.run_module("sandbox.providers.local.init", run_name="__main__", alter_sys=True)
+
+
+def hold_back() -> None:
+    """Add our own filter of system calls to the engine's, which may be older, looser, or none. Filters add up, and whom
+    no_new_privs holds may add one."""
+    from sandbox.providers.local import seccomp
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_SET_NAME, b"holdfast-bridge", 0, 0, 0)
+    program = seccomp.program()
+    if program is None:  # for this architecture there is none: the engine's is what there is
+        return
+    code = ctypes.create_string_buffer(program, len(program))
+    given = _Program(len(program) // 8, ctypes.addressof(code))
+    if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) or libc.prctl(_SET_SECCOMP, _FILTER, ctypes.byref(given), 0, 0):
+        raise OSError(ctypes.get_errno(), "the filter of system calls could not be set")
+
+
+def _receive(door: str, seconds: float) -> list[int]:
+    """What the gateway sends. One that never says anything is not waited for: this container would be nobody's."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(seconds)
+        connection.connect(door)
+        _, received, _, _ = socket.recv_fds(connection, 1, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+    if len(received) != DESCRIPTORS:
+        sys.exit("the gateway sent no descriptors")
+    return received
+
+
+if __name__ == "__main__":
+    main()

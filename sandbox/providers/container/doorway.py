@@ -1,0 +1,70 @@
+"""The gateway's side of the door: a socket that one container can see, once, for as long as it starts.
+
+The directory with the door is mounted read-only, so nothing inside can put another socket in its place. The door is
+gone as soon as the first program inside was let in. Who knocks is told by the kernel: only the uid that the container
+runs with, and its first process, get anything.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.providers.local.launch import listen
+
+DOOR = "door"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who is at the other end of a socket, as this host counts. `pid` is 0 for one that we cannot see."""
+
+    pid: int
+    uid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Doorway:
+    directory: Path
+    listener: socket.socket
+
+    async def hand_over(self, descriptors: list[int], uid: int, is_first: Callable[[int], Awaitable[bool]]) -> Caller:
+        """Send the descriptors to the first program of the container: one with this `uid`, whose pid `is_first`.
+        Whoever else knocks is sent away. Waits for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            connection, _ = await loop.sock_accept(self.listener)
+            with connection:
+                caller = _caller(connection)
+                if caller.uid == uid and (caller.pid == 0 or await is_first(caller.pid)):
+                    connection.setblocking(True)  # what is sent fits into any socket's buffer
+                    socket.send_fds(connection, [b"h"], descriptors)
+                    return caller
+
+
+@contextlib.contextmanager
+def opened(directory: Path) -> Iterator[Doorway]:
+    """A door in `directory`, and in the end none. Raises OSError."""
+    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+    directory.chmod(0o755)  # whatever the umask: the container has another user
+    at = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        with listen(at, DOOR) as listener:
+            try:
+                listener.setblocking(False)
+                os.chmod(DOOR, 0o666, dir_fd=at)
+                yield Doorway(directory, listener)
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(DOOR, dir_fd=at)
+    finally:
+        os.close(at)
+
+
+def _caller(connection: socket.socket) -> Caller:
+    pid, uid, _ = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return Caller(pid, uid)
