@@ -6,7 +6,9 @@ is known then, and nothing may be taken for gone. A refusal is EngineRefused, wi
 
 import asyncio
 import contextlib
+import io
 import json
+import tarfile
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -121,12 +123,11 @@ class Engine:
                 raise BadAnswer("its answer is not a list")
             return [members(each) for each in found]
 
-    async def read_archive(self, container: str, path: str, most: int) -> bytes | None:
-        """The tar of one path in a container; None if nothing is there."""
-        query = {"path": path}
+    async def read_file(self, container: str, path: str, most: int) -> bytes | None:
+        """A file in a container, whether it runs or not; None if there is no such file."""
         where = f"/containers/{_quoted(container)}/archive"
-        status, content = await self._ask("GET", where, query=query, fine=(_GONE,), most=most)
-        return None if status == _GONE else content
+        status, content = await self._ask("GET", where, query={"path": path}, fine=(_GONE,), most=most)
+        return None if status == _GONE else _first_file(content)
 
     async def events(self, labels: Mapping[str, str]) -> AsyncGenerator[dict[str, Any], None]:
         """What happens to the containers that carry these labels, until the engine goes away (SandboxUnavailable)."""
@@ -240,6 +241,16 @@ class Engine:
             self._version = ""
             why = "no answer in time" if isinstance(exc, TimeoutError) else getattr(exc, "strerror", None) or str(exc)
             raise SandboxUnavailable(f"the container engine at {self.address} does not answer: {why}") from exc
+
+
+def _first_file(archive: bytes) -> bytes | None:
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            member = tar.next()
+            file = tar.extractfile(member) if member is not None and member.isreg() else None
+            return file.read() if file is not None else None
+    except (tarfile.TarError, EOFError):
+        return None
 
 
 def _pairs(labels: Mapping[str, str]) -> list[str]:

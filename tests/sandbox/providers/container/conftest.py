@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.providers.container.kits import Kits
 from tests.support.engine import DockerEngine, PodmanEngine, whats_missing
 
 
@@ -37,3 +38,8 @@ def kits_directory() -> Iterator[Path]:
     """Where there is a kit after the first who asks: it is made once for all tests."""
     with tempfile.TemporaryDirectory(prefix="hf-kits-", dir="/tmp") as path:
         yield Path(path)
+
+
+@pytest.fixture(scope="session")
+def kits(kits_directory: Path) -> Kits:
+    return Kits(kits_directory)

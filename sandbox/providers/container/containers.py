@@ -1,0 +1,84 @@
+"""What the fleet and the handles of its sandboxes share: the engine, and finding, ending and naming the containers of
+one installation. A container is ours if its labels say so; whatever else has one of our names is left alone."""
+
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sandbox.ports.sandbox import SandboxFailed, SandboxUnavailable
+from sandbox.providers.container.document import container_name, label, labels
+from sandbox.providers.container.engine import Engine, EngineRefused
+from sandbox.providers.container.note import read_note
+from sandbox.providers.local.host import LocalHost
+from sandbox.providers.local.layout import SandboxHome
+from sandbox.providers.local.processes import boot_id
+
+TRASH = "trash-containers"
+_KILL_SECONDS = 10.0
+
+
+class Containers:
+    def __init__(
+        self, engine: Engine, installation: str, data_dir: Path, warn: Callable[[str], None], *, stop_timeout: float
+    ) -> None:
+        self.engine = engine
+        self.installation = installation
+        self.host = LocalHost(data_dir, warn, stop_timeout=stop_timeout, trash=TRASH)
+
+    def name(self, session_id: str) -> str:
+        return container_name(self.installation, session_id)
+
+    async def find(self, session_id: str) -> dict[str, Any] | None:
+        """The session's container, running or not; None if there is none of ours. Raises SandboxUnavailable."""
+        try:
+            found = await self.engine.inspect(self.name(session_id))
+        except EngineRefused as exc:
+            raise _nothing_known(exc) from exc
+        return found if found is not None and self._is_ours(found, session_id) else None
+
+    async def all(self, *, stopped: bool = False) -> list[dict[str, Any]]:
+        """Every container of this installation. Raises SandboxUnavailable."""
+        try:
+            return await self.engine.list(labels(self.installation), stopped=stopped)
+        except EngineRefused as exc:
+            raise _nothing_known(exc) from exc
+
+    async def end(self, home: SandboxHome, *, patience: float) -> None:
+        """End and remove the session's container; it has `patience` seconds to end in order. Nothing there is fine.
+        Raises SandboxUnavailable, SandboxFailed; then its note stays, and it is found again."""
+        found = await self.find(home.session_id)
+        if found is not None:
+            try:
+                if patience > 0 and runs(found):
+                    await self.engine.stop(found["Id"], patience)
+                await self.engine.remove(found["Id"])
+            except EngineRefused as exc:
+                raise _nothing_known(exc) from exc
+        await self._end_orphan(home)
+        home.drop_note()
+
+    async def _end_orphan(self, home: SandboxHome) -> None:
+        """An engine that lost track of a container says that it is gone, and its programs run on: nobody else may have
+        the roots before they have ended."""
+        note = read_note(home)
+        if note is None or note.boot != boot_id() or (first := note.first_inside) is None:
+            return
+        first.signal(signal.SIGKILL)
+        if not await first.ended(_KILL_SECONDS):
+            raise SandboxFailed(f"the first process of {home.session_id} does not end: {note.pid}")
+
+    def _is_ours(self, found: Mapping[str, Any], session_id: str) -> bool:
+        config = found.get("Config")
+        said = config if isinstance(config, dict) else {}
+        return label(said, "installation") == self.installation and label(said, "session") == session_id
+
+
+def runs(found: Mapping[str, Any]) -> bool:
+    """Whether an inspected container runs."""
+    state = found.get("State")
+    return isinstance(state, dict) and state.get("Running") is True
+
+
+def _nothing_known(exc: EngineRefused) -> SandboxUnavailable:
+    return SandboxUnavailable(f"nothing is known of the sandbox: {exc}")

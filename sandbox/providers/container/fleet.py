@@ -1,0 +1,291 @@
+"""Sandboxes as containers of a Docker Engine or a Podman on this host, each in any image.
+
+A container runs the bridge as its first process, from a read-only kit, and gets everything else through a door: see
+document.py for what is inside, door.py for how it starts. The order of a start leaves no gap for a killed gateway: a
+container carries its session's labels and name before it runs, and is noted before it is told anything; one that is
+told nothing ends by itself. What is left over is found by its labels and removed before the first start.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import platform
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sandbox.ports.fleet import SandboxSpec
+from sandbox.ports.sandbox import SandboxFailed, SandboxUnavailable
+from sandbox.providers.bridge_config import BridgeSettings, bridge_config, failed_start, homes
+from sandbox.providers.container import document
+from sandbox.providers.container.containers import Containers
+from sandbox.providers.container.document import Bind, ContainerLimits, ContainerPlan, inner_paths, label
+from sandbox.providers.container.engine import Engine
+from sandbox.providers.container.engine_answers import BadAnswer, one_line
+from sandbox.providers.container.image import (
+    ContainerUser,
+    Image,
+    Unusable,
+    accounts,
+    check_engine,
+    check_image,
+    image_of,
+    user_of,
+)
+from sandbox.providers.container.kit_maker import start_line
+from sandbox.providers.container.kits import Kits
+from sandbox.providers.container.note import read_note
+from sandbox.providers.container.sandbox import LEVEL, NAME, ContainerSandbox
+from sandbox.providers.container.starting import Start, StartFailed
+from sandbox.providers.local.layout import SandboxHome, tail
+from sandbox.providers.local.processes import MARKER
+from sandbox.system.interpreter import PYTHON
+from sandbox.tree.staging import begin_empty, recover_swap
+
+PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+DOOR_SECONDS = 30.0
+_LOG_TAIL = 2000
+_ACCOUNTS_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Grounds:
+    """What every start needs of the engine and the kit."""
+
+    user: ContainerUser
+    kit: Path
+
+
+class ContainerFleet:
+    """Implements sandbox.ports.fleet.Fleet. `open` comes first. Constructing one does no I/O."""
+
+    name = NAME
+    level = LEVEL
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        engine: str,
+        image: str,
+        installation: str,
+        base_env: Mapping[str, str] | None = None,
+        limits: ContainerLimits | None = None,
+        runtime: str | None = None,
+        bridges: BridgeSettings | None = None,
+        readable: Mapping[Path, str] | None = None,
+        kits: Kits | None = None,
+        start_timeout: float = 30.0,
+        stop_timeout: float = 10.0,
+        door_seconds: float = DOOR_SECONDS,
+        warn: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """`engine` is its address, `installation` an id that no other gateway on that engine has; `readable` are
+        further directories of the host, by what they are called inside. Raises ValueError for a bad address."""
+        self._containers = Containers(Engine(engine), installation, data_dir, warn, stop_timeout=stop_timeout)
+        self._host = self._containers.host
+        self._engine = self._containers.engine
+        self._image = image
+        self._base_env = dict(base_env or {})
+        self._limits = limits or ContainerLimits()
+        self._runtime = runtime
+        self._bridges = bridges or BridgeSettings()
+        self._readable = dict(readable or {})
+        self._kits = kits or Kits(self._host.data_dir / "kit")
+        self._start_timeout = start_timeout
+        self._door_seconds = door_seconds
+        self._warn = warn
+        self._told: set[str] = set()
+        self._grounds: _Grounds | None = None
+        self._preparing = asyncio.Lock()
+
+    async def open(self) -> None:
+        self._host.open()
+        for name in ("doors", "accounts"):
+            (self._host.data_dir / name).mkdir(mode=0o700, exist_ok=True)
+        try:
+            await self._prepared()
+        except SandboxUnavailable as exc:
+            self._warn(str(exc))
+
+    def check(self, spec: SandboxSpec) -> None:
+        if spec.network == "outbound":
+            raise SandboxFailed("network: a container has no way out yet: create the session with network: none")
+        if spec.network != "none":
+            raise SandboxFailed(f"network: {spec.network!r} is neither none nor outbound")
+        if spec.repo_url is not None:
+            raise SandboxFailed("repoUrl: a container has no way out yet: clone into a local session")
+
+    async def start(self, spec: SandboxSpec) -> None:
+        self.check(spec)
+        home = self._host.home(spec.session_id)
+        async with self._host.turn(spec.session_id):
+            grounds = await self._prepared()
+            image = await self._known_image(self._image)
+            await self._containers.end(home, patience=self._host.stop_timeout)
+            try:
+                await asyncio.to_thread(_make, home, grounds.user, empty=spec.empty)
+                passwd = await self._accounts(image, grounds.user)
+                await self._launch(home, spec, grounds, image, passwd)
+            except OSError as exc:
+                raise SandboxFailed(f"the sandbox could not be started: {exc.strerror or exc}") from exc
+
+    async def running(self) -> list[str]:
+        found = [label(each, "session") for each in await self._containers.all()]
+        return sorted({session_id for session_id in found if session_id})
+
+    def sandbox(self, session_id: str) -> ContainerSandbox:
+        return ContainerSandbox(session_id, self._containers)
+
+    async def close(self) -> None:
+        self._host.close()
+
+    async def _prepared(self) -> _Grounds:
+        """What starts need, looked up once the engine answers. Raises SandboxUnavailable, SandboxFailed."""
+        async with self._preparing:
+            if self._grounds is None:
+                info = await self._engine.info()
+                try:
+                    check_engine(info, platform.machine())
+                    user = user_of(info, os.geteuid(), os.getegid())
+                except (Unusable, BadAnswer) as exc:
+                    raise SandboxFailed(str(exc)) from exc
+                kit = await self._kits.current()
+                await self._sweep()
+                self._grounds = _Grounds(user, kit)
+            return self._grounds
+
+    async def _sweep(self) -> None:
+        """Remove what an earlier gateway left over: containers that have ended, and those that nothing on this disk
+        names, which nobody could reach. Then the kits that no container uses."""
+        kits = set()
+        for found in await self._containers.all(stopped=True):
+            session_id, container = label(found, "session"), str(found.get("Id"))
+            note = None
+            with contextlib.suppress(ValueError):
+                note = read_note(self._host.home(session_id))
+            if found.get("State") != "running" or note is None or note.container != container:
+                await self._engine.remove(container)
+            else:
+                kits.add(label(found, "kit"))
+        for kit in self._kits.unused(kits):
+            await asyncio.to_thread(self._host.trash.take, kit)
+
+    async def _known_image(self, name: str) -> Image:
+        found = await self._engine.image(name)
+        if found is None:
+            raise SandboxFailed(f"there is no image {name} on the container engine: pull or build it there first")
+        try:
+            image = image_of(found)
+            check_image(image, name, platform.machine())
+        except (Unusable, BadAnswer) as exc:
+            raise SandboxFailed(str(exc)) from exc
+        return image
+
+    async def _accounts(self, image: Image, user: ContainerUser) -> Path:
+        """The image's /etc/passwd with our user, made once per image."""
+        key = hashlib.sha256(f"{image.id} {user.said}".encode()).hexdigest()[:32]
+        path = self._host.data_dir / "accounts" / key
+        async with self._preparing:
+            if not path.exists():
+                content = await self._passwd_of(image)
+                await asyncio.to_thread(_put, path, accounts(content or b"", user, inner_paths().agent))
+        return path
+
+    async def _passwd_of(self, image: Image) -> bytes | None:
+        """From a container that is made and never started: an image's files can be read only as a container's."""
+        looked = {"Image": image.id, "Cmd": ["true"], "Labels": document.labels(self._containers.installation, "")}
+        made, _ = await self._engine.create(f"{self._containers.name('')}-{secrets.token_hex(4)}", looked)
+        try:
+            return await self._engine.read_file(made, "/etc/passwd", _ACCOUNTS_BYTES)
+        finally:
+            await self._engine.remove(made)
+
+    async def _launch(
+        self, home: SandboxHome, spec: SandboxSpec, grounds: _Grounds, image: Image, passwd: Path
+    ) -> None:
+        token = secrets.token_urlsafe(32)
+        door = self._host.data_dir / "doors" / home.socket.removesuffix(".sock")
+        start = Start(
+            containers=self._containers,
+            home=home,
+            plan=self._plan(home, spec, grounds, image, {door: document.DOOR, passwd: "/etc/passwd"}),
+            door=door,
+            owner=grounds.user.owner,
+            token=token,
+            config=self._config(home, spec, image, token),
+            seconds=self._start_timeout,
+            on_warnings=self._pass_on,
+        )
+        try:
+            await start.run()
+        except StartFailed as exc:
+            said = await asyncio.to_thread(tail, home.bridge_log, _LOG_TAIL)
+            await self._containers.end(home, patience=0)
+            hidden = (token, *spec.env.values(), *self._base_env.values())
+            raise SandboxFailed(failed_start(exc, said, hidden)) from exc
+        except BaseException:
+            with contextlib.suppress(SandboxUnavailable):  # the next start finds it, or the next gateway
+                await self._containers.end(home, patience=0)
+            raise
+
+    def _plan(
+        self, home: SandboxHome, spec: SandboxSpec, grounds: _Grounds, image: Image, readable: Mapping[Path, str]
+    ) -> ContainerPlan:
+        binds = [Bind(str(source), target) for source, target in {**readable, **self._readable}.items()]
+        return ContainerPlan(
+            installation=self._containers.installation,
+            session_id=spec.session_id,
+            incarnation=spec.incarnation,
+            image=image.id,
+            image_env=image.env,
+            kit=grounds.kit.name,
+            start_line=start_line(document.KIT),
+            user=grounds.user.said,
+            binds=[Bind(str(grounds.kit), document.KIT), *_roots(home), *binds],
+            door_seconds=self._door_seconds,
+            limits=self._limits,
+            runtime=self._runtime,
+        )
+
+    def _config(self, home: SandboxHome, spec: SandboxSpec, image: Image, token: str) -> bytes:
+        places = inner_paths()
+        # The bridge gives its programs what it is told and nothing else, so the image's own must be told, too.
+        plain = {"PATH": PATH, "LANG": "C.UTF-8", "TERM": "xterm-256color", **image.env, MARKER: home.marker}
+        base_env = {**plain, **self._base_env, **homes(places, home.session_id)}
+        if spec.agent[:1] == (PYTHON,):  # of this host: the one in the kit is the same
+            spec = replace(spec, agent=(*start_line(document.KIT), *spec.agent[1:]))
+        return bridge_config(spec, token, places, base_env, home.agent_log.name, self._bridges)
+
+    def _pass_on(self, warnings: Sequence[str]) -> None:
+        """What the engine warns of, once: a limit that it does not hold, say."""
+        for text in warnings:
+            if text not in self._told:
+                self._told.add(text)
+                self._warn(f"the container engine warns: {one_line(text)}")
+
+
+def _roots(home: SandboxHome) -> list[Bind]:
+    """What of a sandbox's directory is mounted, and where: see `inner_paths`."""
+    return [Bind(str(home.kept), document.KEPT, writable=True), Bind(str(home.state), document.STATE, writable=True)]
+
+
+def _make(home: SandboxHome, user: ContainerUser, *, empty: bool) -> None:
+    home.make()
+    if empty:
+        recover_swap(home.kept)
+        begin_empty(home.kept)
+    if user.given:
+        for path in (home.kept, home.state, home.workspace, home.agent):
+            with contextlib.suppress(FileNotFoundError):  # the roots are the bridge's to make
+                os.chown(path, user.owner, user.owner_group, follow_symlinks=False)
+
+
+def _put(path: Path, content: bytes) -> None:
+    """A file that containers read, whole or not at all."""
+    draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    draft.write_bytes(content)
+    draft.chmod(0o644)
+    draft.rename(path)

@@ -1,0 +1,101 @@
+"""What is asked of an image and of an engine before a container is made of them. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sandbox.providers.container.engine_answers import BadAnswer, inner, texts
+
+ROOT_USER, INNER_UID = 0, 1000
+_SAME = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+class Unusable(Exception):
+    """Such a container could not run. The text is for the user: what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    id: str
+    env: Mapping[str, str]
+    cpu: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerUser:
+    """Whom a container runs as: `uid` inside, `owner` outside. The kept roots are the owner's. `given`: they must be
+    given to that owner first, because the gateway is root and makes what is root's."""
+
+    uid: int
+    gid: int
+    owner: int
+    owner_group: int
+    given: bool
+
+    @property
+    def said(self) -> str:
+        return f"{self.uid}:{self.gid}"
+
+
+def image_of(inspected: Mapping[str, Any]) -> Image:
+    """Raises BadAnswer."""
+    pairs = (each.partition("=") for each in texts(inner(inspected, "Config").get("Env")))
+    env = {name: value for name, found, value in pairs if name and found}
+    return Image(str(inspected["Id"]), env, str(inspected.get("Architecture") or ""))
+
+
+def check_image(image: Image, named: str, machine: str) -> None:
+    """Raises Unusable unless its programs run on this `machine`."""
+    if image.cpu and image.cpu != _cpu(machine):
+        raise Unusable(f"the image {named} is for {image.cpu}, and this host is {_cpu(machine)}: use an image for it")
+
+
+def check_engine(info: Mapping[str, Any], machine: str) -> None:
+    """Raises Unusable unless the engine runs on this kind of machine: the kit is of our own programs."""
+    theirs = str(info.get("Architecture") or machine)
+    if _cpu(theirs) != _cpu(machine):
+        raise Unusable(f"the container engine runs on {theirs}, and the gateway on {machine}: it must be of this host")
+    if str(info.get("OSType") or "linux") != "linux":
+        raise Unusable("the container engine runs no Linux containers")
+
+
+def user_of(info: Mapping[str, Any], uid: int, gid: int) -> ContainerUser:
+    """Whom containers run as, for a gateway that runs as `uid`: always one that is not root outside. A gateway that is
+    not root makes everything as itself, so inside it is the same user. Raises Unusable, BadAnswer."""
+    options = texts(info.get("SecurityOptions"))
+    if any("rootless" in option for option in options):
+        if uid == ROOT_USER:
+            raise Unusable("the container engine is rootless and the gateway is root: run both as the same user")
+        return ContainerUser(0, 0, uid, gid, given=False)  # root inside is that user outside
+    if any("name=userns" in option for option in options):
+        if uid != ROOT_USER:
+            raise Unusable(
+                "the container engine remaps users (userns-remap): the gateway must be root to give them their files"
+            )
+        first, first_group = _remapped(str(info.get("DockerRootDir") or ""))
+        return ContainerUser(INNER_UID, INNER_UID, first + INNER_UID, first_group + INNER_UID, given=True)
+    if uid == ROOT_USER:
+        return ContainerUser(INNER_UID, INNER_UID, INNER_UID, INNER_UID, given=True)
+    return ContainerUser(uid, gid, uid, gid, given=False)
+
+
+def accounts(passwd: bytes, user: ContainerUser, home: str) -> bytes:
+    """The image's /etc/passwd with a line for the container's user: without one `whoami` and git fail."""
+    lines = [line for line in passwd.splitlines() if line.count(b":") == 6]
+    if not any(line.split(b":")[2] == str(user.uid).encode() for line in lines):
+        taken = {line.split(b":")[0] for line in lines}
+        name = b"agent" if b"agent" not in taken else b"holdfast-agent"
+        lines.append(b"%b:x:%d:%d::%b:/bin/sh" % (name, user.uid, user.gid, home.encode()))
+    return b"".join(line + b"\n" for line in lines)
+
+
+def _remapped(root: str) -> tuple[int, int]:
+    """The first uid and gid of the containers: the engine keeps its data in a directory named after them."""
+    uid, dot, gid = root.rpartition("/")[2].partition(".")
+    if not (dot and uid.isdecimal() and gid.isdecimal()):
+        raise BadAnswer("it does not tell which users it remaps to")
+    return int(uid), int(gid)
+
+
+def _cpu(machine: str) -> str:
+    return _SAME.get(machine, machine)

@@ -1,0 +1,88 @@
+"""One session's sandbox in a container. Its bridge is reached by the note that its start left; whether it runs is for
+the engine to say. So an engine that is away does not disturb what runs."""
+
+import asyncio
+import contextlib
+import os
+
+from sandbox.client import agent_link, exec
+from sandbox.client.endpoint import UnixEndpoint
+from sandbox.client.terminals import BridgeTerminals
+from sandbox.client.tree import BridgeTree
+from sandbox.ports.link import Link, LinkEvents, LinkRefused
+from sandbox.ports.sandbox import Command, CommandResult, SandboxFailed
+from sandbox.ports.tree import LiveFile, LiveListing
+from sandbox.protocol.values import Position
+from sandbox.providers.container.containers import Containers, runs
+from sandbox.providers.container.note import read_note
+from sandbox.providers.local.layout import SandboxHome
+from sandbox.providers.local.processes import boot_id
+
+NAME, LEVEL = "docker", "container"
+
+
+class ContainerSandbox:
+    """Implements sandbox.ports.sandbox.Sandbox."""
+
+    provider = NAME
+    level = LEVEL
+
+    def __init__(self, session_id: str, containers: Containers) -> None:
+        self.session_id = session_id
+        self._containers = containers
+
+    @property
+    def _home(self) -> SandboxHome:
+        return self._containers.host.home(self.session_id)
+
+    async def runs(self) -> bool:
+        found = await self._containers.find(self.session_id)
+        return found is not None and runs(found)
+
+    async def connect(self, events: LinkEvents, after: Position | None) -> Link:
+        return await agent_link.connect(await self._find(), events, after)
+
+    def tree(self) -> BridgeTree:
+        return BridgeTree(self._find, listings=self._containers.host.listings)
+
+    def terminals(self) -> BridgeTerminals:
+        return BridgeTerminals(self._find)
+
+    async def files(
+        self, root: bytes, path: bytes, *, start: int = 0, length: int | None = None
+    ) -> LiveListing | LiveFile | None:
+        return await self.tree().files(root, path, start=start, length=length)
+
+    async def exec(self, command: Command) -> CommandResult:
+        return await exec.run(await self._find(), command)
+
+    async def logs(self, *, limit: int = 65536) -> bytes:
+        return await asyncio.to_thread(self._home.logs, limit)
+
+    async def stop(self) -> None:
+        host = self._containers.host
+        async with host.turn(self.session_id):
+            await self._containers.end(self._home, patience=host.stop_timeout)
+
+    async def kill(self) -> bool:
+        found = await self._containers.find(self.session_id)
+        return found is not None and await self._containers.engine.kill(found["Id"])
+
+    async def destroy(self) -> None:
+        host, home = self._containers.host, self._home
+        async with host.turn(self.session_id):
+            await self._containers.end(home, patience=host.stop_timeout)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(home.socket, dir_fd=host.sockets)
+            try:
+                await asyncio.to_thread(host.trash.take, home.root)
+            except OSError as exc:
+                why = exc.strerror or exc
+                raise SandboxFailed(f"the files of {self.session_id} could not be removed: {why}") from exc
+
+    async def _find(self) -> UnixEndpoint:
+        """The bridge noted last. If it has ended, nobody listens at its socket. Raises LinkRefused."""
+        note = read_note(self._home)
+        if note is None or note.boot != boot_id():
+            raise LinkRefused(f"no sandbox runs for {self.session_id}")
+        return self._containers.host.endpoint(note.socket, note.token)

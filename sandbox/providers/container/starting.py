@@ -1,0 +1,148 @@
+"""One start of one container: made, noted, let in through the door, told everything, and awaited.
+
+A container that ends on its way is noticed at once, whatever it ended of: nobody waits for a bridge that will not come.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sandbox.client.bridge_requests import CallFailed, call
+from sandbox.ports.sandbox import SandboxUnavailable
+from sandbox.providers.container import document, doorway
+from sandbox.providers.container.containers import Containers
+from sandbox.providers.container.document import ContainerPlan
+from sandbox.providers.container.engine import EngineRefused
+from sandbox.providers.container.note import ContainerNote, write_note
+from sandbox.providers.local.launch import listen, open_log
+from sandbox.providers.local.layout import SandboxHome
+from sandbox.providers.local.processes import boot_id, find
+
+
+class StartFailed(Exception):
+    """It did not come up. The text is for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """`config` and `token` are secret: they go through the door, and to nobody else."""
+
+    containers: Containers
+    home: SandboxHome
+    plan: ContainerPlan
+    door: Path
+    owner: int  # the uid that knocks, as this host counts
+    token: str
+    config: bytes
+    seconds: float
+    on_warnings: Callable[[Sequence[str]], None]
+
+    async def run(self) -> None:
+        """Return when the bridge answers. Raises StartFailed, SandboxUnavailable; the container is the caller's to
+        end."""
+        try:
+            await self._run()
+        except (CallFailed, EngineRefused, OSError) as exc:
+            raise StartFailed(_words(exc)) from exc
+
+    async def _run(self) -> None:
+        with contextlib.ExitStack() as ours:  # what the bridge is given; here nothing of it may stay open
+            config, config_end = os.pipe()
+            ours.callback(os.close, config)
+            ours.callback(os.close, config_end)
+            log = open_log(self.home.bridge_log)
+            ours.callback(os.close, log)
+            listener = ours.enter_context(listen(self.containers.host.sockets, self.home.socket))
+            door = ours.enter_context(doorway.opened(self.door))
+            note = await self._create()
+            given = [config, listener.fileno(), log]
+            async with self._not_beyond_its_end(note.container) as racing:
+                letting_in = door.hand_over(given, self.owner, lambda pid: self._is_first(note.container, pid))
+                caller = await racing(letting_in)
+                first = find(caller.pid) if caller.pid else None
+                if first is not None:
+                    write_note(self.home, replace(note, pid=first.pid, started=first.started))
+                kept = os.dup(config_end)
+                ours.close()
+                # More than a pipe holds waits for the bridge to read it; should that end, the write fails.
+                await racing(asyncio.to_thread(_write_all, kept, self.config))
+                await racing(self._healthy())
+
+    async def _create(self) -> ContainerNote:
+        """Make the container, note it, and let it run."""
+        engine, session_id = self.containers.engine, self.plan.session_id
+        name = self.containers.name(session_id)
+        creating = asyncio.create_task(engine.create(name, document.container(self.plan)), name="container.create")
+        try:
+            # What the engine has begun cannot be called back: it must be there before it can be removed.
+            container, warnings = await asyncio.shield(creating)
+        except asyncio.CancelledError:
+            await asyncio.wait({creating})
+            raise
+        self.on_warnings(warnings)
+        note = ContainerNote(session_id, self.plan.incarnation, container, self.home.socket, self.token, boot_id())
+        write_note(self.home, note)
+        await engine.start(container)
+        return note
+
+    async def _healthy(self) -> None:
+        await call(self.containers.host.endpoint(self.home.socket), "GET", "/health", timeout=self.seconds)
+
+    async def _is_first(self, container: str, pid: int) -> bool:
+        found = await self.containers.engine.inspect(container)
+        return found is not None and found.get("State", {}).get("Pid") == pid
+
+    @contextlib.asynccontextmanager
+    async def _not_beyond_its_end(self, container: str) -> Any:
+        """Gives what awaits something until the container has ended, or the time for a start has."""
+        ending = asyncio.create_task(self.containers.engine.wait(container, self.seconds), name="container.wait")
+
+        async def racing(work: Any) -> Any:
+            working = asyncio.ensure_future(work)
+            try:
+                await asyncio.wait({working, ending}, return_when=asyncio.FIRST_COMPLETED)
+                if working.done() and working.exception() is None:
+                    return working.result()
+                if not ending.done() and not isinstance(working.exception(), SandboxUnavailable):
+                    # Its listener is closed, or its pipe: why it ended is the better answer, and about to come.
+                    await asyncio.wait({ending}, timeout=1.0)
+                if not ending.done():
+                    return working.result()
+                raise StartFailed(await self._reason(container, ending))
+            finally:
+                working.cancel()
+                await asyncio.wait({working})
+
+        try:
+            yield racing
+        finally:
+            ending.cancel()
+            await asyncio.wait({ending})
+
+    async def _reason(self, container: str, ending: "asyncio.Task[int | None]") -> str:
+        """Why it ended. Raises what `wait` of the engine raised, but for its time being up."""
+        try:
+            code = ending.result()
+        except TimeoutError:
+            return f"no answer within {self.seconds:g} s"
+        found = await self.containers.engine.inspect(container)
+        state = found.get("State", {}) if found is not None else {}
+        if state.get("OOMKilled"):
+            return "its memory ran out: give it a higher limit"
+        said = state.get("Error")
+        return f"it ended at once with code {code}" + (f": {said}" if said else "")
+
+
+def _words(exc: Exception) -> str:
+    if isinstance(exc, EngineRefused):
+        return exc.reason
+    return getattr(exc, "strerror", None) or str(exc)
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    with open(descriptor, "wb") as pipe:
+        pipe.write(content)

@@ -1,0 +1,97 @@
+"""The document that the engine gets: all of the boundary, and no secret."""
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.providers.container.document import (
+    Bind,
+    ContainerLimits,
+    ContainerPlan,
+    container,
+    container_name,
+    inner_paths,
+    label,
+    labels,
+)
+
+PLAN = ContainerPlan(
+    installation="house",
+    session_id="s1",
+    incarnation=7,
+    image="sha256:abc",
+    image_env={"PATH": "/opt/bin", "LD_DEBUG": "all", "GLIBC_TUNABLES": "x", "SECRET": "of the image"},
+    kit="kit-1",
+    start_line=("/kit/ld.so", "/kit/python"),
+    user="1000:1000",
+    binds=[Bind("/data/kept", "/session", writable=True), Bind("/data/kit", "/kit")],
+    door_seconds=30.0,
+)
+
+
+def test_a_container_can_do_nothing_that_it_need_not() -> None:
+    made = container(PLAN)
+    host = made["HostConfig"]
+    assert (made["User"], made["NetworkDisabled"], made["OpenStdin"]) == ("1000:1000", True, False)
+    assert (host["CapDrop"], host["SecurityOpt"], host["ReadonlyRootfs"]) == (["ALL"], ["no-new-privileges"], True)
+    assert (host["NetworkMode"], host["IpcMode"], host["LogConfig"]) == ("none", "private", {"Type": "none"})
+    assert (host["RestartPolicy"], host["AutoRemove"]) == ({"Name": "no"}, False)
+    assert {"/proc/kcore", "/proc/keys", "/sys/firmware"} <= set(host["MaskedPaths"])
+    assert not host.keys() & {"Privileged", "CapAdd", "Devices", "PidMode", "UsernsMode", "Ulimits", "Binds"}
+
+
+def test_nothing_of_the_image_decides_what_runs_or_how() -> None:
+    made = container(PLAN)
+    door = "/holdfast-kit/packages/sandbox/providers/container/door.py"
+    rlimits = json.dumps(ContainerLimits().rlimits)
+    assert made["Entrypoint"] == ["/kit/ld.so", "/kit/python", "-I", "-S", door, "/holdfast-door/door", "30", rlimits]
+    assert (made["Cmd"], made["WorkingDir"], made["StopSignal"]) == ([], "/", "SIGTERM")
+    assert made["Healthcheck"] == {"Test": ["NONE"]}
+    silenced = ["GLIBC_TUNABLES=", "LD_AUDIT=", "LD_DEBUG=", "LD_LIBRARY_PATH=", "LD_PRELOAD="]
+    assert made["Env"] == silenced, "and of the rest nothing is repeated"
+
+
+def test_what_is_mounted_is_read_only_but_for_the_roots_and_tmp() -> None:
+    mounts = container(PLAN)["HostConfig"]["Mounts"]
+    assert [(each["Type"], each["Target"], each.get("ReadOnly")) for each in mounts] == [
+        ("bind", "/session", False),
+        ("bind", "/kit", True),
+        ("tmpfs", "/tmp", None),
+    ]
+    places = inner_paths()
+    assert places.workspace.startswith(places.kept)
+    assert places.agent.startswith(places.kept)
+
+
+@given(memory=st.integers(6 << 20, 1 << 40), tmp=st.integers(0, 1 << 40), cpus=st.floats(0.01, 512))
+def test_files_in_memory_never_use_it_up(memory: int, tmp: int, cpus: float) -> None:
+    limits = ContainerLimits(memory_bytes=memory, tmp_bytes=tmp, cpus=cpus)
+    host = container(ContainerPlan(**{**_members(), "limits": limits}))["HostConfig"]
+    in_memory = host["Mounts"][-1]["TmpfsOptions"]["SizeBytes"] + host["ShmSize"]
+    assert in_memory <= memory / 2
+    assert host["Memory"] == host["MemorySwap"] == memory, "no swap beside it"
+    assert isinstance(host["NanoCpus"], int)
+    assert abs(host["NanoCpus"] - cpus * 1e9) < 1
+
+
+def test_a_runtime_is_named_only_if_one_is_wanted() -> None:
+    assert "Runtime" not in container(PLAN)["HostConfig"]
+    assert container(ContainerPlan(**{**_members(), "runtime": "runsc"}))["HostConfig"]["Runtime"] == "runsc"
+
+
+def test_a_container_is_found_by_name_and_labels() -> None:
+    made = container(PLAN)
+    assert label(made, "installation") == "house"
+    assert (label(made, "session"), label(made, "incarnation"), label(made, "kit")) == ("s1", "7", "kit-1")
+    assert made["Labels"].items() >= labels("house", "s1").items() >= labels("house").items()
+    assert label({}, "session") == label({"Labels": None}, "session") == label({"Labels": {}}, "session") == ""
+    assert label({"Labels": {"dev.holdfast.session": 7}}, "session") == ""
+    names = {container_name(house, session) for house in ("a", "b") for session in ("s1", "s2", "S1")}
+    assert len(names) == 6
+    assert all(name.replace("-", "").isalnum() for name in names)
+
+
+def _members() -> dict[str, Any]:
+    return {name: getattr(PLAN, name) for name in PLAN.__dataclass_fields__}

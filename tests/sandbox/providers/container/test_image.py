@@ -1,0 +1,101 @@
+"""What is asked of an image and of an engine before a container is made of them."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.providers.container.engine_answers import BadAnswer
+from sandbox.providers.container.image import (
+    ContainerUser,
+    Image,
+    Unusable,
+    accounts,
+    check_engine,
+    check_image,
+    image_of,
+    user_of,
+)
+
+USER = ContainerUser(1000, 1000, 1000, 1000, given=True)
+REMAPPED = {"SecurityOptions": ["name=seccomp,profile=default", "name=userns"], "DockerRootDir": "/var/lib/docker/1.2"}
+
+
+def test_an_image_is_known_by_its_id_and_its_environment() -> None:
+    env = ["PATH=/opt/bin:/bin", "EMPTY=", "EQUALS=a=b", "unset", "=odd"]
+    found = image_of({"Id": "sha256:abc", "Config": {"Env": env}, "Architecture": "amd64"})
+    assert found == Image("sha256:abc", {"PATH": "/opt/bin:/bin", "EMPTY": "", "EQUALS": "a=b"}, "amd64")
+    assert image_of({"Id": "x", "Config": {"Env": None}}) == image_of({"Id": "x"}) == Image("x", {}, "")
+    with pytest.raises(BadAnswer):
+        image_of({"Id": "x", "Config": {"Env": "PATH=/bin"}})
+
+
+@pytest.mark.parametrize("cpu", ["amd64", ""])
+def test_an_image_of_this_cpu_can_run(cpu: str) -> None:
+    check_image(Image("x", {}, cpu), "debian:12", "x86_64")
+
+
+def test_an_image_of_another_cpu_is_refused_by_name() -> None:
+    with pytest.raises(Unusable, match=r"the image debian:12 is for arm64, and this host is amd64"):
+        check_image(Image("x", {}, "arm64"), "debian:12", "x86_64")
+
+
+def test_an_engine_of_another_machine_is_refused() -> None:
+    check_engine({"Architecture": "x86_64", "OSType": "linux"}, "x86_64")
+    check_engine({"Architecture": "arm64"}, "aarch64")
+    check_engine({}, "riscv64")
+    with pytest.raises(Unusable, match=r"runs on aarch64, and the gateway on x86_64"):
+        check_engine({"Architecture": "aarch64"}, "x86_64")
+    with pytest.raises(Unusable, match="no Linux containers"):
+        check_engine({"OSType": "windows"}, "x86_64")
+
+
+@pytest.mark.parametrize(
+    ("info", "uid", "user"),
+    [
+        ({}, 0, USER),
+        ({"SecurityOptions": None}, 10001, ContainerUser(10001, 10002, 10001, 10002, given=False)),
+        (
+            {"SecurityOptions": ["name=rootless"]},
+            10001,
+            ContainerUser(0, 0, 10001, 10002, given=False),
+        ),
+        (
+            {**REMAPPED, "DockerRootDir": "/var/lib/docker/100000.200000"},
+            0,
+            ContainerUser(1000, 1000, 101000, 201000, given=True),
+        ),
+    ],
+)
+def test_whom_a_container_runs_as_is_never_root_outside(info: dict[str, Any], uid: int, user: ContainerUser) -> None:
+    found = user_of(info, uid, uid + 1)
+    assert found == user
+    assert found.owner != 0
+    assert found.said == f"{user.uid}:{user.gid}"
+
+
+def test_users_that_cannot_work_are_refused_in_words() -> None:
+    with pytest.raises(Unusable, match="rootless and the gateway is root"):
+        user_of({"SecurityOptions": ["name=rootless"]}, 0, 0)
+    with pytest.raises(Unusable, match="userns-remap"):
+        user_of(REMAPPED, 10001, 10001)
+    for root in ("/var/lib/docker", "", "/var/lib/docker/a.b", "/var/lib/docker/1."):
+        with pytest.raises(BadAnswer, match="which users"):
+            user_of({**REMAPPED, "DockerRootDir": root}, 0, 0)
+
+
+def test_the_user_has_a_name_and_a_home() -> None:
+    assert accounts(b"", USER, "/home") == b"agent:x:1000:1000::/home:/bin/sh\n"
+    theirs = b"root:x:0:0:root:/root:/bin/bash\nagent:x:7:7::/:/bin/sh\n"
+    assert accounts(theirs, USER, "/home") == theirs + b"holdfast-agent:x:1000:1000::/home:/bin/sh\n"
+    known = b"node:x:1000:1000::/home/node:/bin/bash\n"
+    assert accounts(known, USER, "/home") == known
+
+
+@given(st.binary())
+def test_whatever_an_image_has_there_every_line_is_an_account(content: bytes) -> None:
+    lines = accounts(content, USER, "/home").split(b"\n")
+    assert lines.pop() == b""
+    assert all(line.count(b":") == 6 for line in lines)
+    assert any(line.split(b":")[2] == b"1000" for line in lines)
