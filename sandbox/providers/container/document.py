@@ -119,6 +119,7 @@ def container(plan: ContainerPlan) -> dict[str, Any]:
         "HostConfig": {
             "NetworkMode": "none",
             "IpcMode": "private",
+            "CgroupnsMode": "private",
             "ReadonlyRootfs": True,
             "CapDrop": ["ALL"],
             "SecurityOpt": ["no-new-privileges"],
