@@ -8,11 +8,11 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import structlog
 from starlette.applications import Starlette
@@ -90,6 +90,9 @@ from sync.machine.state import SyncLimits
 from sync.ports import ObjectsRefused, ObjectsUnavailable
 from sync.snapshots.service import SnapshotLimits, SnapshotService
 
+if TYPE_CHECKING:
+    from sandbox.providers.bridge_config import TerminalSettings
+
 log = structlog.get_logger()
 
 RETENTION_FIRST, RETENTION_EVERY = 10.0, 3600.0
@@ -163,23 +166,70 @@ def make_database(settings: Settings) -> MessageStore:
     return SqliteStore(settings.store.path if settings.store.kind == "sqlite" else settings.spool_path)
 
 
-def make_fleet(
+def make_fleets(
     settings: Settings,
     *,
     data_dir: Path | None = None,
     warn: Callable[[str], None] | None = None,
     met_limit: Callable[[str, str], None] = lambda provider, limit: None,
-) -> Fleet:
-    """The fleet the settings ask for; `met_limit` hears of programs that meet a limit of their sandbox. Raises
-    SettingsError if the sandboxes' env file cannot be used."""
+) -> list[Fleet]:
+    """The fleets the settings ask for, the one of new sessions first; `met_limit` hears of programs that meet a limit
+    of their sandbox, by provider. Raises SettingsError if the sandboxes' env file cannot be used."""
     from sandbox.providers.bridge_config import TerminalSettings
-    from sandbox.providers.local.fleet import LocalFleet
 
     env_file = settings.sandbox_env_file
     base_env = read_sandbox_env(env_file) if env_file is not None else {}
     REDACTOR.add(*base_env.values())
+    terminals = TerminalSettings(
+        shell=settings.shell,
+        sizes=settings.terminal_size,
+        ring_bytes=settings.terminal_ring,
+        hold_seconds=settings.terminal_hold,
+        scrollback=settings.terminal_scrollback,
+        most=settings.terminals,
+        idle_seconds=settings.terminal_idle,
+    )
+    make = {"local": make_local_fleet, "docker": make_container_fleet}
+    told = warn or (lambda text: log.warning("sandbox.warning", text=text))
+    names = dict.fromkeys((settings.sandbox, *settings.providers))
+    return [make[name](settings, data_dir or settings.data_dir, base_env, terminals, told, met_limit) for name in names]
+
+
+def make_container_fleet(
+    settings: Settings,
+    data_dir: Path,
+    base_env: Mapping[str, str],
+    terminals: "TerminalSettings",
+    warn: Callable[[str], None],
+    met_limit: Callable[[str, str], None],
+) -> Fleet:
+    from sandbox.providers.bridge_config import BridgeSettings
+    from sandbox.providers.container.fleet import ContainerFleet
+
+    return ContainerFleet(
+        data_dir,
+        engine=settings.docker,
+        image=settings.docker_image,
+        runtime=settings.docker_runtime or None,
+        base_env=base_env,
+        bridges=BridgeSettings(settings.exec_timeout, settings.orphan_after, terminals),
+        start_timeout=settings.start_timeout,
+        warn=warn,
+    )
+
+
+def make_local_fleet(
+    settings: Settings,
+    data_dir: Path,
+    base_env: Mapping[str, str],
+    terminals: "TerminalSettings",
+    warn: Callable[[str], None],
+    met_limit: Callable[[str, str], None],
+) -> Fleet:
+    from sandbox.providers.local.fleet import LocalFleet
+
     return LocalFleet(
-        data_dir or settings.data_dir,
+        data_dir,
         level=settings.local_level,
         loopback_only=settings.loopback_only,
         base_env=base_env,
@@ -187,17 +237,9 @@ def make_fleet(
         exec_timeout=settings.exec_timeout,
         orphan_seconds=settings.orphan_after,
         allow_private_repos=settings.allow_private_repos,
-        terminals=TerminalSettings(
-            shell=settings.shell,
-            sizes=settings.terminal_size,
-            ring_bytes=settings.terminal_ring,
-            hold_seconds=settings.terminal_hold,
-            scrollback=settings.terminal_scrollback,
-            most=settings.terminals,
-            idle_seconds=settings.terminal_idle,
-        ),
+        terminals=terminals,
         resources=_resource_limits(settings),
-        warn=warn or (lambda text: log.warning("sandbox.warning", text=text)),
+        warn=warn,
         met_limit=lambda limit: met_limit(LocalFleet.name, limit),
     )
 
@@ -238,9 +280,8 @@ class House:
         self.store = make_store(settings, secrets, self.door.fatal)
         self.hearing = StoreEvents()
         self.store.heard = self.hearing
-        self.fleets = Fleets(
-            fleet or make_fleet(settings, met_limit=self.metrics.limit_ended), gone=settings.gone_providers
-        )
+        made = [fleet] if fleet else make_fleets(settings, met_limit=self.metrics.limit_ended)
+        self.fleets = Fleets(*made, gone=settings.gone_providers)
         self.objects = make_objects(settings)
         self.vault = SnapshotService(self.objects, SnapshotLimits(settings.snapshot_keep, settings.snapshot_grace))
         self.queue = PersistenceQueue(

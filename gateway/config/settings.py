@@ -25,6 +25,7 @@ from sandbox.ports.resources import LEAST_CPUS, LEAST_MEMORY, LEAST_PIDS
 
 PREFIX = "HOLDFAST_"
 EVERYWHERE = "0.0.0.0"
+PROVIDERS = ("local", "docker")
 _TEST_PREFIX = "HOLDFAST_TEST_"  # for the test suite alone; the gateway never reads them
 _MIB = 1 << 20
 # What an agent's home has and nobody misses: it is fetched or made again.
@@ -59,6 +60,10 @@ class Settings:
     objects_unchecked: bool = field(default=False, metadata=by(values.switch))
     redis: str = field(default="", metadata=by(str))
     sandbox: str = field(default="local", metadata=by(str))
+    providers: tuple[str, ...] = field(default=(), metadata=by(values.names))  # (): the one of `sandbox`
+    docker: str = field(default="unix:///var/run/docker.sock", metadata=by(values.unix_address))
+    docker_image: str = field(default="", metadata=by(values.image))
+    docker_runtime: str = field(default="", metadata=by(values.image))  # "": the engine's own default
     gone_providers: tuple[str, ...] = field(default=(), metadata=by(values.names))
     agent: tuple[str, ...] = field(default=(), metadata=by(values.command))  # (): the built-in demo agent
     local_level: str = field(default="auto", metadata=by(values.choice("auto", "trusted", "contained")))
@@ -138,6 +143,8 @@ class Settings:
             object.__setattr__(self, "store", StoreUrl(f"sqlite:///{self.data_dir}/holdfast.db"))
         if self.objects == ObjectsUrl(""):
             object.__setattr__(self, "objects", ObjectsUrl("file", self.data_dir / "objects"))
+        if not self.providers:
+            object.__setattr__(self, "providers", (self.sandbox,))
         if not self.network_max:
             object.__setattr__(self, "network_max", "outbound" if self.loopback_only else "none")
 
@@ -210,6 +217,7 @@ def _unknown(name: str) -> str:
 def _contradictions(settings: Settings) -> list[str]:
     return [
         *_not_built(settings),
+        *_provider_problems(settings),
         *_identity_problems(settings),
         *(
             ["HOLDFAST_SYNC_MAX_WAIT must not be shorter than HOLDFAST_SYNC_DEBOUNCE"]
@@ -234,20 +242,38 @@ def _not_built(settings: Settings) -> list[str]:
     problems = []
     if settings.redis:
         problems.append("HOLDFAST_REDIS: running on many nodes is not built yet; unset it")
-    if settings.sandbox in ("docker", "cloudflare"):
-        problems.append(f"HOLDFAST_SANDBOX: {settings.sandbox} is not built yet; use local")
-    elif settings.sandbox != "local":
-        problems.append("HOLDFAST_SANDBOX wants local")
     if settings.limit_disk is not None:
-        told = "local sandboxes cannot be held to it; unset it, and bound the file system of HOLDFAST_DATA_DIR instead"
+        told = "sandboxes cannot be held to it yet; unset it, and bound the file system of HOLDFAST_DATA_DIR instead"
         problems.append(f"HOLDFAST_LIMIT_DISK: {told}")
     return problems
 
 
+def _provider_problems(settings: Settings) -> list[str]:
+    problems = []
+    for name in dict.fromkeys((settings.sandbox, *settings.providers)):
+        told = "HOLDFAST_SANDBOX" if name == settings.sandbox else "HOLDFAST_PROVIDERS"
+        if name == "cloudflare":
+            problems.append(f"{told}: cloudflare is not built yet; use local or docker")
+        elif name not in PROVIDERS:
+            problems.append(f"{told} wants {' or '.join(PROVIDERS)}")
+    if problems:
+        return problems
+    if settings.sandbox not in settings.providers:
+        problems.append(f"HOLDFAST_PROVIDERS lacks {settings.sandbox}, the one of HOLDFAST_SANDBOX: add it")
+    if "docker" in settings.providers and not settings.docker_image:
+        problems.append("HOLDFAST_DOCKER_IMAGE: name the image that sessions run in, such as debian:bookworm")
+    if settings.sandbox == "docker" and settings.network != "none":
+        problems.append("HOLDFAST_NETWORK: containers have no way out yet; use none with HOLDFAST_SANDBOX=docker")
+    return problems
+
+
 def _gone_problems(settings: Settings) -> list[str]:
-    if settings.sandbox not in settings.gone_providers:
-        return []
-    return [f"HOLDFAST_GONE_PROVIDERS names {settings.sandbox}, which HOLDFAST_SANDBOX says is here: leave it out"]
+    here = "HOLDFAST_SANDBOX" if settings.providers == (settings.sandbox,) else "HOLDFAST_PROVIDERS"
+    return [
+        f"HOLDFAST_GONE_PROVIDERS names {name}, which {here} says is here: leave it out"
+        for name in settings.providers
+        if name in settings.gone_providers
+    ]
 
 
 def _identity_problems(settings: Settings) -> list[str]:

@@ -170,6 +170,19 @@ def names(text: str) -> tuple[str, ...]:
     return found
 
 
+def unix_address(text: str) -> str:
+    if not re.fullmatch(r"unix:///[^\0\s]{1,1000}", text):
+        raise ValueError("wants a container engine of this host, such as unix:///var/run/docker.sock")
+    return text
+
+
+def image(text: str) -> str:
+    """The name of an image or a runtime, as an engine takes it."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}", text):
+        raise ValueError("wants a name such as debian:bookworm")
+    return text
+
+
 def networks(text: str) -> tuple[str, ...]:
     found = [part.strip() for part in text.split(",") if part.strip()]
     for part in found:

@@ -15,13 +15,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from gateway.app import TRUSTS_EVERYBODY, make_fleet
+from gateway.app import TRUSTS_EVERYBODY, make_fleets
 from gateway.cli.commands.doctor_objects import check_objects
 from gateway.cli.commands.doctor_snapshots import check_snapshots
 from gateway.cli.commands.doctor_store import Finding, check_store
 from gateway.cli.console.output import say
 from gateway.config.data_dir import RESTORING, holder
-from gateway.config.settings import Settings, SettingsError, read_sandbox_env
+from gateway.config.settings import Settings, SettingsError
 from gateway.config.values import widest
 from gateway.protocol.text import visible_line
 from gateway.session.recording.files import prepare_directory
@@ -116,22 +116,28 @@ def _gateway(settings: Settings) -> Finding:
 
 
 def _sandbox(settings: Settings) -> list[Finding]:
-    """The provider's own check, on a directory that is thrown away."""
+    """Each provider's own check, on a directory that is thrown away."""
     warnings: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as place:
+        try:
+            fleets = make_fleets(settings, data_dir=Path(place), warn=warnings.append)
+        except SettingsError as error:
+            return [Finding("sandbox", "fail", "; ".join(error.problems), "mend HOLDFAST_SANDBOX_ENV_FILE")]
+        return [finding for fleet in fleets for finding in _fleet(settings, fleet, warnings)]
+
+
+def _fleet(settings: Settings, fleet: Fleet, warnings: list[str]) -> list[Finding]:
+    del warnings[:]
+    if fleet.name == "docker":
+        return _docker(fleet, warnings)
     try:
-        if settings.sandbox_env_file is not None:
-            read_sandbox_env(settings.sandbox_env_file)
-        with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as place:
-            fleet = make_fleet(settings, data_dir=Path(place), warn=warnings.append)
-            level, no_limits = asyncio.run(_open_once(fleet))
-    except SettingsError as error:
-        return [Finding("sandbox", "fail", "; ".join(error.problems), "mend HOLDFAST_SANDBOX_ENV_FILE")]
+        level, no_limits = asyncio.run(_open_once(fleet))
     except SandboxFailed as error:
         advice = "sh deploy/system-packages.sh installs what is missing on Debian"
         return [Finding("sandbox", "fail", str(error), "" if "HOLDFAST_LIMIT_" in str(error) else advice)]
     if level == "contained":
         missing_git = "" if shutil.which("git") else "; git is missing: repoUrl will not work"
-        found = Finding("sandbox", "warn" if missing_git else "ok", f"{settings.sandbox}, {level}{missing_git}")
+        found = Finding("sandbox", "warn" if missing_git else "ok", f"{fleet.name}, {level}{missing_git}")
         return [found, _limits(settings, no_limits)]
     told = "; ".join(warnings) or "level trusted: no isolation between sessions"
     return [Finding("sandbox", "warn", told, "your own code only; install bubblewrap for level contained")]
@@ -150,6 +156,16 @@ def _limits(settings: Settings, problem: str | None) -> Finding:
         return Finding("limits", "ok", named or "none is set; control groups are there for HOLDFAST_LIMIT_*")
     told = f"a sandbox is held to no limits as a whole: {problem}"
     return Finding("limits", "warn" if named else "ok", told, "this is as seen from here: a service may differ")
+
+
+def _docker(fleet: Fleet, warnings: list[str]) -> list[Finding]:
+    try:
+        level, _ = asyncio.run(_open_once(fleet))
+    except SandboxFailed as error:
+        return [Finding("sandbox", "fail", str(error), "mend the engine, or HOLDFAST_DOCKER and HOLDFAST_DOCKER_IMAGE")]
+    if warnings:
+        return [Finding("sandbox", "fail", "; ".join(warnings), "see HOLDFAST_DOCKER and HOLDFAST_DOCKER_IMAGE")]
+    return [Finding("sandbox", "ok", f"{fleet.name}, {level}")]
 
 
 async def _open_once(fleet: Fleet) -> tuple[str, str | None]:

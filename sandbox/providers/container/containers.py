@@ -1,6 +1,9 @@
 """What the fleet and the handles of its sandboxes share: the engine, and finding, ending and naming the containers of
 one installation. A container is ours if its labels say so; whatever else has one of our names is left alone."""
 
+import contextlib
+import re
+import secrets
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,15 +19,30 @@ from sandbox.providers.local.processes import boot_id
 
 TRASH = "trash-containers"
 _KILL_SECONDS = 10.0
+_INSTALLATION = re.compile(r"[0-9a-f]{16}")
 
 
 class Containers:
     def __init__(
-        self, engine: Engine, installation: str, data_dir: Path, warn: Callable[[str], None], *, stop_timeout: float
+        self,
+        engine: Engine,
+        installation: str | None,
+        data_dir: Path,
+        warn: Callable[[str], None],
+        *,
+        stop_timeout: float,
     ) -> None:
         self.engine = engine
-        self.installation = installation
+        self.installation = installation or ""
         self.host = LocalHost(data_dir, warn, stop_timeout=stop_timeout, trash=TRASH)
+
+    def open(self) -> None:
+        """Make the directories, and the id of the installation unless one was given. Raises SandboxFailed."""
+        self.host.open()
+        try:
+            self.installation = self.installation or _installation_of(self.host.data_dir / "installation")
+        except OSError as exc:
+            raise SandboxFailed(f"the data directory cannot be used: {exc}") from exc
 
     def name(self, session_id: str) -> str:
         return container_name(self.installation, session_id)
@@ -78,6 +96,18 @@ def runs(found: Mapping[str, Any]) -> bool:
     """Whether an inspected container runs."""
     state = found.get("State")
     return isinstance(state, dict) and state.get("Running") is True
+
+
+def _installation_of(path: Path) -> str:
+    """The id by which the containers of this data directory are known, made once. The roots that they have are in that
+    directory, so whoever has another directory has other containers."""
+    with contextlib.suppress(FileNotFoundError):
+        if _INSTALLATION.fullmatch(found := path.read_text()):
+            return found
+    draft = path.with_suffix(".new")
+    draft.write_text(made := secrets.token_hex(8))
+    draft.rename(path)
+    return made
 
 
 def _nothing_known(exc: EngineRefused) -> SandboxUnavailable:

@@ -38,7 +38,7 @@ from sandbox.providers.container.kit_maker import start_line
 from sandbox.providers.container.kits import Kits
 from sandbox.providers.container.note import read_note
 from sandbox.providers.container.sandbox import LEVEL, NAME, ContainerSandbox
-from sandbox.providers.container.starting import Start, StartFailed
+from sandbox.providers.container.starting import ContainerFailed, ContainerStart
 from sandbox.providers.local.layout import SandboxHome, tail
 from sandbox.providers.local.processes import MARKER
 from sandbox.system.interpreter import PYTHON
@@ -70,7 +70,7 @@ class ContainerFleet:
         *,
         engine: str,
         image: str,
-        installation: str,
+        installation: str | None = None,
         base_env: Mapping[str, str] | None = None,
         limits: ContainerLimits | None = None,
         runtime: str | None = None,
@@ -82,8 +82,9 @@ class ContainerFleet:
         door_seconds: float = DOOR_SECONDS,
         warn: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`engine` is its address, `installation` an id that no other gateway on that engine has; `readable` are
-        further directories of the host, by what they are called inside. Raises ValueError for a bad address."""
+        """`engine` is its address, `installation` an id that no other gateway on that engine has (None: the data
+        directory's own); `readable` are further directories of the host, by what they are called inside. Raises
+        ValueError for a bad address."""
         self._containers = Containers(Engine(engine), installation, data_dir, warn, stop_timeout=stop_timeout)
         self._host = self._containers.host
         self._engine = self._containers.engine
@@ -102,11 +103,13 @@ class ContainerFleet:
         self._preparing = asyncio.Lock()
 
     async def open(self) -> None:
-        self._host.open()
+        self._containers.open()
         for name in ("doors", "accounts"):
             (self._host.data_dir / name).mkdir(mode=0o700, exist_ok=True)
         try:
             await self._prepared()
+            if await self._engine.image(self._image) is None:
+                self._warn(_no_image(self._image))
         except SandboxUnavailable as exc:
             self._warn(str(exc))
 
@@ -176,7 +179,7 @@ class ContainerFleet:
     async def _known_image(self, name: str) -> Image:
         found = await self._engine.image(name)
         if found is None:
-            raise SandboxFailed(f"there is no image {name} on the container engine: pull or build it there first")
+            raise SandboxFailed(_no_image(name))
         try:
             image = image_of(found)
             check_image(image, name, platform.machine())
@@ -208,7 +211,7 @@ class ContainerFleet:
     ) -> None:
         token = secrets.token_urlsafe(32)
         door = self._host.data_dir / "doors" / home.socket.removesuffix(".sock")
-        start = Start(
+        start = ContainerStart(
             containers=self._containers,
             home=home,
             plan=self._plan(home, spec, grounds, image, {door: document.DOOR, passwd: "/etc/passwd"}),
@@ -221,7 +224,7 @@ class ContainerFleet:
         )
         try:
             await start.run()
-        except StartFailed as exc:
+        except ContainerFailed as exc:
             said = await asyncio.to_thread(tail, home.bridge_log, _LOG_TAIL)
             await self._containers.end(home, patience=0)
             hidden = (token, *spec.env.values(), *self._base_env.values())
@@ -265,6 +268,10 @@ class ContainerFleet:
             if text not in self._told:
                 self._told.add(text)
                 self._warn(f"the container engine warns: {one_line(text)}")
+
+
+def _no_image(name: str) -> str:
+    return f"there is no image {name} on the container engine: pull or build it there first"
 
 
 def _roots(home: SandboxHome) -> list[Bind]:

@@ -23,12 +23,12 @@ from sandbox.providers.local.layout import SandboxHome
 from sandbox.providers.local.processes import boot_id, find
 
 
-class StartFailed(Exception):
+class ContainerFailed(Exception):
     """It did not come up. The text is for the user."""
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class ContainerStart:
     """`config` and `token` are secret: they go through the door, and to nobody else."""
 
     containers: Containers
@@ -42,12 +42,12 @@ class Start:
     on_warnings: Callable[[Sequence[str]], None]
 
     async def run(self) -> None:
-        """Return when the bridge answers. Raises StartFailed, SandboxUnavailable; the container is the caller's to
+        """Return when the bridge answers. Raises ContainerFailed, SandboxUnavailable; the container is the caller's to
         end."""
         try:
             await self._run()
         except (CallFailed, EngineRefused, OSError) as exc:
-            raise StartFailed(_words(exc)) from exc
+            raise ContainerFailed(_words(exc)) from exc
 
     async def _run(self) -> None:
         with contextlib.ExitStack() as ours:  # what the bridge is given; here nothing of it may stay open
@@ -112,7 +112,7 @@ class Start:
                     await asyncio.wait({ending}, timeout=1.0)
                 if not ending.done():
                     return working.result()
-                raise StartFailed(await self._reason(container, ending))
+                raise ContainerFailed(await self._reason(container, ending))
             finally:
                 working.cancel()
                 await asyncio.wait({working})

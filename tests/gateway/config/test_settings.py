@@ -187,14 +187,21 @@ def test_all_problems_are_told_at_once_and_no_secret_with_them() -> None:
         ("OBJECTS", "ftp://x", "wants file"),
         ("OBJECTS_UNCHECKED", "perhaps", "true or false"),
         ("REDIS", "redis://h", "not built yet"),
-        ("LIMIT_DISK", "1g", "HOLDFAST_LIMIT_DISK: local sandboxes cannot be held to it"),
+        ("LIMIT_DISK", "1g", "HOLDFAST_LIMIT_DISK: sandboxes cannot be held to it"),
         ("LIMIT_MEMORY", "64m", "wants bytes from 134217728 to"),
         ("LIMIT_CPUS", "0.05", "wants a number from 0.1 to 4096"),
         ("LIMIT_CPUS", "two", "wants a number"),
         ("LIMIT_PIDS", "10", "wants a whole number from 64"),
-        ("SANDBOX", "docker", "not built yet"),
         ("SANDBOX", "cloudflare", "not built yet"),
-        ("SANDBOX", "chroot", "wants local"),
+        ("SANDBOX", "chroot", "wants local or docker"),
+        ("PROVIDERS", "local,cloudflare", "cloudflare is not built yet"),
+        ("PROVIDERS", "local,chroot", "wants local or docker"),
+        ("PROVIDERS", "Local", "names of lower-case letters"),
+        ("DOCKER", "tcp://10.0.0.1:2375", "unix:///var/run/docker.sock"),
+        ("DOCKER", "/var/run/docker.sock", "unix:///var/run/docker.sock"),
+        ("DOCKER_IMAGE", "--privileged", "wants a name"),
+        ("DOCKER_IMAGE", "two words", "wants a name"),
+        ("DOCKER_RUNTIME", "run c", "wants a name"),
         ("LOCAL_LEVEL", "open", "wants one of"),
         ("AGENT", "a 'b", "no command"),
         ("QUERY_TOKENS", "perhaps", "true or false"),
@@ -223,6 +230,33 @@ def test_a_wrong_value_is_refused_in_one_line(name: str, value: str, says: str) 
     (line,) = problems_of(**{name: value})
     assert line.startswith(f"HOLDFAST_{name}")
     assert says in line
+
+
+def test_sessions_may_run_in_containers_of_a_named_image() -> None:
+    chosen = load_settings({"HOLDFAST_SANDBOX": "docker", "HOLDFAST_DOCKER_IMAGE": "debian:bookworm"})
+    assert (chosen.sandbox, chosen.providers) == ("docker", ("docker",))
+    assert (chosen.docker, chosen.docker_runtime) == ("unix:///var/run/docker.sock", "")
+    assert Settings().providers == ("local",)
+    both = load_settings({"HOLDFAST_PROVIDERS": "local,docker", "HOLDFAST_DOCKER_IMAGE": "registry:5000/a/b@sha256:0"})
+    assert (both.sandbox, both.providers) == ("local", ("local", "docker"))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"SANDBOX": "docker"}, "HOLDFAST_DOCKER_IMAGE: name the image"),
+        ({"PROVIDERS": "local,docker"}, "HOLDFAST_DOCKER_IMAGE: name the image"),
+        ({"PROVIDERS": "local", "SANDBOX": "docker", "DOCKER_IMAGE": "x"}, "HOLDFAST_PROVIDERS lacks docker"),
+        ({"SANDBOX": "docker", "DOCKER_IMAGE": "x", "NETWORK": "outbound"}, "HOLDFAST_NETWORK: containers have no way"),
+        (
+            {"PROVIDERS": "local,docker", "DOCKER_IMAGE": "x", "GONE_PROVIDERS": "docker"},
+            "HOLDFAST_GONE_PROVIDERS names docker, which HOLDFAST_PROVIDERS says is here",
+        ),
+    ],
+)
+def test_providers_that_do_not_fit_together_are_refused(given: dict[str, str], says: str) -> None:
+    (line,) = problems_of(**given)
+    assert line.startswith(says)
 
 
 PASSWORD = "S3cr3t-hunter22"

@@ -1,0 +1,60 @@
+"""A whole gateway whose sessions run in containers."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from sandbox.providers.local.layout import SandboxHome
+from tests.gateway.http.sessions.test_lifecycle import comes_to
+from tests.sandbox.containers import UID
+from tests.support.chat import hear, say
+from tests.support.engine import DockerEngine
+from tests.support.gateway import Gateway
+
+
+async def test_a_session_in_a_container_survives_its_gateway_and_its_engine_and_comes_back_from_sleep(
+    docker_engine: DockerEngine, tmp_path: Path
+) -> None:
+    there = {"SANDBOX": "docker", "DOCKER": f"unix://{docker_engine.socket}", "DOCKER_IMAGE": docker_engine.image}
+    async with Gateway(tmp_path / "data", **there) as gateway, gateway.http() as ada:
+        created = await gateway.create("s1")
+        assert created["provider"] == "docker"
+        async with gateway.chat("s1") as socket:
+            await say(socket, "message", content="hello")
+            await hear(socket, "done")
+        file = SandboxHome(gateway.data_dir, "s1").workspace / "file"
+        file.write_text("kept")
+        os.chown(file, UID, UID)
+        note = SandboxHome(gateway.data_dir, "s1").note
+        before = note.read_bytes()
+
+        await gateway.restart(kill=True)
+        docker_engine.kill()
+        try:
+            async with gateway.chat("s1") as socket:
+                await say(socket, "message", content="is anybody there")
+        finally:
+            docker_engine.start()
+        async with gateway.chat("s1") as socket:
+            await say(socket, "message", content="again")
+            await hear(socket, "done")
+        assert note.read_bytes() == before, "the same container all the time"
+
+        assert (await ada.post("/api/sandboxes/s1/sleep")).status_code == 200
+        await comes_to(ada, "s1", "sleeping")
+        assert docker_engine.client("ps", "--quiet") == ""
+        assert (await ada.get("/files/s1/file")).text == "kept"
+        async with gateway.chat("s1") as socket:
+            await say(socket, "message", content="awake")
+            await hear(socket, "done")
+        assert (await ada.get("/files/s1/file")).text == "kept"
+        assert note.read_bytes() != before
+        assert (await ada.delete("/api/sandboxes/s1?purge=1")).status_code == 200
+        assert docker_engine.client("ps", "--all", "--quiet") == ""
+
+
+def test_nobody_pays_for_containers_who_has_none() -> None:
+    looks = "import sys, gateway.app; print([name for name in sys.modules if name.startswith('sandbox.providers.con')])"
+    done = subprocess.run([sys.executable, "-c", looks], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
