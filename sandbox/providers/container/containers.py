@@ -12,6 +12,7 @@ from typing import Any
 from sandbox.ports.sandbox import SandboxFailed, SandboxUnavailable
 from sandbox.providers.container.document import container_name, label, labels
 from sandbox.providers.container.engine import Engine, EngineRefused
+from sandbox.providers.container.engine_answers import state
 from sandbox.providers.container.note import read_note
 from sandbox.providers.local.host import LocalHost
 from sandbox.providers.local.layout import SandboxHome
@@ -94,8 +95,7 @@ class Containers:
 
 def runs(found: Mapping[str, Any]) -> bool:
     """Whether an inspected container runs."""
-    state = found.get("State")
-    return isinstance(state, dict) and state.get("Running") is True
+    return state(found).get("Running") is True
 
 
 def _installation_of(path: Path) -> str:

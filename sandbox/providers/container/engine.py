@@ -24,6 +24,7 @@ from sandbox.providers.container.engine_answers import (
     members,
     name_and_tag,
     negotiated,
+    state,
     texts,
     trouble,
 )
@@ -95,8 +96,7 @@ class Engine:
         try:
             status, _ = await self._ask("POST", f"/containers/{_quoted(container)}/kill", fine=(_GONE, _IN_USE))
         except EngineRefused:  # by its status alone Podman does not tell why
-            found = await self.inspect(container)
-            if found is not None and found.get("State", {}).get("Running"):
+            if state(await self.inspect(container)).get("Running"):
                 raise
             return False
         return status not in (_GONE, _IN_USE)

@@ -5,6 +5,7 @@ An engine is trusted, for it is root. It is not taken to be free of bugs: everyt
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 OLDEST, NEWEST = (1, 41), (1, 51)  # of the API. 1.41 is that of Docker Engine 20.10 and of Podman 4
@@ -51,6 +52,12 @@ def inner(value: Any, *names: str) -> dict[str, Any]:
     for name in names:
         value = members(value).get(name) or {}
     return members(value)
+
+
+def state(container: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What an inspected container says of how it is; {} if it says nothing, or is none."""
+    found = (container or {}).get("State")
+    return found if isinstance(found, dict) else {}
 
 
 def texts(value: Any) -> list[str]:

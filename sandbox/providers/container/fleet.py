@@ -22,7 +22,7 @@ from sandbox.providers.bridge_config import BridgeSettings, bridge_config, faile
 from sandbox.providers.container import document
 from sandbox.providers.container.containers import Containers
 from sandbox.providers.container.document import Bind, ContainerLimits, ContainerPlan, inner_paths, label
-from sandbox.providers.container.engine import Engine
+from sandbox.providers.container.engine import Engine, EngineRefused
 from sandbox.providers.container.engine_answers import BadAnswer, one_line
 from sandbox.providers.container.image import (
     ContainerUser,
@@ -126,8 +126,8 @@ class ContainerFleet:
         home = self._host.home(spec.session_id)
         async with self._host.turn(spec.session_id):
             grounds = await self._prepared()
-            image = await self._known_image(self._image)
             await self._containers.end(home, patience=self._host.stop_timeout)
+            image = await self._known_image(self._image)
             try:
                 await asyncio.to_thread(_make, home, grounds.user, empty=spec.empty)
                 passwd = await self._accounts(image, grounds.user)
@@ -170,7 +170,10 @@ class ContainerFleet:
             with contextlib.suppress(ValueError):
                 note = read_note(self._host.home(session_id))
             if found.get("State") != "running" or note is None or note.container != container:
-                await self._engine.remove(container)
+                try:
+                    await self._engine.remove(container)
+                except EngineRefused as exc:
+                    self._warn(f"the container {container[:12]} is left over and could not be removed: {exc.reason}")
             else:
                 kits.add(label(found, "kit"))
         for kit in self._kits.unused(kits):

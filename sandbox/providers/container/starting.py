@@ -6,10 +6,10 @@ A container that ends on its way is noticed at once, whatever it ended of: nobod
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sandbox.client.bridge_requests import CallFailed, call
 from sandbox.ports.sandbox import SandboxUnavailable
@@ -17,10 +17,13 @@ from sandbox.providers.container import document, doorway
 from sandbox.providers.container.containers import Containers
 from sandbox.providers.container.document import ContainerPlan
 from sandbox.providers.container.engine import EngineRefused
+from sandbox.providers.container.engine_answers import one_line, state
 from sandbox.providers.container.note import ContainerNote, write_note
 from sandbox.providers.local.launch import listen, open_log
 from sandbox.providers.local.layout import SandboxHome
 from sandbox.providers.local.processes import boot_id, find
+
+T = TypeVar("T")
 
 
 class ContainerFailed(Exception):
@@ -81,7 +84,7 @@ class ContainerStart:
             # What the engine has begun cannot be called back: it must be there before it can be removed.
             container, warnings = await asyncio.shield(creating)
         except asyncio.CancelledError:
-            await asyncio.wait({creating})
+            await _over(creating)
             raise
         self.on_warnings(warnings)
         note = ContainerNote(session_id, self.plan.incarnation, container, self.home.socket, self.token, boot_id())
@@ -93,15 +96,14 @@ class ContainerStart:
         await call(self.containers.host.endpoint(self.home.socket), "GET", "/health", timeout=self.seconds)
 
     async def _is_first(self, container: str, pid: int) -> bool:
-        found = await self.containers.engine.inspect(container)
-        return found is not None and found.get("State", {}).get("Pid") == pid
+        return state(await self.containers.engine.inspect(container)).get("Pid") == pid
 
     @contextlib.asynccontextmanager
-    async def _not_beyond_its_end(self, container: str) -> Any:
+    async def _not_beyond_its_end(self, container: str) -> AsyncIterator[Callable[[Awaitable[T]], Awaitable[T]]]:
         """Gives what awaits something until the container has ended, or the time for a start has."""
         ending = asyncio.create_task(self.containers.engine.wait(container, self.seconds), name="container.wait")
 
-        async def racing(work: Any) -> Any:
+        async def racing(work: Awaitable[T]) -> T:
             working = asyncio.ensure_future(work)
             try:
                 await asyncio.wait({working, ending}, return_when=asyncio.FIRST_COMPLETED)
@@ -115,13 +117,13 @@ class ContainerStart:
                 raise ContainerFailed(await self._reason(container, ending))
             finally:
                 working.cancel()
-                await asyncio.wait({working})
+                await _over(working)
 
         try:
             yield racing
         finally:
             ending.cancel()
-            await asyncio.wait({ending})
+            await _over(ending)
 
     async def _reason(self, container: str, ending: "asyncio.Task[int | None]") -> str:
         """Why it ended. Raises what `wait` of the engine raised, but for its time being up."""
@@ -129,12 +131,18 @@ class ContainerStart:
             code = ending.result()
         except TimeoutError:
             return f"no answer within {self.seconds:g} s"
-        found = await self.containers.engine.inspect(container)
-        state = found.get("State", {}) if found is not None else {}
-        if state.get("OOMKilled"):
+        ended = state(await self.containers.engine.inspect(container))
+        if ended.get("OOMKilled"):
             return "its memory ran out: give it a higher limit"
-        said = state.get("Error")
-        return f"it ended at once with code {code}" + (f": {said}" if said else "")
+        said = ended.get("Error")
+        return f"it ended at once with code {code}" + (f": {one_line(str(said))}" if said else "")
+
+
+async def _over(work: "asyncio.Future[Any]") -> None:
+    """Wait for its end, whatever that is."""
+    await asyncio.wait({work})
+    if not work.cancelled():
+        work.exception()
 
 
 def _words(exc: Exception) -> str:

@@ -18,6 +18,7 @@ from sandbox.providers.container.engine_answers import (
     name_and_tag,
     negotiated,
     one_line,
+    state,
     texts,
     trouble,
 )
@@ -67,6 +68,11 @@ def test_shapes_are_checked() -> None:
             texts(bad)
     with pytest.raises(BadAnswer):
         inner({"a": [1]}, "a")
+
+
+def test_how_a_container_is_is_told_or_nothing_is() -> None:
+    assert state({"State": {"Running": True}}) == {"Running": True}
+    assert state(None) == state({}) == state({"State": None}) == state({"State": "running"}) == {}
 
 
 def test_a_complaint_is_one_line_that_nothing_can_be_hidden_in() -> None:

@@ -132,7 +132,10 @@ async def test_an_image_with_accounts_keeps_them_and_the_user_has_a_name(
 
 
 async def test_why_a_start_fails_is_told_in_words(docker_engine: DockerEngine, tmp_path: Path, kits: Kits) -> None:
-    async with opened(docker_engine, tmp_path / "none", kits, image="holdfast-test/nothing:1") as fleet:
+    warnings: list[str] = []
+    nothing = "holdfast-test/nothing:1"
+    async with opened(docker_engine, tmp_path / "none", kits, image=nothing, warn=warnings.append) as fleet:
+        assert f"there is no image {nothing}" in warnings[0]
         with pytest.raises(SandboxFailed, match=r"no image holdfast-test/nothing:1 .*: pull or build it"):
             await fleet.start(spec())
     async with opened(docker_engine, tmp_path / "runtime", kits, runtime="no-such-runtime") as fleet:

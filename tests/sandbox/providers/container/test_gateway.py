@@ -1,10 +1,13 @@
 """A whole gateway whose sessions run in containers."""
 
+import asyncio
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+from gateway.cli.commands.doctor import examine
+from gateway.config.settings import load_settings
 from sandbox.providers.local.layout import SandboxHome
 from tests.gateway.http.sessions.test_lifecycle import comes_to
 from tests.sandbox.containers import UID
@@ -52,6 +55,20 @@ async def test_a_session_in_a_container_survives_its_gateway_and_its_engine_and_
         assert note.read_bytes() != before
         assert (await ada.delete("/api/sandboxes/s1?purge=1")).status_code == 200
         assert docker_engine.client("ps", "--all", "--quiet") == ""
+
+
+async def test_the_doctor_tries_the_engine(docker_engine: DockerEngine, tmp_path: Path) -> None:
+    async def told(address: str) -> tuple[str, str]:
+        given = {"SANDBOX": "docker", "DOCKER": address, "DOCKER_IMAGE": docker_engine.image, "DATA_DIR": str(tmp_path)}
+        settings = load_settings({f"HOLDFAST_{name}": value for name, value in given.items()})
+        findings = await asyncio.to_thread(examine, settings)
+        (found,) = [finding for finding in findings if finding.name == "sandbox"]
+        return found.state, found.told
+
+    assert await told(f"unix://{docker_engine.socket}") == ("ok", "docker, container")
+    state, words = await told(f"unix://{tmp_path}/nobody.sock")
+    assert state == "fail"
+    assert "nobody.sock does not answer: No such file" in words
 
 
 def test_nobody_pays_for_containers_who_has_none() -> None:
