@@ -9,12 +9,14 @@ and shows it to whoever asks.
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sandbox.ports.resources import ResourceLimits
 from sandbox.providers.bridge_config import InnerPaths
 
 KIT, DOOR, KEPT, STATE = "/holdfast-kit", "/holdfast-door", "/session", "/holdfast"
+WORKSPACE, AGENT = "/workspace", "/agent"
 LABEL = "dev.holdfast."
 _SHM_BYTES = 64 << 20
 # A list of ours replaces the engine's own, so it holds what engines mask, and what tells of the host in /sys. Control
@@ -39,6 +41,15 @@ class ContainerLimits:
     tmp_bytes: int = 1 << 30
     open_files: int = 8192
     file_bytes: int = 16 << 30
+
+    def with_those_of(self, asked: ResourceLimits) -> "ContainerLimits":
+        """What is asked for takes the place of what every container gets."""
+        return replace(
+            self,
+            memory_bytes=self.memory_bytes if asked.memory is None else asked.memory,
+            cpus=self.cpus if asked.cpus is None else asked.cpus,
+            processes=self.processes if asked.pids is None else asked.pids,
+        )
 
     @property
     def rlimits(self) -> dict[str, int]:
@@ -93,9 +104,9 @@ def label(found: Mapping[str, Any], name: str) -> str:
 
 
 def inner_paths() -> InnerPaths:
-    """What directories are called inside. The two roots are in one mount, so that a restored tree takes their place in
-    one step."""
-    return InnerPaths(KEPT, f"{KEPT}/workspace", f"{KEPT}/agent", STATE, f"{KIT}/packages")
+    """What directories are called inside. Programs know the two roots as mounts of their own; to the bridge both are in
+    one mount, so that a restored tree takes their place in one step."""
+    return InnerPaths(KEPT, WORKSPACE, AGENT, STATE, f"{KIT}/packages")
 
 
 def container(plan: ContainerPlan) -> dict[str, Any]:

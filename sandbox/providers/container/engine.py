@@ -78,6 +78,13 @@ class Engine:
     async def inspect(self, container: str) -> dict[str, Any] | None:
         return await self._object_or_none("GET", f"/containers/{_quoted(container)}/json")
 
+    async def stats(self, container: str) -> dict[str, Any] | None:
+        """What it uses now; None if it is not there."""
+        query = {"stream": "false", "one-shot": "true"}
+        status, content = await self._ask("GET", f"/containers/{_quoted(container)}/stats", query=query, fine=(_GONE,))
+        with self._unavailable():
+            return None if status == _GONE else members(document(content))
+
     async def wait(self, container: str, seconds: float) -> int | None:
         """Wait for its end, and return its exit code; None if it was not told. Raises TimeoutError."""
         async with asyncio.timeout(seconds):

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from sandbox.ports.resources import ResourceLimits, ResourceUsage
+
 OLDEST, NEWEST = (1, 41), (1, 51)  # of the API. 1.41 is that of Docker Engine 20.10 and of Podman 4
 MAX_LINE = 1 << 20
 _VERSION = re.compile(r"(\d{1,3})\.(\d{1,4})")
@@ -58,6 +60,28 @@ def state(container: Mapping[str, Any] | None) -> dict[str, Any]:
     """What an inspected container says of how it is; {} if it says nothing, or is none."""
     found = (container or {}).get("State")
     return found if isinstance(found, dict) else {}
+
+
+def held_to(container: Mapping[str, Any]) -> ResourceLimits:
+    """The limits of an inspected container."""
+    host = container.get("HostConfig")
+    told = host if isinstance(host, dict) else {}
+    nanocpus = _count(told.get("NanoCpus"))
+    return ResourceLimits(
+        memory=_count(told.get("Memory")),
+        cpus=None if nanocpus is None else nanocpus / 1e9,
+        pids=_count(told.get("PidsLimit")),
+    )
+
+
+def usage(stats: Mapping[str, Any]) -> ResourceUsage:
+    """What /containers/.../stats says of now. None where it says nothing: an engine may be kept from counting."""
+    nanoseconds = _count(_within(stats, "cpu_stats", "cpu_usage").get("total_usage"))
+    return ResourceUsage(
+        memory=_count(_within(stats, "memory_stats").get("usage")),
+        cpu_seconds=None if nanoseconds is None else round(nanoseconds / 1e9, 3),
+        pids=_count(_within(stats, "pids_stats").get("current")),
+    )
 
 
 def texts(value: Any) -> list[str]:
@@ -112,6 +136,17 @@ class JsonLines:
     def end(self) -> list[dict[str, Any]]:
         """What came without a newline at its end."""
         return self.feed(b"\n") if self._rest else []
+
+
+def _within(value: Any, *names: str) -> Mapping[str, Any]:
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def _count(value: Any) -> int | None:
+    """A positive number; engines say 0, -1 or null for what is not limited or not counted."""
+    return value if isinstance(value, int) and value > 0 else None
 
 
 def _version(value: Any) -> tuple[int, int]:

@@ -40,9 +40,10 @@ from sandbox.providers.container.note import read_note
 from sandbox.providers.container.sandbox import LEVEL, NAME, ContainerSandbox
 from sandbox.providers.container.starting import ContainerFailed, ContainerStart
 from sandbox.providers.local.layout import SandboxHome, tail
-from sandbox.providers.local.processes import MARKER
+from sandbox.providers.local.processes import MARKER, boot_id
 from sandbox.system.interpreter import PYTHON
-from sandbox.tree.staging import begin_empty, recover_swap
+from sandbox.tree.kept_roots import make_roots
+from sandbox.tree.root_swap import begin_empty
 
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 DOOR_SECONDS = 30.0
@@ -252,7 +253,7 @@ class ContainerFleet:
             user=grounds.user.said,
             binds=[Bind(str(grounds.kit), document.KIT), *_roots(home), *binds],
             door_seconds=self._door_seconds,
-            limits=self._limits,
+            limits=self._limits.with_those_of(spec.limits),
             runtime=self._runtime,
         )
 
@@ -263,7 +264,7 @@ class ContainerFleet:
         base_env = {**plain, **self._base_env, **homes(places, home.session_id)}
         if spec.agent[:1] == (PYTHON,):  # of this host: the one in the kit is the same
             spec = replace(spec, agent=(*start_line(document.KIT), *spec.agent[1:]))
-        return bridge_config(spec, token, places, base_env, home.agent_log.name, self._bridges)
+        return bridge_config(spec, token, places, base_env, home.agent_log.name, self._bridges, boot_id())
 
     def _pass_on(self, warnings: Sequence[str]) -> None:
         """What the engine warns of, once: a limit that it does not hold, say."""
@@ -279,18 +280,23 @@ def _no_image(name: str) -> str:
 
 def _roots(home: SandboxHome) -> list[Bind]:
     """What of a sandbox's directory is mounted, and where: see `inner_paths`."""
-    return [Bind(str(home.kept), document.KEPT, writable=True), Bind(str(home.state), document.STATE, writable=True)]
+    return [
+        Bind(str(home.kept), document.KEPT, writable=True),
+        Bind(str(home.workspace), document.WORKSPACE, writable=True),
+        Bind(str(home.agent), document.AGENT, writable=True),
+        Bind(str(home.state), document.STATE, writable=True),
+    ]
 
 
 def _make(home: SandboxHome, user: ContainerUser, *, empty: bool) -> None:
+    """From outside, while nothing runs in it: a container mounts the roots, so they are there before it is made."""
     home.make()
+    make_roots(home.kept)
     if empty:
-        recover_swap(home.kept)
         begin_empty(home.kept)
     if user.given:
         for path in (home.kept, home.state, home.workspace, home.agent):
-            with contextlib.suppress(FileNotFoundError):  # the roots are the bridge's to make
-                os.chown(path, user.owner, user.owner_group, follow_symlinks=False)
+            os.chown(path, user.owner, user.owner_group, follow_symlinks=False)
 
 
 def _put(path: Path, content: bytes) -> None:

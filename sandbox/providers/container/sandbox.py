@@ -10,10 +10,12 @@ from sandbox.client.endpoint import UnixEndpoint
 from sandbox.client.terminals import BridgeTerminals
 from sandbox.client.tree import BridgeTree
 from sandbox.ports.link import Link, LinkEvents, LinkRefused
+from sandbox.ports.resources import Resources
 from sandbox.ports.sandbox import Command, CommandResult, SandboxFailed
 from sandbox.ports.tree import LiveFile, LiveListing
 from sandbox.protocol.values import Position
 from sandbox.providers.container.containers import Containers, runs
+from sandbox.providers.container.engine_answers import held_to, usage
 from sandbox.providers.container.note import read_note
 from sandbox.providers.local.layout import SandboxHome
 from sandbox.providers.local.processes import boot_id
@@ -26,6 +28,7 @@ class ContainerSandbox:
 
     provider = NAME
     level = LEVEL
+    mounts_roots = True
 
     def __init__(self, session_id: str, containers: Containers) -> None:
         self.session_id = session_id
@@ -58,6 +61,13 @@ class ContainerSandbox:
 
     async def logs(self, *, limit: int = 65536) -> bytes:
         return await asyncio.to_thread(self._home.logs, limit)
+
+    async def resources(self) -> Resources | None:
+        found = await self._containers.find(self.session_id)
+        if found is None or not runs(found):
+            return None
+        used = await self._containers.engine.stats(found["Id"])
+        return None if used is None else Resources(held_to(found), usage(used))
 
     async def stop(self) -> None:
         host = self._containers.host

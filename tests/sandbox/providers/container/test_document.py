@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.providers.container.document import (
     Bind,
     ContainerLimits,
@@ -29,6 +30,14 @@ PLAN = ContainerPlan(
     binds=[Bind("/data/kept", "/session", writable=True), Bind("/data/kit", "/kit")],
     door_seconds=30.0,
 )
+
+
+def test_what_a_session_asks_for_takes_the_place_of_what_every_container_gets() -> None:
+    standard = ContainerLimits()
+    assert standard.with_those_of(NO_LIMITS) == standard
+    asked = standard.with_those_of(ResourceLimits(memory=1 << 30, cpus=0.5, pids=70))
+    assert (asked.memory_bytes, asked.cpus, asked.processes, asked.tmp) == (1 << 30, 0.5, 70, 256 << 20)
+    assert asked.open_files == standard.open_files
 
 
 def test_a_container_can_do_nothing_that_it_need_not() -> None:
@@ -61,8 +70,7 @@ def test_what_is_mounted_is_read_only_but_for_the_roots_and_tmp() -> None:
         ("tmpfs", "/tmp", None),
     ]
     places = inner_paths()
-    assert places.workspace.startswith(places.kept)
-    assert places.agent.startswith(places.kept)
+    assert (places.kept, places.workspace, places.agent) == ("/session", "/workspace", "/agent")
 
 
 @given(memory=st.integers(6 << 20, 1 << 40), tmp=st.integers(0, 1 << 40), cpus=st.floats(0.01, 512))

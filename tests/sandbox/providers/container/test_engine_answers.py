@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox.ports.resources import NO_LIMITS, ResourceLimits, ResourceUsage
 from sandbox.providers.container.engine_answers import (
     MAX_LINE,
     BadAnswer,
     JsonLines,
     complaint,
     document,
+    held_to,
     inner,
     members,
     name_and_tag,
@@ -21,7 +23,34 @@ from sandbox.providers.container.engine_answers import (
     state,
     texts,
     trouble,
+    usage,
 )
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+def test_limits_and_use_are_read_as_an_engine_tells_them() -> None:
+    host = {"Memory": 1 << 30, "NanoCpus": 1_500_000_000, "PidsLimit": 100}
+    assert held_to({"HostConfig": host}) == ResourceLimits(1 << 30, 1.5, 100)
+    assert held_to({"HostConfig": {"Memory": 0, "NanoCpus": 0, "PidsLimit": None}}) == NO_LIMITS
+    stats = {
+        "memory_stats": {"usage": 5000},
+        "cpu_stats": {"cpu_usage": {"total_usage": 1_234_567_890}},
+        "pids_stats": {"current": 3},
+    }
+    assert usage(stats) == ResourceUsage(5000, 1.235, 3)
+
+
+@given(JSON)
+def test_what_an_engine_may_say_of_limits_and_use_is_never_believed_blindly(said: Any) -> None:
+    if isinstance(said, dict):
+        assert held_to({"HostConfig": said}) is not None
+        assert usage({"cpu_stats": said, "memory_stats": said, "pids_stats": said}) is not None
+    assert held_to({"HostConfig": said}).cpus is None or isinstance(said, dict)
+    assert usage({"cpu_stats": {"cpu_usage": said}}).cpu_seconds is None or isinstance(said, dict)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.ports.link import LinkRefused
+from sandbox.ports.resources import ResourceLimits
 from sandbox.ports.sandbox import Command, SandboxFailed, SandboxUnavailable
 from sandbox.providers.container.document import ContainerLimits, container_name
 from sandbox.providers.container.doorway import Caller, Doorway
@@ -76,6 +77,43 @@ async def test_what_runs_inside_has_no_rights_and_no_way_out(fleet: _Fleet) -> N
     assert found["HostConfig"]["Memory"] == ContainerLimits().memory_bytes
 
 
+async def test_programs_see_both_roots_as_directories_where_they_expect_them(fleet: _Fleet) -> None:
+    await fleet.start(spec())
+    assert (
+        await shell(fleet, "pwd -P; readlink -f /workspace; readlink -f /agent; echo $HOME")
+        == "/workspace\n/workspace\n/agent\n/agent"
+    )
+    assert await shell(fleet, "echo kept > /workspace/x; cat /session/workspace/x") == "kept"
+
+
+async def test_what_a_program_left_in_the_place_of_a_root_leads_nowhere(fleet: _Fleet, tmp_path: Path) -> None:
+    """The engine follows links, and mounts what they lead to."""
+    await fleet.start(spec())
+    await shell(fleet, "cd /session; mv workspace other; ln -s /etc workspace; mv agent more; echo > agent")
+    await fleet.sandbox("s1").stop()
+    await fleet.start(dataclasses.replace(spec(), incarnation=2))
+    assert (
+        await shell(fleet, "ls -A /workspace /session/workspace /agent | grep -v :; touch /workspace/x /agent/x") == ""
+    )
+    assert (SandboxHome(tmp_path, "s1").kept / "other").is_dir()
+
+
+async def test_a_session_may_have_limits_of_its_own(any_engine: AnyEngine, tmp_path: Path, kits: Kits) -> None:
+    async with opened(any_engine, tmp_path, kits) as fleet:
+        limits = ResourceLimits(memory=256 << 20, cpus=0.5, pids=100)
+        await fleet.start(dataclasses.replace(spec(), limits=limits))
+        found = await fleet.sandbox("s1").resources()
+        assert found is not None
+        assert found.limits == limits
+        used = found.usage
+        assert None not in (used.memory, used.cpu_seconds, used.pids), used
+        await fleet.start(dataclasses.replace(spec(), incarnation=2))
+        found = await fleet.sandbox("s1").resources()
+        assert found is not None
+        standard = ContainerLimits()
+        assert found.limits == ResourceLimits(standard.memory_bytes, standard.cpus, standard.processes)
+
+
 async def test_our_own_filter_of_system_calls_is_in_force(fleet: _Fleet) -> None:
     """The engine's own allows AF_VSOCK and io_uring; ours does not."""
     await fleet.start(spec())
@@ -102,7 +140,7 @@ async def test_a_hostile_image_starts_and_the_gateway_is_not_fooled(
     docker_engine.client("build", "--tag", image, "-", stdin=dockerfile.encode())
     async with opened(docker_engine, tmp_path, kits, image=image) as fleet:
         await fleet.start(spec())
-        assert await shell(fleet, "id -u; pwd; cat /proc/1/comm") == f"{UID}\n/session/workspace\nholdfast-bridge"
+        assert await shell(fleet, "id -u; pwd; cat /proc/1/comm") == f"{UID}\n/workspace\nholdfast-bridge"
         log = (SandboxHome(tmp_path, "s1").bridge_log).read_text()
         assert all("bridge." in line for line in log.splitlines()), "no loader of the image's has its say"
         await fleet.sandbox("s1").destroy()
@@ -117,7 +155,7 @@ async def test_what_an_image_sets_for_its_programs_reaches_them_beneath_our_own(
     docker_engine.load(image, busybox(), "ENV PATH=/opt/own:/bin", "ENV OWN=image", "ENV OURS=image", "ENV HOME=/root")
     async with opened(docker_engine, tmp_path, kits, image=image, base_env={"OURS": "operator"}) as fleet:
         await fleet.start(spec())
-        assert await shell(fleet, "echo $PATH $OWN $OURS $HOME") == "/opt/own:/bin image operator /session/agent"
+        assert await shell(fleet, "echo $PATH $OWN $OURS $HOME") == "/opt/own:/bin image operator /agent"
 
 
 async def test_an_image_with_accounts_keeps_them_and_the_user_has_a_name(
@@ -128,7 +166,7 @@ async def test_an_image_with_accounts_keeps_them_and_the_user_has_a_name(
     async with opened(docker_engine, tmp_path, kits, image=image) as fleet:
         await fleet.start(spec())
         told = await shell(fleet, "cat /etc/passwd; whoami")
-        assert told == "daemon:x:1:1::/:/bin/false\nagent:x:1000:1000::/session/agent:/bin/sh\nagent"
+        assert told == "daemon:x:1:1::/:/bin/false\nagent:x:1000:1000::/agent:/bin/sh\nagent"
 
 
 async def test_why_a_start_fails_is_told_in_words(docker_engine: DockerEngine, tmp_path: Path, kits: Kits) -> None:
