@@ -8,6 +8,7 @@ outlives them; what they start runs in a control group of their own, so every pr
 `whats_missing` says why there can be no such engine here.
 """
 
+import fcntl
 import io
 import json
 import os
@@ -45,10 +46,15 @@ class _Engine:
 
     programs: ClassVar[tuple[str, ...]] = ()
 
+    @property
+    def _prefix(self) -> str:
+        return f"hf-{type(self).__name__.lower()}-"
+
     def __init__(self) -> None:
         self.directory = Path()
         self.image = IMAGE
         self._holder: subprocess.Popen[bytes] | None = None
+        self._lock = -1  # held by whoever uses the directory
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
@@ -65,9 +71,12 @@ class _Engine:
         return f"holdfast-test-{self.directory.name}"
 
     def __enter__(self) -> Self:
-        self.directory = Path(tempfile.mkdtemp(prefix="hf-engine-", dir="/tmp"))
+        self._remove_stale()
+        self.directory = Path(tempfile.mkdtemp(prefix=self._prefix, dir="/tmp"))
         self.directory.chmod(0o711)
+        self._lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
             self._hold()
             self.start()
             self.load(IMAGE, busybox())
@@ -181,6 +190,20 @@ class _Engine:
                     found.add(int(entry))
         return found - {os.getpid()}
 
+    def _remove_stale(self) -> None:
+        """What the engines of test runs have left that were killed: their daemons ended with them, containers did
+        not."""
+        for path in Path("/tmp").glob(f"{self._prefix}*/lock"):
+            with suppress(OSError):
+                lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    stale = type(self)()
+                    stale.directory = path.parent
+                    stale._remove()
+                finally:
+                    os.close(lock)
+
     def _remove(self) -> None:
         for name in reversed(list(self._daemons)):
             self._end(name, signal.SIGKILL)
@@ -201,6 +224,8 @@ class _Engine:
         for shared in _CGROUPS.glob("*/libpod_parent"):
             with suppress(OSError):  # another Podman has something in it
                 shared.rmdir()
+        if self._lock >= 0:
+            os.close(self._lock)
         # The namespace, and every mount in it, goes with its last process; the kernel may take a moment.
         blocking_until(self._is_gone, f"the removal of {self.directory}")
 

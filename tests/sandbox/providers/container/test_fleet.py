@@ -142,7 +142,12 @@ async def test_a_hostile_image_starts_and_the_gateway_is_not_fooled(
         await fleet.start(spec())
         assert await shell(fleet, "id -u; pwd; cat /proc/1/comm") == f"{UID}\n/workspace\nholdfast-bridge"
         log = (SandboxHome(tmp_path, "s1").bridge_log).read_text()
-        assert all("bridge." in line for line in log.splitlines()), "no loader of the image's has its say"
+        assert all("bridge." in line for line in log.splitlines())
+        found = await fleet.containers.find("s1")
+        assert found is not None
+        loaders = [each for each in found["Config"]["Env"] if each.startswith("LD_")]
+        assert {"LD_PRELOAD=", "LD_AUDIT=", "LD_LIBRARY_PATH="} <= set(loaders)
+        assert all(each.endswith("=") for each in loaders), "what the image says of loaders does not count"
         await fleet.sandbox("s1").destroy()
         assert docker_engine.client("volume", "ls", "--quiet") == ""
         assert not (tmp_path / "sandboxes/s1").exists()
