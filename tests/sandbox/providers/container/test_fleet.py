@@ -233,6 +233,20 @@ async def test_a_start_that_is_given_up_leaves_no_container(fleet: _Fleet, tmp_p
     assert read_note(SandboxHome(tmp_path, "s1")) is None
 
 
+async def test_a_start_that_is_given_up_while_the_engine_makes_the_container_leaves_none(fleet: _Fleet) -> None:
+    starting = asyncio.create_task(fleet.start(spec()))
+    names: set[str] = set()
+    while "container.create" not in names:
+        await asyncio.sleep(0)  # each turn of the loop: it may be over soon
+        names = {task.get_name() for task in asyncio.all_tasks()}
+    starting.cancel()
+    await asyncio.wait({starting})
+    assert starting.cancelled()
+    # The engine may come to what it was asked for at any time: so ask for something after it.
+    await fleet.start(spec("s2"))
+    assert len(await fleet.containers.all(stopped=True)) == 1
+
+
 async def test_a_foreign_container_with_our_name_is_neither_used_nor_removed(
     docker_engine: DockerEngine, tmp_path: Path, kits: Kits
 ) -> None:
