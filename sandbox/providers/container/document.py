@@ -23,7 +23,14 @@ _SHM_BYTES = 64 << 20
 # groups stay readable: runtimes size themselves by their own.
 _MASKED = (
     *("/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/key-users", "/proc/keys", "/proc/kmsg"),
-    *("/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats"),
+    *(
+        "/proc/latency_stats",
+        "/proc/pressure",
+        "/proc/sched_debug",
+        "/proc/scsi",
+        "/proc/timer_list",
+        "/proc/timer_stats",
+    ),
     *("/sys/block", "/sys/bus", "/sys/class", "/sys/dev", "/sys/devices/virtual/powercap", "/sys/firmware"),
     *("/sys/hypervisor", "/sys/kernel", "/sys/module", "/sys/power"),
 )
