@@ -15,6 +15,7 @@ from sandbox.ports.sandbox import Command, CommandResult, SandboxFailed
 from sandbox.ports.tree import LiveFile, LiveListing
 from sandbox.protocol.values import Position
 from sandbox.providers.container.containers import Containers, runs
+from sandbox.providers.container.engine import EngineRefused
 from sandbox.providers.container.engine_answers import held_to, usage
 from sandbox.providers.container.note import read_note
 from sandbox.providers.local.layout import SandboxHome
@@ -66,7 +67,9 @@ class ContainerSandbox:
         found = await self._containers.find(self.session_id)
         if found is None or not runs(found):
             return None
-        used = await self._containers.engine.stats(found["Id"])
+        used = None
+        with contextlib.suppress(EngineRefused):  # it has just ended, or the engine is kept from counting
+            used = await self._containers.engine.stats(found["Id"])
         return None if used is None else Resources(held_to(found), usage(used))
 
     async def stop(self) -> None:
