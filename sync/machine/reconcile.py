@@ -32,12 +32,16 @@ class Newest:
     token: str
     files: int
 
+    def is_noted_in(self, survey: Survey) -> bool:
+        """Whether what lies on the disk was put there as this generation, or kept as it, and is unchanged."""
+        return survey.known == self.token and survey.changed == 0
+
 
 def decide(survey: Survey, newest: Newest | None, clean: bool) -> Decision:
     """What to do with what `survey` found; `clean` if the sandbox ended by a sleep or a pause."""
     if newest is None:
         return Decision.KEEP_AND_SYNC if survey.files else Decision.KEEP
-    unchanged = survey.known == newest.token and survey.changed == 0
+    unchanged = newest.is_noted_in(survey)
     if clean and unchanged:
         return Decision.KEEP
     lost = lost_most(newest.files, survey.files) or (survey.files == 0 and not unchanged)

@@ -182,7 +182,9 @@ async def test_what_the_database_refuses_can_be_mended_and_retried(tmp_path: Pat
         assert out.startswith(f"{number}: still refused: ")
         await run_sql(postgres_url, "ALTER TABLE messages DROP CONSTRAINT house_rule")
         code, out, _ = await holdfast(data, "dead-letters", "retry", "--all")
-        assert (code, out) == (0, f"{number}: stored in its place, seq 1\n")
+        # A commit that was slow was answered from the spool: then the answer, which repeats the word, was refused, too.
+        assert (code, out.splitlines()[0]) == (0, f"{number}: stored in its place, seq 1")
+        assert all(": stored in its place, seq " in line for line in out.splitlines())
         history = await gateway.messages("s1")
         assert (history[0]["seq"], history[0]["content"]) == (1, "poison")
 

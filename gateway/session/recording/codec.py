@@ -20,12 +20,13 @@ from typing import Any
 import msgspec
 
 from gateway.auth import shares
-from gateway.limits import network, start_queue, start_turns
+from gateway.limits import network, resources, start_queue, start_turns
 from gateway.protocol import chat_frames, close_codes
 from gateway.session.conversation import receipts
 from gateway.session.model import delivery_window, ports, state
 from gateway.session.sandbox.lifecycle import events
 from persistence import record
+from sandbox.ports import resources as resource_limits
 from sandbox.protocol import values
 from sync.format import pointer
 from sync.machine import driver
@@ -33,7 +34,20 @@ from sync.machine import state as sync_state
 
 KIND = "!"
 MODULES: tuple[ModuleType, ...] = (
-    *(shares, network, start_queue, start_turns, chat_frames, close_codes, receipts, delivery_window, ports, state),
+    *(
+        shares,
+        network,
+        resources,
+        resource_limits,
+        start_queue,
+        start_turns,
+        chat_frames,
+        close_codes,
+        receipts,
+        delivery_window,
+        ports,
+        state,
+    ),
     *(events, record, values, pointer, driver, sync_state),
 )
 

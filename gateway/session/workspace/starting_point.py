@@ -57,7 +57,7 @@ def starting_point(survey: Survey, newest: Newest | None, state: SessionState, *
 def restored_before(survey: Survey, restored: Newest) -> Decision:
     """`restored` was put on the disk by the sandbox before this one, and no program has run since. Raises
     NotRestored."""
-    if survey.known == restored.token and survey.changed == 0:
+    if restored.is_noted_in(survey):
         return Decision.KEEP
     if lost_most(restored.files, survey.files):
         raise NotRestored(
