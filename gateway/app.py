@@ -214,6 +214,7 @@ def make_container_fleet(
         base_env=base_env,
         bridges=BridgeSettings(settings.exec_timeout, settings.orphan_after, terminals),
         start_timeout=settings.start_timeout,
+        allow_private_repos=settings.allow_private_repos,
         warn=warn,
     )
 

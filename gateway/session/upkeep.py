@@ -7,7 +7,7 @@ from msgspec import structs
 
 from gateway.session.actor import SessionActor
 from gateway.session.model.idle_policy import Idleness
-from gateway.session.model.state import SessionStatus, Wish, spec_members
+from gateway.session.model.state import SessionSpec, SessionStatus, Wish, spec_members
 from gateway.session.recording.recorder import secrets_in_url
 from gateway.session.sandbox.lifecycle import events as on_
 from persistence.record import Outcome, Session
@@ -89,13 +89,18 @@ async def take_up(actor: SessionActor, wish: Wish) -> bool:
         actor.post(actor.life.on, on_.EnvGiven())
     log, spec = actor.conversation, actor.conversation.spec
     archived = log.state.status is SessionStatus.ARCHIVED
-    granted = wish.by_service and wish.network == spec.network and not spec.network_granted
+    granted = wish.by_service and not spec.network_granted and _asks_for_what_it_has(wish, spec)
     if archived:
         await _revive(actor, wish)
     elif granted:
         actor.post(log.change_spec, {"network_granted": True})
     await actor.asks.have(actor.post, actor.life.agent_wanted)
     return bool(wish.env) or archived or granted
+
+
+def _asks_for_what_it_has(wish: Wish, spec: SessionSpec) -> bool:
+    """Of the network. A clone outside the sandbox is all that a session with none has of it."""
+    return wish.network == spec.network and (spec.network != "none" or wish.repo_url == spec.repo_url)
 
 
 async def _revive(actor: SessionActor, wish: Wish) -> None:

@@ -210,7 +210,8 @@ class LifeDriver:
         if isinstance(event, on_.TurnGiven):
             spec = self._log.spec
             lacks_env = spec.has_env and not self._work.has_env()
-            forbidden = self._host.limits.network.refusal(spec.network, granted=spec.network_granted)
+            clones = None if self.core.has_workspace else spec.repo_url  # what has run has its repository
+            forbidden = self._host.limits.network.refusal(spec.network, granted=spec.network_granted, repo_url=clones)
         return on_.Facts(
             now=self._host.now(),
             waiting=len(self._delivery.window) > 0,

@@ -20,6 +20,7 @@ from sandbox.ports.fleet import SandboxSpec
 from sandbox.ports.sandbox import SandboxFailed, SandboxUnavailable
 from sandbox.providers.bridge_config import BridgeSettings, bridge_config, failed_start, homes
 from sandbox.providers.container import document
+from sandbox.providers.container.cloning import OutsideClones
 from sandbox.providers.container.containers import Containers
 from sandbox.providers.container.document import Bind, ContainerLimits, ContainerPlan, inner_paths, label
 from sandbox.providers.container.engine import Engine, EngineRefused
@@ -39,6 +40,7 @@ from sandbox.providers.container.kits import Kits
 from sandbox.providers.container.note import read_note
 from sandbox.providers.container.sandbox import LEVEL, NAME, ContainerSandbox
 from sandbox.providers.container.starting import ContainerFailed, ContainerStart
+from sandbox.providers.local.cloning import CLONE_SECONDS
 from sandbox.providers.local.layout import SandboxHome, tail
 from sandbox.providers.local.processes import MARKER, boot_id
 from sandbox.system.interpreter import PYTHON
@@ -81,11 +83,14 @@ class ContainerFleet:
         start_timeout: float = 30.0,
         stop_timeout: float = 10.0,
         door_seconds: float = DOOR_SECONDS,
+        clone_timeout: float = CLONE_SECONDS,
+        allow_private_repos: bool = False,
+        bwrap: str | None = None,
         warn: Callable[[str], None] = lambda text: None,
     ) -> None:
         """`engine` is its address, `installation` an id that no other gateway on that engine has (None: the data
-        directory's own); `readable` are further directories of the host, by what they are called inside. Raises
-        ValueError for a bad address."""
+        directory's own); `readable` are further directories of the host, by what they are called inside; `bwrap` is the
+        program that clones are contained with, by default the one on the path. Raises ValueError for a bad address."""
         self._containers = Containers(Engine(engine), installation, data_dir, warn, stop_timeout=stop_timeout)
         self._host = self._containers.host
         self._engine = self._containers.engine
@@ -98,6 +103,14 @@ class ContainerFleet:
         self._kits = kits or Kits(self._host.data_dir / "kit")
         self._start_timeout = start_timeout
         self._door_seconds = door_seconds
+        self._clones = OutsideClones(
+            self._host,
+            self._base_env,
+            seconds=clone_timeout,
+            allow_private=allow_private_repos,
+            readable=list(self._readable),
+            bwrap=bwrap,
+        )
         self._warn = warn
         self._told: set[str] = set()
         self._grounds: _Grounds | None = None
@@ -107,6 +120,7 @@ class ContainerFleet:
         self._containers.open()
         for name in ("doors", "accounts"):
             (self._host.data_dir / name).mkdir(mode=0o700, exist_ok=True)
+        await self._clones.open()
         try:
             await self._prepared()
             if await self._engine.image(self._image) is None:
@@ -120,7 +134,7 @@ class ContainerFleet:
         if spec.network != "none":
             raise SandboxFailed(f"network: {spec.network!r} is neither none nor outbound")
         if spec.repo_url is not None:
-            raise SandboxFailed("repoUrl: a container has no way out yet: clone into a local session")
+            self._clones.check(spec.repo_url, spec.repo_branch)
 
     async def start(self, spec: SandboxSpec) -> None:
         self.check(spec)
@@ -131,6 +145,8 @@ class ContainerFleet:
             image = await self._known_image(self._image)
             try:
                 await asyncio.to_thread(_make, home, grounds.user, empty=spec.empty)
+                if spec.repo_url is not None and home.workspace_is_empty():
+                    await self._clones.clone(home, grounds.user, spec.repo_url, spec.repo_branch)
                 passwd = await self._accounts(image, grounds.user)
                 await self._launch(home, spec, grounds, image, passwd)
             except OSError as exc:

@@ -80,7 +80,7 @@ class Box:
     """One container to be: the host's directories behind its own, and the descriptors bwrap reads from."""
 
     kept: Path
-    state: Path
+    state: Path | None  # the bridge's notes: None where there is no bridge
     network: str
     hidden: Path  # the data directory: covered should it lie beneath something readable
     passwd_fd: int
@@ -117,7 +117,8 @@ def arguments(bwrap: str, box: Box, command: Sequence[str]) -> list[str]:
     if any(hidden.is_relative_to(root.resolve()) for root in [*roots, Path("/usr")]):
         argv += ["--size", "4096", "--tmpfs", str(hidden), "--remount-ro", str(hidden)]
     argv += ["--ro-bind", str(package()), f"{CODE}/sandbox"]
-    argv += ["--bind", str(box.kept), KEPT, "--bind", str(box.state), STATE]
+    argv += ["--bind", str(box.kept), KEPT]
+    argv += ["--bind", str(box.state), STATE] if box.state is not None else []
     for name in (WORKSPACE, AGENT) if box.roots else ():
         argv += ["--bind", f"{box.kept}{name}", name]
     # Last, when every mount point exists: what is left of the root is memory, and nobody shall fill it.
@@ -198,5 +199,6 @@ def package() -> Path:
     return Path(sandbox.__file__ or "").resolve().parent
 
 
-def python_bin() -> str:
-    return os.path.dirname(PYTHON)
+def path() -> str:
+    """Never the gateway's own: what is found there may not exist in a sandbox, or not be meant for it."""
+    return f"/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:{os.path.dirname(PYTHON)}"

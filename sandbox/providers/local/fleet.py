@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import os
 import secrets
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -20,9 +19,10 @@ from sandbox.ports.sandbox import SandboxFailed
 from sandbox.providers.bridge_config import BridgeSettings, TerminalSettings, bridge_config, failed_start, homes
 from sandbox.providers.cgroups.groups import ROOT
 from sandbox.providers.local import bubblewrap, clone, one_shot, processes
+from sandbox.providers.local.cloning import CLONE_SECONDS, Cloning
 from sandbox.providers.local.control import LimitControl
 from sandbox.providers.local.host import LocalHost
-from sandbox.providers.local.isolation import Contained, Level, SandboxLimits, Started, Trusted
+from sandbox.providers.local.isolation import Contained, Level, SandboxLimits, Started, Trusted, plain_env
 from sandbox.providers.local.launch import listen, open_log
 from sandbox.providers.local.layout import BridgeNote, SandboxHome, tail
 from sandbox.providers.local.sandbox import NAME, LocalSandbox, runs_at
@@ -32,7 +32,6 @@ from sandbox.tree.kept_roots import is_plain, make_roots
 from sandbox.tree.root_swap import TRASH, begin_empty
 
 _LOG_TAIL = 2000
-_FOR_GIT = ("GIT_", "SSL_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
 
 class LocalFleet:
@@ -49,7 +48,7 @@ class LocalFleet:
         base_env: Mapping[str, str] | None = None,
         start_timeout: float = 30.0,
         stop_timeout: float = 10.0,
-        clone_timeout: float = 300.0,
+        clone_timeout: float = CLONE_SECONDS,
         exec_timeout: float = 600.0,
         orphan_seconds: float = 600.0,
         limits: SandboxLimits | None = None,
@@ -73,10 +72,9 @@ class LocalFleet:
         self._loopback_only = loopback_only
         self._base_env = dict(base_env or {})
         self._start_timeout = start_timeout
-        self._clone_timeout = clone_timeout
+        self._cloning = Cloning(self._host, self._base_env, seconds=clone_timeout, allow_private=allow_private_repos)
         self._bridges = BridgeSettings(exec_timeout, orphan_seconds, terminals or TerminalSettings())
         self._limits = limits or SandboxLimits()
-        self._allow_private_repos = allow_private_repos
         self._readable = tuple(readable)
         self._bwrap = bwrap
         self._warn = warn
@@ -123,10 +121,7 @@ class LocalFleet:
         self._control.check(spec.limits)
         if spec.repo_url is None:
             return
-        try:
-            clone.check_repo(spec.repo_url, spec.repo_branch, allow_private=self._allow_private_repos)
-        except ValueError as exc:
-            raise SandboxFailed(str(exc)) from exc
+        self._cloning.check(spec.repo_url, spec.repo_branch)
         if spec.network == "none":
             raise SandboxFailed("repoUrl needs the network: create the session with network: outbound")
 
@@ -144,7 +139,8 @@ class LocalFleet:
                 if self._level.mounts_roots:
                     await self._make_roots(home)
                 if spec.repo_url is not None and home.workspace_is_empty():
-                    await self._clone(home, spec, spec.repo_url)
+                    self.check(spec)
+                    await self._cloning.clone(home, self._level, spec.repo_url, spec.repo_branch)
                 await self._launch(home, spec)
             except OSError as exc:
                 raise SandboxFailed(f"the sandbox could not be started: {exc.strerror or exc}") from exc
@@ -161,8 +157,7 @@ class LocalFleet:
 
     def _contained(self) -> Level:
         contained = Contained(self._bwrap or bubblewrap.find(), self.data_dir, self._limits, self._readable)
-        with tempfile.TemporaryDirectory(dir=self.data_dir / "run") as scratch:
-            contained.check({"PATH": self._path, "PYTHONPATH": bubblewrap.CODE}, Path(scratch))
+        contained.check()
         return contained
 
     def _running(self) -> list[str]:
@@ -180,9 +175,9 @@ class LocalFleet:
             return
         places = self._level.places(home)
         command = [PYTHON, "-P", "-s", "-m", "sandbox.tree.kept_roots", places.kept]
-        env = {**self._plain_env(home), "PYTHONPATH": places.code}
+        env = {**plain_env(home), "PYTHONPATH": places.code}
         try:
-            with self._level.one_shot(home, home.kept, "none", command, roots=False) as made:
+            with self._level.one_shot(home.kept, "none", command, roots=False) as made:
                 await one_shot.run(made, env, timeout=self._start_timeout)
         except one_shot.OneShotFailed as exc:
             raise SandboxFailed(f"its directories could not be made: {clone.reason(exc.output) or exc}") from exc
@@ -227,7 +222,7 @@ class LocalFleet:
         log = open_log(home.bridge_log)
         try:
             with listen(self._host.sockets, home.socket) as listener:
-                env = {**self._plain_env(home), "PYTHONPATH": self._level.places(home).code}
+                env = {**plain_env(home), "PYTHONPATH": self._level.places(home).code}
                 started = self._level.start_bridge(home, spec.network, env, config, listener.fileno(), log, spec.limits)
             group = self._control.make(home, spec.limits)
             home.write_note(
@@ -257,50 +252,13 @@ class LocalFleet:
 
     def _config(self, home: SandboxHome, spec: SandboxSpec, token: str) -> bytes:
         places = self._level.places(home)
-        base_env = {**self._plain_env(home), **self._base_env, **homes(places, home.session_id)}
+        base_env = {**plain_env(home), **self._base_env, **homes(places, home.session_id)}
         return bridge_config(spec, token, places, base_env, home.agent_log.name, self._bridges, processes.boot_id())
-
-    @property
-    def _path(self) -> str:
-        """Never the gateway's own: what is found there may not exist in a sandbox, or not be meant for it."""
-        return f"/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:{bubblewrap.python_bin()}"
-
-    def _plain_env(self, home: SandboxHome) -> dict[str, str]:
-        return {"PATH": self._path, "LANG": "C.UTF-8", "TERM": "xterm-256color", processes.MARKER: home.marker}
 
     def _failure(self, home: SandboxHome, spec: SandboxSpec, token: str, exc: Exception, words: bytes) -> str:
         return failed_start(
             exc, words + tail(home.bridge_log, _LOG_TAIL), (token, *spec.env.values(), *self._base_env.values())
         )
-
-    async def _clone(self, home: SandboxHome, spec: SandboxSpec, url: str) -> None:
-        """Clone beside the workspace, as the sandbox would run it, then put it in its place in one step."""
-        self.check(spec)
-        try:
-            pin = await asyncio.to_thread(clone.resolve, url, allow_private=self._allow_private_repos)
-        except ValueError as exc:
-            raise SandboxFailed(str(exc)) from exc
-        except OSError as exc:
-            raise SandboxFailed(f"repoUrl: the host was not found: {exc.strerror}") from exc
-        staging = home.root / "clone"
-        if staging.exists():
-            await end(home, patience=0, thorough=True)  # a gateway died while it cloned; its git may still be at it
-        await asyncio.to_thread(self._host.trash.take, staging)
-        workspace = staging / "workspace"
-        staging.mkdir(mode=0o700)
-        make_roots(staging)
-        try:
-            inside = self._level.places(home).workspace if self._level.name == "contained" else str(workspace)
-            command = clone.command(url, spec.repo_branch, f"{inside}/repository", pin)
-            wanted = {n: v for n, v in self._base_env.items() if n.upper().startswith(_FOR_GIT)}
-            env = clone.environment({**self._plain_env(home), **wanted, "HOME": f"{inside}"})
-            with self._level.one_shot(home, staging, spec.network, command) as git:
-                await one_shot.run(git, env, timeout=self._clone_timeout)
-            (workspace / "repository").rename(home.workspace)  # over an empty directory, or nothing
-        except one_shot.OneShotFailed as exc:
-            raise SandboxFailed(f"git clone failed: {clone.reason(exc.output) or exc}") from exc
-        finally:
-            await asyncio.to_thread(self._host.trash.take, staging)
 
 
 def _write_all(descriptor: int, content: bytes) -> None:

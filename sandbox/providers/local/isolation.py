@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from sandbox.providers.bridge_config import InnerPaths
 from sandbox.providers.local import bubblewrap, seccomp
 from sandbox.providers.local.launch import memory_file, spawn
 from sandbox.providers.local.layout import SandboxHome
-from sandbox.providers.local.processes import Process, find
+from sandbox.providers.local.processes import MARKER, Process, find
 from sandbox.system.interpreter import PYTHON
 from sandbox.tree.kept_roots import make_roots
 
@@ -92,9 +93,10 @@ class Level(Protocol):
         ...
 
     def one_shot(
-        self, home: SandboxHome, kept: Path, network: str, command: Sequence[str], *, roots: bool = True
+        self, kept: Path, network: str, command: Sequence[str], *, roots: bool = True
     ) -> contextlib.AbstractContextManager[OneShot]:
-        """A command that runs as the sandbox would, with another `kept`. Without `roots` none need be in it."""
+        """A command that runs as the sandbox would, with another `kept` and no notes of a bridge. Without `roots` none
+        need be in it."""
         ...
 
 
@@ -123,9 +125,7 @@ class Trusted:
         return Started(process, process)
 
     @contextlib.contextmanager
-    def one_shot(
-        self, home: SandboxHome, kept: Path, network: str, command: Sequence[str], *, roots: bool = True
-    ) -> Iterator[OneShot]:
+    def one_shot(self, kept: Path, network: str, command: Sequence[str], *, roots: bool = True) -> Iterator[OneShot]:
         yield OneShot(list(command), ())
 
 
@@ -141,14 +141,16 @@ class Contained:
         self._limits = limits
         self._readable = tuple(readable)
 
-    def check(self, env: Mapping[str, str], scratch: Path) -> None:
-        """Make one container and run our Python in it. Raises NotContained."""
-        make_roots(scratch)
-        with _files() as files:
+    def check(self) -> None:
+        """Make one container and run our Python in it. Raises NotContained, OSError."""
+        with tempfile.TemporaryDirectory(dir=self._data / "run") as made, _files() as files:
+            scratch = Path(made)
+            make_roots(scratch)
             box = self._box(scratch, scratch, "none", files)
             # Without `site` it is quick, so this is a module that needs no package but ours.
             command = [PYTHON, "-P", "-S", "-c", "import sandbox.system.interpreter"]
             argv = bubblewrap.arguments(self._bwrap, box, command)
+            env = {"PATH": bubblewrap.path(), "PYTHONPATH": bubblewrap.CODE}
             bubblewrap.probe(self._bwrap, argv, env, tuple(files.values()))
 
     def places(self, home: SandboxHome) -> InnerPaths:
@@ -185,17 +187,15 @@ class Contained:
             return Started(process, _first_inside(told.readline()) or process, words)
 
     @contextlib.contextmanager
-    def one_shot(
-        self, home: SandboxHome, kept: Path, network: str, command: Sequence[str], *, roots: bool = True
-    ) -> Iterator[OneShot]:
+    def one_shot(self, kept: Path, network: str, command: Sequence[str], *, roots: bool = True) -> Iterator[OneShot]:
         with _files() as files:
-            box = self._box(kept, home.state, network, files, roots=roots, dies_with_us=True)
+            box = self._box(kept, None, network, files, roots=roots, dies_with_us=True)
             yield OneShot(bubblewrap.arguments(self._bwrap, box, command), tuple(files.values()))
 
     def _box(
         self,
         kept: Path,
-        state: Path,
+        state: Path | None,
         network: str,
         files: Mapping[int, int],
         *,
@@ -219,6 +219,11 @@ class Contained:
             readable=self._readable,
             dies_with_us=dies_with_us,
         )
+
+
+def plain_env(home: SandboxHome) -> dict[str, str]:
+    """What every process of a sandbox is started with."""
+    return {"PATH": bubblewrap.path(), "LANG": "C.UTF-8", "TERM": "xterm-256color", MARKER: home.marker}
 
 
 @contextlib.contextmanager
