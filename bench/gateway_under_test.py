@@ -22,7 +22,7 @@ from gateway.telemetry.telemetry import configure_logging
 from sandbox.client import agent_link
 from sandbox.client.endpoint import P, UnixEndpoint
 from sandbox.client.terminals import BridgeTerminals
-from sandbox.ports.fleet import SandboxSpec
+from sandbox.ports.fleet import ProviderHealth, SandboxSpec
 from sandbox.ports.link import LinkEvents
 from sandbox.ports.sandbox import Command, CommandRefused, CommandResult
 from sandbox.ports.tree import LiveFile, LiveListing
@@ -58,6 +58,9 @@ class StandInFleet:
 
     async def open(self) -> None:
         return None
+
+    async def health(self) -> ProviderHealth:
+        return ProviderHealth()
 
     def check(self, spec: SandboxSpec) -> None:
         pass

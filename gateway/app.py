@@ -34,6 +34,7 @@ from gateway.http.messages.export import ExportRoutes
 from gateway.http.messages.messages import MessageRoutes
 from gateway.http.ops.health import HealthRoutes
 from gateway.http.ops.openapi import OpenApiRoutes
+from gateway.http.ops.providers import ProviderRoutes
 from gateway.http.responses import EXCEPTION_HANDLERS
 from gateway.http.sessions.faults import FaultRoutes
 from gateway.http.sessions.lifecycle import SandboxRoutes
@@ -100,6 +101,7 @@ LETTERS_FIRST, LETTERS_EVERY = 1.0, 60.0
 COUNT_FIRST, COUNT_EVERY = 0.0, 600.0
 COLLECT_FIRST, COLLECT_EVERY = 600.0, 6 * 3600.0
 FILES_EVERY = ROOM_EVERY = 1.0
+PROVIDERS_EVERY = 10.0
 RUNS_AS_ROOT = "the gateway runs as root, and so do its sandboxes on the host: run it as a user of its own"
 RECORDS = "HOLDFAST_RECORD_SESSIONS is set: what people and agents say is written there until somebody removes it"
 DEMO_IS_ON = "HOLDFAST_DEMO is on and others can reach this gateway: its users may kill and cut their own sessions"
@@ -346,6 +348,7 @@ class House:
             SigninRoutes(self.signin, self._verifier, lambda: self.address, _about(settings), self._limits_of),
             HealthRoutes(version(), self.unready, self.degraded, self.metrics.render),
             OpenApiRoutes(version(), lambda: routes),
+            ProviderRoutes(sessions.providers, {"docker": settings.docker_image}, settings.max_running),
             SandboxRoutes(registry, catalogue, sessions.creation),
             SnapshotRoutes(registry, catalogue, sessions.branching, drain, self.vault),
             FileRoutes(catalogue, self.vault),
@@ -401,6 +404,7 @@ class House:
             Chore("room", self._look_for_room, ROOM_EVERY, ROOM_EVERY),
             Chore("dead_letters", self._count_letters, LETTERS_FIRST, LETTERS_EVERY),
             Chore("workspace_bytes", self.workspace_bytes.count, COUNT_FIRST, COUNT_EVERY),
+            Chore("providers", self.sessions.providers.keep_watch, 0.0, PROVIDERS_EVERY),
             Chore("snapshots", self._collect, COLLECT_FIRST, COLLECT_EVERY),
         ]
         if policy := RetentionPolicy(settings.retention_age, settings.retention_count):
@@ -514,11 +518,16 @@ class House:
 
     def _watch(self) -> None:
         """Every queue's depth, and how many are here, read when somebody looks."""
-        self.metrics.expect(self.fleets.name)
-        of_provider = {"sandboxes_running": {"provider": self.fleets.name}}
+        providers = self.sessions.providers
+        names = [fleet.name for fleet in self.fleets]
+        for name in names:
+            self.metrics.expect(name)
+        self.metrics.watch_providers("provider_up", "Answered last", names, providers.up)
+        self.metrics.watch_providers(
+            "sandboxes_running", "Sandboxes that have a place", names, lambda name: float(providers.running()[name])
+        )
         for name in self._gauges():
-            read = partial(self._gauge, name)
-            self.metrics.watch(name, name.replace("_", " "), read, **of_provider.get(name, {}))
+            self.metrics.watch(name, name.replace("_", " "), partial(self._gauge, name))
 
     def _gauge(self, name: str) -> float:
         return self._gauges()[name]
@@ -537,7 +546,9 @@ class House:
             "stored_workspace_bytes": self.workspace_bytes.read(),
         }
         first_stage = {f"{stage}_{name}": value for name, value in follows.items()}
-        return {**queue, **first_stage, **self.sessions.stats(), **own}
+        sessions = self.sessions.stats()
+        del sessions["sandboxes_running"]  # shown by provider
+        return {**queue, **first_stage, **sessions, **own}
 
 
 def build_house(settings: Settings, secrets: Secrets, *, fleet: Fleet | None = None, page: Path = BUILT) -> House:

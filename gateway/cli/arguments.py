@@ -17,3 +17,10 @@ def session_id(text: str) -> str:
 
 def add_url(command: argparse.ArgumentParser) -> None:
     command.add_argument("--url", help="where the gateway is (default: the one on this data directory)")
+
+
+def token_text(text: str) -> str:
+    """An empty one is a shell variable that is not set: no reason to go on with the API token instead."""
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise argparse.ArgumentTypeError("this is no token" if text else "it is empty")
+    return text

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from gateway.cli import backup, sessions, snapshots, terminals
-from gateway.cli.arguments import EXIT_FAILED, EXIT_OK, EXIT_USAGE, add_url, session_id
+from gateway.cli.arguments import EXIT_FAILED, EXIT_OK, EXIT_USAGE, add_url, session_id, token_text
 from gateway.cli.console.output import complain
 
 if TYPE_CHECKING:
@@ -75,6 +75,16 @@ def parser() -> argparse.ArgumentParser:
         "fails.",
     )
     doctor.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+
+    providers = commands.add_parser(
+        "providers",
+        help="list where sessions can run, and how each provider is",
+        description="List the providers of the running gateway: level, whether each can start sandboxes now and why "
+        "not, how many run there and on what machine.",
+    )
+    providers.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+    providers.add_argument("--token", type=token_text, help="a JWT or an API token to use instead")
+    add_url(providers)
 
     chat = commands.add_parser(
         "chat",
@@ -239,6 +249,10 @@ def _talk(words: argparse.Namespace, settings: "Settings") -> int:
             return asyncio.run(url(settings, **whose, at=words.url, as_json=words.json))
         if words.command == "dead-letters":
             return asyncio.run(_decide(words, settings))
+        if words.command == "providers":
+            from gateway.cli.commands.providers import providers
+
+            return asyncio.run(providers(settings, url=words.url, token=words.token, as_json=words.json))
         if words.command == "sessions":
             return asyncio.run(sessions.run(words, settings))
         if words.command == "snapshots":

@@ -4,7 +4,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from gateway.cli.arguments import add_url, session_id
+from gateway.cli.arguments import add_url, session_id, token_text
 
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
@@ -73,7 +73,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     delete.add_argument("--yes", action="store_true", help="do not ask")
     for each in actions.choices.values():
         each.add_argument("--json", action="store_true", help="as JSON, one object per line")
-        each.add_argument("--token", type=_token, help="a JWT or an API token to use instead")
+        each.add_argument("--token", type=token_text, help="a JWT or an API token to use instead")
         add_url(each)
 
 
@@ -95,13 +95,6 @@ def _add_wish(create: argparse.ArgumentParser) -> None:
 def _add_env(command: argparse.ArgumentParser) -> None:
     told = "a variable for its sandbox; without =VALUE as it is here. Kept in memory only. May be repeated"
     command.add_argument("--env", metavar="NAME[=VALUE]", type=_variable, action="append", default=[], help=told)
-
-
-def _token(text: str) -> str:
-    """An empty one is a shell variable that is not set: no reason to go on with the API token instead."""
-    if not text or not text.isascii() or not text.isprintable() or " " in text:
-        raise argparse.ArgumentTypeError("this is no token" if text else "it is empty")
-    return text
 
 
 def _variable(text: str) -> tuple[str, str]:

@@ -64,6 +64,10 @@ class StartQueue:
     def running(self) -> int:
         return len(self._running)
 
+    def placed(self) -> list[str]:
+        """Every key whose sandbox has a place."""
+        return list(self._running)
+
     def is_under_way(self, key: str) -> bool:
         return self._turns.is_under_way(key)
 

@@ -128,6 +128,10 @@ class StartTurns:
     def running_of(self, user: str) -> int:
         return self._queue.running_of(user)
 
+    def placed(self) -> list[str]:
+        """Every key whose sandbox runs, or is about to."""
+        return self._queue.placed()
+
     def stats(self) -> dict[str, float]:
         queue = self._queue
         return {

@@ -22,6 +22,7 @@ from gateway.session.host import Surroundings
 from gateway.session.loaded import LoadedSessions
 from gateway.session.loader import SessionLoader
 from gateway.session.model.ports import SessionLimits, SessionMetrics
+from gateway.session.providers import Providers
 from gateway.session.reaper import Reaper
 from gateway.session.reattach import Reattach
 from gateway.session.recording.files import RecordingFiles
@@ -63,6 +64,7 @@ class SessionParts:
         self.loaded = LoadedSessions()
         self.catalogue = Catalogue(self.loaded, store, fleets)
         self.feed = SessionFeed(self.catalogue)
+        self.providers = Providers(fleets, self.loaded, self.turns)
         self.drain = SessionDrain(self.loaded, queue, self.feed, rng)
         around = Surroundings(
             store,

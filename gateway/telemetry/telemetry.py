@@ -10,6 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
@@ -325,10 +326,15 @@ class Metrics:
         self.sync_chunks.labels("sent").inc(pushed.chunks_sent)
         self.sync_chunks.labels("reused").inc(pushed.chunks_reused)
 
-    def watch(self, name: str, help: str, read: Callable[[], float], **labels: str) -> None:
-        """Show `read()` at each scrape as the gauge `holdfast_<name>`, with `labels`."""
-        gauge = Gauge(f"holdfast_{name}", help, list(labels), registry=self._registry)
-        (gauge.labels(**labels) if labels else gauge).set_function(read)
+    def watch(self, name: str, help: str, read: Callable[[], float]) -> None:
+        """Show `read()` at each scrape as the gauge `holdfast_<name>`."""
+        Gauge(f"holdfast_{name}", help, registry=self._registry).set_function(read)
+
+    def watch_providers(self, name: str, help: str, providers: Iterable[str], read: Callable[[str], float]) -> None:
+        """Show `read(provider)` of each at each scrape as the gauge `holdfast_<name>`."""
+        gauge = Gauge(f"holdfast_{name}", help, ["provider"], registry=self._registry)
+        for provider in providers:
+            gauge.labels(provider).set_function(partial(read, provider))
 
     def names(self) -> set[str]:
         """Every metric, as a query would name it."""

@@ -25,6 +25,16 @@ class SandboxSpec:
     provider: str = ""  # which of several fleets; "": the only one, or the first
 
 
+@dataclass(frozen=True, slots=True)
+class ProviderHealth:
+    """How a provider is now. `problem`: why it can start nothing, in words for the user; None: it can. `cpus` and
+    `memory` (bytes) are those of the machine that its sandboxes share; None: not known."""
+
+    problem: str | None = None
+    cpus: int | None = None
+    memory: int | None = None
+
+
 class Fleet(Protocol):
     """Starts and finds sandboxes. A sandbox outlives the gateway; every method is safe to repeat. `start` and `running`
     may raise SandboxUnavailable: the provider does not answer, and nothing is known."""
@@ -42,6 +52,11 @@ class Fleet(Protocol):
     async def open(self) -> None:
         """Check that the provider can work here; raises SandboxFailed saying what to install or set. A
         provider that does not answer now is no reason to fail: the others' sessions go on without it."""
+        ...
+
+    async def health(self) -> ProviderHealth:
+        """Ask the provider how it is. One question to it at most; the caller bounds the time. Raises nothing of the
+        provider's: one that does not answer has a problem."""
         ...
 
     def check(self, spec: SandboxSpec) -> None:

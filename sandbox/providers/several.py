@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from sandbox.client.endpoint import Endpoint
 from sandbox.client.terminals import BridgeTerminals
 from sandbox.client.tree import BridgeTree
-from sandbox.ports.fleet import Fleet, SandboxSpec
+from sandbox.ports.fleet import Fleet, ProviderHealth, SandboxSpec
 from sandbox.ports.link import Link, LinkEvents, LinkRefused
 from sandbox.ports.resources import Resources
 from sandbox.ports.sandbox import Command, CommandResult, Sandbox, SandboxFailed, SandboxUnavailable
@@ -48,6 +48,10 @@ class Fleets:
             for fleet in reversed(opened):
                 await fleet.close()
             raise
+
+    async def health(self) -> ProviderHealth:
+        """Of the provider of new sessions."""
+        return await self._first.health()
 
     def check(self, spec: SandboxSpec) -> None:
         self._of(spec).check(spec)

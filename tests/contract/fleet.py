@@ -9,6 +9,12 @@ from tests.support.bridge import Owner
 
 
 class FleetContract:
+    async def test_a_provider_that_answers_has_no_problem(self, fleet: Fleet) -> None:
+        health = await fleet.health()
+        assert health.problem is None
+        assert health.cpus is None or health.cpus > 0
+        assert health.memory is None or health.memory > 1 << 20
+
     async def test_what_is_started_runs_until_it_is_stopped(self, fleet: Fleet) -> None:
         await fleet.start(spec())
         assert await fleet.running() == ["s1"]

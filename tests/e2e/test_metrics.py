@@ -43,6 +43,11 @@ async def counted(gateway: Gateway) -> tuple[float, float, float, float]:
 
 async def test_creations_and_starts_are_counted_apart_by_provider(gateway: Gateway) -> None:
     assert await counted(gateway) == (0, 0, 0, 0), "a series that is there before the first is counted"
+
+    async def is_up() -> bool:
+        return (await series(gateway))["holdfast_provider_up", "local"] == 1
+
+    await until(is_up, "the provider was asked")
     async with gateway.http() as ada:
         assert (await ada.post("/api/sandboxes/first")).status_code == 201
         await until_status(ada, "first", "running")

@@ -1,10 +1,11 @@
 """Who a command speaks for: a token that was given, or a fresh one for whoever sits here."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
-from gateway.cli.client.api import CommandFailed
+from gateway.cli.client.api import CommandFailed, GatewayApi, find_gateway
 from gateway.cli.client.login import whoever
-from gateway.config.settings import Settings, SettingsError
+from gateway.config.settings import Settings, SettingsError, resolve_secrets
 
 TOKEN_SECONDS = 3600
 
@@ -25,3 +26,17 @@ def token_source(settings: Settings, *, token: str | None, user: str | None, ema
     except SettingsError as error:
         raise CommandFailed(f"{error.problems[0]}; give one with --token") from None
     return lambda: sign(settings, name, address, TOKEN_SECONDS)
+
+
+@asynccontextmanager
+async def service_api(settings: Settings, url: str | None, token: str | None) -> AsyncIterator[GatewayApi]:
+    """The gateway at `url`, asked with `token`, or with the API token of the data directory. Raises CommandFailed."""
+    chosen = resolve_secrets(settings).api_token.get_secret_value() if token is None else token
+    try:
+        async with GatewayApi(find_gateway(settings, url), lambda: {"Authorization": f"Bearer {chosen}"}) as api:
+            yield api
+    except CommandFailed as failure:
+        if failure.code == "bad_credentials" or (token is None and failure.code.startswith("token_")):
+            hint = "set HOLDFAST_API_TOKEN, or HOLDFAST_DATA_DIR, to that gateway's own, or give a --token"
+            raise CommandFailed(f"{failure}; {hint}", failure.code) from failure
+        raise

@@ -4,17 +4,17 @@ import json
 import secrets
 import shlex
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gateway.cli.client.api import CommandFailed, GatewayApi, find_gateway
+from gateway.cli.client.api import CommandFailed, GatewayApi
 from gateway.cli.client.login import whoever
+from gateway.cli.commands.credentials import service_api
 from gateway.cli.console.output import agreed, as_typed, complain, say
 from gateway.cli.console.tables import in_short, print_table
-from gateway.config.settings import Settings, resolve_secrets
+from gateway.config.settings import Settings
 from gateway.protocol.text import visible_line
 
 HEAD = ("SESSION", "USER", "STATUS", "IDLE", "VIEWERS", "TITLE")
@@ -32,7 +32,7 @@ class SessionChoice:
 
 
 async def list_sessions(settings: Settings, chosen: SessionChoice, *, user: str | None) -> int:
-    async with _api(settings, chosen) as api:
+    async with service_api(settings, chosen.url, chosen.token) as api:
         found = (await api.ask("GET", ALL, params={} if user is None else {"userId": user}))["sandboxes"]
     if chosen.as_json:
         for session in found:
@@ -46,7 +46,7 @@ async def list_sessions(settings: Settings, chosen: SessionChoice, *, user: str 
 
 
 async def show_session(settings: Settings, chosen: SessionChoice, session_id: str) -> int:
-    async with _api(settings, chosen) as api:
+    async with service_api(settings, chosen.url, chosen.token) as api:
         session = await api.ask("GET", f"{ALL}/{session_id}")
     say(json.dumps(session) if chosen.as_json else full(session))
     return 0
@@ -64,7 +64,7 @@ async def create_session(
     """For `user`; unless one is named, for whoever sits here, or whoever a given token speaks for."""
     if not service and (user is not None or chosen.token is None):
         wish = {"userId": whoever(user)[0], **wish}
-    async with _api(settings, chosen) as api:
+    async with service_api(settings, chosen.url, chosen.token) as api:
         there = None if session_id is None else await _found(api, session_id)
         session = await api.create(session_id or secrets.token_hex(16), wish)
     say(json.dumps(session) if chosen.as_json else visible_line(str(session["id"])))
@@ -74,7 +74,7 @@ async def create_session(
 
 
 async def delete_session(settings: Settings, chosen: SessionChoice, session_id: str, *, purge: bool, sure: bool) -> int:
-    async with _api(settings, chosen) as api:
+    async with service_api(settings, chosen.url, chosen.token) as api:
         session = await api.ask("GET", f"{ALL}/{session_id}")
         if not sure and not agreed(question(session, purge=purge), "delete"):
             complain("nothing was deleted")
@@ -90,7 +90,7 @@ async def steer(
 ) -> int:
     """`wake`, `sleep`, `pause` or `resume` it."""
     body = {name: value for name, value in (how or {}).items() if value is not None}
-    async with _api(settings, chosen) as api:
+    async with service_api(settings, chosen.url, chosen.token) as api:
         session = await api.ask("POST", f"{ALL}/{session_id}/{verb}", json=body, timeout=STEER_SECONDS)
     _tell(chosen, session, _status(session))
     return 0
@@ -163,17 +163,4 @@ async def _found(api: GatewayApi, session_id: str) -> dict[str, Any] | None:
     except CommandFailed as failure:
         if failure.code == "unknown_session":
             return None
-        raise
-
-
-@asynccontextmanager
-async def _api(settings: Settings, chosen: SessionChoice) -> AsyncIterator[GatewayApi]:
-    token = resolve_secrets(settings).api_token.get_secret_value() if chosen.token is None else chosen.token
-    try:
-        async with GatewayApi(find_gateway(settings, chosen.url), lambda: {"Authorization": f"Bearer {token}"}) as api:
-            yield api
-    except CommandFailed as failure:
-        if failure.code == "bad_credentials" or (chosen.token is None and failure.code.startswith("token_")):
-            hint = "set HOLDFAST_API_TOKEN, or HOLDFAST_DATA_DIR, to that gateway's own, or give a --token"
-            raise CommandFailed(f"{failure}; {hint}", failure.code) from failure
         raise

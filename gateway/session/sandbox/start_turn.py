@@ -12,6 +12,11 @@ def visit_name(session_id: str) -> str:
     return f"{session_id} visited"
 
 
+def session_named(name: str) -> str:
+    """Whose name for a turn that is."""
+    return name.partition(" ")[0]
+
+
 def own_names(session_id: str) -> tuple[str, str]:
     """Under which names a session may wait for a turn, or have one."""
     return session_id, visit_name(session_id)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from sandbox.ports.fleet import ProviderHealth
 from sandbox.ports.resources import ResourceLimits, ResourceUsage
 
 OLDEST, NEWEST = (1, 41), (1, 51)  # of the API. 1.41 is that of Docker Engine 20.10 and of Podman 4
@@ -82,6 +83,11 @@ def usage(stats: Mapping[str, Any]) -> ResourceUsage:
         cpu_seconds=None if nanoseconds is None else round(nanoseconds / 1e9, 3),
         pids=_count(_within(stats, "pids_stats").get("current")),
     )
+
+
+def machine_of(info: Mapping[str, Any]) -> ProviderHealth:
+    """What /info says of the machine that containers share."""
+    return ProviderHealth(cpus=_count(info.get("NCPU")), memory=_count(info.get("MemTotal")))
 
 
 def texts(value: Any) -> list[str]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sandbox.ports.fleet import SandboxSpec
+from sandbox.ports.fleet import ProviderHealth, SandboxSpec
 from sandbox.ports.sandbox import SandboxFailed, SandboxUnavailable
 from sandbox.providers.bridge_config import BridgeSettings, bridge_config, failed_start, homes
 from sandbox.providers.container import document
@@ -24,7 +24,7 @@ from sandbox.providers.container.cloning import OutsideClones
 from sandbox.providers.container.containers import Containers
 from sandbox.providers.container.document import Bind, ContainerLimits, ContainerPlan, inner_paths, label
 from sandbox.providers.container.engine import Engine, EngineRefused
-from sandbox.providers.container.engine_answers import BadAnswer, one_line
+from sandbox.providers.container.engine_answers import BadAnswer, machine_of, one_line
 from sandbox.providers.container.image import (
     ContainerUser,
     Image,
@@ -127,6 +127,15 @@ class ContainerFleet:
                 self._warn(_no_image(self._image))
         except SandboxUnavailable as exc:
             self._warn(str(exc))
+
+    async def health(self) -> ProviderHealth:
+        try:
+            info = await self._engine.info()
+            check_engine(info, platform.machine())
+            user_of(info, os.geteuid(), os.getegid())
+        except (SandboxFailed, SandboxUnavailable, Unusable, BadAnswer) as exc:
+            return ProviderHealth(str(exc))
+        return machine_of(info)
 
     def check(self, spec: SandboxSpec) -> None:
         if spec.network == "outbound":

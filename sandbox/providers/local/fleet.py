@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from sandbox.client.bridge_requests import CallFailed, call
-from sandbox.ports.fleet import SandboxSpec
+from sandbox.ports.fleet import ProviderHealth, SandboxSpec
 from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.ports.sandbox import SandboxFailed
 from sandbox.providers.bridge_config import BridgeSettings, TerminalSettings, bridge_config, failed_start, homes
@@ -116,6 +116,10 @@ class LocalFleet:
     def no_limits(self) -> str | None:
         """Why sandboxes cannot be held to limits here, and what to change; None if they can."""
         return self._control.problem
+
+    async def health(self) -> ProviderHealth:
+        """This host answers."""
+        return ProviderHealth(cpus=os.cpu_count(), memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
     def check(self, spec: SandboxSpec) -> None:
         self._control.check(spec.limits)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from sandbox.ports.fleet import SandboxSpec
+from sandbox.ports.fleet import ProviderHealth, SandboxSpec
 from sandbox.ports.link import Link, LinkEvents, LinkRefused
 from sandbox.ports.resources import Resources
 from sandbox.ports.sandbox import Command, CommandResult, SandboxFailed, SandboxUnavailable
@@ -95,6 +95,9 @@ class MemoryFleet:
 
     async def open(self) -> None:
         return None
+
+    async def health(self) -> ProviderHealth:
+        return ProviderHealth(self.unavailable)
 
     def check(self, spec: SandboxSpec) -> None:
         pass

@@ -24,6 +24,7 @@ COMMANDS = (
     "url",
     "migrate",
     "doctor",
+    "providers",
     "chat",
     "messages",
     "export",

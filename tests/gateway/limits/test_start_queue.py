@@ -138,6 +138,7 @@ def test_nobody_is_in_their_own_way() -> None:
     assert queue.next() == "a2"
     assert queue.full("a", counting_waiting=True) is not None
     assert queue.full("a", counting_waiting=True, own=["a2"]) is None, "it has its place"
+    assert queue.placed() == ["a1", "a2"]
     queue.expect("a3", "a")
     assert queue.full("a", counting_waiting=True, own=["a3"]) is not None, "others have them all"
 

@@ -184,7 +184,8 @@ def test_metrics_of_two_gateways_do_not_mix() -> None:
     first, second = Metrics(), Metrics()
     depth = [3.0]
     first.watch("queue_depth", "Waiting", lambda: depth[0])
-    first.watch("sandboxes_running", "Running", lambda: 2.0, provider="local")
+    running = {"local": 2.0, "docker": 0.0}
+    first.watch_providers("sandboxes_running", "Running", running, running.__getitem__)
     first.created("local")
     first.started("local")
     first.started("local")
@@ -199,6 +200,7 @@ def test_metrics_of_two_gateways_do_not_mix() -> None:
         'holdfast_sandboxes_created_total{provider="local"} 1.0',
         'holdfast_sandbox_starts_total{provider="local"} 2.0',
         'holdfast_sandboxes_running{provider="local"} 2.0',
+        'holdfast_sandboxes_running{provider="docker"} 0.0',
         'holdfast_refusals_total{reason="too_slow"} 1.0',
         "holdfast_frames_relayed_total 5.0",
         "holdfast_queue_depth 3.0",

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox.ports.fleet import ProviderHealth
 from sandbox.ports.resources import NO_LIMITS, ResourceLimits, ResourceUsage
 from sandbox.providers.container.engine_answers import (
     MAX_LINE,
@@ -16,6 +17,7 @@ from sandbox.providers.container.engine_answers import (
     document,
     held_to,
     inner,
+    machine_of,
     members,
     name_and_tag,
     negotiated,
@@ -42,6 +44,11 @@ def test_limits_and_use_are_read_as_an_engine_tells_them() -> None:
         "pids_stats": {"current": 3},
     }
     assert usage(stats) == ResourceUsage(5000, 1.235, 3)
+
+
+def test_a_machine_is_as_its_engine_tells_or_unknown() -> None:
+    assert machine_of({"NCPU": 2, "MemTotal": 8 << 30}) == ProviderHealth(cpus=2, memory=8 << 30)
+    assert machine_of({"NCPU": "many", "MemTotal": None}) == ProviderHealth()
 
 
 @given(JSON)

@@ -5,15 +5,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from gateway.cli.commands.doctor import examine
 from gateway.config.settings import load_settings
+from gateway.session.providers import SILENT
 from sandbox.providers.local.layout import SandboxHome
 from tests.gateway.http.sessions.test_lifecycle import comes_to
 from tests.sandbox.containers import UID
 from tests.support.chat import hear, say
 from tests.support.engine import DockerEngine
 from tests.support.gateway import Gateway
+from tests.support.waiting import until
 
 
 async def test_a_session_in_a_container_survives_its_gateway_and_its_engine_and_comes_back_from_sleep(
@@ -55,6 +58,44 @@ async def test_a_session_in_a_container_survives_its_gateway_and_its_engine_and_
         assert note.read_bytes() != before
         assert (await ada.delete("/api/sandboxes/s1?purge=1")).status_code == 200
         assert docker_engine.client("ps", "--all", "--quiet") == ""
+
+
+async def test_people_are_told_of_an_engine_that_is_silent_or_away(docker_engine: DockerEngine, tmp_path: Path) -> None:
+    there = {"DOCKER": f"unix://{docker_engine.socket}", "DOCKER_IMAGE": docker_engine.image}
+    async with Gateway(tmp_path / "data", PROVIDERS="local,docker", **there) as gateway, gateway.http() as ada:
+
+        async def told(words: str | None) -> dict[str, Any]:
+            """What is said of the engine once it is that."""
+
+            async def look() -> dict[str, Any]:
+                local, docker = (await ada.get("/api/providers")).json()["providers"]
+                assert (local["name"], local["healthy"], docker["name"]) == ("local", True, "docker")
+                assert docker["problem"] is None if words is None else words in (docker["problem"] or ""), docker
+                return dict(docker)
+
+            return await until(look, f"the engine is said to be {words}")
+
+        up = await told(None)
+        assert (up["healthy"], up["level"], up["image"]) == (True, "container", docker_engine.image)
+        docker_engine.pause()
+        try:
+            assert not (await told(SILENT))["healthy"]
+        finally:
+            docker_engine.resume()
+        await told(None)
+        docker_engine.kill()
+        try:
+            await told("the container engine at unix://")
+            async with gateway.http(gateway.admin) as admin:
+                assert 'holdfast_provider_up{provider="docker"} 0.0' in (await admin.get("/metrics")).text
+                (_, away) = (await admin.get("/api/providers")).json()["providers"]
+                assert (away["running"], away["capacity"]) == (0, {"cpus": None, "memory": None})
+        finally:
+            docker_engine.start()
+        await told(None)
+        async with gateway.http(gateway.admin) as admin:
+            (_, back) = (await admin.get("/api/providers")).json()["providers"]
+            assert back["capacity"]["cpus"] == os.cpu_count()
 
 
 async def test_the_doctor_tries_the_engine(docker_engine: DockerEngine, tmp_path: Path) -> None:

@@ -1,0 +1,69 @@
+"""Where sessions can run here: which providers there are, how each is, and what may be chosen."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from msgspec import UNSET, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.auth.policy import LIFECYCLE
+from gateway.http.access import principal
+from gateway.http.responses import answer
+from gateway.routing.json_types import JsonAnswer, Whole, meaning
+from gateway.routing.route import route
+from gateway.session.providers import Providers, ProviderView
+
+
+class Capacity(JsonAnswer):
+    """Of the machine that all its sandboxes share; null: not known."""
+
+    cpus: Whole | None
+    memory: Annotated[Whole | None, meaning("bytes")]
+
+
+class ProviderJson(JsonAnswer):
+    name: Annotated[str, meaning("its kind; a session has it as `provider`")]
+    level: Annotated[str, meaning("trusted, contained, container or isolated")]
+    healthy: Annotated[bool, meaning("it can start sandboxes, as of a few seconds ago")]
+    problem: Annotated[str | None, meaning("why it is not healthy")]
+    image: Annotated[str | None, meaning("what its sandboxes run in unless they name another; null: it has no images")]
+    running: Annotated[Whole | UnsetType, meaning("for services alone: sandboxes that have a place")] = UNSET
+    capacity: Annotated[Capacity | UnsetType, meaning("for services alone")] = UNSET
+
+
+class ProvidersJson(JsonAnswer):
+    default: Annotated[str, meaning("where new sessions run")]
+    providers: list[ProviderJson]
+    max_running: Annotated[
+        Whole | UnsetType, meaning("for services alone: HOLDFAST_MAX_RUNNING, at all providers together")
+    ] = UNSET
+
+
+class ProviderRoutes:
+    """`images`: what sessions run in, by the providers that have images."""
+
+    def __init__(self, providers: Providers, images: Mapping[str, str], max_running: int) -> None:
+        self._providers = providers
+        self._images = images
+        self._max_running = max_running
+
+    @route(
+        "GET", "/api/providers", LIFECYCLE, "listProviders", "Where sessions can run; for services also how full it is",
+        answers={200: ProvidersJson},
+    )  # fmt: skip
+    async def list(self, request: Request) -> Response:
+        """What is said of their health is a few seconds old at most; a silent provider is waited for no longer."""
+        views = await self._providers.look()
+        shown = [self._shown(view) for view in views]
+        if principal(request).kind == "user":
+            return answer(ProvidersJson(self._providers.default, shown))
+        running = self._providers.running()
+        for view, each in zip(views, shown, strict=True):
+            each.running = running[view.name]
+            each.capacity = Capacity(view.health.cpus, view.health.memory)
+        return answer(ProvidersJson(self._providers.default, shown, self._max_running))
+
+    def _shown(self, view: ProviderView) -> ProviderJson:
+        problem = view.health.problem
+        return ProviderJson(view.name, view.level, problem is None, problem, self._images.get(view.name))
