@@ -173,7 +173,9 @@ class Crowd:
         seconds: float,
         cpu_seconds: Callable[[], float],
     ) -> tuple[int, float]:
-        """It takes longer where less than what is in flight at once was answered in time."""
+        """It goes on until more was answered than was in flight at the first look: what was on its way then may have
+        cost all it costs before it.
+        """
         answered, going_on = 0, True
 
         def took(browser: Browser, _: float) -> None:
@@ -189,7 +191,7 @@ class Crowd:
         before, cpu = answered, cpu_seconds()
         await asyncio.sleep(seconds)
         late = time.monotonic() + PATIENCE_SECONDS
-        while answered - before < len(first) and time.monotonic() < late:  # noqa: ASYNC110 - a look
+        while answered - before <= len(first) and time.monotonic() < late:  # noqa: ASYNC110 - a look
             await asyncio.sleep(0.01)
         counted, cost = answered - before, cpu_seconds() - cpu
         going_on = False
