@@ -3,12 +3,16 @@
 import logging
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from sandbox.providers.container.kits import Kits
+from tests.support.engine import DockerEngine, PodmanEngine, whats_missing
 from tests.support.failures import pytest_runtest_logfinish, pytest_runtest_logstart, pytest_runtest_makereport
 from tests.support.postgres import PostgresServer, create_database, drop_database
 from tests.support.s3 import S3Place, S3Server, fresh_place
@@ -82,3 +86,38 @@ def s3_server() -> Iterator[S3Server]:
 def s3_place(request: pytest.FixtureRequest) -> S3Place:
     """An empty place: on the server HOLDFAST_TEST_S3_URL names, or on the test run's own."""
     return fresh_place(os.environ, lambda: request.getfixturevalue("s3_server"))
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[DockerEngine]:
+    """An engine of the test run's own. Whoever stops it starts it again."""
+    if reason := whats_missing(*DockerEngine.programs):
+        pytest.skip(reason)
+    with DockerEngine() as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def podman_engine() -> Iterator[PodmanEngine]:
+    if reason := whats_missing(*PodmanEngine.programs):
+        pytest.skip(reason)
+    with PodmanEngine() as engine:
+        yield engine
+
+
+@pytest.fixture(params=["docker", "podman"])
+def any_engine(request: pytest.FixtureRequest) -> DockerEngine | PodmanEngine:
+    found: DockerEngine | PodmanEngine = request.getfixturevalue(f"{request.param}_engine")
+    return found
+
+
+@pytest.fixture(scope="session")
+def kits_directory() -> Iterator[Path]:
+    """Where there is a kit after the first who asks: it is made once for all tests."""
+    with tempfile.TemporaryDirectory(prefix="hf-kits-", dir="/tmp") as path:
+        yield Path(path)
+
+
+@pytest.fixture(scope="session")
+def kits(kits_directory: Path) -> Kits:
+    return Kits(kits_directory)

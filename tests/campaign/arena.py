@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import httpx
 
@@ -35,7 +36,7 @@ class Arena:
         return Tampering(crash_at, patches=self.patches)
 
     @asynccontextmanager
-    async def stage(self, **settings: object) -> AsyncIterator[Stage]:
+    async def stage(self, **settings: Any) -> AsyncIterator[Stage]:
         """A gateway as this play wants it; judged on leaving."""
         tampering = self.tampering()
         async with staged(

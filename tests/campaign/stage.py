@@ -15,9 +15,10 @@ from random import Random
 from typing import Any
 
 from sandbox.providers.local.layout import SandboxHome
-from sandbox.providers.local.processes import Process, children
+from sandbox.providers.local.processes import children
 from tests.campaign.journal import NOWHERE, Journal
 from tests.campaign.participant import Participant
+from tests.campaign.places import TRUSTED, Place
 from tests.campaign.size import report
 from tests.campaign.verdict import Evidence, Verdict, judge, unsettled
 from tests.support import recording_agent
@@ -30,8 +31,11 @@ AGENT_SOURCE = inspect.getsource(recording_agent)
 
 
 class Stage:
-    def __init__(self, gateway: Gateway, rng: Random, seed: int = 0, journal: Journal = NOWHERE) -> None:
+    def __init__(
+        self, gateway: Gateway, rng: Random, seed: int = 0, journal: Journal = NOWHERE, place: Place = TRUSTED
+    ) -> None:
         self.gateway = gateway
+        self.place = place
         self.seed = seed
         self.rng = rng
         self.journal = journal
@@ -56,7 +60,7 @@ class Stage:
         for number in range(sessions):
             session_id = f"s{number}"
             await self.gateway.create(
-                session_id, agent=["python3", "-c", AGENT_SOURCE, str(pace * (1 + 9 * (number % 2)))]
+                session_id, agent=[self.place.python, "-c", AGENT_SOURCE, str(pace * (1 + 9 * (number % 2)))]
             )
             self.participants[session_id] = []
             for sender in range(senders):
@@ -202,8 +206,7 @@ class Stage:
     def kill_bridge_now(self, session_id: str) -> bool:
         """kill -9 of the process that everything else in the sandbox dies with, whatever it is doing; False if there
         is none."""
-        note = SandboxHome(self.gateway.data_dir, session_id).read_note()
-        victim = Process(note.init_pid, note.init_started) if note is not None else None
+        victim = self.place.first_inside(SandboxHome(self.gateway.data_dir, session_id))
         if victim is None or not victim.alive:
             return False
         victim.signal(signal.SIGKILL)
@@ -211,9 +214,10 @@ class Stage:
         return True
 
     def kill_agent_now(self, session_id: str) -> bool:
-        """kill -9 of the agent process alone, in a trusted sandbox; False if there is none."""
-        note = SandboxHome(self.gateway.data_dir, session_id).read_note()
-        agents = children(note.init_pid) if note is not None else []
+        """kill -9 of the agent process alone, in a sandbox whose first process is the bridge; False if there is
+        none."""
+        bridge = self.place.first_inside(SandboxHome(self.gateway.data_dir, session_id))
+        agents = children(bridge.pid) if bridge is not None else []
         for agent in agents:
             agent.signal(signal.SIGKILL)
         return bool(agents)
@@ -274,16 +278,18 @@ async def staged(
     *,
     launcher: Launcher | None = None,
     tampering: Tampering = UNTOUCHED,
+    place: Place = TRUSTED,
     **settings: object,
 ) -> AsyncIterator[Stage]:
     """A gateway with a stage on it, and a journal beside it."""
-    settings = {"PENDING_TTL": 120, "MAX_CONNECTIONS_PER_USER": 1000, **settings}
+    settings = {"PENDING_TTL": 120, "MAX_CONNECTIONS_PER_USER": 1000, **place.settings, **settings}
+    place.prepare(tmp_path / "data")
     journal = Journal(tmp_path / "journal.log")
     try:
         gateway = Gateway(tmp_path / "data", **settings)
         gateway.launcher, gateway.tampering = launcher, tampering
         async with gateway:
-            yield Stage(gateway, rng, seed, journal)
+            yield Stage(gateway, rng, seed, journal, place)
     finally:
         journal.close()
 

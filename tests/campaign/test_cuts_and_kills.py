@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from tests.campaign.places import CONTAINED, TRUSTED, Place
 from tests.campaign.size import seeded, sized, when_large
 from tests.campaign.stage import cutting, staged
 from tests.support.launcher import Launcher, Tampering
@@ -20,9 +21,9 @@ def _faults(rng: Random, sessions: int, cuts: int, kills: int) -> list[str | Non
     return faults
 
 
-async def _campaign(
+async def cuts_and_kills(
     tmp_path: Path,
-    level: str,
+    place: Place,
     *,
     sessions: int,
     messages: int,
@@ -33,7 +34,7 @@ async def _campaign(
     seed, rng = seeded()
     async with (
         Launcher() as launcher,
-        staged(tmp_path, seed, rng, launcher=launcher, tampering=FORGIVING, LOCAL_LEVEL=level) as stage,
+        staged(tmp_path, seed, rng, launcher=launcher, tampering=FORGIVING, place=place) as stage,
     ):
         async with cutting(stage.gateway) as proxy:
             await stage.create(sessions, 2, messages, pace=0.002, address=lambda: f"ws://127.0.0.1:{proxy.port}")
@@ -53,9 +54,9 @@ async def _campaign(
 
 @pytest.mark.soak
 async def test_nothing_acked_is_lost_when_connections_are_cut_and_bridges_are_killed(tmp_path: Path) -> None:
-    await _campaign(
+    await cuts_and_kills(
         tmp_path,
-        "trusted",
+        TRUSTED,
         sessions=sized(6, 50),
         messages=sized(600, 10_000),
         cuts=sized(20, 200),
@@ -66,9 +67,9 @@ async def test_nothing_acked_is_lost_when_connections_are_cut_and_bridges_are_ki
 
 @pytest.mark.soak
 async def test_the_same_holds_in_contained_sandboxes(tmp_path: Path) -> None:
-    await _campaign(
+    await cuts_and_kills(
         tmp_path,
-        "contained",
+        CONTAINED,
         sessions=sized(2, 10),
         messages=sized(80, 1000),
         cuts=sized(4, 40),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaign.places import TRUSTED, Place
 from tests.campaign.size import seeded, sized, when_large
 from tests.campaign.stage import Stage, cutting, staged
 from tests.support.launcher import Launcher, Tampering
@@ -33,14 +34,17 @@ async def _do(fault: tuple[str, str], stage: Stage, proxy: CuttingProxy) -> None
             await stage.ask(session_id, "resume")
 
 
-@pytest.mark.soak
-async def test_the_promises_hold_when_everything_happens_at_once(tmp_path: Path) -> None:
+async def everything_at_once(
+    tmp_path: Path, place: Place, *, sessions: int, messages: int, rounds: int, name: str
+) -> None:
     seed, rng = seeded()
-    sessions, messages, rounds = sized(3, 10), sized(300, 4000), sized(4, 40)
     faults = [("cut", "")] * (2 * rounds) + [("gateway", "")] * rounds
     faults += [(kind, f"s{number}") for number in range(sessions) for kind in TO_EACH_SESSION]
     rng.shuffle(faults)
-    async with Launcher() as launcher, staged(tmp_path, seed, rng, launcher=launcher, tampering=FORGIVING) as stage:
+    async with (
+        Launcher() as launcher,
+        staged(tmp_path, seed, rng, launcher=launcher, tampering=FORGIVING, place=place) as stage,
+    ):
         async with cutting(stage.gateway) as proxy:
             await stage.create(sessions, 2, messages, pace=0.002, address=lambda: f"ws://127.0.0.1:{proxy.port}")
             async with stage.playing():
@@ -49,6 +53,18 @@ async def test_the_promises_hold_when_everything_happens_at_once(tmp_path: Path)
                     await asyncio.sleep(rng.uniform(0, 0.05))
                     await _do(fault, stage, proxy)
                 await stage.all_settled()
-        verdict = await stage.acquit("everything at once", faults=len(faults))
+        verdict = await stage.acquit(name, faults=len(faults))
         assert verdict.cases == messages
-        (await stage.check("everything at once")).acquit(*when_large("resent"))
+        (await stage.check(name)).acquit(*when_large("resent"))
+
+
+@pytest.mark.soak
+async def test_the_promises_hold_when_everything_happens_at_once(tmp_path: Path) -> None:
+    await everything_at_once(
+        tmp_path,
+        TRUSTED,
+        sessions=sized(3, 10),
+        messages=sized(300, 4000),
+        rounds=sized(4, 40),
+        name="everything at once",
+    )

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from tests.campaign.places import CONTAINED, TRUSTED, Place
 from tests.campaign.size import seeded, sized, when_large
 from tests.campaign.stage import staged
 from tests.support.gateway import Gateway, GatewayFailed
@@ -38,9 +39,9 @@ async def _restart(gateway: Gateway, rng: Random) -> float:
     return time.monotonic() - began
 
 
-async def _campaign(tmp_path: Path, level: str, *, sessions: int, messages: int, kills: int, name: str) -> None:
+async def gateway_kills(tmp_path: Path, place: Place, *, sessions: int, messages: int, kills: int, name: str) -> None:
     seed, rng = seeded()
-    async with staged(tmp_path, seed, rng, LOCAL_LEVEL=level) as stage:
+    async with staged(tmp_path, seed, rng, place=place) as stage:
         await stage.create(sessions, 2, messages, pace=0.001)
         ready: list[float] = []
         async with stage.playing():
@@ -60,9 +61,9 @@ async def _campaign(tmp_path: Path, level: str, *, sessions: int, messages: int,
 
 @pytest.mark.soak
 async def test_a_killed_gateway_loses_nothing_and_finds_its_sandboxes_again(tmp_path: Path) -> None:
-    await _campaign(
+    await gateway_kills(
         tmp_path,
-        "trusted",
+        TRUSTED,
         sessions=sized(3, 6),
         messages=sized(480, 6000),
         kills=sized(12, 100),
@@ -72,9 +73,9 @@ async def test_a_killed_gateway_loses_nothing_and_finds_its_sandboxes_again(tmp_
 
 @pytest.mark.soak
 async def test_contained_sandboxes_are_found_again_too(tmp_path: Path) -> None:
-    await _campaign(
+    await gateway_kills(
         tmp_path,
-        "contained",
+        CONTAINED,
         sessions=sized(2, 4),
         messages=sized(120, 1200),
         kills=sized(3, 20),

@@ -18,7 +18,7 @@ from tests.support.coverage_floor import ROOT, own_tests, pure_modules
 AT_ONCE = 5
 FAULTS = ("tests/campaign/page", "tests/campaign/sync", "tests/campaign/terminal")
 PAGE = ("tests/e2e/console", "tests/web")
-CONTAINERS = ("tests/sandbox/providers/container",)
+CONTAINERS = ("tests/sandbox/providers/container", "tests/campaign/containers")
 FOLDERS = ("tests/campaign", "tests/e2e", "tests/gateway", "tests/sandbox")
 
 
@@ -33,7 +33,7 @@ def groups() -> dict[str, list[str]]:
         "end to end, i to z": _pytest([path for path in outer if path not in early]),
         "the sandbox": _pytest(("tests/sandbox",), but=(*CONTAINERS, *pure)),
         "sandboxes in containers": _pytest(CONTAINERS, but=pure),
-        "the campaign": _pytest(("tests/campaign",), but=FAULTS),
+        "the campaign": _pytest(("tests/campaign",), but=(*FAULTS, *CONTAINERS)),
         "the page": _pytest(PAGE),
         "the gateway": _pytest(("tests/gateway",), but=pure),
         "all else": _pytest((), but=(*FOLDERS, *PAGE, *pure)),

@@ -20,6 +20,7 @@ from sandbox.providers.local.layout import SandboxHome
 from sandbox.providers.local.processes import Process
 from sync.objects.retrying import RequestLimits, RetryingObjects
 from sync.snapshots.service import SnapshotService
+from tests.campaign.places import TRUSTED, Place
 from tests.campaign.size import report
 from tests.campaign.sync.checker import Ledger, Tree, stored_tree
 from tests.campaign.sync.cupboards import Cupboard
@@ -63,7 +64,7 @@ class Kept:
         self.user = user
         self.rng = rng
         self.home = SandboxHome(arena.gateway.data_dir, session_id)
-        self.gardener = Gardener(self.home.kept, rng, largest=400_000)
+        self.gardener = _Gardener(self.home.kept, rng, arena.place)
         self.ledger = Ledger(session_id)
 
     # its files
@@ -77,6 +78,7 @@ class Kept:
         way = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         with open(self.home.workspace / name, "wb", opener=lambda path, _: os.open(path, way, 0o644)) as file:
             file.write(content)
+        self._arena.place.give(self.home.workspace / name)
 
     def wipe(self, *, whole: bool = False) -> None:
         """The disk is gone, with the `whole` of what the sandbox knew or without."""
@@ -93,8 +95,7 @@ class Kept:
     @property
     def bridge(self) -> Process | None:
         """The process that everything in the sandbox dies with, if it lives."""
-        note = self.home.read_note()
-        found = Process(note.init_pid, note.init_started) if note is not None else None
+        found = self._arena.place.first_inside(self.home)
         return found if found is not None and found.alive else None
 
     async def kill_bridge(self) -> None:
@@ -217,12 +218,31 @@ class Kept:
             return await stored_tree(vault, self.user, self.id, number)
 
 
+class _Gardener(Gardener):
+    def __init__(self, home: Path, rng: Random, place: Place) -> None:
+        super().__init__(home, rng, largest=400_000)
+        self._given = home
+        self._place = place
+
+    def edit(self, times: int = 1) -> list[str]:
+        made = super().edit(times)
+        self._place.give(self._given)
+        return made
+
+
 class SyncArena:
     """`patches` are done to every gateway that is started here."""
 
     def __init__(
-        self, gateway: KeepingGateway, cupboard: Cupboard, seed: int, rng: Random, patches: tuple[str, ...] = ()
+        self,
+        gateway: KeepingGateway,
+        cupboard: Cupboard,
+        seed: int,
+        rng: Random,
+        patches: tuple[str, ...] = (),
+        place: Place = TRUSTED,
     ) -> None:
+        self.place = place
         self.gateway = gateway
         self.patches = patches
         self.cupboard = cupboard
@@ -288,12 +308,15 @@ async def arena_on(
     *,
     launcher: Launcher | None = None,
     patches: tuple[str, ...] = (),
+    place: Place = TRUSTED,
     **settings: object,
 ) -> AsyncIterator[SyncArena]:
     """A gateway on `cupboard`, impatient enough for a test. It does not try the store each time it starts: that takes
     seconds on some servers, and has tests of its own."""
-    quick = {"SYNC_DEBOUNCE": 0.1, "SYNC_MAX_WAIT": 1, "DRAIN_TIMEOUT": 5, "OBJECTS_UNCHECKED": "true", **settings}
-    gateway = KeepingGateway(directory / "data", cupboard, **quick)
+    quick = {"SYNC_DEBOUNCE": 0.1, "SYNC_MAX_WAIT": 1, "DRAIN_TIMEOUT": 5, "OBJECTS_UNCHECKED": "true"}
+    settings = {**quick, **place.settings, **settings}
+    place.prepare(directory / "data")
+    gateway = KeepingGateway(directory / "data", cupboard, **settings)
     gateway.launcher, gateway.tampering = launcher, Tampering(patches=patches)
     async with gateway:
-        yield SyncArena(gateway, cupboard, seed, rng, patches)
+        yield SyncArena(gateway, cupboard, seed, rng, patches, place)

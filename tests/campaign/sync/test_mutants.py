@@ -52,7 +52,6 @@ class Troupe:
             seed, rng = seeded()
             directory = self._directory / name
             directory.mkdir()
-            settings = {"SYNC_DEBOUNCE": 0.3, "SYNC_MAX_WAIT": 5, "SNAPSHOT_KEEP": 1000}
             async with arena_on(
                 directory,
                 Directory(directory / "objects"),
@@ -60,7 +59,9 @@ class Troupe:
                 rng,
                 launcher=self._launcher,
                 patches=patches,
-                **settings,
+                SYNC_DEBOUNCE=0.3,
+                SYNC_MAX_WAIT=5,
+                SNAPSHOT_KEEP=1000,
             ) as arena:
                 return [f"{problem} (seed={seed})" for problem in await scenarios.play(arena, scenario)]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.campaign.places import CONTAINED, TRUSTED, Place
 from tests.campaign.size import SOAK, seeded, sized, when_large
 from tests.campaign.sync.arena import Kept, SyncArena, arena_on
 from tests.campaign.sync.checker import Tree, files_in, is_replaced
@@ -155,14 +156,14 @@ class Rounds:
         await session.sync()
 
 
-async def _rounds(
+async def sync_rounds(
     directory: Path,
     cupboard: Cupboard,
     name: str,
     *reached: str,
     rounds: int,
     sessions: int = 4,
-    level: str = "trusted",
+    place: Place = TRUSTED,
 ) -> None:
     """So many rounds; if there are many, they must come to all that is to be `reached`."""
     seed, rng = seeded()
@@ -175,7 +176,7 @@ async def _rounds(
             rng,
             launcher=launcher,
             patches=("short_grace",),
-            LOCAL_LEVEL=level,
+            place=place,
             SNAPSHOT_KEEP=5,
         ) as arena,
     ):
@@ -232,16 +233,20 @@ async def test_what_a_crash_left_of_a_disk_is_beside_what_came_back(tmp_path: Pa
 @pytest.mark.soak
 async def test_every_tree_that_comes_back_was_committed_on_s3(tmp_path: Path, s3_server: S3Server) -> None:
     cupboard, rounds = Bucket(s3_server, s3_server.make_place()), sized(16, 300)
-    await _rounds(tmp_path, cupboard, "sync rounds on s3", *DEATHS, "store killed", "objects removed", rounds=rounds)
+    await sync_rounds(
+        tmp_path, cupboard, "sync rounds on s3", *DEATHS, "store killed", "objects removed", rounds=rounds
+    )
 
 
 @pytest.mark.soak
 async def test_every_tree_that_comes_back_was_committed_in_a_directory(tmp_path: Path) -> None:
     cupboard, rounds = Directory(tmp_path / "objects"), sized(8, 160)
-    await _rounds(tmp_path, cupboard, "sync rounds on files", *DEATHS, "objects removed", rounds=rounds)
+    await sync_rounds(tmp_path, cupboard, "sync rounds on files", *DEATHS, "objects removed", rounds=rounds)
 
 
 @pytest.mark.soak
 async def test_every_tree_that_comes_back_was_committed_contained(tmp_path: Path) -> None:
     cupboard, rounds = Directory(tmp_path / "objects"), sized(4, 40)
-    await _rounds(tmp_path, cupboard, "sync rounds, contained", "crashes", rounds=rounds, sessions=2, level="contained")
+    await sync_rounds(
+        tmp_path, cupboard, "sync rounds, contained", "crashes", rounds=rounds, sessions=2, place=CONTAINED
+    )

@@ -3,7 +3,6 @@ the gateway, the links between the gateway and the bridge."""
 
 import asyncio
 import os
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,6 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from sandbox.providers.local.layout import SandboxHome
+from tests.campaign.places import TRUSTED, Place
 from tests.campaign.size import report
 from tests.campaign.stage import cutting
 from tests.support.gateway import Gateway
@@ -47,22 +47,28 @@ class TerminalArena:
     """`fault` breaks something; `counts` says how often what was broken."""
 
     def __init__(
-        self, gateway: Gateway, proxy: CuttingProxy, links: LinkProxy, directory: Path, seed: int, rng: Random
+        self, gateway: Gateway, proxy: CuttingProxy, links: LinkProxy, place: Place, seed: int, rng: Random
     ) -> None:
         self.gateway = gateway
+        self._place = place
+        self._workspace = SandboxHome(gateway.data_dir, SESSION).workspace
         self.seed = seed
         self.rng = rng
         self.counts: Counter[str] = Counter()
         self._proxy = proxy
         self._links = links
-        self._directory = directory
         self._fifos: list[Fifo] = []
 
     # Terminals and who looks at them
 
     def fifo(self, name: str) -> Fifo:
-        self._fifos.append(Fifo(self._directory / name))
+        self._fifos.append(Fifo(self._workspace / name))
+        self._place.give(self._fifos[-1].path)
         return self._fifos[-1]
+
+    def inside(self, path: Path) -> str:
+        """What programs in the sandbox call a file of the workspace."""
+        return self._place.inside(path, self._workspace)
 
     def close(self) -> None:
         for fifo in self._fifos:
@@ -76,7 +82,7 @@ class TerminalArena:
     async def run(self, name: str, *command: str) -> None:
         """A terminal that runs this. A command that ends in .py is one of the programs beside this file."""
         if command[0].endswith(".py"):
-            command = (sys.executable, str(PROGRAMS / command[0]), *command[1:])
+            command = (*self._place.program(PROGRAMS / command[0], self._workspace), *command[1:])
         async with self.gateway.http() as client:
             wish = {"command": command, "cols": COLS, "rows": ROWS}
             answer = await client.post(f"/api/sandboxes/{SESSION}/terminals/{name}", json=wish)
@@ -229,11 +235,13 @@ async def terminal_arena(
     agent: tuple[str, ...] | None = ("cat",),
     patches: tuple[str, ...] = (),
     spawns_bridges: bool = False,
+    place: Place = TRUSTED,
     **settings: object,
 ) -> AsyncIterator[TerminalArena]:
     """One session that runs, with a proxy before the gateway and another before the bridge. Its `agent` is the
     gateway's own if that is None."""
-    settings = {"MAX_CONNECTIONS_PER_USER": 1000, **settings}
+    settings = {"MAX_CONNECTIONS_PER_USER": 1000, **place.settings, **settings}
+    place.prepare(directory / "data")
     async with AsyncExitStack() as stack:
         gateway = Gateway(directory / "data", **settings)
         gateway.launcher = await stack.enter_async_context(Launcher())
@@ -244,7 +252,7 @@ async def terminal_arena(
         home = SandboxHome(gateway.data_dir, SESSION)
         links = await stack.enter_async_context(LinkProxy(gateway.data_dir / "run", home.socket))
         proxy = await stack.enter_async_context(cutting(gateway))
-        arena = TerminalArena(gateway, proxy, links, directory, seed, rng)
+        arena = TerminalArena(gateway, proxy, links, place, seed, rng)
         stack.callback(arena.close)
         yield arena
 

@@ -14,6 +14,7 @@ from random import Random
 
 import pytest
 
+from tests.campaign.places import TRUSTED, Place
 from tests.campaign.size import seeded, sized, when_large
 from tests.campaign.terminal.arena import PATIENCE, TerminalArena, differences, terminal_arena, went_through
 from tests.campaign.terminal.flood import RECORD_BYTES, stream
@@ -50,14 +51,12 @@ async def _late_comer(arena: TerminalArena, total: int) -> Dump:
         return dump
 
 
-@pytest.mark.soak
-async def test_a_flood_reaches_every_viewer_byte_for_byte_or_with_a_reset_at_the_gap(tmp_path: Path) -> None:
+async def flood_with_cuts(tmp_path: Path, place: Place, *, cuts: int, size: int, name: str) -> None:
     seed, rng = seeded()
-    cuts, records = sized(16, 200), sized(16 << 20, 200 << 20) // RECORD_BYTES
-    burst = records // cuts
-    async with terminal_arena(tmp_path, seed, rng) as arena:
+    burst = size // RECORD_BYTES // cuts
+    async with terminal_arena(tmp_path, seed, rng, place=place) as arena:
         fifo = arena.fifo("allowance")
-        await arena.run("flood", "flood.py", str(fifo.path))
+        await arena.run("flood", "flood.py", arena.inside(fifo.path))
         watchers = [
             Watcher(name, lambda **at: arena.address("flood", role="view", **at), pace) for name, pace in PACES.items()
         ]
@@ -88,7 +87,7 @@ async def test_a_flood_reaches_every_viewer_byte_for_byte_or_with_a_reset_at_the
         problems += unlike(await _late_comer(arena, total), wanted)
         counts: Counter[str] = sum((watcher.counts for watcher in watchers), Counter())
         arena.acquit(
-            "terminal cuts, flood",
+            name,
             problems,
             MB=total >> 20,
             viewers=len(watchers),
@@ -97,6 +96,13 @@ async def test_a_flood_reaches_every_viewer_byte_for_byte_or_with_a_reset_at_the
         )
         missed = [what for what in when_large("resumed", "resets") if not counts[what]]
         assert missed == [], f"never: {missed}"
+
+
+@pytest.mark.soak
+async def test_a_flood_reaches_every_viewer_byte_for_byte_or_with_a_reset_at_the_gap(tmp_path: Path) -> None:
+    await flood_with_cuts(
+        tmp_path, TRUSTED, cuts=sized(16, 200), size=sized(16 << 20, 200 << 20), name="terminal cuts, flood"
+    )
 
 
 VIM = ("vim", "-N", "-u", "NONE", "-i", "NONE", "-n", "--cmd", "set number ruler showcmd")
