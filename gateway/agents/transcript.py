@@ -7,6 +7,9 @@ same words earlier, so they count only from the last `sdk_message` on, where non
 and their results are kept as blocks beside the text. A permission or a question is a record at once, `open` until it
 is answered.
 
+A `done` answers the oldest message that is owed an answer; or, where it says `answers`, the messages with these seqs: an
+agent may fold a message into the turn that runs.
+
 `save` and `restore` carry an unfinished answer over a gateway restart, together with the position up to which the
 agent's output is in it; frames up to that position must not be fed again.
 """
@@ -27,6 +30,8 @@ ANSWER_RECORDS = frozenset(record_type for record_type, _ in ANSWERS.values())
 EXCHANGES = ANSWER_RECORDS | frozenset(REQUESTS.values())  # types of records about what an agent asked
 MAX_SIZE = 8 << 20  # of one answer's text and blocks; what is beyond is left out, and said so in metadata.truncated
 MAX_BLOCKS = 10_000
+MAX_NUMBER = 2**53 - 1  # of a seq
+MAX_ANSWERS = 1_000  # messages that one `done` may name
 MAX_PIECES = 1_000  # of text; more are joined, for a million short strings take far more room than their characters
 
 
@@ -36,6 +41,7 @@ class AgentAnswer(msgspec.Struct, frozen=True):
     payload: bytes
     done: dict[str, Any]
     aborted: bool = False  # the agent says that it stopped early, as it was told to
+    answers: tuple[int, ...] | None = None  # seqs of the messages that it answers; None: the oldest
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -73,7 +79,11 @@ class Transcript:
             case "done":
                 metadata = body.get("metadata")
                 metadata = metadata if isinstance(metadata, dict) else {}
-                return AgentAnswer(self.finish(metadata), body, metadata.get("aborted") is True)
+                answers = _seqs(body.get("answers"))
+                aborted = metadata.get("aborted") is True
+                if answers is not None:
+                    metadata = metadata | {"answers": answers}
+                return AgentAnswer(self.finish(metadata), body, aborted, answers)
         return None
 
     def finish(self, metadata: dict[str, Any]) -> bytes:
@@ -151,6 +161,13 @@ def request_id_of(payload: bytes) -> str:
 def _block(part: Any) -> bytes:
     """Copied, because what orjson returns keeps its whole buffer: 4 KiB for a few bytes."""
     return bytes(memoryview(orjson.dumps(part)))
+
+
+def _seqs(answers: object) -> tuple[int, ...] | None:
+    """Which messages a `done` names; None if it names none in the way it should."""
+    if not isinstance(answers, list):
+        return None
+    return tuple(seq for seq in answers[:MAX_ANSWERS] if type(seq) is int and 0 < seq <= MAX_NUMBER)
 
 
 def _is_text(part: object) -> bool:

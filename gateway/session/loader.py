@@ -15,7 +15,7 @@ from gateway.session.recording.tape import Beginning, outside
 from gateway.session.taped_host import taped
 from persistence import crash_points
 from persistence.errors import StoreUnavailable
-from persistence.record import Record, Session, Status, Write
+from persistence.record import Loaded, Record, Status, Write
 
 PENDING_BYTES_PER_USER = 16 << 20
 UNANSWERED_LOADED = 1000
@@ -41,7 +41,7 @@ class SessionLoader:
         make = partial(
             SessionActor,
             loaded,
-            unanswered := await self._unanswered(session),
+            unanswered := await self._unanswered(loaded),
             sandbox=(sandbox := around.fleets.sandbox(session.id, spec.provider)),
             supervisor=supervisor,
         )
@@ -69,16 +69,17 @@ class SessionLoader:
             )
             await settled
 
-    async def _unanswered(self, session: Session) -> list[Record]:
-        """Messages the agent has and has not answered."""
-        store = self._around.store
+    async def _unanswered(self, loaded: Loaded) -> list[Record]:
+        """Messages the agent has and has not answered. Some may have passed one that waits."""
+        store, session = self._around.store, loaded.session
         found, after = list[Record](), SessionState.from_json(session.state).answered
-        while after < session.delivered and len(found) < UNANSWERED_LOADED:
+        last = session.last_seq if loaded.waiting else session.delivered
+        while after < last and len(found) < UNANSWERED_LOADED:
             wanted = UNANSWERED_LOADED - len(found)
             page = await store.messages(session.id, after=after, limit=wanted, max_bytes=UNANSWERED_BYTES)
             # Who they are is enough: their content is the agent's already.
-            found += [replace(_as_sent(record), payload=b"") for record in page if record.seq <= session.delivered]
-            after = page[-1].seq if page else session.delivered
+            found += [replace(_as_sent(record), payload=b"") for record in page if record.seq <= last]
+            after = page[-1].seq if page else last
         return [record for record in found if record.status == Status.DELIVERED and record.type == "message"]
 
 

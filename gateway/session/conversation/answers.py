@@ -127,18 +127,18 @@ class Answers:
         audience.ring.pin(offset)
 
     def _store_answer(self, offset: int, line: bytes, answer: AgentAnswer) -> None:
-        log, turns = self._log, self._delivery.turns
-        if not turns.unanswered:  # its `taken` may be behind it on the wire
-            self._delivery.taken_unheard()
-        asked_for = turns.done()
-        self._gate.charge(len(answer.payload), asked_for=asked_for is not None)
-        answered = log.state.answered if asked_for is None else asked_for[0]
+        log, delivery, turns = self._log, self._delivery, self._delivery.turns
+        if answer.answers is not None or not turns.unanswered:
+            delivery.taken_unheard(answer.answers)
+        asked_at = turns.done(answer.answers, delivery.window.oldest)
+        self._gate.charge(len(answer.payload), asked_for=asked_at is not None)
         aborted = self.aborting or answer.aborted
         self.aborting = False
-        state = log.next_state(offset=offset, answer_from=offset, answered=answered)
+        state = log.next_state(
+            offset=offset, answer_from=offset, answered=turns.answered, answered_ahead=turns.ahead
+        )
         record = log.agent_record(str(offset), answer.payload, Status.ABORTED if aborted else Status.COMPLETE)
         held = self._order.hold(line)
-        asked_at = None if asked_for is None else asked_for[1]
         log.write(
             self._answer_stored, offset, held, answer.done, record, asked_at, append=record, state=state, checkpoint=b""
         )

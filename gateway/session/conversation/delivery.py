@@ -23,7 +23,18 @@ from sandbox.ports.link import Link
 
 
 class Delivery:
-    __slots__ = ("_clock", "_expiry_timer", "_log", "_publisher", "link", "receipts", "turns", "window")
+    __slots__ = (
+        "_clock",
+        "_expiry_timer",
+        "_log",
+        "_newest",
+        "_noted",
+        "_publisher",
+        "link",
+        "receipts",
+        "turns",
+        "window",
+    )
 
     def __init__(
         self,
@@ -47,7 +58,9 @@ class Delivery:
         self.window = DeliveryWindow(limits, shared)
         asked = {request_id_of(record.payload): record for record in loaded.open}
         owed = ((record.seq, record.cid, log.when(record.created_at)) for record in unanswered)
-        self.turns = OpenTurns(owed, asked)
+        self.turns = OpenTurns(owed, asked, log.state.answered, log.state.answered_ahead)
+        self._noted = loaded.session.delivered  # every message up to this one was delivered, or never will be
+        self._newest = max([self._noted, *(record.seq for record in unanswered)])  # that was delivered
         self.receipts = Receipts(loaded.session.last_seq if behind else 0)
         for record in loaded.waiting:
             line, since = chat_frames.delivered_line(record), log.when(record.created_at)
@@ -83,25 +96,40 @@ class Delivery:
         """The bridge said what it took, of all that was sent."""
         self.delivered(self.window.settle(taken))
 
-    def taken_unheard(self) -> None:
-        """The agent answers, so it has the oldest message that was sent: its `taken` may be behind the answer."""
-        if unsure := self.window.unsure():
-            self.taken(min(entry.seq for entry in unsure))
+    def taken_unheard(self, answers: Sequence[int] | None) -> None:
+        """The agent answers these messages, or the oldest that was sent, so it has them: their `taken` may be behind
+        the answer."""
+        unsure = [entry.seq for entry in self.window.unsure()]
+        if answers is None:
+            self.delivered(self.window.taken_ahead(unsure[:1]))
+        else:
+            self.delivered(self.window.taken_ahead([seq for seq in unsure if seq in answers]))
 
     def delivered(self, entries: Sequence[WindowEntry]) -> None:
         if not entries:
             return
         crash_points.reached("deliver.taken")
+        self._newest = max(self._newest, entries[-1].seq)
+        oldest = self.window.oldest
         doubtful: list[int] = []
         for entry in entries:
             if entry.type == "message":
                 self.turns.deliver(entry.seq, entry.cid, entry.since)
             self.receipts.note(entry.seq, Status.DELIVERED)
-            if not entry.stored:
+            if not entry.stored or (oldest is not None and entry.seq > oldest):
                 doubtful.append(entry.seq)
             self._publisher.tell(chat_frames.delivered(entry.cid, entry.seq))
-        self._log.note_delivered(entries[-1].seq, doubtful)
+        self._note_delivered(doubtful)
         self.pump()
+
+    def _note_delivered(self, marked: Sequence[int] = ()) -> None:
+        """Write down up to where all was delivered; the `marked` ones by themselves: they passed one that waits, or the
+        store may refuse them yet."""
+        oldest = self.window.oldest
+        up_to = self._newest if oldest is None or self._newest < oldest else oldest - 1
+        if up_to > self._noted or marked:
+            self._noted = max(self._noted, up_to)
+            self._log.note_delivered(self._noted, marked)
 
     # -- what does not get there --------------------------------------------------------------------------------------
 
@@ -141,6 +169,7 @@ class Delivery:
     def _mark_all(self, messages: Sequence[tuple[int, str]], status: Status, reason: str | None = None) -> None:
         """Give records their last status, and tell everybody once that is durable."""
         if messages:
+            self._note_delivered()
             marks = tuple((seq, status) for seq, _ in messages)
             self._log.write(self.tell_marked, messages, status, reason, marks=marks)
 

@@ -1,26 +1,39 @@
 """What the agent owes its users, and its users owe the agent. Pure.
 
-A delivered message is owed an answer until a `done` comes; each `done` answers the oldest. A permission or a question
+A delivered message is owed an answer until a `done` comes; each `done` answers the oldest, or the messages that it names.
+What was answered is known by a number, `answered`: every message up to it has had its `done`. Messages above it that had
+theirs earlier than one before them are `ahead` of it. A permission or a question
 is open until the first answer; the second is told that it came too late. When the agent process ends, nobody owes
 anybody anything any more: what was open is named once, and gone. An agent that asks without end has its oldest requests
 expire: at most `MOST_OPEN` of `OPEN_BYTES` are open, or one of any size.
 """
 
-from collections.abc import Iterable
+from bisect import insort
+from collections.abc import Iterable, Sequence
 
 from persistence.record import Record
 
 MOST_OPEN = 100
 OPEN_BYTES = 1 << 20
 MOST_UNANSWERED = 10_000
+MOST_AHEAD = 1000  # they are stored with the session's state; beyond, the oldest count as not answered after a restart
 REMEMBERED = 1000  # answered requests, so that a late answer hears `already_answered`
 
 
 class OpenTurns:
-    __slots__ = ("_answered", "_open", "_open_bytes", "_unanswered")
+    __slots__ = ("_answered", "_open", "_open_bytes", "_unanswered", "ahead", "answered")
 
-    def __init__(self, unanswered: Iterable[tuple[int, str, float]], open_requests: dict[str, Record]) -> None:
-        self._unanswered = list(unanswered)  # (seq, cid, since when its sender waits); few, most often none
+    def __init__(
+        self,
+        unanswered: Iterable[tuple[int, str, float]],
+        open_requests: dict[str, Record],
+        answered: int = 0,
+        ahead: Iterable[int] = (),
+    ) -> None:
+        self.answered = answered
+        self.ahead = tuple(ahead)
+        # (seq, cid, since when its sender waits), by seq; few, most often none
+        self._unanswered = [each for each in unanswered if each[0] not in self.ahead]
         self._open = dict(open_requests)
         self._open_bytes = sum(len(record.payload) for record in open_requests.values())
         self._answered: dict[str, None] = {}
@@ -34,16 +47,34 @@ class OpenTurns:
         return list(self._open.values())
 
     def deliver(self, seq: int, cid: str, since: float) -> None:
-        self._unanswered.append((seq, cid, since))
+        if self._unanswered and seq < self._unanswered[-1][0]:  # the last one passed it
+            insort(self._unanswered, (seq, cid, since))
+        else:
+            self._unanswered.append((seq, cid, since))
         # An agent that never says `done` would otherwise be owed answers for ever; the oldest are let go.
         del self._unanswered[:-MOST_UNANSWERED]
 
-    def done(self) -> tuple[int, float] | None:
-        """Return the seq of the message that this `done` answers, and since when its sender waits."""
-        if not self._unanswered:
+    def done(self, answers: Sequence[int] | None = None, waiting: int | None = None) -> float | None:
+        """A `done` answers these messages, or the oldest. Return since when the first of their senders waits, None if
+        it answers nobody. `waiting` is the oldest message that the agent does not have yet."""
+        if answers is None:
+            now, self._unanswered[:1] = self._unanswered[:1], []
+        else:
+            named = set(answers)
+            now = [each for each in self._unanswered if each[0] in named]
+            self._unanswered = [each for each in self._unanswered if each[0] not in named]
+        if not now:
             return None
-        seq, _, since = self._unanswered.pop(0)
-        return seq, since
+        self._note_answered([seq for seq, _, _ in now], waiting)
+        return min(since for _, _, since in now)
+
+    def _note_answered(self, seqs: Sequence[int], waiting: int | None) -> None:
+        first = self._unanswered[0][0] if self._unanswered else None
+        owed = [seq for seq in (first, waiting) if seq is not None]
+        had = sorted({*self.ahead, *seqs})
+        before = [seq for seq in had if not owed or seq < min(owed)]
+        self.answered = max(self.answered, *before[-1:], 0)
+        self.ahead = tuple(had[len(before) :][-MOST_AHEAD:])
 
     def ask(self, request_id: str, record: Record) -> list[Record]:
         """A request is open; return those that no longer are. Asked again, its newest record is the one to answer."""

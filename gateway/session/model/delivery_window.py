@@ -13,7 +13,7 @@ expires. All windows of one user together have a bound, too (`shared`). An answe
 refused for any of these, for an agent waits for it; only where all windows of its user hold twice what they may.
 
 Never: an entry overtaken by a later one, an entry sent before it is durable, an entry that leaves without being named
-by `taken`, `expired`, `recall` or a withdrawal; but for `clear`, at a delete.
+by `taken`, `taken_ahead`, `expired`, `recall` or a withdrawal; but for `clear`, at a delete.
 """
 
 import math
@@ -64,6 +64,11 @@ class DeliveryWindow:
     @property
     def queued_bytes(self) -> int:
         return self._bytes
+
+    @property
+    def oldest(self) -> int | None:
+        """The first seq in it."""
+        return next(iter(self._entries), None)
 
     def refusal(self, size: int) -> str | None:
         """Why a record of `size` bytes may not come in now; None if it may."""
@@ -165,6 +170,10 @@ class DeliveryWindow:
         for entry in gone:
             self._remove(entry.seq)
         return gone
+
+    def taken_ahead(self, seqs: Iterable[int]) -> list[WindowEntry]:
+        """The agent has these records, which were sent: take them out and return them, whatever waits before them."""
+        return [entry for seq in seqs if (entry := self._remove(seq)) is not None]
 
     def next_expiry(self) -> float | None:
         """When `expire` will next have something to do, if nothing changes."""

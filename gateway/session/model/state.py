@@ -161,6 +161,7 @@ class SessionState(msgspec.Struct, frozen=True):
     offset: int = 0  # its frames up to here are in the conversation or in the checkpoint
     answer_from: int = 0  # the unfinished answer begins after this frame
     answered: int = 0  # every message up to this seq has had its `done`
+    answered_ahead: tuple[int, ...] = ()  # of those above it, which have had theirs, too
     last_active: float = 0.0
     generation: int = 0  # of the workspace, the newest one known to be stored; 0: none
     tree: str = ""  # what that generation's tree is called
@@ -203,4 +204,5 @@ class SessionState(msgspec.Struct, frozen=True):
         members = arguments(cls, orjson.loads(raw))
         known = members.get("status") in set(SessionStatus)
         members["status"] = SessionStatus(members["status"]) if known else SessionStatus.SLEEPING
+        members["answered_ahead"] = tuple(members.get("answered_ahead", ()))
         return cls(**members)

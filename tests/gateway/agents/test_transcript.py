@@ -13,7 +13,9 @@ from gateway.agents.transcript import (
     ANSWER_RECORDS,
     ANSWERS,
     EXCHANGES,
+    MAX_ANSWERS,
     MAX_BLOCKS,
+    MAX_NUMBER,
     MAX_PIECES,
     MAX_SIZE,
     REQUESTS,
@@ -62,6 +64,7 @@ GOOD = (
     | st.builds(lambda text: {"type": "chunk", "content": text}, WORDS)
     | st.builds(sdk_message, SPEAKERS, WORDS | st.lists(PARTS, max_size=3))
     | st.builds(lambda metadata: done(metadata=metadata), st.dictionaries(WORDS, JUNK, max_size=2))
+    | st.builds(lambda answers: done(answers=answers), JUNK | st.lists(JUNK | st.integers(-1, 9), max_size=3))
     | st.builds(
         lambda kind, id: {"type": kind, "requestId": id},
         st.sampled_from(sorted(REQUESTS)),
@@ -111,6 +114,8 @@ class Model:
             case {"type": "done"}:
                 metadata = body.get("metadata")
                 metadata = dict(metadata) if isinstance(metadata, dict) else {}
+                if isinstance(named := body.get("answers"), list):
+                    metadata["answers"] = [seq for seq in named if type(seq) is int and 0 < seq <= MAX_NUMBER]
                 if self.blocks:
                     metadata["blocks"] = self.blocks
                 answer = {"content": self.said + self.streamed, "metadata": metadata}
@@ -251,6 +256,31 @@ def test_an_answer_says_whether_the_agent_stopped_early(metadata: Any, aborted: 
     [due] = told(Transcript(), [done(metadata=metadata)])
     assert isinstance(due, AgentAnswer)
     assert due.aborted is aborted
+
+
+@pytest.mark.parametrize(
+    ("said", "answers"),
+    [
+        ([5, 7], (5, 7)),
+        ([], ()),
+        ([0, -1, True, "5", 2.0, None, 2**53, 6], (6,)),
+        (list(range(1, MAX_ANSWERS + 9)), tuple(range(1, MAX_ANSWERS + 1))),
+        (5, None),
+        (None, None),
+        ({"5": 7}, None),
+    ],
+)
+def test_a_done_says_which_messages_it_answers(said: Any, answers: tuple[int, ...] | None) -> None:
+    [due] = told(Transcript(), [done(answers=said)])
+    assert isinstance(due, AgentAnswer)
+    assert due.answers == answers
+    assert orjson.loads(due.payload)["metadata"] == ({} if answers is None else {"answers": list(answers)})
+
+
+def test_a_done_that_does_not_say_answers_the_oldest() -> None:
+    [due] = told(Transcript(), [done()])
+    assert isinstance(due, AgentAnswer)
+    assert due.answers is None
 
 
 @given(GOOD | HOSTILE)

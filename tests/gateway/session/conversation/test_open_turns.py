@@ -22,18 +22,42 @@ class DebtsAgainstModel(RuleBasedStateMachine):
         self.unanswered = [(1, "c1", 0.5)]
         self.open = {"r0": asked(2, TYPES[0])}
         self.answered: set[str] = set()
+        self.waiting: list[int] = []  # passed by a later one
+        self.had: set[int] = set()  # a `done`
         self.debts = OpenTurns(list(self.unanswered), dict(self.open))
 
-    @rule()
-    def deliver(self) -> None:
+    @rule(passed=st.booleans())
+    def deliver(self, passed: bool) -> None:
+        if passed:
+            self.seq += 1
+            self.waiting.append(self.seq)
         self.seq += 1
-        self.unanswered.append((self.seq, f"c{self.seq}", self.seq / 2))
-        self.debts.deliver(*self.unanswered[-1])
+        self._deliver(self.seq)
 
+    @precondition(lambda self: self.waiting)
     @rule()
-    def done(self) -> None:
-        expected = self.unanswered.pop(0) if self.unanswered else None
-        assert self.debts.done() == (None if expected is None else (expected[0], expected[2]))
+    def deliver_what_was_passed(self) -> None:
+        self._deliver(self.waiting.pop(0))
+
+    def _deliver(self, seq: int) -> None:
+        self.unanswered.append((seq, f"c{seq}", seq / 2))
+        self.unanswered.sort()
+        self.debts.deliver(seq, f"c{seq}", seq / 2)
+
+    @rule(named=st.none() | st.lists(st.integers(1, 12), max_size=4))
+    def done(self, named: list[int] | None) -> None:
+        seqs = [each[0] for each in self.unanswered]
+        answered = seqs[:1] if named is None else [seq for seq in seqs if seq in named]
+        since = [seq / 2 for seq in answered if seq > 1] + [0.5 for seq in answered if seq == 1]
+        got = self.debts.done(named, self.waiting[0] if self.waiting else None)
+        assert got == min(since, default=None)
+        self.unanswered = [each for each in self.unanswered if each[0] not in answered]
+        self.had.update(answered)
+        if answered:  # what a restart finds owed is what is owed: no more, no less
+            owed = {each[0] for each in self.unanswered} | set(self.waiting)
+            told = {seq for seq in self.had if seq <= self.debts.answered or seq in self.debts.ahead}
+            assert told == self.had
+            assert not any(seq <= self.debts.answered or seq in self.debts.ahead for seq in owed)
 
     @rule(name=st.sampled_from(["r0", "r1", "r2"]), type=st.sampled_from(TYPES))
     def ask(self, name: str, type: str) -> None:
@@ -85,6 +109,23 @@ def test_a_late_answer_hears_that_it_is_late_until_a_thousand_others_came() -> N
         assert isinstance(owed.answer(f"r{number}", TYPES[0]), Record)
     assert owed.answer("r1", TYPES[0]) == "already_answered"
     assert owed.answer("r0", TYPES[0]) == "unknown_request"
+
+
+def test_what_was_answered_ahead_is_not_owed_after_a_restart() -> None:
+    owed = OpenTurns([(5, "c5", 1.0), (7, "c7", 2.0)], {}, answered=4, ahead=(7,))
+    assert owed.unanswered == 1
+    assert owed.done([7]) is None
+    assert owed.done([5, 9]) == 1.0
+    assert (owed.answered, owed.ahead) == (7, ())
+
+
+def test_of_too_many_that_are_answered_ahead_the_newest_are_kept() -> None:
+    owed = OpenTurns([], {})
+    seqs = range(1, open_turns.MOST_AHEAD + 3)
+    for seq in seqs:
+        owed.deliver(seq, f"c{seq}", 0.0)
+    assert owed.done(seqs[1:]) == 0.0
+    assert (owed.answered, owed.ahead) == (0, tuple(seqs[2:]))
 
 
 def test_beyond_its_bounds_the_oldest_request_is_no_longer_open() -> None:

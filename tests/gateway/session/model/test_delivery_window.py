@@ -122,6 +122,11 @@ class WindowMachine(RuleBasedStateMachine):
         )
         self.on_link.clear()
 
+    @rule(named=st.lists(SEQS, max_size=3, unique=True))
+    def confirm_ahead(self, named: list[int]) -> None:
+        named = [seq for seq in named if seq in self.on_link]
+        self._leave(self.window.taken_ahead([*named, 999]), named, "taken")
+
     @rule()
     def send(self) -> None:
         ready = seqs(self.window.next_to_send())
@@ -187,6 +192,7 @@ class WindowMachine(RuleBasedStateMachine):
     @invariant()
     def says_what_is_in_it(self) -> None:
         assert len(self.window) == len(self.queue)
+        assert self.window.oldest == (self.queue[0] if self.queue else None)
         assert self.window.queued_bytes == self._bytes(self.queue)
         assert seqs(self.window.unsure()) == [seq for seq in self.queue if seq in self.on_link]
         assert self.window.next_expiry() == min(self._due().values(), default=None)

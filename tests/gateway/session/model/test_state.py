@@ -55,6 +55,7 @@ STATES = st.builds(
     offset=st.integers(0, 2**53),
     answer_from=st.integers(0, 2**53),
     answered=st.integers(0, 2**53),
+    answered_ahead=st.lists(st.integers(0, 2**53), max_size=3).map(tuple),
     last_active=st.floats(0, 1e10),
     generation=st.integers(0, 2**53),
     tree=TEXT,
