@@ -5,10 +5,10 @@ This is the one transcript: the gateway knows chat frames only, whatever an agen
 An answer is everything between two `done` frames. Its text is what the `sdk_message`s say; streamed `chunk`s are the
 same words earlier, so they count only from the last `sdk_message` on, where none has come to replace them. Tool calls
 and their results are kept as blocks beside the text. A permission or a question is a record at once, `open` until it
-is answered.
+is answered, or until the agent withdraws it (`request_gone`).
 
-A `done` answers the oldest message that is owed an answer; or, where it says `answers`, the messages with these seqs: an
-agent may fold a message into the turn that runs.
+A `done` answers the oldest message that is owed an answer; or, where it says `answers`, the messages with these seqs:
+an agent may fold a message into the turn that runs.
 
 `save` and `restore` carry an unfinished answer over a gateway restart, together with the position up to which the
 agent's output is in it; frames up to that position must not be fed again.
@@ -32,6 +32,7 @@ MAX_SIZE = 8 << 20  # of one answer's text and blocks; what is beyond is left ou
 MAX_BLOCKS = 10_000
 MAX_NUMBER = 2**53 - 1  # of a seq
 MAX_ANSWERS = 1_000  # messages that one `done` may name
+MAX_REASON = 1_000  # characters of what a viewer is told of a request that is gone
 MAX_PIECES = 1_000  # of text; more are joined, for a million short strings take far more room than their characters
 
 
@@ -52,6 +53,16 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     payload: bytes
 
 
+class RequestGone(msgspec.Struct, frozen=True, gc=False):
+    """The agent asks this no more."""
+
+    request_id: str
+    reason: str | None = None
+
+
+Due = AgentAnswer | Request | RequestGone
+
+
 @dataclass(slots=True)
 class Transcript:
     settled: list[str] = field(default_factory=list)
@@ -65,7 +76,7 @@ class Transcript:
         """Whether there is an unfinished answer worth keeping."""
         return bool(self.settled or self.streamed or self.blocks)
 
-    def feed(self, body: dict[str, Any], line: bytes) -> AgentAnswer | Request | None:
+    def feed(self, body: dict[str, Any], line: bytes) -> Due | None:
         """Take one frame of the agent in, read and as it came; return what it makes due."""
         match body.get("type"):
             case "chunk":
@@ -73,8 +84,7 @@ class Transcript:
             case "sdk_message":
                 self._settle(body.get("message"))
             case "tool_permission_request" | "ask_user_question" as kind:
-                request_id = body.get("requestId")
-                if isinstance(request_id, str) and 0 < len(request_id) <= 256:
+                if (request_id := _request_id(body)) is not None:
                     return Request(REQUESTS[kind], request_id, line)
             case "done":
                 metadata = body.get("metadata")
@@ -84,6 +94,10 @@ class Transcript:
                 if answers is not None:
                     metadata = metadata | {"answers": answers}
                 return AgentAnswer(self.finish(metadata), body, aborted, answers)
+            case "request_gone":
+                if (request_id := _request_id(body)) is not None:
+                    reason = body.get("reason")
+                    return RequestGone(request_id, reason[:MAX_REASON] if isinstance(reason, str) else None)
         return None
 
     def finish(self, metadata: dict[str, Any]) -> bytes:
@@ -161,6 +175,11 @@ def request_id_of(payload: bytes) -> str:
 def _block(part: Any) -> bytes:
     """Copied, because what orjson returns keeps its whole buffer: 4 KiB for a few bytes."""
     return bytes(memoryview(orjson.dumps(part)))
+
+
+def _request_id(body: dict[str, Any]) -> str | None:
+    request_id = body.get("requestId")
+    return request_id if isinstance(request_id, str) and 0 < len(request_id) <= 256 else None
 
 
 def _seqs(answers: object) -> tuple[int, ...] | None:

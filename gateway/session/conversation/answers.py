@@ -12,7 +12,7 @@ was not confirmed, and what was stored is not stored again.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gateway.agents.transcript import AgentAnswer, Request, Transcript, ends_answer
+from gateway.agents.transcript import AgentAnswer, Request, RequestGone, Transcript, ends_answer
 from gateway.protocol import chat_frames
 from gateway.session.conversation.delivery import Delivery
 from gateway.session.conversation.gate import Gate
@@ -111,6 +111,8 @@ class Answers:
                 return
             if isinstance(due, Request):
                 self._store_request(offset, due)
+            elif isinstance(due, RequestGone):
+                self._withdraw_request(offset, due)
         elif body is not None and ends_answer(body):  # an old one, on its way into the ring only
             self._show_again(offset, body, line)
             return
@@ -134,9 +136,7 @@ class Answers:
         self._gate.charge(len(answer.payload), asked_for=asked_at is not None)
         aborted = self.aborting or answer.aborted
         self.aborting = False
-        state = log.next_state(
-            offset=offset, answer_from=offset, answered=turns.answered, answered_ahead=turns.ahead
-        )
+        state = log.next_state(offset=offset, answer_from=offset, answered=turns.answered, answered_ahead=turns.ahead)
         record = log.agent_record(str(offset), answer.payload, Status.ABORTED if aborted else Status.COMPLETE)
         held = self._order.hold(line)
         log.write(
@@ -176,6 +176,25 @@ class Answers:
         for old in gone:
             self._audience.tell(chat_frames.dump("expired", cid=old.cid, seq=old.seq))
         self._gate.stored(size)
+
+    def _withdraw_request(self, offset: int, gone: RequestGone) -> None:
+        record = self._delivery.turns.withdraw(gone.request_id)
+        if record is not None:
+            log = self._log
+            log.write(
+                self._request_gone,
+                record,
+                gone,
+                marks=((record.seq, Status.EXPIRED),),
+                state=log.next_state(offset=offset),
+                checkpoint=self._so_far(),
+            )
+
+    def _request_gone(self, record: Record, gone: RequestGone) -> None:
+        told = chat_frames.dump(
+            "expired", cid=record.cid, seq=record.seq, requestId=gone.request_id, reason=gone.reason or "withdrawn"
+        )
+        self._audience.tell(told)
 
     # -- processes ----------------------------------------------------------------------------------------------------
 

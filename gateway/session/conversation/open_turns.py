@@ -1,11 +1,13 @@
 """What the agent owes its users, and its users owe the agent. Pure.
 
-A delivered message is owed an answer until a `done` comes; each `done` answers the oldest, or the messages that it names.
-What was answered is known by a number, `answered`: every message up to it has had its `done`. Messages above it that had
-theirs earlier than one before them are `ahead` of it. A permission or a question
-is open until the first answer; the second is told that it came too late. When the agent process ends, nobody owes
-anybody anything any more: what was open is named once, and gone. An agent that asks without end has its oldest requests
-expire: at most `MOST_OPEN` of `OPEN_BYTES` are open, or one of any size.
+A delivered message is owed an answer until a `done` comes; each `done` answers the oldest, or the messages that it
+names. What was answered is known by a number, `answered`: every message up to it has had its `done`. Messages above it
+that had theirs earlier than one before them are `ahead` of it.
+
+A permission or a question is open until the first answer, or until the agent withdraws it; a later answer is told that
+it came too late. When the agent process ends, nobody owes anybody anything any more: what was open is named once, and
+gone. An agent that asks without end has its oldest requests expire: at most `MOST_OPEN` of `OPEN_BYTES` are open, or
+one of any size.
 """
 
 from bisect import insort
@@ -17,7 +19,7 @@ MOST_OPEN = 100
 OPEN_BYTES = 1 << 20
 MOST_UNANSWERED = 10_000
 MOST_AHEAD = 1000  # they are stored with the session's state; beyond, the oldest count as not answered after a restart
-REMEMBERED = 1000  # answered requests, so that a late answer hears `already_answered`
+REMEMBERED = 1000  # answered and withdrawn requests, so that a late answer hears `already_answered`
 
 
 class OpenTurns:
@@ -36,7 +38,7 @@ class OpenTurns:
         self._unanswered = [each for each in unanswered if each[0] not in self.ahead]
         self._open = dict(open_requests)
         self._open_bytes = sum(len(record.payload) for record in open_requests.values())
-        self._answered: dict[str, None] = {}
+        self._answered: dict[str, bool] = {}  # whether the agent has withdrawn it
 
     @property
     def unanswered(self) -> int:
@@ -91,20 +93,33 @@ class OpenTurns:
         self._open_bytes -= len(record.payload)
         return record
 
+    def withdraw(self, request_id: str) -> Record | None:
+        """The agent asks this no more: close the request and return its record, if it is open. An answer that comes is
+        too late."""
+        if request_id in self._open:
+            self._remember(request_id, withdrawn=True)
+            return self._close(request_id)
+        if request_id in self._answered:  # should the answer come to nothing, nobody waits for another
+            self._answered[request_id] = True
+        return None
+
     def answer(self, request_id: str, type: str) -> Record | str:
         """Close the request and return its record, or the reason why it cannot be answered."""
         record = self._open.get(request_id)
         if record is None or record.type != type:
             return "already_answered" if request_id in self._answered else "unknown_request"
-        self._close(request_id)
-        self._answered[request_id] = None
+        self._remember(request_id, withdrawn=False)
+        return self._close(request_id)
+
+    def _remember(self, request_id: str, *, withdrawn: bool) -> None:
+        self._answered[request_id] = withdrawn
         if len(self._answered) > REMEMBERED:
             del self._answered[next(iter(self._answered))]
-        return record
 
     def open_again(self, request_id: str, record: Record) -> None:
-        """Its answer came to nothing."""
-        if self._answered.pop(request_id, 0) is None:
+        """Its answer came to nothing: it is open again, unless the agent has withdrawn it since."""
+        if self._answered.get(request_id) is False:
+            del self._answered[request_id]
             self._open[request_id] = record
             self._open_bytes += len(record.payload)
 

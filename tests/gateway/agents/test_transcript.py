@@ -17,10 +17,13 @@ from gateway.agents.transcript import (
     MAX_BLOCKS,
     MAX_NUMBER,
     MAX_PIECES,
+    MAX_REASON,
     MAX_SIZE,
     REQUESTS,
     AgentAnswer,
+    Due,
     Request,
+    RequestGone,
     Transcript,
     ends_answer,
     request_id_of,
@@ -67,11 +70,11 @@ GOOD = (
     | st.builds(lambda answers: done(answers=answers), JUNK | st.lists(JUNK | st.integers(-1, 9), max_size=3))
     | st.builds(
         lambda kind, id: {"type": kind, "requestId": id},
-        st.sampled_from(sorted(REQUESTS)),
+        st.sampled_from([*sorted(REQUESTS), "request_gone"]),
         st.text(min_size=1, max_size=5),
     )
 )
-KINDS = st.sampled_from(["chunk", "sdk_message", "done", "error", "stream_start", *REQUESTS])
+KINDS = st.sampled_from(["chunk", "sdk_message", "done", "error", "stream_start", "request_gone", *REQUESTS])
 # Every place where the transcript looks into a frame, filled with what does not belong there.
 HOSTILE = (
     st.builds(lambda kind, rest: rest | {"type": kind}, KINDS | JUNK, st.dictionaries(WORDS, JUNK, max_size=2))
@@ -132,8 +135,12 @@ def as_read(body: Body) -> tuple[Body, bytes]:
     return read, line
 
 
-def told(transcript: Transcript, bodies: Iterable[Body]) -> list[AgentAnswer | Request]:
+def told(transcript: Transcript, bodies: Iterable[Body]) -> list[Due]:
     return [due for body in bodies if (due := transcript.feed(*as_read(body))) is not None]
+
+
+def answers(dues: Iterable[Due]) -> list[AgentAnswer]:
+    return [due for due in dues if isinstance(due, AgentAnswer)]
 
 
 def answer_to(*bodies: Body) -> Body:
@@ -171,6 +178,8 @@ def test_a_transcript_follows_the_rules_and_a_restart_at_any_frame_changes_nothi
 @given(st.lists(HOSTILE, max_size=10))
 def test_whatever_an_agent_writes_what_is_stored_is_one_line_of_json(frames: list[Body]) -> None:
     for due in told(Transcript(), [*frames, done()]):
+        if isinstance(due, RequestGone):
+            continue
         assert b"\n" not in due.payload
         assert isinstance(orjson.loads(due.payload), dict)
 
@@ -209,13 +218,13 @@ def test_only_the_assistant_speaks_but_everybodys_tool_blocks_are_kept_in_order(
 def test_the_metadata_of_done_is_kept_beside_the_blocks() -> None:
     transcript = Transcript()
     frames = [sdk_message("user", [{"type": "tool_result"}]), done(metadata={"cost": 1, "blocks": "mine"})]
-    [due] = told(transcript, frames)
+    [due] = answers(told(transcript, frames))
     assert orjson.loads(due.payload)["metadata"] == {"cost": 1, "blocks": [{"type": "tool_result"}]}
     assert not transcript.begun
 
 
 def test_a_second_answer_begins_empty() -> None:
-    first, second = told(Transcript(), [chunk("one"), done(), chunk("two"), done()])
+    first, second = answers(told(Transcript(), [chunk("one"), done(), chunk("two"), done()]))
     assert [orjson.loads(each.payload)["content"] for each in (first, second)] == ["one", "two"]
 
 
@@ -235,6 +244,13 @@ def test_a_request_is_a_record_at_once_as_the_agent_wrote_it(kind: str, record: 
 def test_a_request_nobody_could_answer_is_no_record(request_id: Any) -> None:
     assert told(Transcript(), [{"type": kind, "requestId": request_id} for kind in REQUESTS]) == []
     assert len(told(Transcript(), [{"type": "ask_user_question", "requestId": "x" * 256}])) == 1
+
+
+@pytest.mark.parametrize("reason", [None, "the turn ended", "x" * 2 * MAX_REASON, 7])
+def test_an_agent_withdraws_what_it_asked(reason: Any) -> None:
+    [due] = told(Transcript(), [{"type": "request_gone", "requestId": "r-1", "reason": reason}])
+    assert due == RequestGone("r-1", reason[:MAX_REASON] if isinstance(reason, str) else None)
+    assert told(Transcript(), [{"type": "request_gone", "requestId": bad} for bad in (None, "", 7, "x" * 257)]) == []
 
 
 def test_every_kind_of_request_has_an_answer() -> None:
@@ -259,7 +275,7 @@ def test_an_answer_says_whether_the_agent_stopped_early(metadata: Any, aborted: 
 
 
 @pytest.mark.parametrize(
-    ("said", "answers"),
+    ("said", "seqs"),
     [
         ([5, 7], (5, 7)),
         ([], ()),
@@ -270,11 +286,10 @@ def test_an_answer_says_whether_the_agent_stopped_early(metadata: Any, aborted: 
         ({"5": 7}, None),
     ],
 )
-def test_a_done_says_which_messages_it_answers(said: Any, answers: tuple[int, ...] | None) -> None:
-    [due] = told(Transcript(), [done(answers=said)])
-    assert isinstance(due, AgentAnswer)
-    assert due.answers == answers
-    assert orjson.loads(due.payload)["metadata"] == ({} if answers is None else {"answers": list(answers)})
+def test_a_done_says_which_messages_it_answers(said: Any, seqs: tuple[int, ...] | None) -> None:
+    [due] = answers(told(Transcript(), [done(answers=said)]))
+    assert due.answers == seqs
+    assert orjson.loads(due.payload)["metadata"] == ({} if seqs is None else {"answers": list(seqs)})
 
 
 def test_a_done_that_does_not_say_answers_the_oldest() -> None:

@@ -25,6 +25,8 @@ def obedient(process: ScriptedProcess) -> OnLine:
                 process.emit({"type": "chunk", "text": "half an "})
             case "message", "ask":
                 process.emit({"type": "tool_permission_request", "requestId": "r1", "toolName": "rm", "toolInput": {}})
+            case "message", "withdraw":
+                process.emit({"type": "request_gone", "requestId": "r1", "reason": "no need"})
             case "message", "question":
                 process.emit({"type": "ask_user_question", "requestId": "q1", "questions": ["why?"]})
             case "message", text:
@@ -139,6 +141,29 @@ async def test_an_agent_that_cannot_be_run_is_said_and_tried_again(world: World)
     world.sandbox().agent_problem = None
     await actor.wake()
     await tab.until("done")
+
+
+async def test_what_the_agent_withdraws_is_expired_and_answered_no_more(world: World) -> None:
+    actor = await world.create()
+    tab = await world.welcomed()
+    tab.say("ask", "c0")
+    await tab.until("tool_permission_request")
+    tab.say("withdraw", "c1")
+    gone = await tab.until("expired", requestId="r1")
+    assert (gone["seq"], gone["reason"]) == (2, "no need")
+    assert tab.seen("request_gone", requestId="r1"), "relayed, as every frame of the agent"
+    assert [record["status"] for record in await world.history() if record["type"] == "permission_request"] == [
+        "expired"
+    ]
+    tab.send("permission_response", cid="late", requestId="r1")
+    assert (await tab.until("nack", cid="late"))["reason"] == "already_answered"
+    assert actor.delivery.turns.open == []
+    assert "open" not in (await world.welcomed()).frames[0]
+    tab.say("withdraw", "c2")  # nothing is open: it is only shown
+    await tab.until("request_gone", count=2)
+    await world.restart()
+    assert "open" not in (await world.welcomed()).frames[0]
+    assert len(tab.seen("expired")) == 1
 
 
 # -- abort, close, start ----------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ class DebtsAgainstModel(RuleBasedStateMachine):
         self.unanswered = [(1, "c1", 0.5)]
         self.open = {"r0": asked(2, TYPES[0])}
         self.answered: set[str] = set()
+        self.withdrawn: set[str] = set()
         self.waiting: list[int] = []  # passed by a later one
         self.had: set[int] = set()  # a `done`
         self.debts = OpenTurns(list(self.unanswered), dict(self.open))
@@ -65,6 +66,7 @@ class DebtsAgainstModel(RuleBasedStateMachine):
         before = [self.open.pop(name)] if name in self.open else []
         self.open[name] = asked(self.seq, type)
         self.answered.discard(name)
+        self.withdrawn.discard(name)
         assert self.debts.ask(name, self.open[name]) == before
 
     @rule(name=st.sampled_from(["r0", "r1", "r2", "never"]), type=st.sampled_from(TYPES))
@@ -74,7 +76,15 @@ class DebtsAgainstModel(RuleBasedStateMachine):
             assert got == self.open.pop(name)
             self.answered.add(name)
         else:
-            assert got == ("already_answered" if name in self.answered else "unknown_request")
+            late = name in self.answered | self.withdrawn
+            assert got == ("already_answered" if late else "unknown_request")
+
+    @rule(name=st.sampled_from(["r0", "r1", "r2", "never"]))
+    def withdraw(self, name: str) -> None:
+        assert self.debts.withdraw(name) == self.open.get(name)
+        if self.open.pop(name, None) or name in self.answered:
+            self.answered.discard(name)
+            self.withdrawn.add(name)
 
     @rule(name=st.sampled_from(["r0", "r1", "never"]))
     def open_again(self, name: str) -> None:
