@@ -118,18 +118,22 @@ def _gateway(settings: Settings) -> Finding:
 def _sandbox(settings: Settings) -> list[Finding]:
     """Each provider's own check, on a directory that is thrown away."""
     warnings: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as place:
+    # A container's engine may see the data directory and nothing else of ours.
+    near = settings.data_dir if "docker" in settings.providers and settings.data_dir.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="holdfast-doctor-", dir=near) as place:
         try:
             fleets = make_fleets(settings, data_dir=Path(place), warn=warnings.append)
         except SettingsError as error:
             return [Finding("sandbox", "fail", "; ".join(error.problems), "mend HOLDFAST_SANDBOX_ENV_FILE")]
-        return [finding for fleet in fleets for finding in _fleet(settings, fleet, warnings)]
+        return [finding for fleet in fleets for finding in _fleet(settings, fleet, Path(place), warnings)]
 
 
-def _fleet(settings: Settings, fleet: Fleet, warnings: list[str]) -> list[Finding]:
+def _fleet(settings: Settings, fleet: Fleet, place: Path, warnings: list[str]) -> list[Finding]:
     del warnings[:]
     if fleet.name == "docker":
-        return _docker(fleet, warnings)
+        from gateway.cli.commands.doctor_engine import check_engine  # nobody pays for containers who has none
+
+        return check_engine(settings, fleet, place, warnings)
     try:
         level, no_limits = asyncio.run(_open_once(fleet))
     except SandboxFailed as error:
@@ -156,16 +160,6 @@ def _limits(settings: Settings, problem: str | None) -> Finding:
         return Finding("limits", "ok", named or "none is set; control groups are there for HOLDFAST_LIMIT_*")
     told = f"a sandbox is held to no limits as a whole: {problem}"
     return Finding("limits", "warn" if named else "ok", told, "this is as seen from here: a service may differ")
-
-
-def _docker(fleet: Fleet, warnings: list[str]) -> list[Finding]:
-    try:
-        level, _ = asyncio.run(_open_once(fleet))
-    except SandboxFailed as error:
-        return [Finding("sandbox", "fail", str(error), "mend the engine, or HOLDFAST_DOCKER and HOLDFAST_DOCKER_IMAGE")]
-    if warnings:
-        return [Finding("sandbox", "fail", "; ".join(warnings), "see HOLDFAST_DOCKER and HOLDFAST_DOCKER_IMAGE")]
-    return [Finding("sandbox", "ok", f"{fleet.name}, {level}")]
 
 
 async def _open_once(fleet: Fleet) -> tuple[str, str | None]:

@@ -62,6 +62,14 @@ class Engine:
     async def info(self) -> dict[str, Any]:
         return await self._object("GET", "/info")
 
+    async def version(self) -> dict[str, Any]:
+        """What it is, and which versions of the API it speaks."""
+        return await self._object("GET", "/version")
+
+    async def ping(self) -> None:
+        """Raises SandboxUnavailable unless it answers; this costs an engine less than any other question."""
+        await self._ask("GET", "/_ping")
+
     async def image(self, name: str) -> dict[str, Any] | None:
         """What is known of an image; None if it is not there."""
         return await self._object_or_none("GET", f"/images/{_quoted(name)}/json")

@@ -115,6 +115,7 @@ class ContainerFleet:
         self._told: set[str] = set()
         self._grounds: _Grounds | None = None
         self._preparing = asyncio.Lock()
+        self._machine: ProviderHealth | None = None  # that of an engine that answered last
 
     async def open(self) -> None:
         self._containers.open()
@@ -129,13 +130,19 @@ class ContainerFleet:
             self._warn(str(exc))
 
     async def health(self) -> ProviderHealth:
+        """The first answer is looked at closely; after it the engine has only to answer."""
         try:
-            info = await self._engine.info()
-            check_engine(info, platform.machine())
-            user_of(info, os.geteuid(), os.getegid())
+            if self._machine is None:
+                info = await self._engine.info()
+                check_engine(info, platform.machine())
+                user_of(info, os.geteuid(), os.getegid())
+                self._machine = machine_of(info)
+            else:
+                await self._engine.ping()
         except (SandboxFailed, SandboxUnavailable, Unusable, BadAnswer) as exc:
+            self._machine = None  # what comes back may be another one
             return ProviderHealth(str(exc))
-        return machine_of(info)
+        return self._machine
 
     def check(self, spec: SandboxSpec) -> None:
         if spec.network == "outbound":

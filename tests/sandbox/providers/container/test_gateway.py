@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.cli.commands.doctor import examine
+from gateway.cli.commands.doctor_store import Finding
 from gateway.config.settings import load_settings
 from gateway.session.providers import SILENT
 from sandbox.providers.local.layout import SandboxHome
@@ -99,17 +100,19 @@ async def test_people_are_told_of_an_engine_that_is_silent_or_away(docker_engine
 
 
 async def test_the_doctor_tries_the_engine(docker_engine: DockerEngine, tmp_path: Path) -> None:
-    async def told(address: str) -> tuple[str, str]:
+    async def told(address: str) -> dict[str, Finding]:
         given = {"SANDBOX": "docker", "DOCKER": address, "DOCKER_IMAGE": docker_engine.image, "DATA_DIR": str(tmp_path)}
         settings = load_settings({f"HOLDFAST_{name}": value for name, value in given.items()})
-        findings = await asyncio.to_thread(examine, settings)
-        (found,) = [finding for finding in findings if finding.name == "sandbox"]
-        return found.state, found.told
+        return {finding.name: finding for finding in await asyncio.to_thread(examine, settings)}
 
-    assert await told(f"unix://{docker_engine.socket}") == ("ok", "docker, container")
-    state, words = await told(f"unix://{tmp_path}/nobody.sock")
-    assert state == "fail"
-    assert "nobody.sock does not answer: No such file" in words
+    found = await told(f"unix://{docker_engine.socket}")
+    assert found["sandbox"].state == "ok", found
+    assert found["sandbox"].told.startswith("docker, container: a container was started in ")
+    assert docker_engine.client("ps", "--all", "--quiet") == ""
+    assert list(tmp_path.iterdir()) == [], "what was tried is gone"
+    found = await told(f"unix://{tmp_path}/nobody.sock")
+    assert (found["engine"].state, "sandbox" in found) == ("fail", False)
+    assert "nobody.sock does not answer: No such file" in found["engine"].told
 
 
 def test_nobody_pays_for_containers_who_has_none() -> None:

@@ -1,0 +1,111 @@
+"""What `holdfast doctor` finds out about the container engine: asked what it is, and then tried."""
+
+import asyncio
+import contextlib
+import os
+import platform
+import stat
+import time
+from pathlib import Path
+
+from gateway.cli.commands.doctor_store import Finding
+from gateway.cli.commands.engine_findings import of_engine, of_limits, of_restarts, of_runtime, of_users
+from gateway.config.settings import Settings
+from sandbox.ports.fleet import Fleet, SandboxSpec
+from sandbox.ports.sandbox import SandboxFailed, SandboxUnavailable
+from sandbox.providers.container.engine import SCHEME, Engine
+from sandbox.providers.container.engine_answers import BadAnswer
+from sandbox.providers.container.image import Unusable, check_image, image_of
+from sandbox.providers.container.kits import Kits
+
+ASK_SECONDS = 10.0
+PROBE = "doctor"
+_MEND = "start the engine, and set HOLDFAST_DOCKER to its socket; the gateway's user must be in the socket's group"
+_WARNS = "the container engine warns: "
+
+
+def check_engine(settings: Settings, fleet: Fleet, data_dir: Path, warnings: list[str]) -> list[Finding]:
+    """`fleet` is one on `data_dir`, which is thrown away; it tells `warnings` what it has to warn of."""
+    return asyncio.run(_examine(settings, fleet, data_dir, warnings))
+
+
+async def _examine(settings: Settings, fleet: Fleet, data_dir: Path, warnings: list[str]) -> list[Finding]:
+    engine = Engine(settings.docker, timeout=ASK_SECONDS)
+    try:
+        version, info = await engine.version(), await engine.info()
+    except (SandboxUnavailable, SandboxFailed) as error:
+        return [Finding("engine", "fail", str(error), _MEND)]
+    found = [
+        of_engine(settings.docker, version, info, platform.machine()),
+        *_socket(settings.docker),
+        of_restarts(version, info),
+        of_runtime(settings.docker_runtime, version, info),
+        of_users(version, info, os.geteuid(), os.getegid()),
+    ]
+    image = await _image(engine, settings.docker_image)
+    kit = await _kit(data_dir)
+    found += [image, kit]
+    if any(each.state == "fail" for each in found) or image.state != "ok":
+        return [*found, of_limits(info, [])]
+    tried = await _tried(fleet)
+    said = [each.removeprefix(_WARNS) for each in warnings]
+    return [*found, of_limits(info, said), tried]
+
+
+def _socket(address: str) -> list[Finding]:
+    """Whoever may use the socket is root here."""
+    path = address.removeprefix(SCHEME)
+    with contextlib.suppress(OSError):
+        if stat.S_IMODE(os.stat(path).st_mode) & stat.S_IWOTH and not _is_hidden(Path(path).parent):
+            told = f"everybody on this host may use {path}, and with it become root"
+            return [Finding("engine", "warn", told, f"chmod o-rwx {path}")]
+    return []
+
+
+def _is_hidden(directory: Path) -> bool:
+    """Whether some directory on the way lets no strangers in."""
+    return any(not each.stat().st_mode & stat.S_IXOTH for each in (directory, *directory.parents))
+
+
+async def _image(engine: Engine, name: str) -> Finding:
+    try:
+        there = await engine.image(name)
+        if there is None:
+            told = f"there is no image {name} on the container engine"
+            return Finding("image", "fail", told, "pull or build it there, or set HOLDFAST_DOCKER_IMAGE to one")
+        image = image_of(there)
+        check_image(image, name, platform.machine())
+    except (SandboxUnavailable, SandboxFailed, Unusable, BadAnswer) as error:
+        return Finding("image", "fail", str(error), "set HOLDFAST_DOCKER_IMAGE to an image that runs here")
+    return Finding("image", "ok", f"{name}, {image.id[:19]}, {image.cpu or 'for any CPU'}")
+
+
+async def _kit(data_dir: Path) -> Finding:
+    """What brings the bridge into any image. The fleet finds it where it is made here."""
+    began = time.monotonic()
+    try:
+        kit = await Kits(data_dir / "kit").current()
+    except SandboxFailed as error:
+        return Finding("kit", "fail", str(error), "install Holdfast anew: its own Python could not be copied")
+    seconds, size = time.monotonic() - began, await asyncio.to_thread(_bytes_below, kit)
+    return Finding("kit", "ok", f"{kit.name}, {size >> 20} MiB, made in {seconds:.1f} s")
+
+
+def _bytes_below(directory: Path) -> int:
+    return sum(each.lstat().st_size for each in directory.rglob("*") if each.is_file())
+
+
+async def _tried(fleet: Fleet) -> Finding:
+    """One container, from its start to its end, with everything that a session's has."""
+    began = time.monotonic()
+    try:
+        await fleet.open()
+        try:
+            await fleet.start(SandboxSpec(PROBE, 1, ("true",), hold=True))
+            seconds = time.monotonic() - began
+        finally:
+            await fleet.sandbox(PROBE).destroy()
+            await fleet.close()
+    except (SandboxFailed, SandboxUnavailable) as error:
+        return Finding("sandbox", "fail", str(error), "see the reason; what it names is of the engine or the image")
+    return Finding("sandbox", "ok", f"{fleet.name}, {fleet.level}: a container was started in {seconds:.1f} s")
