@@ -22,6 +22,7 @@ from sandbox.client import agent_link
 from sandbox.client.endpoint import UnixEndpoint
 from sandbox.ports.fleet import SandboxSpec
 from sandbox.ports.link import LinkEvents
+from sandbox.ports.progress import OnProgress, unheard
 from sandbox.protocol.values import Position
 
 LOOK_SECONDS = 0.01
@@ -42,13 +43,13 @@ class BareFleet(StandInFleet):
     async def open(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
 
-    async def start(self, spec: SandboxSpec) -> None:
+    async def start(self, spec: SandboxSpec, progress: OnProgress = unheard) -> None:
         path = self.socket(spec.session_id)
         command = [sys.executable, "-m", "bench.bare_bridge", str(path), f"{path}.notes", *self._agent]
         self._bridges.append(await asyncio.create_subprocess_exec(*command))
         while not path.exists():  # noqa: ASYNC110 - a look
             await asyncio.sleep(LOOK_SECONDS)
-        await super().start(spec)
+        await super().start(spec, progress)
 
     def sandbox(self, session_id: str) -> "BareSandbox":
         return BareSandbox(session_id, self)

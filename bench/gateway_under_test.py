@@ -24,6 +24,7 @@ from sandbox.client.endpoint import P, UnixEndpoint
 from sandbox.client.terminals import BridgeTerminals
 from sandbox.ports.fleet import ProviderHealth, SandboxSpec
 from sandbox.ports.link import LinkEvents
+from sandbox.ports.progress import OnProgress, unheard
 from sandbox.ports.sandbox import Command, CommandRefused, CommandResult
 from sandbox.ports.tree import LiveFile, LiveListing
 from sandbox.protocol.values import Position
@@ -65,7 +66,7 @@ class StandInFleet:
     def check(self, spec: SandboxSpec) -> None:
         pass
 
-    async def start(self, spec: SandboxSpec) -> None:
+    async def start(self, spec: SandboxSpec, progress: OnProgress = unheard) -> None:
         self.alive.add(spec.session_id)
 
     async def running(self) -> list[str]:

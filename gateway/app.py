@@ -48,6 +48,7 @@ from gateway.http.site.static_page import BUILT, BadPage, PageRoutes, read_page
 from gateway.http.terminals import TerminalRoutes
 from gateway.http.workspace.files import FileRoutes
 from gateway.http.workspace.snapshots import SnapshotRoutes
+from gateway.limits.images import ImageRule
 from gateway.limits.network import NetworkRule
 from gateway.limits.quota import UserLimits
 from gateway.limits.rate import Budgets
@@ -597,6 +598,7 @@ def _session_limits(settings: Settings) -> SessionLimits:
         sleep_after=settings.sleep_after,
         network=network,
         resources=ResourceRule(_resource_limits(settings)),
+        images=ImageRule(settings.docker_image, settings.images),
         agent_records=settings.max_agent_records,
     )
 

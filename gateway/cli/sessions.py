@@ -83,6 +83,8 @@ def _add_wish(create: argparse.ArgumentParser) -> None:
     whose.add_argument("--service", action="store_true", help="it belongs to no user, and no JWT opens it")
     create.add_argument("--title", help="a name for people")
     create.add_argument("--agent", metavar="COMMAND", help="the agent's command line (default: HOLDFAST_AGENT)")
+    create.add_argument("--provider", metavar="P", help="where it runs: local or docker (default: HOLDFAST_SANDBOX)")
+    create.add_argument("--image", help="what its container is made of, such as debian:bookworm")
     create.add_argument("--network", metavar="N", help="what its sandbox may reach: none or outbound")
     create.add_argument("--repo", metavar="URL", help="a repository to clone into its workspace")
     create.add_argument("--branch", help="which of its branches")
@@ -118,6 +120,8 @@ async def run(words: argparse.Namespace, settings: "Settings") -> int:
             asked = {
                 "title": words.title,
                 "agent": words.agent,
+                "provider": words.provider,
+                "image": words.image,
                 "network": words.network,
                 "repoUrl": words.repo,
                 "repoBranch": words.branch,

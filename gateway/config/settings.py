@@ -19,6 +19,7 @@ from gateway.config.objects_url import ObjectsUrl, completed, objects_url
 from gateway.config.store_url import StoreUrl as StoreUrl
 from gateway.config.store_url import store_url
 from gateway.config.values import SecretStr as SecretStr
+from gateway.limits.images import read_patterns
 from gateway.limits.network import NETWORKS
 from gateway.limits.resources import MOST_CPUS, MOST_MEMORY, MOST_PIDS
 from sandbox.ports.resources import LEAST_CPUS, LEAST_MEMORY, LEAST_PIDS
@@ -63,6 +64,7 @@ class Settings:
     providers: tuple[str, ...] = field(default=(), metadata=by(values.names))  # (): the one of `sandbox`
     docker: str = field(default="unix:///var/run/docker.sock", metadata=by(values.unix_address))
     docker_image: str = field(default="", metadata=by(values.image))
+    images: tuple[str, ...] = field(default=(), metadata=by(read_patterns))  # (): docker_image alone
     docker_runtime: str = field(default="", metadata=by(values.image))  # "": the engine's own default
     gone_providers: tuple[str, ...] = field(default=(), metadata=by(values.names))
     agent: tuple[str, ...] = field(default=(), metadata=by(values.command))  # (): the built-in demo agent

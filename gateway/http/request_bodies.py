@@ -20,6 +20,7 @@ from gateway.protocol.chat_frames import RESERVED_CIDS, is_content
 from gateway.routing.bodies import bad_member, unknown_members
 from gateway.routing.json_types import JsonBody, meaning, must, one_of, schema
 from gateway.session.model.state import Wish
+from sandbox.ports.images import A_REFERENCE, LONGEST, read_reference
 from sandbox.ports.resources import LEAST_CPUS, LEAST_MEMORY, LEAST_PIDS, NO_LIMITS, ResourceLimits
 from sandbox.protocol.terminal import MAX_SIDE, Size
 
@@ -92,6 +93,16 @@ class WishBody(ChangeBody):
     network: Annotated[Annotated[str, one_of(*NETWORKS)] | None, must(f"one of {', '.join(NETWORKS)}")] = None
     repo_url: Annotated[Annotated[str, Meta(max_length=2048)] | None, must(a_text(2048))] = None
     repo_branch: Annotated[Annotated[str, Meta(max_length=255)] | None, must(a_text(255))] = None
+    provider: Annotated[
+        Annotated[str, Meta(max_length=64)] | None,
+        meaning("where it runs, one of HOLDFAST_PROVIDERS; left out: as HOLDFAST_SANDBOX says"),
+        must(a_text(64)),
+    ] = None
+    image: Annotated[
+        Annotated[str, Meta(max_length=LONGEST)] | None,
+        meaning("what its sandbox is made of, at provider docker; left out: as HOLDFAST_DOCKER_IMAGE says"),
+        must(A_REFERENCE),
+    ] = None
     limits: Annotated[
         dict[str, Any] | None,
         meaning(
@@ -166,6 +177,8 @@ def read_wish(body: WishBody) -> Wish:
         metadata=_metadata(body.metadata),
         sleep_after=_sleep_after(body.sleep_after),
         limits=_limits(body.limits),
+        provider=_text("provider", body.provider, 64),
+        image=_image(body.image),
     )
 
 
@@ -295,6 +308,16 @@ def _limit(name: str, value: Any) -> float:
         return read(value if isinstance(value, str) else f"{value:.9f}".rstrip("0").rstrip("."))
     except (ValueError, OverflowError):
         raise bad_member(f"limits.{name}", wanted) from None
+
+
+def _image(value: str | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        read_reference(value)
+    except ValueError:
+        raise bad_member("image", A_REFERENCE) from None
+    return value
 
 
 def _text(name: str, value: str | UnsetType | None, longest: int) -> str | None:

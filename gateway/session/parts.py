@@ -86,7 +86,7 @@ class SessionParts:
         self.registry = SessionRegistry(
             self.loaded, SessionLoader(around), store, self.catalogue.owner, self.feed, self.turns, on_death=on_death
         )
-        new = NewSessions(self.registry.load, metrics.created, fleets.name)
+        new = NewSessions(self.registry.load, metrics.created)
         room = CreationRoom(self.quota, self.turns, metrics.refused)
         self.creation = SessionCreation(
             self.loaded,
@@ -94,14 +94,24 @@ class SessionParts:
             new,
             room,
             self.drain,
-            fleet=fleets,
+            fleets=fleets,
             network=limits.network,
             resources=limits.resources,
+            images=limits.images,
             agent=agent,
             utcnow=utcnow,
         )
         self.branching = SessionBranching(
-            store, keeping.vault, new, room, self.drain, envs=envs, stored=metrics.stored, rng=rng, utcnow=utcnow
+            store,
+            keeping.vault,
+            new,
+            room,
+            self.drain,
+            fleets=fleets,
+            envs=envs,
+            stored=metrics.stored,
+            rng=rng,
+            utcnow=utcnow,
         )
 
         def can_load(session_id: str) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from sandbox.ports.progress import OnProgress, unheard
 from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.ports.sandbox import Sandbox
 
@@ -23,6 +24,9 @@ class SandboxSpec:
     empty: bool = False  # begin with empty roots; what was there stays beside them
     limits: ResourceLimits = NO_LIMITS
     provider: str = ""  # which of several fleets; "": the only one, or the first
+    image: str | None = None  # the name of one; None: the provider's own. Only where sandboxes are made of images
+    image_id: str = ""  # as the provider calls what the session began with; "": it begins with what the name means now
+    image_digest: str = ""  # under which its registry has that; "": no registry is known to have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +67,11 @@ class Fleet(Protocol):
         """Raise SandboxFailed, in words for the user, if such a sandbox could never start here. Looks nothing up."""
         ...
 
-    async def start(self, spec: SandboxSpec) -> None:
-        """Run the sandbox until its bridge answers. If one runs for this session, it is that one's end first: a new
-        start is a new incarnation. Clones `repo_url` into an empty workspace. The roots are as the last stop, or a
-        killed sandbox, left them, unless `empty`. Raises SandboxFailed."""
+    async def start(self, spec: SandboxSpec, progress: OnProgress = unheard) -> None:
+        """Run the sandbox until its bridge answers; `progress` hears what there is to tell meanwhile. If one runs for
+        this session, it is that one's end first: a new start is a new incarnation. Clones `repo_url` into an empty
+        workspace. The roots are as the last stop, or a killed sandbox, left them, unless `empty`. Where sandboxes are
+        made of images, the last thing that `progress` hears is which one it was. Raises SandboxFailed."""
         ...
 
     async def running(self) -> list[str]:

@@ -9,6 +9,7 @@ from sandbox.client.terminals import BridgeTerminals
 from sandbox.client.tree import BridgeTree
 from sandbox.ports.fleet import Fleet, ProviderHealth, SandboxSpec
 from sandbox.ports.link import Link, LinkEvents, LinkRefused
+from sandbox.ports.progress import OnProgress, unheard
 from sandbox.ports.resources import Resources
 from sandbox.ports.sandbox import Command, CommandResult, Sandbox, SandboxFailed, SandboxUnavailable
 from sandbox.ports.terminals import SandboxTerminals
@@ -53,11 +54,15 @@ class Fleets:
         """Of the provider of new sessions."""
         return await self._first.health()
 
+    @property
+    def names(self) -> list[str]:
+        return list(self._fleets)
+
     def check(self, spec: SandboxSpec) -> None:
         self._of(spec).check(spec)
 
-    async def start(self, spec: SandboxSpec) -> None:
-        await self._of(spec).start(spec)
+    async def start(self, spec: SandboxSpec, progress: OnProgress = unheard) -> None:
+        await self._of(spec).start(spec, progress)
 
     async def running(self) -> list[str]:
         return [session_id for fleet in self for session_id in await fleet.running()]

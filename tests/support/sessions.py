@@ -205,6 +205,7 @@ class World:
         self.disk = Disk()  # the spool's
         self.poison: bytes | None = None  # see FlakyStore
         self.fleet = MemoryFleet(script)
+        self.other_fleets: tuple[MemoryFleet, ...] = ()
         self.objects = MemoryObjects()
         self.workspaces = WorkspaceLimits()
         self.limits = limits or SessionLimits()
@@ -274,7 +275,7 @@ class World:
         sessions = SessionParts(
             store,
             queue,
-            Fleets(self.fleet),
+            Fleets(self.fleet, *self.other_fleets),
             Keeping(self.vault(), self.workspaces),
             self.limits,
             self.metrics,

@@ -9,6 +9,7 @@ from typing import Any
 
 from sandbox.ports.fleet import SandboxSpec
 from sandbox.ports.link import Link, LinkEvents
+from sandbox.ports.progress import OnProgress, unheard
 from sandbox.protocol.values import Position
 from sandbox.providers.memory.fleet import MemoryFleet
 from sandbox.providers.memory.scripted import Script, ScriptedProcess
@@ -103,9 +104,9 @@ class SlowFleet(MemoryFleet):
         if self._slow:
             await asyncio.sleep(self._rng.choice([0.0, 0.0, 0.002, 0.1, 2.0]) * self._rng.random())
 
-    async def start(self, spec: SandboxSpec) -> None:
+    async def start(self, spec: SandboxSpec, progress: OnProgress = unheard) -> None:
         await self._wait()
-        await super().start(spec)
+        await super().start(spec, progress)
         await self._wait()
 
     async def connect(self, session_id: str, events: LinkEvents, after: Position | None) -> Link:

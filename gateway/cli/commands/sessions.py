@@ -124,6 +124,7 @@ def full(session: Mapping[str, Any]) -> str:
         if queue
         else None,
         "sandbox": sandbox,
+        "image": " ".join(str(part) for part in (session.get("image"), session.get("imageDigest")) if part),
         "agent": shlex.join(session["agent"]) if session["agent"] else "as HOLDFAST_AGENT says",
         "network": session["network"],
         "repository": repository,

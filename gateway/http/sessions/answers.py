@@ -95,6 +95,8 @@ class SessionJson(JsonAnswer):
     sandbox_status: SandboxStatus
     provider: str
     level: str
+    image: Annotated[str | None, meaning("as it was named; null: none, or as HOLDFAST_DOCKER_IMAGE says")]
+    image_digest: Annotated[str | None, meaning("what it meant at the first start; later starts keep to it")]
     incarnation: Whole
     viewers: Whole
     pending: Whole

@@ -19,6 +19,7 @@ from persistence.backoff import delay
 from persistence.errors import StoreUnavailable
 from persistence.ports import MessageStore
 from persistence.record import Session
+from sandbox.providers.several import Fleets
 from sync.format.pointer import Generation
 from sync.snapshots.service import SnapshotService, short_id
 
@@ -37,6 +38,7 @@ class SessionBranching:
         room: CreationRoom,
         drain: SessionDrain,
         *,
+        fleets: Fleets,
         envs: Mapping[str, Mapping[str, str]],
         stored: Callable[[int], None],
         rng: Random,
@@ -47,6 +49,7 @@ class SessionBranching:
         self._new = new
         self._room = room
         self._drain = drain
+        self._fleets = fleets
         self._envs = envs
         self._stored = stored
         self._rng = rng
@@ -81,9 +84,9 @@ class SessionBranching:
 
     def _begun(self, session_id: str, user_id: str, spec: SessionSpec, generation: Generation) -> Session:
         metadata = {**spec.metadata, "origin": generation.note}
-        begun = replace(
-            spec, started=False, pending=[], metadata=metadata, shares=Shares(), provider=self._new.provider
-        )
+        begun = replace(spec, started=False, pending=[], metadata=metadata, shares=Shares())
+        if spec.provider not in self._fleets.names:
+            begun = replace(begun, provider=self._fleets.name, image=None, image_id="", image_digest="")
         now = self._utcnow()
         state = SessionState(
             last_active=now,

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
+from gateway.limits.images import ImageRule
 from gateway.limits.network import NetworkRule
 from gateway.limits.resources import ResourceRule
 from gateway.protocol.errors import ApiError
@@ -16,12 +17,13 @@ from gateway.session.loaded import LoadedSessions
 from gateway.session.model.state import SessionSpec, SessionState, SessionStatus, Wish, sandbox_spec, spec_members
 from persistence.ports import MessageStore
 from persistence.record import Session
-from sandbox.ports.fleet import Fleet
 from sandbox.ports.sandbox import SandboxFailed
+from sandbox.providers.several import Fleets
 
 
 class SessionCreation:
-    """`fleet` is where new sessions run; `agent` is the command of those that name none."""
+    """New sessions run in the first of the `fleets` unless they name another; `agent` is the command of those that name
+    none."""
 
     def __init__(
         self,
@@ -31,9 +33,10 @@ class SessionCreation:
         room: CreationRoom,
         drain: SessionDrain,
         *,
-        fleet: Fleet,
+        fleets: Fleets,
         network: NetworkRule,
         resources: ResourceRule,
+        images: ImageRule,
         agent: tuple[str, ...],
         utcnow: Callable[[], float],
     ) -> None:
@@ -42,9 +45,10 @@ class SessionCreation:
         self._new = new
         self._room = room
         self._drain = drain
-        self._fleet = fleet
+        self._fleets = fleets
         self._network = network
         self._resources = resources
+        self._images = images
         self._agent = agent
         self._utcnow = utcnow
 
@@ -54,17 +58,21 @@ class SessionCreation:
         self._drain.refuse()
         if session_id in self._sessions.purging:
             raise being_purged()
-        spec = self._checked(session_id, wish)
+        there = await self._provider_of(session_id)
+        spec = self._checked(session_id, wish, there)
         session = self._session(session_id, user_id, spec)
-        async with await self._room_for(session_id, user_id, starts=True):
+        async with self._room_for(session_id, user_id, starts=True, there=there is not None):
             kept = await self._store.create(session)
             if kept.user_id != user_id:
                 raise ApiError(409, "taken", "this session id is taken: choose another")
             actor = await self._new.load(session, kept)
         archived = actor.conversation.state.status is SessionStatus.ARCHIVED
+        if archived and wish.provider not in (None, actor.sandbox.provider):
+            told = f"an archived session comes back where it was, at provider {actor.sandbox.provider}"
+            raise ApiError(409, "other_provider", f"{told}: leave provider out, or choose another id")
         changed = await upkeep.take_up(actor, wish)
         if archived:
-            self._new.count(session_id, user_id)
+            self._new.count(kept)
         if changed:
             await actor.durable()
         return actor
@@ -72,9 +80,10 @@ class SessionCreation:
     async def attach_or_create(self, session_id: str, user_id: str) -> SessionActor | None:
         """For HOLDFAST_CREATE_ON_ATTACH: an unknown id becomes the user's own, asleep until somebody speaks. None if it
         is another's. Raises ApiError, StoreUnavailable."""
-        spec = SessionSpec(network=self._network.given, provider=self._fleet.name)
+        spec = SessionSpec(network=self._network.given, provider=self._fleets.name)
         session = self._session(session_id, user_id, spec)
-        async with await self._room_for(session_id, user_id, starts=False):
+        there = await self._provider_of(session_id)
+        async with self._room_for(session_id, user_id, starts=False, there=there is not None):
             kept = await self._store.create(session)
             if kept.user_id != user_id:
                 return None
@@ -82,27 +91,45 @@ class SessionCreation:
         actor.host.stirred()
         return actor
 
-    def _checked(self, session_id: str, wish: Wish) -> SessionSpec:
-        """What the session will be. Raises ApiError if it may not be, or could never start."""
-        spec = SessionSpec(**spec_members(wish, self._network.given), provider=self._fleet.name)
+    def _checked(self, session_id: str, wish: Wish, there: str | None) -> SessionSpec:
+        """What the session will be; `there`: the provider of the one there is. Raises ApiError if it may not be, or
+        could never start."""
+        provider = self._provider_for(wish, there)
+        spec = SessionSpec(**spec_members(wish, self._network.given), provider=provider)
         if told := self._network.refusal(spec.network, granted=spec.network_granted, repo_url=spec.repo_url):
             raise ApiError(403, "network_not_allowed", told)
         granted = spec.limits_granted
         if told := self._resources.refusal(spec.resources, granted=granted):
             raise ApiError(403, "limit_not_allowed", told)
+        if told := self._images.refusal(spec.image, granted=spec.image_granted):
+            raise ApiError(403, "image_not_allowed", told)
         limits = self._resources.given(spec.resources, granted=granted)
         try:
-            self._fleet.check(sandbox_spec(session_id, 1, spec, self._agent, wish.env, limits=limits))
+            self._fleets.check(sandbox_spec(session_id, 1, spec, self._agent, wish.env, limits=limits))
         except SandboxFailed as error:
             raise ApiError(400, "bad_sandbox", str(error)) from error
         return spec
+
+    def _provider_for(self, wish: Wish, there: str | None) -> str:
+        names = self._fleets.names
+        if wish.provider is not None and wish.provider not in names:
+            told = f"provider must be one of {', '.join(names)}: the operator can add others (HOLDFAST_PROVIDERS)"
+            raise ApiError(400, "unknown_provider", told)
+        return wish.provider or (there if there in names else None) or self._fleets.name
 
     def _session(self, session_id: str, user_id: str, spec: SessionSpec) -> Session:
         now = self._utcnow()
         return Session(session_id, user_id, now, spec.to_json(), SessionState(last_active=now).to_json())
 
-    async def _room_for(self, session_id: str, user_id: str, *, starts: bool) -> AbstractAsyncContextManager[None]:
+    async def _provider_of(self, session_id: str) -> str | None:
+        """Where the sandbox of the session runs that is there; None if there is none. Raises StoreUnavailable."""
+        if (actor := self._sessions.get(session_id)) is not None:
+            return actor.sandbox.provider
+        kept = await self._store.find(session_id)
+        return None if kept is None else SessionSpec.from_json(kept.spec).provider
+
+    def _room_for(
+        self, session_id: str, user_id: str, *, starts: bool, there: bool
+    ) -> AbstractAsyncContextManager[None]:
         """A session that is there needs none."""
-        if self._sessions.get(session_id) is not None or await self._store.find(session_id) is not None:
-            return contextlib.nullcontext()
-        return self._room.new(session_id, user_id, starts=starts)
+        return contextlib.nullcontext() if there else self._room.new(session_id, user_id, starts=starts)

@@ -44,6 +44,8 @@ def describe(
         "sandboxStatus": live.connection,
         "provider": place.provider,
         "level": place.level,
+        "image": spec.image,
+        "imageDigest": spec.image_digest or spec.image_id or None,
         "incarnation": state.incarnation,
         "viewers": live.viewers,
         "pending": live.pending,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol, TypeVar
 
+from gateway.limits.images import ImageRule
 from gateway.limits.inbound_bytes import InboundBytes
 from gateway.limits.network import NetworkRule
 from gateway.limits.resources import ResourceRule
@@ -30,6 +31,7 @@ class SessionLimits:
     link_attempts: int = 5
     network: NetworkRule = field(default_factory=NetworkRule)
     resources: ResourceRule = field(default_factory=ResourceRule)
+    images: ImageRule = field(default_factory=ImageRule)
     durable_seconds: float = 30.0  # for the store to keep what a request has changed, before it is told 503
     agent_records: float = 1e9  # that one agent may make a second; ten times that at once
 

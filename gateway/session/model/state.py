@@ -44,6 +44,8 @@ class Wish:
     metadata: dict[str, Any] | None = None
     sleep_after: float | None = None
     limits: ResourceLimits = NO_LIMITS
+    provider: str | None = None
+    image: str | None = None
     by_service: bool = False  # asked for by a service, not by a user
 
 
@@ -64,6 +66,10 @@ class SessionSpec(msgspec.Struct, frozen=True):
     limits: dict[str, Any] | None = None  # what its creator asked for, members verbatim
     limits_granted: bool = False  # by a service: more than a user could have asked for
     provider: str = "local"  # where its sandbox runs; those from before this was stored ran there
+    image: str | None = None  # as its creator named it, or the setting at that time; None: whatever the setting says
+    image_granted: bool = False  # by a service: a user could not have named it
+    image_id: str = ""  # what its first sandbox was made of, as the engine calls it, and so are all later ones
+    image_digest: str = ""  # the same, as its registry calls it
     _unknown: Unknown = None
 
     @property
@@ -114,6 +120,10 @@ def spec_members(wish: Wish, network: str = "none") -> dict[str, Any]:
         "sleep_after": wish.sleep_after,
         "limits": msgspec.structs.asdict(wish.limits) if wish.limits.any else None,
         "limits_granted": wish.by_service and wish.limits.any,
+        "image": wish.image,
+        "image_granted": wish.by_service and wish.image is not None,
+        "image_id": "",
+        "image_digest": "",
     }
 
 
@@ -143,6 +153,9 @@ def sandbox_spec(
         empty=empty,
         limits=limits,
         provider=spec.provider,
+        image=spec.image,
+        image_id=spec.image_id,
+        image_digest=spec.image_digest,
     )
 
 

@@ -20,12 +20,13 @@ from typing import Any
 import msgspec
 
 from gateway.auth import shares
-from gateway.limits import network, resources, start_queue, start_turns
+from gateway.limits import images, network, resources, start_queue, start_turns
 from gateway.protocol import chat_frames, close_codes
 from gateway.session.conversation import receipts
 from gateway.session.model import delivery_window, ports, state
 from gateway.session.sandbox.lifecycle import events
 from persistence import record
+from sandbox.ports import progress
 from sandbox.ports import resources as resource_limits
 from sandbox.protocol import values
 from sync.format import pointer
@@ -36,8 +37,10 @@ KIND = "!"
 MODULES: tuple[ModuleType, ...] = (
     *(
         shares,
+        images,
         network,
         resources,
+        progress,
         resource_limits,
         start_queue,
         start_turns,

@@ -26,6 +26,7 @@ from gateway.session.sandbox.lifecycle.table import is_late, on
 from gateway.session.sandbox.link_owner import LinkOwner
 from gateway.session.sandbox.performer import LifePerformer
 from gateway.session.sandbox.requests import api_error
+from gateway.session.sandbox.sandbox_image import SandboxImage
 from gateway.session.sandbox.sandbox_work import SandboxStarter, SandboxWork
 from gateway.session.sandbox.start_turn import own_names
 from gateway.session.workspace.workspace import Workspace
@@ -53,6 +54,7 @@ class LifeDriver:
         "_work",
         "_workspace",
         "core",
+        "image",
         "is_idle",
         "link",
         "on_archived",
@@ -93,7 +95,8 @@ class LifeDriver:
         self._asks = asks
         self.link = LinkOwner(sandbox, log, delivery, output, publisher, workspace, host, self)
         self._journal = LifeJournal(host, log, delivery, output, publisher, workspace, sandbox.provider)
-        work = SandboxWork(host, log, workspace, sandbox, fleet, self.link, agent, envs)
+        self.image = SandboxImage(log, host)
+        work = SandboxWork(host, log, workspace, sandbox, fleet, self.link, self.image, agent, envs)
         self._work = work = host.outside("work", work)
         self._performer = LifePerformer(
             host, self.core, log.id, publisher, workspace, self.link, work, self._journal, asks, self

@@ -19,10 +19,12 @@ from gateway.session.sandbox.lifecycle import effects as do
 from gateway.session.sandbox.lifecycle import events as on_
 from gateway.session.sandbox.link_listener import LinkListener
 from gateway.session.sandbox.link_owner import LinkOwner
+from gateway.session.sandbox.sandbox_image import SandboxImage
 from gateway.session.workspace.errors import NotRestored, NotWritten
 from gateway.session.workspace.workspace import Workspace
 from sandbox.ports.fleet import SandboxSpec
 from sandbox.ports.link import Link, LinkRefused
+from sandbox.ports.progress import OnProgress
 from sandbox.ports.sandbox import Sandbox, SandboxFailed, SandboxUnavailable
 from sandbox.ports.tree import TreeFailed
 from sync.errors import SyncFailed, SyncRefused
@@ -36,7 +38,7 @@ T = TypeVar("T")
 class SandboxStarter(Protocol):
     """What a Fleet is to one session."""
 
-    async def start(self, spec: SandboxSpec) -> None:
+    async def start(self, spec: SandboxSpec, progress: OnProgress) -> None:
         """Raises SandboxFailed, SandboxUnavailable."""
         ...
 
@@ -60,6 +62,7 @@ class SandboxWork:
         "_envs",
         "_fleet",
         "_host",
+        "_image",
         "_link",
         "_log",
         "_newest",
@@ -76,6 +79,7 @@ class SandboxWork:
         sandbox: Sandbox,
         fleet: SandboxStarter,
         link: LinkOwner,
+        image: SandboxImage,
         agent: tuple[str, ...],
         envs: Mapping[str, Mapping[str, str]],
     ) -> None:
@@ -85,6 +89,7 @@ class SandboxWork:
         self._sandbox = sandbox
         self._fleet = fleet
         self._link = link
+        self._image = image
         self._agent = agent
         self._envs = envs  # of all sessions
         self._newest: Newest | None = None  # generation, as the last look found it
@@ -134,6 +139,8 @@ class SandboxWork:
 
     async def start_held(self, effect: do.StartHeld) -> on_.EffectReply:
         session = self._log
+        if told := self._host.limits.images.refusal(session.spec.image, granted=session.spec.image_granted):
+            return on_.StartFailed(effect.number, told)
         if effect.empty:
             self._newest = None
         env = {} if effect.visit else self._envs.get(session.id, {})
@@ -150,7 +157,7 @@ class SandboxWork:
             limits=self._host.limits.resources.given(asked, granted=granted),
         )
         try:
-            await self._fleet.start(spec)
+            await self._fleet.start(spec, self._image.hear)
         except SandboxFailed as error:
             return on_.StartFailed(effect.number, str(error))
         self._host.metrics.started(self._sandbox.provider)

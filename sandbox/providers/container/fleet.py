@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandbox.ports.fleet import ProviderHealth, SandboxSpec
+from sandbox.ports.images import asked_of_engine
+from sandbox.ports.progress import ImageChosen, OnProgress, unheard
 from sandbox.ports.sandbox import SandboxFailed, SandboxUnavailable
 from sandbox.providers.bridge_config import BridgeSettings, bridge_config, failed_start, homes
 from sandbox.providers.container import document
@@ -124,7 +126,7 @@ class ContainerFleet:
         await self._clones.open()
         try:
             await self._prepared()
-            if await self._engine.image(self._image) is None:
+            if await self._engine.image(asked_of_engine(self._image)) is None:
                 self._warn(_no_image(self._image))
         except SandboxUnavailable as exc:
             self._warn(str(exc))
@@ -152,13 +154,13 @@ class ContainerFleet:
         if spec.repo_url is not None:
             self._clones.check(spec.repo_url, spec.repo_branch)
 
-    async def start(self, spec: SandboxSpec) -> None:
+    async def start(self, spec: SandboxSpec, progress: OnProgress = unheard) -> None:
         self.check(spec)
         home = self._host.home(spec.session_id)
         async with self._host.turn(spec.session_id):
             grounds = await self._prepared()
             await self._containers.end(home, patience=self._host.stop_timeout)
-            image = await self._known_image(self._image)
+            image = await self._image_for(spec)
             try:
                 await asyncio.to_thread(_make, home, grounds.user, empty=spec.empty)
                 if spec.repo_url is not None and home.workspace_is_empty():
@@ -167,6 +169,7 @@ class ContainerFleet:
                 await self._launch(home, spec, grounds, image, passwd)
             except OSError as exc:
                 raise SandboxFailed(f"the sandbox could not be started: {exc.strerror or exc}") from exc
+        progress(ImageChosen(spec.image or self._image, image.id, image.digest))
 
     async def running(self) -> list[str]:
         found = [label(each, "session") for each in await self._containers.all()]
@@ -212,16 +215,18 @@ class ContainerFleet:
         for kit in self._kits.unused(kits):
             await asyncio.to_thread(self._host.trash.take, kit)
 
-    async def _known_image(self, name: str) -> Image:
-        found = await self._engine.image(name)
-        if found is None:
-            raise SandboxFailed(_no_image(name))
-        try:
-            image = image_of(found)
-            check_image(image, name, platform.machine())
-        except (Unusable, BadAnswer) as exc:
-            raise SandboxFailed(str(exc)) from exc
-        return image
+    async def _image_for(self, spec: SandboxSpec) -> Image:
+        """What the session began with, or what the name of its image means now. Raises SandboxFailed."""
+        name = spec.image or self._image
+        for known in (spec.image_id, spec.image_digest, "" if spec.image_digest else asked_of_engine(name)):
+            if known and (found := await self._engine.image(known)) is not None:
+                try:
+                    image = image_of(found, name)
+                    check_image(image, name, platform.machine())
+                except (Unusable, BadAnswer) as exc:
+                    raise SandboxFailed(str(exc)) from exc
+                return image
+        raise SandboxFailed(_no_image(spec.image_digest or name))
 
     async def _accounts(self, image: Image, user: ContainerUser) -> Path:
         """The image's /etc/passwd with our user, made once per image."""

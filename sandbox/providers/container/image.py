@@ -1,9 +1,10 @@
 """What is asked of an image and of an engine before a container is made of them. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sandbox.ports.images import read_reference
 from sandbox.providers.container.engine_answers import BadAnswer, inner, texts
 
 ROOT_USER, INNER_UID = 0, 1000
@@ -19,6 +20,7 @@ class Image:
     id: str
     env: Mapping[str, str]
     cpu: str
+    digest: str = ""  # as a registry has it, name and all; "": none is known to have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +39,21 @@ class ContainerUser:
         return f"{self.uid}:{self.gid}"
 
 
-def image_of(inspected: Mapping[str, Any]) -> Image:
+def image_of(inspected: Mapping[str, Any], named: str = "") -> Image:
     """Raises BadAnswer."""
     pairs = (each.partition("=") for each in texts(inner(inspected, "Config").get("Env")))
     env = {name: value for name, found, value in pairs if name and found}
-    return Image(str(inspected["Id"]), env, str(inspected.get("Architecture") or ""))
+    digests = texts(inspected.get("RepoDigests"))
+    return Image(str(inspected["Id"]), env, str(inspected.get("Architecture") or ""), _digest_of(named, digests))
+
+
+def _digest_of(named: str, digests: Sequence[str]) -> str:
+    """Under which the registry of that name has it: an image may be in several."""
+    try:
+        wanted = read_reference(named).repository
+        return next((each for each in digests if read_reference(each).repository == wanted), "")
+    except ValueError:
+        return ""
 
 
 def check_image(image: Image, named: str, machine: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sandbox.client.bridge_requests import CallFailed, call
 from sandbox.ports.fleet import ProviderHealth, SandboxSpec
+from sandbox.ports.progress import OnProgress, unheard
 from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.ports.sandbox import SandboxFailed
 from sandbox.providers.bridge_config import BridgeSettings, TerminalSettings, bridge_config, failed_start, homes
@@ -123,13 +124,15 @@ class LocalFleet:
 
     def check(self, spec: SandboxSpec) -> None:
         self._control.check(spec.limits)
+        if spec.image is not None:
+            raise SandboxFailed("image: local sandboxes have this host's programs and no image: use provider docker")
         if spec.repo_url is None:
             return
         self._cloning.check(spec.repo_url, spec.repo_branch)
         if spec.network == "none":
             raise SandboxFailed("repoUrl needs the network: create the session with network: outbound")
 
-    async def start(self, spec: SandboxSpec) -> None:
+    async def start(self, spec: SandboxSpec, progress: OnProgress = unheard) -> None:
         if spec.network not in ("none", "outbound"):
             raise SandboxFailed(f"network: {spec.network!r} is neither none nor outbound")
         self._control.check(spec.limits)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from sandbox.ports.fleet import ProviderHealth, SandboxSpec
 from sandbox.ports.link import Link, LinkEvents, LinkRefused
+from sandbox.ports.progress import ImageChosen, OnProgress, unheard
 from sandbox.ports.resources import Resources
 from sandbox.ports.sandbox import Command, CommandResult, SandboxFailed, SandboxUnavailable
 from sandbox.ports.tree import LiveFile, LiveListing, TreeFailed
@@ -26,12 +27,15 @@ def no_command(command: Command) -> CommandResult:
 class MemoryHandle:
     """Implements sandbox.ports.sandbox.Sandbox: what the fleet does, of one session."""
 
-    provider = "memory"
     level = "trusted"
 
     def __init__(self, fleet: "MemoryFleet", session_id: str) -> None:
         self.session_id = session_id
         self._fleet = fleet
+
+    @property
+    def provider(self) -> str:
+        return self._fleet.name
 
     @property
     def mounts_roots(self) -> bool:
@@ -90,6 +94,7 @@ class MemoryFleet:
         self.link_problem: str | None = None  # every connect is refused with it
         self.unavailable: str | None = None  # the provider does not answer, and why
         self.resources: dict[str, Resources] = {}  # what sandboxes are said to use
+        self.images: dict[str, ImageChosen] = {}  # what the names of images mean; "": of those that name none
         self.starts = 0
         self.sandboxes: dict[str, MemorySandbox] = {}  # also those that do not run
 
@@ -102,7 +107,7 @@ class MemoryFleet:
     def check(self, spec: SandboxSpec) -> None:
         pass
 
-    async def start(self, spec: SandboxSpec) -> None:
+    async def start(self, spec: SandboxSpec, progress: OnProgress = unheard) -> None:
         self._answer()
         self.starts += 1
         await self.stop(spec.session_id)
@@ -113,6 +118,8 @@ class MemoryFleet:
         sandbox = self.sandboxes.setdefault(spec.session_id, MemorySandbox(spec, self.script))
         sandbox.boot(spec)
         sandbox.roots.mounted = self.mounts_roots
+        if (chosen := self.images.get(spec.image or "")) is not None:
+            progress(chosen)
 
     async def running(self) -> list[str]:
         self._answer()

@@ -201,6 +201,7 @@ def test_all_problems_are_told_at_once_and_no_secret_with_them() -> None:
         ("DOCKER", "/var/run/docker.sock", "unix:///var/run/docker.sock"),
         ("DOCKER_IMAGE", "--privileged", "wants a name"),
         ("DOCKER_IMAGE", "two words", "wants a name"),
+        ("IMAGES", "debian two", "wants at most 100 patterns of images such as debian"),
         ("DOCKER_RUNTIME", "run c", "wants a name"),
         ("LOCAL_LEVEL", "open", "wants one of"),
         ("AGENT", "a 'b", "no command"),

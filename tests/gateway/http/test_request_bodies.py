@@ -73,8 +73,11 @@ def test_a_wish_is_read() -> None:
             "title": "t",
             "metadata": {"a": [1]},
             "sleepAfter": "15m",
+            "provider": "docker",
+            "image": "debian:12",
         }
     )
+    assert (wish.provider, wish.image) == ("docker", "debian:12")
     assert (wish.env, wish.agent) == ({"A": "1"}, ("python", "-c", "a b"))
     assert (wish.network, wish.repo_url, wish.repo_branch) == ("none", "https://h/r", "main")
     assert (wish.title, wish.metadata, wish.sleep_after) == ("t", {"a": [1]}, 900.0)
@@ -102,6 +105,18 @@ def test_what_is_no_idle_time_is_refused(value: Any) -> None:
     for read in (read_wish, read_change):
         with pytest.raises(ApiError, match=r"^sleepAfter must be seconds above 0, or a duration such as"):
             read({"sleepAfter": value})
+
+
+@pytest.mark.parametrize("value", [7, "", "Debian", "a b", "debian:", "x" * 256, "sha256:" + "0a" * 32, ["debian"]])
+def test_what_is_no_name_of_an_image_is_refused(value: Any) -> None:
+    with pytest.raises(ApiError, match=r"^image must be the name of an image, such as debian:bookworm"):
+        read_wish({"image": value})
+
+
+@pytest.mark.parametrize("value", [7, "", "x" * 65, "a\nb"])
+def test_what_is_no_name_of_a_provider_is_refused(value: Any) -> None:
+    with pytest.raises(ApiError, match=r"^provider must be a string of 1 to 64 printable characters"):
+        read_wish({"provider": value})
 
 
 def test_limits_are_written_as_the_settings_are() -> None:

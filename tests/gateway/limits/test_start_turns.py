@@ -10,6 +10,8 @@ from gateway.limits import start_turns
 from gateway.limits.start_queue import StartLimits
 from gateway.protocol.errors import ApiError
 from gateway.session.model.state import SessionStatus
+from sandbox.ports.fleet import SandboxSpec
+from sandbox.ports.progress import OnProgress, unheard
 from tests.support.sessions import World
 
 pytestmark = pytest.mark.virtual_time
@@ -136,10 +138,10 @@ async def test_starts_are_few_at_once_and_users_take_turns() -> None:
         gate = asyncio.Event()
         start = world.fleet.start
 
-        async def slowly(spec: object) -> None:
-            begun.append(spec.session_id)  # type: ignore[attr-defined]
+        async def slowly(spec: SandboxSpec, progress: OnProgress = unheard) -> None:
+            begun.append(spec.session_id)
             await gate.wait()
-            await start(spec)  # type: ignore[arg-type]
+            await start(spec, progress)
 
         world.fleet.start = slowly  # type: ignore[method-assign]
         for session_id in ("m1", "m2", "m3"):
@@ -163,10 +165,10 @@ async def test_a_start_that_takes_long_keeps_nobody_waiting() -> None:
         gate = asyncio.Event()
         start = world.fleet.start
 
-        async def slowly(spec: object) -> None:
-            if spec.session_id == "slow":  # type: ignore[attr-defined]
+        async def slowly(spec: SandboxSpec, progress: OnProgress = unheard) -> None:
+            if spec.session_id == "slow":
                 await gate.wait()
-            await start(spec)  # type: ignore[arg-type]
+            await start(spec, progress)
 
         world.fleet.start = slowly  # type: ignore[method-assign]
         await world.create("slow", user="mal")

@@ -9,8 +9,9 @@ from gateway.session.model.state import SessionSpec, SessionState, SessionStatus
 
 PLACE = SandboxPlace("local", "contained")
 SHAPE = {
-    "id", "userId", "status", "reason", "sandboxStatus", "provider", "level", "incarnation", "viewers", "pending",
-    "lastSeq", "createdAt", "lastActiveAt", "hasWorkspace", "title", "metadata", "sleepAfter", "network", "agent",
+    "id", "userId", "status", "reason", "sandboxStatus", "provider", "level", "image", "imageDigest",
+    "incarnation", "viewers", "pending", "lastSeq",
+    "createdAt", "lastActiveAt", "hasWorkspace", "title", "metadata", "sleepAfter", "network", "agent",
     "repoUrl", "repoBranch", "sync", "queue",
 }  # fmt: skip
 

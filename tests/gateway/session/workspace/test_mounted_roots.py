@@ -7,6 +7,7 @@ import pytest
 
 from gateway.session.actor import SessionActor
 from sandbox.ports.fleet import SandboxSpec
+from sandbox.ports.progress import OnProgress, unheard
 from sandbox.providers.memory.fleet import MemoryFleet
 from tests.gateway.session.workspace.test_workspace import FILE, Town
 from tests.support.sessions import Tab
@@ -25,12 +26,12 @@ class Mounted(Town):
         """`does` this when the fleet is asked for the start of that number from now on, the first being 1."""
         start, asked = MemoryFleet.start, 0
 
-        async def started(spec: SandboxSpec) -> None:
+        async def started(spec: SandboxSpec, progress: OnProgress = unheard) -> None:
             nonlocal asked
             asked += 1
             if asked == number:
                 does()
-            await start(self.fleet, spec)
+            await start(self.fleet, spec, progress)
 
         self.fleet.start = started  # type: ignore[method-assign]
 

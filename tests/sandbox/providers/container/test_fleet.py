@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.ports.link import LinkRefused
+from sandbox.ports.progress import ImageChosen
 from sandbox.ports.resources import ResourceLimits
 from sandbox.ports.sandbox import Command, SandboxFailed, SandboxUnavailable
 from sandbox.providers.container.document import ContainerLimits, container_name
@@ -161,6 +162,34 @@ async def test_what_an_image_sets_for_its_programs_reaches_them_beneath_our_own(
     async with opened(docker_engine, tmp_path, kits, image=image, base_env={"OURS": "operator"}) as fleet:
         await fleet.start(spec())
         assert await shell(fleet, "echo $PATH $OWN $OURS $HOME") == "/opt/own:/bin image operator /agent"
+
+
+async def test_a_session_keeps_to_what_its_image_meant_when_the_name_means_another(
+    any_engine: AnyEngine, tmp_path: Path, kits: Kits
+) -> None:
+    image = f"holdfast-test/moving:{uuid.uuid4().hex}"
+    any_engine.load(image, busybox(**{"etc/which": "first"}))
+    heard: list[ImageChosen] = []
+    async with opened(any_engine, tmp_path, kits) as fleet:
+        await fleet.start(spec(image=image), heard.append)
+        assert await shell(fleet, "cat /etc/which") == "first"
+        (first,) = heard
+        assert (first.name, bool(first.id)) == (image, True)
+        any_engine.load(image, busybox(**{"etc/which": "second"}))
+        kept = spec(incarnation=2, image=image, image_id=first.id)
+        await fleet.start(kept, heard.append)
+        assert await shell(fleet, "cat /etc/which") == "first"
+        assert heard[1] == first
+        await fleet.start(spec("s2", image=image), heard.append)
+        assert await shell(fleet, "cat /etc/which", "s2") == "second"
+        await fleet.sandbox("s1").stop()
+        any_engine.client("rmi", first.id)
+        await fleet.start(spec(incarnation=3, image=image, image_id=first.id), heard.append)
+        assert await shell(fleet, "cat /etc/which") == "second", "nobody has the first any more"
+        assert heard[3].id == heard[2].id
+        gone = f"holdfast-test/none@sha256:{'0a' * 32}"
+        with pytest.raises(SandboxFailed, match="there is no image holdfast-test/none@sha256:"):
+            await fleet.start(spec(incarnation=4, image=image, image_id=first.id, image_digest=gone))
 
 
 async def test_an_image_with_accounts_keeps_them_and_the_user_has_a_name(

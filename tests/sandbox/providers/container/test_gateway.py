@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from gateway.cli.commands.doctor import examine
 from gateway.cli.commands.doctor_store import Finding
 from gateway.config.settings import load_settings
@@ -15,7 +17,7 @@ from sandbox.providers.local.layout import SandboxHome
 from tests.gateway.http.sessions.test_lifecycle import comes_to
 from tests.sandbox.containers import UID
 from tests.support.chat import hear, say
-from tests.support.engine import DockerEngine
+from tests.support.engine import DockerEngine, busybox
 from tests.support.gateway import Gateway
 from tests.support.waiting import until
 
@@ -97,6 +99,48 @@ async def test_people_are_told_of_an_engine_that_is_silent_or_away(docker_engine
         async with gateway.http(gateway.admin) as admin:
             (_, back) = (await admin.get("/api/providers")).json()["providers"]
             assert back["capacity"]["cpus"] == os.cpu_count()
+
+
+async def test_a_session_has_the_provider_image_and_limits_that_it_names_and_its_branch_has_them_too(
+    docker_engine: DockerEngine, tmp_path: Path
+) -> None:
+    docker_engine.load("holdfast-test/chosen:1", busybox(**{"etc/which": "chosen"}))
+    images = {"DOCKER_IMAGE": docker_engine.image, "IMAGES": "holdfast-test/chosen"}
+    limits = {"LIMIT_MEMORY": "512m", "LIMIT_PIDS": 200}
+    there = {"PROVIDERS": "local,docker", "DOCKER": f"unix://{docker_engine.socket}", **images, **limits}
+    async with Gateway(tmp_path / "data", **there) as gateway, gateway.http() as ada:
+        local = await ada.post("/api/sandboxes/s", json={"image": "holdfast-test/chosen:1"})
+        assert local.status_code == 400
+        assert "local sandboxes have this host's programs and no image: use provider docker" in local.json()["error"]
+        other = await ada.post("/api/sandboxes/s", json={"provider": "docker", "image": "debian"})
+        assert (other.status_code, other.json()["code"]) == (403, "image_not_allowed")
+
+        asked = {"provider": "docker", "image": "holdfast-test/chosen:1", "limits": {"memory": "256MiB"}}
+        assert (await ada.post("/api/sandboxes/s1", json=asked)).status_code == 201
+        shown = await comes_to(ada, "s1", "running")
+        await until(lambda: _digest(ada, "s1"))
+        assert (shown["provider"], shown["image"]) == ("docker", "holdfast-test/chosen:1")
+        assert shown["limits"] == {"memory": 256 << 20, "cpus": 2.0, "pids": 200}
+        digest = await _digest(ada, "s1")
+        assert (
+            digest == docker_engine.client("image", "inspect", "--format", "{{.Id}}", "holdfast-test/chosen:1").strip()
+        )
+
+        docker_engine.load("holdfast-test/chosen:1", busybox(**{"etc/which": "another"}))
+        assert (await ada.post("/api/sandboxes/s1/sync")).status_code == 200
+        branch = (await ada.post("/api/sandboxes/s1/snapshots/newest/branch")).json()["id"]
+        assert (await ada.post(f"/api/sandboxes/{branch}/wake")).status_code == 200
+        status = await comes_to(ada, branch, "running")
+        assert (status["provider"], status["image"], status["imageDigest"]) == ("docker", asked["image"], digest)
+        assert status["limits"]["memory"] == 256 << 20
+        assert docker_engine.client("ps", "--format", "{{.Image}}").split() == [digest.removeprefix("sha256:")[:12]] * 2
+        for name in ("s1", branch):
+            assert (await ada.delete(f"/api/sandboxes/{name}?purge=1")).status_code == 200
+
+
+async def _digest(client: httpx.AsyncClient, session_id: str) -> str | None:
+    found: str | None = (await client.get(f"/api/sandboxes/{session_id}")).json()["imageDigest"]
+    return found
 
 
 async def test_the_doctor_tries_the_engine(docker_engine: DockerEngine, tmp_path: Path) -> None:

@@ -36,6 +36,16 @@ def test_an_image_of_this_cpu_can_run(cpu: str) -> None:
     check_image(Image("x", {}, cpu), "debian:12", "x86_64")
 
 
+def test_of_several_digests_that_of_the_named_registry_counts() -> None:
+    digests = [f"{name}@sha256:{'0a' * 32}" for name in ("other/debian", "debian", "r.example/team/debian")]
+    said = {"Id": "x", "RepoDigests": [*digests, "<none>@<none>"]}
+    assert image_of(said, "debian:12").digest == digests[1]
+    assert image_of(said, "docker.io/library/debian").digest == digests[1]
+    assert image_of(said, "r.example/team/debian:1").digest == digests[2]
+    assert image_of(said, "python").digest == image_of(said, "no name").digest == image_of(said).digest == ""
+    assert image_of({"Id": "x", "RepoDigests": None}, "debian").digest == ""
+
+
 def test_an_image_of_another_cpu_is_refused_by_name() -> None:
     with pytest.raises(Unusable, match=r"the image debian:12 is for arm64, and this host is amd64"):
         check_image(Image("x", {}, "arm64"), "debian:12", "x86_64")
