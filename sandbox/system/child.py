@@ -33,15 +33,30 @@ def guard_this_process() -> None:
 
 # The name stays: a bridge from before an upgrade in place imports the terminal's module anew, and this one not.
 def die_with(bridge: int) -> None:
-    """In the child: be killed when the bridge is gone, and before it where memory runs out: the kernel takes the
-    largest, which is the bridge among small ones. Starts nothing if the bridge is gone already."""
+    """In the child: be killed when the bridge is gone, and, where that can be said here, before it where memory runs
+    out (`ends_first`). Starts nothing if the bridge is gone already."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != bridge:
         os._exit(1)
-    with contextlib.suppress(OSError):  # a /proc that is read-only
-        score = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
-        os.write(score, b"1000")
-        os.close(score)
+    _raise_score("self")
+
+
+def ends_first(pid: int) -> None:
+    """Have the kernel end a program, and what it has started, before the bridge where memory runs out: it takes the
+    largest, which is the bridge among small ones. To be said when the program runs: until its exec a child is as closed
+    to its own user as the bridge is, so it can say it itself only where that user is root outside."""
+    _raise_score(pid)
+    for below in descendants(pid):  # what began before it was said; what begins later inherits it
+        _raise_score(below)
+
+
+def _raise_score(process: int | str) -> None:
+    with contextlib.suppress(OSError):  # a /proc that is read-only, a process that is gone
+        score = os.open(f"/proc/{process}/oom_score_adj", os.O_WRONLY)
+        try:
+            os.write(score, b"1000")
+        finally:
+            os.close(score)
 
 
 class Spawned:
@@ -51,6 +66,7 @@ class Spawned:
         """`popen` leads a session of its own."""
         self._popen = popen
         self.pid = popen.pid
+        ends_first(self.pid)
         _started.add(self.pid)
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._pidfd = os.pidfd_open(self.pid)
@@ -263,9 +279,10 @@ def describe_exit(code: int) -> tuple[int | None, str | None, str]:
     return None, name, f"killed by {name}"
 
 
-def descendants() -> Iterator[int]:
-    """Process ids of everything below this process."""
-    waiting = [os.getpid()]
+def descendants(of: int | None = None) -> Iterator[int]:
+    """Process ids of everything below a process, by default this one. Those below it are looked up when it has been
+    given."""
+    waiting = [os.getpid() if of is None else of]
     while waiting:
         pid = waiting.pop()
         try:
