@@ -218,7 +218,9 @@ def make_container_fleet(
         bridges=BridgeSettings(settings.exec_timeout, settings.orphan_after, terminals),
         start_timeout=settings.start_timeout,
         allow_private_repos=settings.allow_private_repos,
+        resources=_resource_limits(settings),
         warn=warn,
+        met_limit=lambda limit: met_limit(ContainerFleet.name, limit),
     )
 
 

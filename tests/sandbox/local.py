@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sandbox.ports.fleet import SandboxSpec
+from sandbox.ports.fleet import Fleet, SandboxSpec
 from sandbox.ports.link import Link, LinkEvents
 from sandbox.ports.sandbox import Command, CommandResult
 from sandbox.protocol.values import Position
@@ -67,6 +67,6 @@ def python(source: str) -> tuple[str, ...]:
     return (sys.executable, "-c", source)
 
 
-async def command(fleet: LocalFleet, session_id: str, argv: Sequence[str]) -> CommandResult:
+async def command(fleet: Fleet, session_id: str, argv: Sequence[str]) -> CommandResult:
     """Run a command inside, through the bridge."""
     return await fleet.sandbox(session_id).exec(Command(tuple(argv), timeout_seconds=60))

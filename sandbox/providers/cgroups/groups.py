@@ -60,6 +60,21 @@ class Group:
             return None
         return cls(note["version"], paths)
 
+    @classmethod
+    def of(cls, pid: int, *, root: Path = ROOT, proc: Path = Path("/proc")) -> "Group | None":
+        """The group that somebody else has put a process into, to be read; None if it cannot be seen from here."""
+        version: Version = 2 if (root / "cgroup.controllers").exists() else 1
+        paths = {}
+        with contextlib.suppress(OSError):
+            membership = _text(proc / str(pid) / "cgroup")
+            for controller in CONTROLLERS[version]:
+                path = own_path(membership, "" if version == 2 else controller)
+                top = root if version == 2 else root / controller
+                # Of another namespace of groups, a path leads up or elsewhere.
+                if path is not None and ".." not in path.split("/") and (top / path.lstrip("/")).is_dir():
+                    paths[controller] = str(top / path.lstrip("/"))
+        return cls(version, paths) if paths else None
+
     @property
     def directories(self) -> list[Path]:
         return [Path(path) for path in dict.fromkeys(self.paths.values())]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.ports.sandbox import SandboxFailed, SandboxUnavailable
 from sandbox.providers.container.document import container_name, label, labels
 from sandbox.providers.container.engine import Engine, EngineRefused
@@ -32,10 +33,14 @@ class Containers:
         warn: Callable[[str], None],
         *,
         stop_timeout: float,
+        limits: ResourceLimits = NO_LIMITS,
+        met_limit: Callable[[str], None] = lambda name: None,
     ) -> None:
         self.engine = engine
         self.installation = installation or ""
-        self.host = LocalHost(data_dir, warn, stop_timeout=stop_timeout, trash=TRASH)
+        self.host = LocalHost(
+            data_dir, warn, stop_timeout=stop_timeout, trash=TRASH, limits=limits, met_limit=met_limit
+        )
 
     def open(self) -> None:
         """Make the directories, and the id of the installation unless one was given. Raises SandboxFailed."""

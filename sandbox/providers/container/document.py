@@ -59,6 +59,10 @@ class ContainerLimits:
         )
 
     @property
+    def of_the_whole(self) -> ResourceLimits:
+        return ResourceLimits(self.memory_bytes, self.cpus, self.processes)
+
+    @property
     def rlimits(self) -> dict[str, int]:
         """Of each process. Not of a user's processes: one uid is in many containers."""
         return {"RLIMIT_NOFILE": self.open_files, "RLIMIT_FSIZE": self.file_bytes, "RLIMIT_CORE": 0}

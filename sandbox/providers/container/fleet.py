@@ -19,6 +19,7 @@ from pathlib import Path
 from sandbox.ports.fleet import ProviderHealth, SandboxSpec
 from sandbox.ports.images import asked_of_engine
 from sandbox.ports.progress import ImageChosen, OnProgress, unheard
+from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.ports.sandbox import SandboxFailed, SandboxUnavailable
 from sandbox.providers.bridge_config import BridgeSettings, bridge_config, failed_start, homes
 from sandbox.providers.container import document
@@ -43,10 +44,11 @@ from sandbox.providers.container.note import read_note
 from sandbox.providers.container.sandbox import LEVEL, NAME, ContainerSandbox
 from sandbox.providers.container.starting import ContainerFailed, ContainerStart
 from sandbox.providers.local.cloning import CLONE_SECONDS
+from sandbox.providers.local.isolation import Trusted
 from sandbox.providers.local.layout import SandboxHome, tail
 from sandbox.providers.local.processes import MARKER, boot_id
+from sandbox.providers.local.roots import make_roots
 from sandbox.system.interpreter import PYTHON
-from sandbox.tree.kept_roots import make_roots
 from sandbox.tree.root_swap import begin_empty
 
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
@@ -88,17 +90,29 @@ class ContainerFleet:
         clone_timeout: float = CLONE_SECONDS,
         allow_private_repos: bool = False,
         bwrap: str | None = None,
+        resources: ResourceLimits = NO_LIMITS,
         warn: Callable[[str], None] = lambda text: None,
+        met_limit: Callable[[str], None] = lambda name: None,
     ) -> None:
         """`engine` is its address, `installation` an id that no other gateway on that engine has (None: the data
         directory's own); `readable` are further directories of the host, by what they are called inside; `bwrap` is the
-        program that clones are contained with, by default the one on the path. Raises ValueError for a bad address."""
-        self._containers = Containers(Engine(engine), installation, data_dir, warn, stop_timeout=stop_timeout)
+        program that clones are contained with, by default the one on the path. `resources` are what settings hold
+        containers to, which a spec says again; `met_limit` is called with the name of a limit that has ended a program.
+        Raises ValueError for a bad address."""
+        self._limits = limits or ContainerLimits()
+        self._containers = Containers(
+            Engine(engine),
+            installation,
+            data_dir,
+            warn,
+            stop_timeout=stop_timeout,
+            limits=self._limits.with_those_of(resources).of_the_whole,
+            met_limit=met_limit,
+        )
         self._host = self._containers.host
         self._engine = self._containers.engine
         self._image = image
         self._base_env = dict(base_env or {})
-        self._limits = limits or ContainerLimits()
         self._runtime = runtime
         self._bridges = bridges or BridgeSettings()
         self._readable = dict(readable or {})
@@ -160,9 +174,10 @@ class ContainerFleet:
         async with self._host.turn(spec.session_id):
             grounds = await self._prepared()
             await self._containers.end(home, patience=self._host.stop_timeout)
+            self._host.limits.begin(spec.session_id)
             image = await self._image_for(spec)
             try:
-                await asyncio.to_thread(_make, home, grounds.user, empty=spec.empty)
+                await self._make(home, grounds.user, empty=spec.empty)
                 if spec.repo_url is not None and home.workspace_is_empty():
                     await self._clones.clone(home, grounds.user, spec.repo_url, spec.repo_branch)
                 passwd = await self._accounts(image, grounds.user)
@@ -227,6 +242,15 @@ class ContainerFleet:
                     raise SandboxFailed(str(exc)) from exc
                 return image
         raise SandboxFailed(_no_image(spec.image_digest or name))
+
+    async def _make(self, home: SandboxHome, user: ContainerUser, *, empty: bool) -> None:
+        """From outside, while nothing runs in it: a container mounts the roots, so they are there before it is made."""
+        await asyncio.to_thread(home.make)
+        await make_roots(self._host, Trusted(), home, seconds=self._start_timeout)
+        if empty:
+            await asyncio.to_thread(begin_empty, home.kept)
+        if user.given:
+            await asyncio.to_thread(_give, home, user)
 
     async def _accounts(self, image: Image, user: ContainerUser) -> Path:
         """The image's /etc/passwd with our user, made once per image."""
@@ -325,15 +349,9 @@ def _roots(home: SandboxHome) -> list[Bind]:
     ]
 
 
-def _make(home: SandboxHome, user: ContainerUser, *, empty: bool) -> None:
-    """From outside, while nothing runs in it: a container mounts the roots, so they are there before it is made."""
-    home.make()
-    make_roots(home.kept)
-    if empty:
-        begin_empty(home.kept)
-    if user.given:
-        for path in (home.kept, home.state, home.workspace, home.agent):
-            os.chown(path, user.owner, user.owner_group, follow_symlinks=False)
+def _give(home: SandboxHome, user: ContainerUser) -> None:
+    for path in (home.kept, home.state, home.workspace, home.agent):
+        os.chown(path, user.owner, user.owner_group, follow_symlinks=False)
 
 
 def _put(path: Path, content: bytes) -> None:

@@ -14,6 +14,7 @@ from sandbox.ports.resources import Resources
 from sandbox.ports.sandbox import Command, CommandResult, SandboxFailed
 from sandbox.ports.tree import LiveFile, LiveListing
 from sandbox.protocol.values import Position
+from sandbox.providers.cgroups.groups import Group
 from sandbox.providers.container.containers import Containers, runs
 from sandbox.providers.container.engine import EngineRefused
 from sandbox.providers.container.engine_answers import held_to, usage
@@ -44,7 +45,9 @@ class ContainerSandbox:
         return found is not None and runs(found)
 
     async def connect(self, events: LinkEvents, after: Position | None) -> Link:
-        return await agent_link.connect(await self._find(), events, after)
+        endpoint = await self._find()
+        watched = self._containers.host.limits.watched(self.session_id, self._group(), events)
+        return await agent_link.connect(endpoint, watched, after)
 
     def tree(self) -> BridgeTree:
         return BridgeTree(self._find, listings=self._containers.host.listings)
@@ -58,7 +61,9 @@ class ContainerSandbox:
         return await self.tree().files(root, path, start=start, length=length)
 
     async def exec(self, command: Command) -> CommandResult:
-        return await exec.run(await self._find(), command)
+        endpoint, group = await self._find(), self._group()
+        before = group.read() if group is not None else None
+        return self._containers.host.limits.of_command(before, group, await exec.run(endpoint, command))
 
     async def logs(self, *, limit: int = 65536) -> bytes:
         return await asyncio.to_thread(self._home.logs, limit)
@@ -92,6 +97,13 @@ class ContainerSandbox:
             except OSError as exc:
                 why = exc.strerror or exc
                 raise SandboxFailed(f"the files of {self.session_id} could not be removed: {why}") from exc
+
+    def _group(self) -> Group | None:
+        """Where the kernel counts what meets the container's limits. None where this gateway cannot see that: then the
+        end of a program is told without its reason."""
+        note = read_note(self._home)
+        first = None if note is None or note.boot != boot_id() else note.first_inside
+        return Group.of(first.pid) if first is not None and first.alive else None
 
     async def _find(self) -> UnixEndpoint:
         """The bridge noted last. If it has ended, nobody listens at its socket. Raises LinkRefused."""

@@ -19,18 +19,17 @@ from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.ports.sandbox import SandboxFailed
 from sandbox.providers.bridge_config import BridgeSettings, TerminalSettings, bridge_config, failed_start, homes
 from sandbox.providers.cgroups.groups import ROOT
-from sandbox.providers.local import bubblewrap, clone, one_shot, processes
+from sandbox.providers.local import bubblewrap, processes
 from sandbox.providers.local.cloning import CLONE_SECONDS, Cloning
 from sandbox.providers.local.control import LimitControl
 from sandbox.providers.local.host import LocalHost
 from sandbox.providers.local.isolation import Contained, Level, SandboxLimits, Started, Trusted, plain_env
 from sandbox.providers.local.launch import listen, open_log
 from sandbox.providers.local.layout import BridgeNote, SandboxHome, tail
+from sandbox.providers.local.roots import make_roots
 from sandbox.providers.local.sandbox import NAME, LocalSandbox, runs_at
 from sandbox.providers.local.teardown import end
-from sandbox.system.interpreter import PYTHON
-from sandbox.tree.kept_roots import is_plain, make_roots
-from sandbox.tree.root_swap import TRASH, begin_empty
+from sandbox.tree.root_swap import begin_empty
 
 _LOG_TAIL = 2000
 
@@ -144,7 +143,7 @@ class LocalFleet:
                 if spec.empty:
                     await asyncio.to_thread(begin_empty, home.kept)
                 if self._level.mounts_roots:
-                    await self._make_roots(home)
+                    await make_roots(self._host, self._level, home, seconds=self._start_timeout)
                 if spec.repo_url is not None and home.workspace_is_empty():
                     self.check(spec)
                     await self._cloning.clone(home, self._level, spec.repo_url, spec.repo_branch)
@@ -174,29 +173,6 @@ class LocalFleet:
                 if runs_at(self._host.home(entry.name)):
                     found.append(entry.name)
         return found
-
-    async def _make_roots(self, home: SandboxHome) -> None:
-        """They are mounted, so they are there before the sandbox starts. What lies beside them may be a swap that was
-        cut short, or anything a program made: that is for a sandbox to deal with, and only so long."""
-        if await asyncio.to_thread(self._make_plain_roots, home.kept):
-            return
-        places = self._level.places(home)
-        command = [PYTHON, "-P", "-s", "-m", "sandbox.tree.kept_roots", places.kept]
-        env = {**plain_env(home), "PYTHONPATH": places.code}
-        try:
-            with self._level.one_shot(home.kept, "none", command, roots=False) as made:
-                await one_shot.run(made, env, timeout=self._start_timeout)
-        except one_shot.OneShotFailed as exc:
-            raise SandboxFailed(f"its directories could not be made: {clone.reason(exc.output) or exc}") from exc
-
-    def _make_plain_roots(self, kept: Path) -> bool:
-        kept.chmod(0o700)
-        with contextlib.suppress(OSError):  # what a restore has replaced may be large: nobody waits for its removal
-            self._host.trash.take(kept / TRASH)
-        if not is_plain(kept):
-            return False
-        make_roots(kept)
-        return True
 
     async def _launch(self, home: SandboxHome, spec: SandboxSpec) -> None:
         token = secrets.token_urlsafe(32)

@@ -40,6 +40,32 @@ class SecondTree:
         return groups.find("tag", root=self.root, membership=self.membership)
 
 
+def test_the_group_of_a_process_is_found_where_it_can_be_seen(tmp_path: Path) -> None:
+    proc, second = tmp_path / "proc", tmp_path / "second"
+    (second / "docker/abc").mkdir(parents=True)
+    (second / "cgroup.controllers").write_text(ALL)
+    (second / "docker/abc/memory.events").write_text("oom 3\noom_kill 2\n")
+    first = tmp_path / "first"
+    (first / "memory/docker/abc").mkdir(parents=True)
+
+    def found(root: Path, membership: str) -> Group | None:
+        (proc / "7").mkdir(parents=True, exist_ok=True)
+        (proc / "7/cgroup").write_text(membership)
+        return Group.of(7, root=root, proc=proc)
+
+    there = found(second, "0::/docker/abc\n")
+    assert there is not None
+    assert there.directories == [second / "docker/abc"]
+    told = there.read()
+    assert told is not None
+    assert told.killed == 2
+    both = "5:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc\n0::/\n"
+    assert found(first, both) == Group(1, {"memory": str(first / "memory/docker/abc")})
+    for elsewhere in ("0::/../../docker/abc\n", "0::/docker/other\n", ""):
+        assert found(second, elsewhere) is None
+    assert Group.of(8, root=second, proc=proc) is None, "it has ended"
+
+
 def text(path: Path) -> str:
     return path.read_text().strip()
 
