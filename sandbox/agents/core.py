@@ -15,17 +15,35 @@ stay in the bridge's queue until then. An answer to what the agent asks must not
 never end. It goes past the messages that wait.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
+class HomeFile:
+    """A file below the agent's HOME, for its owner only."""
+
+    path: str
+    content: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
-    """The program to run, and its environment."""
+    """The program to run, its environment, and what is written before it starts."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)
+    files: Sequence[HomeFile] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What earlier processes left: `notes` is what they noted with `Note`; `found` has those patterns of `traces` which
+    a file below HOME fits."""
+
+    notes: Mapping[str, str] = field(default_factory=dict)
+    found: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +61,58 @@ class ToGateway:
     frames: Sequence[bytes]
 
 
-Out = ToAgent | ToGateway
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Remember `members` for the processes that follow, beside what was noted before; None forgets one. The notes are
+    a file in the agent's HOME, so they go where the session goes. They may be lost, and are small: a few ids."""
+
+    members: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Call `woken(name)` after so many seconds, in place of what was asked under this name before; None: never."""
+
+    name: str
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The agent said something of a `kind` that this core does not know. It is counted, and logged once."""
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """Send SIGINT to the process and its children. Most agents die of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """End the process: SIGTERM, and SIGKILL if it does not go. The user is told `reason`; "" tells nobody."""
+
+    reason: str = ""
+
+
+Out = ToAgent | ToGateway | Note | Wake | Unknown | Interrupt | End
 
 
 class Core(Protocol):
     """One process of an agent, from before its start."""
 
-    def command(self, wanted: Launch) -> Launch:
-        """What to run where `wanted` was configured."""
+    @property
+    def cuts_lines(self) -> bool:
+        """Whether a line beyond MAX_LINE bytes is given to `up` with its long strings cut, and not left out."""
+        ...
+
+    def traces(self, wanted: Launch, notes: Mapping[str, str]) -> Sequence[str]:
+        """Patterns (`*` is any name) of files below HOME: `command` is told which of them are there."""
+        ...
+
+    def command(self, wanted: Launch, past: Past) -> Launch:
+        """What to run where `wanted` was configured. Called once, before `begin`."""
         ...
 
     def begin(self, start: bytes | None) -> Sequence[Out]:
@@ -60,7 +122,7 @@ class Core(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether the next record that waits may be taken now. Changes only with `begin`, `down` and `up`."""
+        """Whether the next record that waits may be taken now. Changes only with what is called below."""
         ...
 
     def waits(self, line: bytes) -> bool:
@@ -74,4 +136,17 @@ class Core(Protocol):
 
     def up(self, lines: Sequence[bytes]) -> Sequence[Out]:
         """The agent wrote these lines. Several at once mean the same as one after the other."""
+        ...
+
+    def woken(self, name: str) -> Sequence[Out]:
+        """The time of a `Wake` has come."""
+        ...
+
+    def interrupt(self) -> Sequence[Out]:
+        """The turn went on in spite of an `abort`: stop it by force."""
+        ...
+
+    def over(self) -> Sequence[Out]:
+        """The process is gone, and all its output was given to `up`. Called once, last; what comes out goes to the
+        gateway only."""
         ...

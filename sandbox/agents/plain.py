@@ -5,10 +5,10 @@ that are no frames. The agent reads its input while it works, so nothing waits. 
 lines cost nothing here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sandbox.agents.core import Launch, Out, ToAgent, ToGateway
+from sandbox.agents.core import Interrupt, Launch, Out, Past, ToAgent, ToGateway
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,14 @@ class PlainCore:
     def ready(self) -> bool:
         return True
 
-    def command(self, wanted: Launch) -> Launch:
+    @property
+    def cuts_lines(self) -> bool:
+        return False
+
+    def traces(self, wanted: Launch, notes: Mapping[str, str]) -> Sequence[str]:
+        return ()
+
+    def command(self, wanted: Launch, past: Past) -> Launch:
         return wanted
 
     def begin(self, start: bytes | None) -> Sequence[Out]:
@@ -33,3 +40,12 @@ class PlainCore:
 
     def up(self, lines: Sequence[bytes]) -> Sequence[Out]:
         return (ToGateway(lines),)
+
+    def woken(self, name: str) -> Sequence[Out]:
+        return ()
+
+    def interrupt(self) -> Sequence[Out]:
+        return (Interrupt(),)
+
+    def over(self) -> Sequence[Out]:
+        return ()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox.agents.core import Core, Launch, Out, ToAgent, ToGateway
+from sandbox.agents.core import Core, Launch, Note, Out, Past, ToAgent, ToGateway, Unknown
 from sandbox.agents.plain import PlainCore
 from sandbox.protocol.agent import MAX_LINE
 from tests.support.turn_core import TurnCore
@@ -61,7 +61,7 @@ FRAMES = st.builds(
 )
 WORDS = st.builds(
     lambda word, rest: word + b" " + rest.replace(b"\n", b""),
-    st.sampled_from([b"hello", b"say", b"ask", b"over", b"ping"]),
+    st.sampled_from([b"hello", b"say", b"ask", b"over", b"ping", b"note", b"wake", b"sleep", b"end", b"what"]),
     st.binary(max_size=20),
 )
 HUGE = [b"[" * 100_000, b'{"type":' * 20_000, b"say " + b"\0" * (MAX_LINE - 4), b"\xff" * MAX_LINE]
@@ -70,31 +70,39 @@ GARBAGE = st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"")) | JS
 every_core = pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in CASES.items()])
 
 
-def checked(outs: Iterable[Out]) -> list[ToAgent | bytes]:
+def checked(outs: Iterable[Out]) -> list[Out | bytes]:
     """What came out, with frames one by one; each is a line that the link and the agent's input can carry."""
-    flat: list[ToAgent | bytes] = []
+    flat: list[Out | bytes] = []
     for out in outs:
         if isinstance(out, ToGateway):
             flat.extend(out.frames)
         else:
             flat.append(out)
     for each in flat:
-        line = each.line if isinstance(each, ToAgent) else each
-        assert isinstance(line, bytes)
-        assert b"\n" not in line
-        assert isinstance(each, ToAgent) or len(each) <= MAX_LINE
+        match each:
+            case bytes():
+                assert b"\n" not in each
+                assert len(each) <= MAX_LINE
+            case ToAgent(line):
+                assert isinstance(line, bytes)
+                assert b"\n" not in line
+            case Note(members):
+                assert len(json.dumps(dict(members)).encode()) < 4096
+            case Unknown(kind):
+                kind.encode()
     return flat
 
 
 def begun(case: Case, start: bytes | None = START) -> Core:
     core = case.make()
+    core.command(Launch(("agent",), {"HOME": "/agent"}), Past())
     checked(core.begin(start))
     return core
 
 
-def play(core: Core, case: Case, said: Sequence[Sequence[bytes]]) -> list[ToAgent | bytes]:
+def play(core: Core, case: Case, said: Sequence[Sequence[bytes]]) -> list[Out | bytes]:
     """All that comes out of a conversation in which the agent writes `said`."""
-    heard: list[ToAgent | bytes] = []
+    heard: list[Out | bytes] = []
     for told, lines in zip(case.told, said, strict=False):
         if told is not None:
             heard += checked(core.down(told))
@@ -118,7 +126,7 @@ def test_a_conversation_comes_through_and_leaves_the_core_ready(case: Case) -> N
 
 @every_core
 def test_a_process_is_launched_with_a_program_and_what_it_begins_with_is_lines(case: Case) -> None:
-    launch = case.make().command(Launch(("agent", "--flag"), {"A": "1"}))
+    launch = case.make().command(Launch(("agent", "--flag"), {"A": "1"}), Past())
     assert launch.argv[0] == "agent"
     assert launch.env["A"] == "1"
     assert "1" not in repr(launch)
@@ -167,6 +175,8 @@ def test_whatever_comes_in_whatever_order_nothing_raises_and_a_copy_goes_on_like
         heard = checked(core.up([line]) if is_up else core.down(line))
         assert checked(twin.up([line]) if is_up else twin.down(line)) == heard
         assert core == twin
+    for last in (core.woken("of tomorrow"), core.interrupt(), core.over()):
+        checked(last)
 
 
 @every_core
@@ -196,3 +206,20 @@ def test_what_the_running_turn_needs_does_not_wait(case: Case) -> None:
     for line in (ANSWER, b'{"seq":3,"type":"ask_user_answer","requestId":"r-1"}', ABORT, b"", b"no frame"):
         assert not core.waits(line)
     assert core.ready or core.waits(MESSAGE), "what a core is not ready for must wait"
+
+
+@every_core
+@given(
+    notes=st.dictionaries(st.text(max_size=8), st.text(max_size=40), max_size=4), lines=st.lists(GARBAGE, max_size=3)
+)
+@settings(deadline=None, max_examples=60)
+def test_notes_of_anybody_s_making_are_survived(case: Case, notes: dict[str, str], lines: list[bytes]) -> None:
+    """They lie in the agent's home: it may write into them what it likes."""
+    core = case.make()
+    wanted = Launch(("agent",), {"HOME": "/agent"})
+    traces = core.traces(wanted, notes)
+    assert all(isinstance(pattern, str) and not pattern.startswith("/") for pattern in traces)
+    launch = core.command(wanted, Past(notes, traces))
+    assert all("\0" not in word for word in (*launch.argv, *launch.env.values()))
+    checked(core.begin(START))
+    checked(core.up(lines))

@@ -3,20 +3,26 @@
 
 The agent is told `hi` at its start, `do TEXT`, `answer ID`, `stop`, and `pong TEXT`. It says `hello` when it can be
 told the first message, `say TEXT`, `ask ID`, `over` at the end of a turn, and `ping TEXT`, to be told `pong TEXT`.
+
+What it says besides makes the core use all that a core may: `note TEXT` is remembered and `forget` is not any more, the
+next process is told `hi TEXT`; `wake TEXT` has the core say TEXT a little later, `sleep` takes that back; `end
+TEXT` ends the process; `what TEXT` is unknown. `--noted` is in its arguments where a note was, `--here` where `here*`
+is in its home, and `file` is written there.
 """
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sandbox.agents.catalogue import CORES
-from sandbox.agents.core import Launch, Out, ToAgent, ToGateway
+from sandbox.agents.core import End, HomeFile, Launch, Note, Out, Past, ToAgent, ToGateway, Unknown, Wake
 from sandbox.bridge.__main__ import main
 
 NAME = "turns"
 LONGEST = 10_000  # characters of a text that are passed on
+HERE = "marks/*/here*"
 
 
 @dataclass(slots=True)
@@ -26,16 +32,29 @@ class TurnCore:
     greeted: bool = False
     busy: bool = False
     asked: list[str] = field(default_factory=list)
+    noted: str = ""
+    to_say: str = ""
 
     @property
     def ready(self) -> bool:
         return self.greeted and not self.busy
 
-    def command(self, wanted: Launch) -> Launch:
-        return Launch((*wanted.argv, "--turns"), {**wanted.env, "TURNS": "one"})
+    @property
+    def cuts_lines(self) -> bool:
+        return True
+
+    def traces(self, wanted: Launch, notes: Mapping[str, str]) -> Sequence[str]:
+        return (HERE, "nowhere/file")
+
+    def command(self, wanted: Launch, past: Past) -> Launch:
+        self.noted = past.notes.get("text", "")
+        flags = [*(["--noted"] if self.noted else []), *(["--here"] if HERE in past.found else [])]
+        files = (HomeFile("made/file", b"of the core"),)
+        return Launch((*wanted.argv, "--turns", *flags), {**wanted.env, "TURNS": "one"}, files)
 
     def begin(self, start: bytes | None) -> Sequence[Out]:
-        return [ToAgent(b"hi again" if _frame(start or b"").get("resume") is True else b"hi")]
+        again = "hi again" if _frame(start or b"").get("resume") is True else "hi"
+        return [_to_agent(again, self.noted) if self.noted else ToAgent(again.encode())]
 
     def waits(self, line: bytes) -> bool:
         return _frame(line).get("type") == "message"
@@ -74,6 +93,28 @@ class TurnCore:
                 yield _to_gateway("done")
             case b"ping":
                 yield ToAgent(b"pong " + rest)
+            case b"note":
+                yield Note({"text": text.encode(errors="replace").decode()[:100]})
+            case b"forget":
+                yield Note({"text": None})
+            case b"wake":
+                self.to_say = text
+                yield Wake("say", 0.01)
+            case b"sleep":
+                yield Wake("say", None)
+            case b"end":
+                yield End(text)
+            case b"what":
+                yield Unknown(text)
+
+    def woken(self, name: str) -> Sequence[Out]:
+        return [_to_gateway("chunk", text=self.to_say)]
+
+    def interrupt(self) -> Sequence[Out]:
+        return [End("the agent did not stop")]
+
+    def over(self) -> Sequence[Out]:
+        return [_to_gateway("stream_end")] if self.busy else []
 
 
 def _to_agent(word: str, text: str) -> Out:

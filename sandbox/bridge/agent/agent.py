@@ -6,7 +6,7 @@ started while it is *held*: from the bridge's start, if it was told so, or from 
 released; and while its workspace is being put in place.
 
 What it is told and what it says goes through its *core* (sandbox/agents/core.py), which knows the agent's own words; a
-new one for each process. Here is what a core cannot do: the process, pipes, signals, notes.
+new one for each process. Here is what a core cannot do: the process, pipes, signals, timers, notes, files (home.py).
 
 Lines reach the agent in this order: what begins it, then what the core answers and what was injected, then deliveries
 by seq, when the core is ready for them (deliveries.py). A delivery is noted as taken before its first byte is written,
@@ -25,14 +25,30 @@ import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from select import PIPE_BUF
 
 from sandbox.agents.catalogue import CORES
-from sandbox.agents.core import Core, Launch, Out, ToAgent, ToGateway
+from sandbox.agents.core import (
+    Core,
+    End,
+    HomeFile,
+    Interrupt,
+    Launch,
+    Note,
+    Out,
+    Past,
+    ToAgent,
+    ToGateway,
+    Unknown,
+    Wake,
+)
+from sandbox.bridge.agent import home
 from sandbox.bridge.agent.deliveries import DeliveryQueue, DueDelivery
 from sandbox.bridge.agent.lines import LineSplitter
+from sandbox.bridge.agent.long_lines import CuttingSplitter
 from sandbox.bridge.agent.taken import TakenNotes
-from sandbox.bridge.base.config import Config
+from sandbox.bridge.base.config import Config, Limits
 from sandbox.protocol.agent import MAX_LINE
 from sandbox.protocol.agent_stream import FrameBacklog
 from sandbox.protocol.values import AgentExit, Hello, Position
@@ -41,6 +57,8 @@ from sandbox.system.log import BoundedLog, ErrorLog, log
 
 MAX_INJECTED = 64
 UNREAD_BYTES = 1 << 20
+MAX_KINDS = 64  # of what a core does not know, that are counted apart
+MAX_KIND = 80  # characters
 
 
 class AgentFailed(Exception):
@@ -66,6 +84,9 @@ class Agent:
         self._limits = config.limits
         self.open_log = open_log or partial(BoundedLog, config.agent_log, config.limits.agent_log_bytes)
         self._notes = notes
+        directory = config.environment.get("HOME")
+        self._home = Path(directory) if directory else None
+        self.core_notes = home.AgentNotes(self._home, config.core)
         self._loop = asyncio.get_running_loop()
         self.backlog = FrameBacklog(config.limits.backlog_bytes)
         self.on_change: Callable[[], None] = lambda: None
@@ -149,7 +170,7 @@ class Agent:
                 self._next_start = (line,)
             return False
         core = CORES[self._config.core]()
-        launch = core.command(Launch(self._config.agent, self._config.environment))
+        launch = self._launch(core)
         try:
             child = Child(launch.argv, cwd=self._config.workspace, env=launch.env, with_input=True)
         except (OSError, ValueError) as exc:
@@ -162,6 +183,23 @@ class Agent:
         self._process = _Process(self, child, core, line)
         self.on_change()
         return True
+
+    def _launch(self, core: Core) -> Launch:
+        wanted = Launch(self._config.agent, self._config.environment)
+        notes = self.core_notes.read()
+        launch = core.command(wanted, Past(notes, home.found(self._home, core.traces(wanted, notes))))
+        for file in launch.files:
+            self._write(file)
+        return launch
+
+    def _write(self, file: HomeFile) -> None:
+        if self._home is None:
+            raise AgentFailed(f"the agent could not be started: no HOME for its file {file.path}")
+        try:
+            home.write(self._home, file)
+        except OSError as exc:
+            log("agent.start_failed", cause=exc.strerror)
+            raise AgentFailed(f"the agent could not be started: HOME/{file.path}: {exc.strerror}") from exc
 
     def open_gate(self, epoch: str | None) -> None:
         """The gateway knows that `epoch` runs, or asked for it itself: what comes from here on is meant for it."""
@@ -219,8 +257,9 @@ class Agent:
             self.on_problem("the agent does not read its input")
 
     def interrupt(self) -> None:
+        """Stop a turn that goes on in spite of an `abort`, in the way this agent survives best."""
         if self._process is not None:
-            self._process.child.signal_group(signal.SIGINT)
+            self._process.interrupt()
 
     def confirm(self, position: Position) -> None:
         self.backlog.confirm(position)
@@ -258,8 +297,8 @@ class Agent:
         self._make_room()
 
     @property
-    def drain_seconds(self) -> float:
-        return self._limits.drain_seconds
+    def limits(self) -> Limits:
+        return self._limits
 
     def finish(self, code: int) -> None:
         """The process is gone and its output is read to the end."""
@@ -288,9 +327,11 @@ class _Process:
         self.core = core
         self.ending = False
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # and its output is all read
-        self._splitter = LineSplitter(MAX_LINE)
+        self._splitter = CuttingSplitter() if core.cuts_lines else LineSplitter(MAX_LINE)
         self._oversized_told = 0
+        self._unknown: dict[str, int] = {}  # how often there was what
         self._timer: asyncio.TimerHandle | None = None
+        self._wakes: dict[str, asyncio.TimerHandle] = {}
         self._lines: deque[bytes] = deque()  # for the agent, before any delivery
         self._lines_size = 0
         self._unheeded = False  # the agent leaves too much unread of what its output was answered with
@@ -312,7 +353,46 @@ class _Process:
                 case ToAgent(line) if not (self.ending or self.input.closed):
                     self._lines.append(line)
                     self._lines_size += len(line)
+                case Note(members):
+                    self._agent.core_notes.note(members)
+                case Wake(name, seconds):
+                    self._wake_in(name, seconds)
+                case Unknown(kind):
+                    self._count(kind[:MAX_KIND])
+                case Interrupt():
+                    self.child.signal_group(signal.SIGINT)
+                case End(reason):
+                    asyncio.get_running_loop().call_soon(self._end_now, reason)  # the input may be in mid-write
         self.pace_output()
+
+    def _wake_in(self, name: str, seconds: float | None) -> None:
+        if (timer := self._wakes.pop(name, None)) is not None:
+            timer.cancel()
+        if seconds is not None and not self.over.done():
+            self._wakes[name] = asyncio.get_running_loop().call_later(seconds, self._on_wake, name)
+
+    def _on_wake(self, name: str) -> None:
+        del self._wakes[name]
+        self._perform(self.core.woken(name))
+        self.input.write()
+
+    def _count(self, kind: str) -> None:
+        if kind not in self._unknown and len(self._unknown) >= MAX_KINDS:
+            kind = "others"
+        if kind not in self._unknown:
+            log("agent.unknown", kind=kind)
+        self._unknown[kind] = self._unknown.get(kind, 0) + 1
+
+    def _end_now(self, reason: str) -> None:
+        if not self.ending:
+            if reason:
+                self._agent.on_problem(reason)
+            self._agent.forget_deliveries()
+            self.stop(0.0, self._agent.limits.stop_term_seconds)
+
+    def interrupt(self) -> None:
+        self._perform(self.core.interrupt())
+        self.input.write()
 
     def pace_output(self) -> None:
         """Read the agent while there is room for what it says, and while it reads what it is told."""
@@ -397,15 +477,18 @@ class _Process:
 
     def stop(self, input_seconds: float, term_seconds: float) -> None:
         self.ending = True
-        self.input.finish()
-        self._forget_lines()
         loop = asyncio.get_running_loop()
 
         def terminate() -> None:
             self.child.signal_group(signal.SIGTERM)
             self._timer = loop.call_later(term_seconds, self.child.signal_group, signal.SIGKILL)
 
-        self._timer = loop.call_later(input_seconds, terminate)
+        if input_seconds:
+            self._timer = loop.call_later(input_seconds, terminate)
+        else:
+            terminate()
+        self.input.finish()
+        self._forget_lines()
 
     def _on_ended(self, ended: asyncio.Future[int]) -> None:
         self.ending = True
@@ -414,11 +497,16 @@ class _Process:
         self._agent.forget_deliveries()
         self.input.close()
         self._forget_lines()
-        self.output.end_when_silent(self._agent.drain_seconds)
-        self._errors.end_when_silent(self._agent.drain_seconds)
+        self.output.end_when_silent(self._agent.limits.drain_seconds)
+        self._errors.end_when_silent(self._agent.limits.drain_seconds)
         self._finish_if_over()
 
     def _finish_if_over(self) -> None:
         if self.output.done and self.child.ended.done() and not self.over.done():
+            self._perform(self.core.over())
+            for timer in self._wakes.values():
+                timer.cancel()
             self.over.set_result(None)
+            if self._unknown:
+                log("agent.unknown_counts", counts=self._unknown)
             self._agent.finish(self.child.ended.result())
