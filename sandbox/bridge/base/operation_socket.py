@@ -103,12 +103,18 @@ class OperationSocket(asyncio.Protocol):
 
     async def send_bytes(self, data: bytes) -> None:
         """Raises Gone."""
-        if self._over or self._said_close:
+        if self._gone or self._said_close:
             raise Gone("the connection has ended")
         self._write(frame(BINARY, data))
         await self._room.wait()
-        if self._over:
+        if self._gone:
             raise Gone("the connection has ended")
+
+    @property
+    def _gone(self) -> bool:
+        """A write that fails closes the transport, which tells so only when the loop turns again. A sender that meets
+        room each time would not let it turn."""
+        return self._over or self._transport.is_closing()
 
     async def close(self, code: int = 1000) -> None:
         """Say so, and give the other end a moment to answer."""

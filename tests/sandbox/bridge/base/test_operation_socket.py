@@ -95,6 +95,14 @@ async def test_a_sender_waits_for_one_who_does_not_read(ends: Ends) -> None:
         await sending
 
 
+async def test_a_sender_learns_at_once_that_a_write_failed(ends: Ends) -> None:
+    ends.transport.pause_reading()  # so that the write is the first to meet the end
+    ends.writer.transport.abort()
+    await until(lambda: ends.writer.get_extra_info("socket").fileno() == -1)
+    with pytest.raises(Gone):  # the loop does not turn meanwhile
+        await ends.ours.send_bytes(b"nobody is there")
+
+
 @pytest.mark.parametrize(
     "rude",
     [
