@@ -78,7 +78,7 @@ bench: $(TEST_STAMP) page  ## every benchmark against a named peer; writes docs/
 	@$(BIN)/python -m bench --compare
 
 soak: $(TEST_STAMP)  ## the tests' programs at full size
-	@HOLDFAST_TEST_SOAK=1 $(BIN)/python -m pytest -m soak -s
+	@HOLDFAST_TEST_SOAK=1 $(BIN)/python -m pytest -m soak -s -o faulthandler_timeout=0
 
 pictures: $(TEST_STAMP) page  ## take the README's pictures anew, of the real console
 	@$(BIN)/python -m tests.support.pictures
