@@ -6,6 +6,7 @@ not hold, by a file that is not there, by text that is not whole and cannot be p
 
 import asyncio
 import inspect
+import os
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -84,3 +85,12 @@ def files_with(needle: bytes, root: Path) -> list[Path]:
             if path.is_file() and not path.is_symlink() and needle in path.read_bytes():
                 found.append(path)
     return found
+
+
+def held_below(path: Path) -> list[str]:
+    """What of `path`, or below it, this process has open: other threads open and close other things meanwhile."""
+    found = []
+    for entry in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{entry}"))
+    return [each for each in found if each == str(path) or each.startswith(f"{path}/")]

@@ -126,9 +126,12 @@ def tail(path: Path, limit: int) -> bytes:
         if exc.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.EACCES, errno.ENOTDIR):
             return b""
         raise
-    with open(fd, "rb") as file:
+    try:
         kept = os.fstat(fd)
         if not stat.S_ISREG(kept.st_mode):
-            return b""
-        file.seek(max(kept.st_size - limit, 0))
-        return file.read(limit)
+            return b""  # before a file object is made of it: of a directory there can be none
+        with open(fd, "rb", closefd=False) as file:
+            file.seek(max(kept.st_size - limit, 0))
+            return file.read(limit)
+    finally:
+        os.close(fd)

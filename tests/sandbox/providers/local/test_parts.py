@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import stat
 import struct
 import subprocess
@@ -18,11 +19,12 @@ from sandbox.client.bridge_requests import MAX_ANSWER, CallFailed, call
 from sandbox.client.endpoint import UnixEndpoint
 from sandbox.providers.local import processes, seccomp
 from sandbox.providers.local.isolation import _bridge
-from sandbox.providers.local.layout import SandboxHome
+from sandbox.providers.local.layout import SandboxHome, tail
 from sandbox.providers.local.teardown import end
 from sandbox.system.safe_remove import remove_tree
 from tests.support.bridge import ROOT
 from tests.support.headless import headless, looks_dead
+from tests.support.waiting import held_below
 
 HOSTILE = """
 import os, sys
@@ -220,6 +222,20 @@ def test_what_a_sandbox_put_in_the_place_of_its_workspace_is_not_followed(tmp_pa
     home.workspace.rename(home.kept / "elsewhere")
     home.workspace.symlink_to(tmp_path / "empty")
     assert not home.workspace_is_empty(), "a link to an empty directory is no empty workspace"
+
+
+def test_the_end_of_a_log_is_read_from_a_file_and_from_nothing_else(tmp_path: Path) -> None:
+    """What stands there is the sandbox's. A directory once cost a descriptor at each look."""
+    (tmp_path / "file").write_bytes(b"the end")
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "directory").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(tmp_path / "socket"))
+    assert tail(tmp_path / "file", 3) == b"end"
+    for name in ("link", "directory", "fifo", "socket", "nothing", "file/below"):
+        assert tail(tmp_path / name, 3) == b"", name
+    assert held_below(tmp_path) == []
 
 
 def test_a_note_replaces_the_one_before_in_one_step(tmp_path: Path) -> None:
