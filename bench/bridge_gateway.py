@@ -86,7 +86,7 @@ def main(kind: str) -> int:
     settings = load_settings(os.environ)
     configure_logging(settings.log_level)
     with DataDirLock(settings.data_dir), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        fleet = BareFleet(settings.data_dir / "bare", settings.agent) if kind == "bare" else None
+        fleet = BareFleet(settings.data_dir / "bare", settings.agent.command) if kind == "bare" else None
         return runner.run(run(settings, fleet))
 
 

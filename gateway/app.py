@@ -19,6 +19,8 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 
+from gateway.agents.agents import Agents
+from gateway.agents.shelf import AgentShelf
 from gateway.auth.identity import Identity
 from gateway.auth.origin import Origins
 from gateway.auth.policy import PolicyMiddleware
@@ -87,7 +89,6 @@ from sandbox.ports.resources import ResourceLimits
 from sandbox.ports.sandbox import SandboxFailed
 from sandbox.protocol.tree import ScanAsk, TreeLimits
 from sandbox.providers.several import Fleets
-from sandbox.system.interpreter import PYTHON
 from sync.machine.state import SyncLimits
 from sync.ports import ObjectsRefused, ObjectsUnavailable
 from sync.snapshots.service import SnapshotLimits, SnapshotService
@@ -111,7 +112,6 @@ TRUSTS_EVERYBODY = (
     "in links; name the proxies alone"
 )
 PROVIDERS_GONE = "HOLDFAST_GONE_PROVIDERS: sandboxes at these providers count as ended, and what was not synced as lost"
-DEMO_AGENT = (PYTHON, "-m", "sandbox.demo_agent")
 
 
 @runtime_checkable
@@ -214,6 +214,7 @@ def make_container_fleet(
         engine=settings.docker,
         image=settings.docker_image,
         runtime=settings.docker_runtime or None,
+        agents=settings.agents_dir,
         base_env=base_env,
         bridges=BridgeSettings(settings.exec_timeout, settings.orphan_after, terminals),
         start_timeout=settings.start_timeout,
@@ -244,6 +245,7 @@ def make_local_fleet(
         orphan_seconds=settings.orphan_after,
         allow_private_repos=settings.allow_private_repos,
         terminals=terminals,
+        agents=settings.agents_dir,
         resources=_resource_limits(settings),
         warn=warn,
         met_limit=lambda limit: met_limit(LocalFleet.name, limit),
@@ -288,6 +290,7 @@ class House:
         self.store.heard = self.hearing
         made = [fleet] if fleet else make_fleets(settings, met_limit=self.metrics.limit_ended)
         self.fleets = Fleets(*made, gone=settings.gone_providers)
+        self.agents = Agents(settings.agent, AgentShelf(settings.agents_dir))
         self.objects = make_objects(settings)
         self.vault = SnapshotService(self.objects, SnapshotLimits(settings.snapshot_keep, settings.snapshot_grace))
         self.queue = PersistenceQueue(
@@ -305,7 +308,7 @@ class House:
             Keeping(self.vault, _workspace_limits(settings)),
             _session_limits(settings),
             self.metrics,
-            agent=settings.agent or DEMO_AGENT,
+            agents=self.agents,
             on_death=self.door.fatal,
             store_fails=self._store_fails,
             turns=StartTurns(_start_limits(settings)),

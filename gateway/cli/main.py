@@ -98,6 +98,7 @@ def parser() -> argparse.ArgumentParser:
     chat.add_argument("--user", help="who you are (default: your login name)")
     chat.add_argument("--email", help="your address (default: USER@localhost)")
     chat.add_argument("--token", help="a JWT to use instead; needed for a gateway elsewhere")
+    chat.add_argument("--agent", metavar="NAME", help="the agent of a new session (default: HOLDFAST_AGENT)")
     chat.add_argument("--plain", action="store_true", help="line by line even on a terminal")
     add_url(chat)
 
@@ -240,7 +241,11 @@ def _talk(words: argparse.Namespace, settings: "Settings") -> int:
         if words.command == "chat":
             from gateway.cli.commands.chat import ChatOptions, chat
 
-            options = ChatOptions(words.session, words.url, words.token, words.user, words.email, words.plain)
+            if words.session is not None and words.agent is not None:
+                complain("--agent is for a new session: leave SESSION out, or leave --agent out")
+                return EXIT_USAGE
+            who = words.token, words.user, words.email
+            options = ChatOptions(words.session, words.url, *who, words.plain, words.agent)
             return asyncio.run(chat(settings, options))
         if words.command == "url":
             from gateway.cli.commands.url import url

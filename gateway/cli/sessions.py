@@ -82,7 +82,8 @@ def _add_wish(create: argparse.ArgumentParser) -> None:
     whose.add_argument("--user", help="whose it is (default: your login name; with --token whoever that speaks for)")
     whose.add_argument("--service", action="store_true", help="it belongs to no user, and no JWT opens it")
     create.add_argument("--title", help="a name for people")
-    create.add_argument("--agent", metavar="COMMAND", help="the agent's command line (default: HOLDFAST_AGENT)")
+    told = "which agent: claude-code, codex, ..., none, or a command line (default: HOLDFAST_AGENT)"
+    create.add_argument("--agent", metavar="NAME", help=told)
     create.add_argument("--provider", metavar="P", help="where it runs: local or docker (default: HOLDFAST_SANDBOX)")
     create.add_argument("--image", help="what its container is made of, such as debian:bookworm")
     create.add_argument("--network", metavar="N", help="what its sandbox may reach: none or outbound")

@@ -14,6 +14,8 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from gateway.agents.catalogue import CACHES
+from gateway.agents.choice import DEMO_CHOICE, AgentChoice, read_choice
 from gateway.config import values
 from gateway.config.objects_url import ObjectsUrl, completed, objects_url
 from gateway.config.store_url import StoreUrl as StoreUrl
@@ -30,7 +32,10 @@ PROVIDERS = ("local", "docker")
 _TEST_PREFIX = "HOLDFAST_TEST_"  # for the test suite alone; the gateway never reads them
 _MIB = 1 << 20
 # What an agent's home has and nobody misses: it is fetched or made again.
-AGENT_CACHES = (".cache/", ".npm/", ".bun/install/cache/", ".cargo/registry/", ".local/share/Trash/", "__pycache__/")
+AGENT_CACHES = (
+    *(".cache/", ".npm/", ".bun/install/cache/", ".cargo/registry/", ".local/share/Trash/", "__pycache__/"),
+    *CACHES,
+)
 
 
 class SettingsError(Exception):
@@ -67,7 +72,8 @@ class Settings:
     images: tuple[str, ...] = field(default=(), metadata=by(read_patterns))  # (): docker_image alone
     docker_runtime: str = field(default="", metadata=by(values.image))  # "": the engine's own default
     gone_providers: tuple[str, ...] = field(default=(), metadata=by(values.names))
-    agent: tuple[str, ...] = field(default=(), metadata=by(values.command))  # (): the built-in demo agent
+    agent: AgentChoice = field(default=DEMO_CHOICE, metadata=by(read_choice))
+    agents_dir: Path = field(default=Path(), metadata=by(Path))  # the default: in the data directory
     local_level: str = field(default="auto", metadata=by(values.choice("auto", "trusted", "contained")))
     shell: tuple[str, ...] | None = field(default=None, metadata=by(values.command))
     terminal_size: str = field(default="active", metadata=by(values.choice("active", "smallest", "fixed")))
@@ -145,6 +151,8 @@ class Settings:
             object.__setattr__(self, "store", StoreUrl(f"sqlite:///{self.data_dir}/holdfast.db"))
         if self.objects == ObjectsUrl(""):
             object.__setattr__(self, "objects", ObjectsUrl("file", self.data_dir / "objects"))
+        if self.agents_dir == Path():
+            object.__setattr__(self, "agents_dir", self.data_dir / "agents")
         if not self.providers:
             object.__setattr__(self, "providers", (self.sandbox,))
         if not self.network_max:

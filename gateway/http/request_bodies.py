@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 import orjson
 from msgspec import UNSET, Meta, UnsetType, convert
 
+from gateway.agents.choice import WANTED, read_choice
 from gateway.agents.transcript import EXCHANGES
 from gateway.config.values import number, positive_duration, size, whole
 from gateway.limits.network import NETWORKS
@@ -39,6 +40,7 @@ COMMAND_BYTES = 64 * 1024
 SOME_ENV = f"an object with at most {ENV_COUNT} members"
 SOME_METADATA = f"an object of at most {METADATA_BYTES} bytes"
 A_COMMAND = "a command line, or an array of strings, with at least a program"
+AN_AGENT = f"{WANTED}; an array of strings is a command"
 A_DURATION = "seconds above 0, or a duration such as 90s, 15m, 2h, 30d"
 A_PATH = "a path of at most 4096 characters"
 A_KIND = "a word of small letters, digits and underscores"
@@ -65,6 +67,7 @@ Env = Annotated[
     dict[str, Any] | None, must(SOME_ENV), schema(additionalProperties={"type": "string"}, maxProperties=ENV_COUNT)
 ]
 Command = Annotated[Annotated[str, meaning("a command line")] | list[str] | None, must(A_COMMAND)]
+AgentWish = Annotated[Annotated[str, meaning(WANTED)] | list[str] | None, must(AN_AGENT)]
 Side = Annotated[Annotated[int, Meta(ge=1, le=MAX_SIDE)] | None, must(A_SIDE)]
 
 
@@ -89,7 +92,7 @@ class WishBody(ChangeBody):
         must(a_text(256)),
     ] = None
     env_vars: Env = None
-    agent: Command = None
+    agent: AgentWish = None
     network: Annotated[Annotated[str, one_of(*NETWORKS)] | None, must(f"one of {', '.join(NETWORKS)}")] = None
     repo_url: Annotated[Annotated[str, Meta(max_length=2048)] | None, must(a_text(2048))] = None
     repo_branch: Annotated[Annotated[str, Meta(max_length=255)] | None, must(a_text(255))] = None
@@ -167,9 +170,11 @@ def read_wish(body: WishBody) -> Wish:
     repo_url, repo_branch = _text("repoUrl", body.repo_url, 2048), _text("repoBranch", body.repo_branch, 255)
     if repo_branch is not None and repo_url is None:
         raise bad_member("repoBranch", "given together with repoUrl")
+    command, agent_name = read_agent(body.agent)
     return Wish(
         env=read_env(body.env_vars),
-        agent=read_command("agent", body.agent),
+        agent=command,
+        agent_name=agent_name,
         network=body.network,
         repo_url=repo_url,
         repo_branch=repo_branch,
@@ -271,6 +276,18 @@ def read_command(member: str, value: str | list[str] | None) -> tuple[str, ...] 
     if sum(len(each.encode()) for each in value) > COMMAND_BYTES:
         raise bad_member(member, f"at most {COMMAND_BYTES} bytes in all")
     return tuple(value)
+
+
+def read_agent(value: str | list[str] | None) -> tuple[tuple[str, ...] | None, str | None]:
+    """A command, or the name of an agent as `read_choice` reads it. What is given word by word is a command."""
+    if not isinstance(value, str):
+        return read_command("agent", value), None
+    try:
+        choice = read_choice(value)
+    except ValueError as error:
+        raise bad_member("agent", str(error).removeprefix("wants ")) from None
+    command = read_command("agent", list(choice.command)) if choice.command else None
+    return (command, None) if choice.is_plain_command else (None, choice.said)
 
 
 def _metadata(value: dict[str, Any] | UnsetType | None) -> dict[str, Any] | None:

@@ -146,7 +146,7 @@ class SessionActor:
             workspace,
             sandbox,
             around.fleets,
-            around.agent,
+            around.agents,
             around.envs,
             asks,
         )

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
+from gateway.agents.agents import Agents
 from gateway.feed.feed import SessionFeed
 from gateway.limits.inbound_bytes import InboundBytes, UsersInboundBytes
 from gateway.limits.quota import Quota
@@ -55,7 +56,7 @@ class Surroundings:
     turns: StartTurns
     quota: Quota
     feed: SessionFeed
-    agent: tuple[str, ...]
+    agents: Agents
     envs: dict[str, Mapping[str, str]]
     inbound: UsersInboundBytes
     rng: Random

@@ -8,6 +8,7 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
+from gateway.agents.agents import Agents
 from gateway.feed.feed import SessionFeed
 from gateway.limits.inbound_bytes import UsersInboundBytes
 from gateway.limits.quota import Quota, UserLimits
@@ -45,7 +46,7 @@ class SessionParts:
         limits: SessionLimits,
         metrics: SessionMetrics,
         *,
-        agent: tuple[str, ...],
+        agents: Agents,
         on_death: Callable[[BaseException], None],
         store_fails: Callable[[], bool] = lambda: False,
         turns: StartTurns | None = None,
@@ -76,7 +77,7 @@ class SessionParts:
             self.turns,
             self.quota,
             self.feed,
-            agent=agent,
+            agents=agents,
             envs=envs,
             inbound=inbound or UsersInboundBytes(),
             rng=rng,
@@ -98,7 +99,7 @@ class SessionParts:
             network=limits.network,
             resources=limits.resources,
             images=limits.images,
-            agent=agent,
+            agents=agents,
             utcnow=utcnow,
         )
         self.branching = SessionBranching(

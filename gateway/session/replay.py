@@ -77,7 +77,7 @@ def _session(player: Player, parts: dict[str, Any]) -> SessionActor:
         turns=player.outside("turns"),
         quota=player.outside("quota"),
         feed=nobody,
-        agent=(),
+        agents=nobody,
         envs={},
         inbound=UsersInboundBytes(),
         rng=player.outside("rng"),

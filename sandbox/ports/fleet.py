@@ -8,6 +8,8 @@ from sandbox.ports.progress import OnProgress, unheard
 from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.ports.sandbox import Sandbox
 
+AGENTS = "/holdfast-agents"  # installed agents, in commands: a provider puts its own place for it
+
 
 @dataclass(frozen=True, slots=True)
 class SandboxSpec:
@@ -27,6 +29,9 @@ class SandboxSpec:
     image: str | None = None  # the name of one; None: the provider's own. Only where sandboxes are made of images
     image_id: str = ""  # as the provider calls what the session began with; "": it begins with what the name means now
     image_digest: str = ""  # under which its registry has that; "": no registry is known to have it
+    core: str = ""  # of the bridge, that speaks with the agent; "": its default
+    agent_env: Mapping[str, str] = field(default_factory=dict)  # what agents of its kind want; no secrets
+    agent_libc: str = ""  # what the agent is linked to: glibc or musl; "": nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,13 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from sandbox.ports.fleet import SandboxSpec
+from sandbox.ports.fleet import AGENTS, SandboxSpec
+from sandbox.ports.sandbox import SandboxFailed
 
+_BUILT_IN = ("sandbox.demo_agent", "sandbox.absent_agent")
 _SECRET_LENGTH = 8  # shorter values are too likely to be ordinary words
 
 
@@ -37,13 +40,15 @@ class TerminalSettings:
 
 @dataclass(frozen=True, slots=True)
 class InnerPaths:
-    """Paths as the processes inside see them. `code` is where the `sandbox` package can be imported from."""
+    """Paths as the processes inside see them. `code` is where the `sandbox` package can be imported from, `agents` what
+    is installed of agents; "": nothing is."""
 
     kept: str
     workspace: str
     agent: str
     state: str
     code: str
+    agents: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +71,18 @@ def bridge_config(
 ) -> bytes:
     """The document of sandbox/bridge/base/config.py. It holds secrets. `boot_id` is the host's: not every sandbox can
     ask its kernel."""
-    env = dict(base_env)
-    if any(part == "sandbox.demo_agent" for part in spec.agent):
+    env = {**spec.agent_env, **base_env}
+    if any(part in _BUILT_IN for part in spec.agent):
         env["PYTHONPATH"] = places.code
+    if places.agents:
+        env["PATH"] = f"{env['PATH']}:{places.agents}/bin"  # last: what a sandbox brings itself comes first
     return json.dumps(
         {
             "session_id": spec.session_id,
             "incarnation": spec.incarnation,
             "token": token,
-            "agent": list(spec.agent),
+            "agent": [_inside(part, places) for part in spec.agent],
+            **({"core": spec.core} if spec.core else {}),
             "env": dict(spec.env),
             "base_env": env,
             "kept": places.kept,
@@ -88,6 +96,18 @@ def bridge_config(
             **settings.terminals.config(),
         }
     ).encode()
+
+
+def make_agents_dir(directory: Path) -> None:
+    """Before a sandbox mounts it: what is installed later is seen, too. Raises SandboxFailed."""
+    try:
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+    except OSError as exc:
+        raise SandboxFailed(f"HOLDFAST_AGENTS_DIR {directory} cannot be made: {exc.strerror or exc}") from exc
+
+
+def _inside(part: str, places: InnerPaths) -> str:
+    return places.agents + part.removeprefix(AGENTS) if part.startswith(f"{AGENTS}/") else part
 
 
 def homes(places: InnerPaths, session_id: str) -> dict[str, str]:

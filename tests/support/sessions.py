@@ -12,6 +12,8 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self
 
+from gateway.agents.agents import Agents
+from gateway.agents.choice import of_command
 from gateway.limits.quota import UserLimits
 from gateway.limits.start_queue import StartLimits
 from gateway.limits.start_turns import StartTurns
@@ -279,7 +281,7 @@ class World:
             Keeping(self.vault(), self.workspaces),
             self.limits,
             self.metrics,
-            agent=("agent",),
+            agents=Agents(of_command(("agent",))),
             on_death=self.deaths.append,
             store_fails=lambda: spooled is not None and spooled.failing is not None,
             turns=StartTurns(self.starts, self.rng),

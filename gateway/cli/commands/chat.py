@@ -27,6 +27,7 @@ class ChatOptions:
     user: str | None
     email: str | None
     plain: bool
+    agent: str | None = None  # of a new session
 
 
 class ChatScreen(Protocol):
@@ -159,7 +160,8 @@ async def chat(settings: Settings, options: ChatOptions) -> int:
     session_id = options.session_id or secrets.token_hex(16)
     async with GatewayApi(url, lambda: {"Authorization": f"Bearer {token()}"}) as api:
         if options.session_id is None:
-            await api.create(session_id, {"title": "holdfast chat"})
+            agent = {} if options.agent is None else {"agent": options.agent}
+            await api.create(session_id, {"title": "holdfast chat", **agent})
         client = ChatClient(url, session_id, token, rng=random.Random())
         view = ChatView()
         if options.plain or not (sys.stdin.isatty() and sys.stdout.isatty()):

@@ -125,7 +125,7 @@ def full(session: Mapping[str, Any]) -> str:
         else None,
         "sandbox": sandbox,
         "image": " ".join(str(part) for part in (session.get("image"), session.get("imageDigest")) if part),
-        "agent": shlex.join(session["agent"]) if session["agent"] else "as HOLDFAST_AGENT says",
+        "agent": agent_said(session["agent"]),
         "network": session["network"],
         "repository": repository,
         "created": session["createdAt"],
@@ -148,6 +148,13 @@ def question(session: Mapping[str, Any], *, purge: bool) -> str:
     lost = "Its sandbox, its files and its conversation" if purge else "Its sandbox and its files"
     rest = "" if purge else "; its conversation stays, archived"
     return f"Delete session {visible_line(named)}? {lost} are lost{rest}. [y/N] "
+
+
+def agent_said(agent: list[str] | str | None) -> str:
+    """Pure."""
+    if agent is None:
+        return "as HOLDFAST_AGENT says"
+    return agent if isinstance(agent, str) else shlex.join(agent)
 
 
 def _status(session: Mapping[str, Any]) -> str:

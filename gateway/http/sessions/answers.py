@@ -108,7 +108,9 @@ class SessionJson(JsonAnswer):
     metadata: dict[str, Any]
     sleep_after: Annotated[float | None, meaning("seconds; null: as HOLDFAST_SLEEP_AFTER says")]
     network: Network
-    agent: list[str] | None
+    agent: Annotated[
+        list[str] | str | None, meaning("a command, or the name of an agent; null: as HOLDFAST_AGENT says")
+    ]
     repo_url: str | None
     repo_branch: str | None
     sync: Sync

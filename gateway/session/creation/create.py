@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
+from gateway.agents.agents import Agents
 from gateway.limits.images import ImageRule
 from gateway.limits.network import NetworkRule
 from gateway.limits.resources import ResourceRule
@@ -22,8 +23,7 @@ from sandbox.providers.several import Fleets
 
 
 class SessionCreation:
-    """New sessions run in the first of the `fleets` unless they name another; `agent` is the command of those that name
-    none."""
+    """New sessions run in the first of the `fleets` unless they name another; `agents` are those that they may have."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class SessionCreation:
         network: NetworkRule,
         resources: ResourceRule,
         images: ImageRule,
-        agent: tuple[str, ...],
+        agents: Agents,
         utcnow: Callable[[], float],
     ) -> None:
         self._sessions = sessions
@@ -49,7 +49,7 @@ class SessionCreation:
         self._network = network
         self._resources = resources
         self._images = images
-        self._agent = agent
+        self._agents = agents
         self._utcnow = utcnow
 
     async def create(self, session_id: str, user_id: str, wish: Wish) -> SessionActor:
@@ -98,6 +98,8 @@ class SessionCreation:
         spec = SessionSpec(**spec_members(wish, self._network.given), provider=provider)
         if told := self._network.refusal(spec.network, granted=spec.network_granted, repo_url=spec.repo_url):
             raise ApiError(403, "network_not_allowed", told)
+        if wrong := self._agents.unavailable(spec.agent_name):
+            raise ApiError(409, wrong.code, f"agent: {wrong.told}")
         granted = spec.limits_granted
         if told := self._resources.refusal(spec.resources, granted=granted):
             raise ApiError(403, "limit_not_allowed", told)
@@ -105,7 +107,8 @@ class SessionCreation:
             raise ApiError(403, "image_not_allowed", told)
         limits = self._resources.given(spec.resources, granted=granted)
         try:
-            self._fleets.check(sandbox_spec(session_id, 1, spec, self._agent, wish.env, limits=limits))
+            launch = self._agents.launch(spec.agent, spec.agent_name)
+            self._fleets.check(sandbox_spec(session_id, 1, spec, launch, wish.env, limits=limits))
         except SandboxFailed as error:
             raise ApiError(400, "bad_sandbox", str(error)) from error
         return spec

@@ -57,7 +57,7 @@ def describe(
         "metadata": spec.metadata,
         "sleepAfter": spec.sleep_after,
         "network": spec.network,
-        "agent": list(spec.agent) if spec.agent else None,
+        "agent": list(spec.agent) if spec.agent else spec.agent_name,
         "repoUrl": spec.repo_url,
         "repoBranch": spec.repo_branch,
         "sync": {**describe_sync(state), **live.sync},

@@ -14,6 +14,7 @@ import msgspec
 import orjson
 from msgspec import UNSET, UnsetType
 
+from gateway.agents.launch import AgentLaunch
 from gateway.auth.shares import Shares
 from gateway.protocol.stored_members import Unknown, arguments, dump
 from sandbox.ports.fleet import SandboxSpec
@@ -36,7 +37,7 @@ class Wish:
     """What a creator asks for. `env` holds secrets and stays in memory."""
 
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    agent: tuple[str, ...] | None = None
+    agent: tuple[str, ...] | None = None  # a command
     network: str | None = None
     repo_url: str | None = None
     repo_branch: str | None = None
@@ -46,6 +47,7 @@ class Wish:
     limits: ResourceLimits = NO_LIMITS
     provider: str | None = None
     image: str | None = None
+    agent_name: str | None = None  # which agent, where it is no command
     by_service: bool = False  # asked for by a service, not by a user
 
 
@@ -70,6 +72,7 @@ class SessionSpec(msgspec.Struct, frozen=True):
     image_granted: bool = False  # by a service: a user could not have named it
     image_id: str = ""  # what its first sandbox was made of, as the engine calls it, and so are all later ones
     image_digest: str = ""  # the same, as its registry calls it
+    agent_name: str | None = None  # which agent of the catalogue, where it is no command
     _unknown: Unknown = None
 
     @property
@@ -110,6 +113,7 @@ def spec_members(wish: Wish, network: str = "none") -> dict[str, Any]:
     """What of a wish is kept; `network` is for who asked for none. The env is not kept: only that there is one."""
     return {
         "agent": wish.agent,
+        "agent_name": wish.agent_name,
         "network": wish.network or network,
         "network_granted": wish.by_service,
         "repo_url": wish.repo_url,
@@ -131,20 +135,20 @@ def sandbox_spec(
     session_id: str,
     incarnation: int,
     spec: SessionSpec,
-    agent: tuple[str, ...],
+    agent: AgentLaunch,
     env: Mapping[str, str],
     *,
     has_snapshot: bool = False,
     empty: bool = False,
     limits: ResourceLimits = NO_LIMITS,
 ) -> SandboxSpec:
-    """What the provider is asked for; `agent` is the command of sessions that named none, `limits` what the rule makes
+    """What the provider is asked for; `agent` is what its agent is run as, `limits` what the rule makes
     of those that the session asks for. A workspace that will be
     restored, or begins empty, is not cloned."""
     return SandboxSpec(
         session_id=session_id,
         incarnation=incarnation,
-        agent=spec.agent or agent,
+        agent=agent.argv,
         network=spec.network,
         env=env,
         repo_url=None if has_snapshot or empty else spec.repo_url,
@@ -156,6 +160,9 @@ def sandbox_spec(
         image=spec.image,
         image_id=spec.image_id,
         image_digest=spec.image_digest,
+        core=agent.core,
+        agent_env=agent.env,
+        agent_libc=agent.libc,
     )
 
 

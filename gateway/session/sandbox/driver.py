@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from gateway.agents.agents import Agents
 from gateway.protocol.errors import ApiError
 from gateway.session.asks import Asks
 from gateway.session.conversation.delivery import Delivery
@@ -71,7 +72,7 @@ class LifeDriver:
         workspace: Workspace,
         sandbox: Sandbox,
         fleet: SandboxStarter,
-        agent: tuple[str, ...],
+        agents: Agents,
         envs: Mapping[str, Mapping[str, str]],
         asks: Asks,
     ) -> None:
@@ -96,7 +97,7 @@ class LifeDriver:
         self.link = LinkOwner(sandbox, log, delivery, output, publisher, workspace, host, self)
         self._journal = LifeJournal(host, log, delivery, output, publisher, workspace, sandbox.provider)
         self.image = SandboxImage(log, host)
-        work = SandboxWork(host, log, workspace, sandbox, fleet, self.link, self.image, agent, envs)
+        work = SandboxWork(host, log, workspace, sandbox, fleet, self.link, self.image, agents, envs)
         self._work = work = host.outside("work", work)
         self._performer = LifePerformer(
             host, self.core, log.id, publisher, workspace, self.link, work, self._journal, asks, self

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
+from gateway.agents.agents import Agents
 from gateway.protocol.errors import ApiError
 from gateway.session.conversation.log import SessionLog
 from gateway.session.model.ports import Host
@@ -57,7 +58,7 @@ def is_silence(error: BaseException | None) -> bool:
 
 class SandboxWork:
     __slots__ = (
-        "_agent",
+        "_agents",
         "_cause",
         "_envs",
         "_fleet",
@@ -80,7 +81,7 @@ class SandboxWork:
         fleet: SandboxStarter,
         link: LinkOwner,
         image: SandboxImage,
-        agent: tuple[str, ...],
+        agents: Agents,
         envs: Mapping[str, Mapping[str, str]],
     ) -> None:
         self._host = host
@@ -90,7 +91,7 @@ class SandboxWork:
         self._fleet = fleet
         self._link = link
         self._image = image
-        self._agent = agent
+        self._agents = agents
         self._envs = envs  # of all sessions
         self._newest: Newest | None = None  # generation, as the last look found it
         self._replaced = 0  # how often a disk had been replaced, at that look
@@ -150,7 +151,7 @@ class SandboxWork:
             session.id,
             effect.incarnation,
             session.spec,
-            self._agent,
+            self._agents.launch(session.spec.agent, session.spec.agent_name),
             env,
             has_snapshot=kept,
             empty=effect.empty,

@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sandbox.ports.fleet import ProviderHealth, SandboxSpec
+from sandbox.ports.fleet import AGENTS, ProviderHealth, SandboxSpec
 from sandbox.ports.images import asked_of_engine
 from sandbox.ports.progress import ImageChosen, OnProgress, unheard
 from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.ports.sandbox import SandboxFailed, SandboxUnavailable
-from sandbox.providers.bridge_config import BridgeSettings, bridge_config, failed_start, homes
+from sandbox.providers.bridge_config import BridgeSettings, bridge_config, failed_start, homes, make_agents_dir
 from sandbox.providers.container import document
 from sandbox.providers.container.cloning import OutsideClones
 from sandbox.providers.container.containers import Containers
@@ -83,6 +83,7 @@ class ContainerFleet:
         runtime: str | None = None,
         bridges: BridgeSettings | None = None,
         readable: Mapping[Path, str] | None = None,
+        agents: Path | None = None,
         kits: Kits | None = None,
         start_timeout: float = 30.0,
         stop_timeout: float = 10.0,
@@ -95,10 +96,10 @@ class ContainerFleet:
         met_limit: Callable[[str], None] = lambda name: None,
     ) -> None:
         """`engine` is its address, `installation` an id that no other gateway on that engine has (None: the data
-        directory's own); `readable` are further directories of the host, by what they are called inside; `bwrap` is the
-        program that clones are contained with, by default the one on the path. `resources` are what settings hold
-        containers to, which a spec says again; `met_limit` is called with the name of a limit that has ended a program.
-        Raises ValueError for a bad address."""
+        directory's own); `readable` are further directories of the host, by what they are called inside; `agents` is
+        that of installed agents, made here; `bwrap` is the program that clones are contained with, by default the one
+        on the path. `resources` are what settings hold containers to, which a spec says again; `met_limit` is called
+        with the name of a limit that has ended a program. Raises ValueError for a bad address."""
         self._limits = limits or ContainerLimits()
         self._containers = Containers(
             Engine(engine),
@@ -116,6 +117,7 @@ class ContainerFleet:
         self._runtime = runtime
         self._bridges = bridges or BridgeSettings()
         self._readable = dict(readable or {})
+        self._agents = agents and agents.absolute()
         self._kits = kits or Kits(self._host.data_dir / "kit")
         self._start_timeout = start_timeout
         self._door_seconds = door_seconds
@@ -135,6 +137,8 @@ class ContainerFleet:
 
     async def open(self) -> None:
         self._containers.open()
+        if self._agents is not None:
+            make_agents_dir(self._agents)
         for name in ("doors", "accounts"):
             (self._host.data_dir / name).mkdir(mode=0o700, exist_ok=True)
         await self._clones.open()
@@ -302,7 +306,8 @@ class ContainerFleet:
     def _plan(
         self, home: SandboxHome, spec: SandboxSpec, grounds: _Grounds, image: Image, readable: Mapping[Path, str]
     ) -> ContainerPlan:
-        binds = [Bind(str(source), target) for source, target in {**readable, **self._readable}.items()]
+        agents = {} if self._agents is None else {self._agents: AGENTS}
+        binds = [Bind(str(source), target) for source, target in {**readable, **self._readable, **agents}.items()]
         return ContainerPlan(
             installation=self._containers.installation,
             session_id=spec.session_id,
@@ -319,7 +324,7 @@ class ContainerFleet:
         )
 
     def _config(self, home: SandboxHome, spec: SandboxSpec, image: Image, token: str) -> bytes:
-        places = inner_paths()
+        places = replace(inner_paths(), agents=AGENTS if self._agents else "")
         # The bridge gives its programs what it is told and nothing else, so the image's own must be told, too.
         plain = {"PATH": PATH, "LANG": "C.UTF-8", "TERM": "xterm-256color", **image.env, MARKER: home.marker}
         base_env = {**plain, **self._base_env, **homes(places, home.session_id)}

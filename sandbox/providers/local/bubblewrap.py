@@ -1,10 +1,10 @@
 """The level `contained`: which arguments make bubblewrap a sandbox. The boundary is exactly this list.
 
-Inside there are: the system's programs and libraries, our Python and the `sandbox` package, all read-only; the two kept
-roots, mounted at `/workspace` and `/agent` for the programs, and once more in `/session` for the bridge, with what lies
-beside them; `/holdfast`, the bridge's own notes; an empty `/tmp` of bounded size; a `/proc` and a `/dev` of its own. No
-other file of the host exists. The program has uid 1000 of its own user namespace, no capability, no way to a further
-namespace, and (`network` none) no interface but its own loopback.
+Inside there are: the system's programs and libraries, our Python, the `sandbox` package and the installed agents, all
+read-only; the two kept roots, mounted at `/workspace` and `/agent` for the programs, and once more in `/session` for
+the bridge, with what lies beside them; `/holdfast`, the bridge's own notes; an empty `/tmp` of bounded size; a `/proc`
+and a `/dev` of its own. No other file of the host exists. The program has uid 1000 of its own user namespace, no
+capability, no way to a further namespace, and (`network` none) no interface but its own loopback.
 
 `/workspace` is a mount and no symlink, because agents key their memory by the real path of their directory. A mount
 stays with its directory: when a restore puts another in that one's place, `/session` shows it and `/workspace` does not
@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import sandbox
+from sandbox.ports.fleet import AGENTS
 from sandbox.system.interpreter import PYTHON
 
 # CODE lies where nobody installs anything: below a read-only directory of ours, such as a virtual environment in /opt,
@@ -90,6 +91,7 @@ class Box:
     status_fd: int | None = None
     tmp_bytes: int = 1024 * 1024 * 1024
     readable: tuple[Path, ...] = ()
+    agents: Path | None = None  # what is installed of agents
     dies_with_us: bool = False
 
 
@@ -117,6 +119,7 @@ def arguments(bwrap: str, box: Box, command: Sequence[str]) -> list[str]:
     if any(hidden.is_relative_to(root.resolve()) for root in [*roots, Path("/usr")]):
         argv += ["--size", "4096", "--tmpfs", str(hidden), "--remount-ro", str(hidden)]
     argv += ["--ro-bind", str(package()), f"{CODE}/sandbox"]
+    argv += ["--ro-bind", str(box.agents), AGENTS] if box.agents else []
     argv += ["--bind", str(box.kept), KEPT]
     argv += ["--bind", str(box.state), STATE] if box.state is not None else []
     for name in (WORKSPACE, AGENT) if box.roots else ():

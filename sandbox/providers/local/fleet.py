@@ -17,7 +17,14 @@ from sandbox.ports.fleet import ProviderHealth, SandboxSpec
 from sandbox.ports.progress import OnProgress, unheard
 from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.ports.sandbox import SandboxFailed
-from sandbox.providers.bridge_config import BridgeSettings, TerminalSettings, bridge_config, failed_start, homes
+from sandbox.providers.bridge_config import (
+    BridgeSettings,
+    TerminalSettings,
+    bridge_config,
+    failed_start,
+    homes,
+    make_agents_dir,
+)
 from sandbox.providers.cgroups.groups import ROOT
 from sandbox.providers.local import bubblewrap, processes
 from sandbox.providers.local.cloning import CLONE_SECONDS, Cloning
@@ -56,15 +63,16 @@ class LocalFleet:
         allow_private_repos: bool = False,
         terminals: TerminalSettings | None = None,
         readable: Sequence[Path] = (),
+        agents: Path | None = None,
         bwrap: str | None = None,
         warn: Callable[[str], None] = lambda text: None,
         met_limit: Callable[[str], None] = lambda name: None,
         control_groups: Path = ROOT,
     ) -> None:
-        """`base_env` is what every sandbox gets; `readable` are further directories that a contained one may read;
-        `bwrap` is the program to contain with, by default the one on the path. `limits` are those of single processes.
-        `resources` are what settings hold whole sandboxes to, which a spec says again; `met_limit` is called with the
-        name of such a limit when it has ended a program."""
+        """`base_env` is what every sandbox gets; `readable` are further directories that a contained one may read, and
+        so is `agents`, that of installed agents, which is made here; `bwrap` is the program to contain with, by default
+        the one on the path. `limits` are those of single processes. `resources` are what settings hold whole sandboxes
+        to, which a spec says again; `met_limit` is called with the name of such a limit when it has ended a program."""
         self._host = LocalHost(data_dir, warn, stop_timeout=stop_timeout, limits=resources, met_limit=met_limit)
         self._control = LimitControl(self._host, resources, control_groups)
         self.data_dir = self._host.data_dir
@@ -76,9 +84,10 @@ class LocalFleet:
         self._bridges = BridgeSettings(exec_timeout, orphan_seconds, terminals or TerminalSettings())
         self._limits = limits or SandboxLimits()
         self._readable = tuple(readable)
+        self._agents = agents and agents.absolute()
         self._bwrap = bwrap
         self._warn = warn
-        self._level: Level = Trusted()
+        self._level: Level = Trusted(self._agents)
 
     @property
     def level(self) -> str:
@@ -86,6 +95,8 @@ class LocalFleet:
 
     async def open(self) -> None:
         self._host.open()
+        if self._agents is not None:
+            make_agents_dir(self._agents)
         if self._asked == "trusted":
             if not self._loopback_only:
                 self._warn("sandboxes run without isolation (level trusted), and others can reach this gateway")
@@ -162,7 +173,9 @@ class LocalFleet:
         self._host.close()
 
     def _contained(self) -> Level:
-        contained = Contained(self._bwrap or bubblewrap.find(), self.data_dir, self._limits, self._readable)
+        contained = Contained(
+            self._bwrap or bubblewrap.find(), self.data_dir, self._limits, self._readable, self._agents
+        )
         contained.check()
         return contained
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from sandbox.ports.fleet import AGENTS
 from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.providers.bridge_config import InnerPaths
 from sandbox.providers.local import bubblewrap, seccomp
@@ -106,9 +107,12 @@ class Trusted:
     name = "trusted"
     mounts_roots = False
 
+    def __init__(self, agents: Path | None = None) -> None:
+        self._agents = agents
+
     def places(self, home: SandboxHome) -> InnerPaths:
-        code = bubblewrap.package().parent
-        return InnerPaths(str(home.kept), str(home.workspace), str(home.agent), str(home.state), str(code))
+        code, agents = bubblewrap.package().parent, str(self._agents or "")
+        return InnerPaths(str(home.kept), str(home.workspace), str(home.agent), str(home.state), str(code), agents)
 
     def start_bridge(
         self,
@@ -135,11 +139,19 @@ class Contained:
     name = "contained"
     mounts_roots = True
 
-    def __init__(self, bwrap: str, data_dir: Path, limits: SandboxLimits, readable: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        bwrap: str,
+        data_dir: Path,
+        limits: SandboxLimits,
+        readable: Sequence[Path] = (),
+        agents: Path | None = None,
+    ) -> None:
         self._bwrap = bwrap
         self._data = data_dir
         self._limits = limits
         self._readable = tuple(readable)
+        self._agents = agents
 
     def check(self) -> None:
         """Make one container and run our Python in it. Raises NotContained, OSError."""
@@ -154,8 +166,8 @@ class Contained:
             bubblewrap.probe(self._bwrap, argv, env, tuple(files.values()))
 
     def places(self, home: SandboxHome) -> InnerPaths:
-        inside = bubblewrap
-        return InnerPaths(inside.KEPT, inside.WORKSPACE, inside.AGENT, inside.STATE, inside.CODE)
+        inside, agents = bubblewrap, AGENTS if self._agents else ""
+        return InnerPaths(inside.KEPT, inside.WORKSPACE, inside.AGENT, inside.STATE, inside.CODE, agents)
 
     def start_bridge(
         self,
@@ -217,6 +229,7 @@ class Contained:
             status_fd=status,
             tmp_bytes=tmp if memory is None else min(tmp, memory // _TMP_SHARE),
             readable=self._readable,
+            agents=self._agents,
             dies_with_us=dies_with_us,
         )
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.agents.choice import AgentChoice
 from gateway.config import values
 from gateway.config.data_dir import (
     DatabaseBusy,
@@ -57,7 +58,7 @@ def test_nothing_set_gives_the_documented_defaults() -> None:
     assert (settings.max_connections_per_address, settings.max_frame_bytes) == (200, 1 << 20)
     assert (settings.start_timeout, settings.exec_timeout, settings.restore_timeout) == (30, 600, 60)
     assert (settings.sync_debounce, settings.sync_max_wait, settings.sync_attempts) == (2, 10, 3)
-    assert settings.agent == ()
+    assert settings.agent == AgentChoice("demo")
     assert settings.query_tokens
     assert not settings.compression
 
@@ -89,7 +90,7 @@ def test_every_setting_can_be_given() -> None:
         "API_TOKEN": LONG,
     }
     settings = load_settings({f"HOLDFAST_{name}": value for name, value in given.items()})
-    assert settings.agent == ("my-agent", "--flag", "two words")
+    assert settings.agent == AgentChoice(command=("my-agent", "--flag", "two words"))
     assert (settings.sleep_after, settings.pending_ttl, settings.pending_bytes) == (600, 0.5, 4 << 20)
     assert settings.allowed_origins == ("https://a.example", "http://localhost:3000")
     assert settings.store.path == Path("/var/lib/x.db")
@@ -204,7 +205,7 @@ def test_all_problems_are_told_at_once_and_no_secret_with_them() -> None:
         ("IMAGES", "debian two", "wants at most 100 patterns of images such as debian"),
         ("DOCKER_RUNTIME", "run c", "wants a name"),
         ("LOCAL_LEVEL", "open", "wants one of"),
-        ("AGENT", "a 'b", "no command"),
+        ("AGENT", "a 'b", "a command line"),
         ("QUERY_TOKENS", "perhaps", "true or false"),
         ("MAX_FRAME_BYTES", "12 parsecs", "wants bytes"),
         ("MAX_FRAME_BYTES", "2MiB", "wants bytes"),

@@ -83,6 +83,23 @@ def test_a_wish_is_read() -> None:
     assert (wish.title, wish.metadata, wish.sleep_after) == ("t", {"a": [1]}, 900.0)
 
 
+@pytest.mark.parametrize(
+    ("asked", "command", "name"),
+    [
+        (None, None, None),
+        ("none", None, "none"),
+        ("claude-code", None, "claude-code"),
+        ("pi@0.74.2", None, "pi@0.74.2"),
+        ("acp:my-agent --flag 'two words'", None, "acp:my-agent --flag 'two words'"),
+        ("codex exec --json", ("codex", "exec", "--json"), None),
+        (["claude-code"], ("claude-code",), None),
+    ],
+)
+def test_an_agent_is_a_name_or_a_command(asked: Any, command: tuple[str, ...] | None, name: str | None) -> None:
+    wish = read_wish({"agent": asked})
+    assert (wish.agent, wish.agent_name) == (command, name)
+
+
 def test_a_change_names_what_it_was_given_and_nothing_else() -> None:
     assert read_change({}) == {}
     assert read_change({"title": "t"}) == {"title": "t"}
@@ -172,6 +189,11 @@ BAD_WISHES: list[tuple[str, dict[str, Any]]] = [
     ("envVars", {"envVars": {"A": "x" * ENV_BYTES}}),
     ("agent", {"agent": ""}),
     ("agent", {"agent": "'open"}),
+    ("agent", {"agent": "claude"}),
+    ("agent", {"agent": "pi@latest"}),
+    ("agent", {"agent": "demo@1"}),
+    ("agent", {"agent": "acp:"}),
+    ("agent", {"agent": f"acp:{'x ' * (ARGUMENTS + 1)}"}),
     ("agent", {"agent": []}),
     ("agent", {"agent": [""]}),
     ("agent", {"agent": ["a", 1]}),

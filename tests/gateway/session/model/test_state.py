@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import fields, replace
 
+from gateway.agents.launch import AgentLaunch
 from gateway.session.model.state import (
     SessionSpec,
     SessionState,
@@ -166,8 +167,16 @@ def test_the_provider_is_asked_for_what_the_session_wants() -> None:
     asked = SandboxSpec(
         "s", 3, ("own",), "outbound", {"KEY": "1"}, "https://example.com/a", "main", hold=True, provider="local"
     )
-    assert sandbox_spec("s", 3, wanted, ("usual",), {"KEY": "1"}) == asked
-    assert sandbox_spec("s", 1, SessionSpec(), ("usual",), {}).agent == ("usual",)
+    assert sandbox_spec("s", 3, wanted, AgentLaunch(("own",)), {"KEY": "1"}) == asked
+    assert sandbox_spec("s", 1, SessionSpec(), AgentLaunch(("usual",)), {}).agent == ("usual",)
+
+
+def test_an_agent_that_was_chosen_by_name_is_kept() -> None:
+    kept = SessionSpec(**spec_members(Wish(agent_name="pi@0.74.2")))
+    assert SessionSpec.from_json(kept.to_json()).agent_name == "pi@0.74.2"
+    assert SessionSpec.from_json(b'{"agent": ["own"]}').agent_name is None, "a session from before"
+    asked = sandbox_spec("s", 1, kept, AgentLaunch(("pi",), "pi", {"PI_OFFLINE": "1"}, "glibc"), {})
+    assert (asked.agent, asked.core, asked.agent_env, asked.agent_libc) == (("pi",), "pi", {"PI_OFFLINE": "1"}, "glibc")
 
 
 def test_the_limits_of_a_wish_are_kept_and_those_of_a_newer_version_too() -> None:
@@ -181,12 +190,14 @@ def test_the_limits_of_a_wish_are_kept_and_those_of_a_newer_version_too() -> Non
     newer = SessionSpec.from_json(b'{"limits": {"pids": 70, "disk": 5}}')
     assert newer.resources == ResourceLimits(pids=70)
     assert b'"disk":5' in newer.to_json()
-    assert sandbox_spec("s", 1, kept, (), {}, limits=asked).limits == asked
+    assert sandbox_spec("s", 1, kept, AgentLaunch(()), {}, limits=asked).limits == asked
 
 
 @pytest.mark.parametrize("how", [{"has_snapshot": True}, {"empty": True}], ids=str)
 def test_a_workspace_that_is_restored_or_begins_empty_is_not_cloned(how: dict[str, Any]) -> None:
-    asked = sandbox_spec("s", 1, SessionSpec(repo_url="https://example.com/a", repo_branch="main"), (), {}, **how)
+    asked = sandbox_spec(
+        "s", 1, SessionSpec(repo_url="https://example.com/a", repo_branch="main"), AgentLaunch(()), {}, **how
+    )
     assert (asked.repo_url, asked.repo_branch, asked.empty) == (None, None, how.get("empty", False))
 
 
@@ -210,7 +221,7 @@ def test_a_workspace_is_rescued_once_its_sandbox_has_ended(status: SessionStatus
 
 def test_a_session_from_before_providers_were_stored_runs_at_the_local_one() -> None:
     assert SessionSpec.from_json(b"{}").provider == "local"
-    assert sandbox_spec("s", 1, SessionSpec(provider="elsewhere"), (), {}).provider == "elsewhere"
+    assert sandbox_spec("s", 1, SessionSpec(provider="elsewhere"), AgentLaunch(()), {}).provider == "elsewhere"
 
 
 @settings(deadline=None, max_examples=50)

@@ -1,0 +1,74 @@
+"""The agents that sessions may have here: what is known of them, and what is installed."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from gateway.agents.catalogue import CORES, DEMO, KNOWN, NONE
+from gateway.agents.choice import DEMO_CHOICE, AgentChoice, read_choice
+from gateway.agents.launch import AgentGap, AgentLaunch, InstalledAgent, launch, needs_install, problem, unreadable
+from gateway.agents.shelf import AgentShelf
+from sandbox.system.interpreter import PYTHON
+
+TITLES = {DEMO: "Demo agent, built in", NONE: "No agent: terminals only"}
+
+
+@dataclass(frozen=True, slots=True)
+class ListedAgent:
+    """`problem` says why it cannot be chosen; None: it can. `version` is the one that Holdfast was tried with."""
+
+    name: str
+    title: str
+    version: str
+    installed: list[str]
+    current: str
+    problem: AgentGap | None
+
+
+class Agents:
+    """`default` is for sessions that name none, `cores` are the bridge's. Without a shelf nothing is installed."""
+
+    def __init__(
+        self, default: AgentChoice = DEMO_CHOICE, shelf: AgentShelf | None = None, cores: Collection[str] = CORES
+    ) -> None:
+        self.default = default
+        self._shelf = shelf
+        self._cores = cores
+
+    def launch(self, command: tuple[str, ...] | None, name: str | None) -> AgentLaunch:
+        """What a sandbox runs for a session with that `command`, or the agent of that `name`."""
+        if command:
+            return AgentLaunch(command)
+        try:
+            choice = self.default if name is None else read_choice(name)
+        except ValueError:
+            return unreadable(PYTHON, str(name))
+        found, has_node = self._found(choice)
+        return launch(choice, found, PYTHON, has_node=has_node, cores=self._cores)
+
+    def unavailable(self, name: str | None) -> AgentGap | None:
+        """Why a session may not be created with the agent of that name. What no name was given for, such as a default
+        that is not installed, says so in the session."""
+        return None if name is None else self.problem(read_choice(name))
+
+    def problem(self, choice: AgentChoice) -> AgentGap | None:
+        """Why it cannot be talked to."""
+        found, has_node = self._found(choice)
+        return problem(choice, found, has_node=has_node, cores=self._cores)
+
+    def listed(self) -> list[ListedAgent]:
+        """Every name there is. Looks at the disk."""
+        return [self._listed(name) for name in (DEMO, *KNOWN, NONE)]
+
+    def _listed(self, name: str) -> ListedAgent:
+        known = KNOWN.get(name)
+        wrong = self.problem(AgentChoice(name))
+        if known is None:
+            return ListedAgent(name, TITLES[name], "", [], "", wrong)
+        found = self._shelf.versions(name) if self._shelf else []
+        current = self._shelf.current(name) if self._shelf and found else ""
+        return ListedAgent(name, known.title, known.version, found, current, wrong)
+
+    def _found(self, choice: AgentChoice) -> tuple[InstalledAgent | None, bool]:
+        if self._shelf is None or not needs_install(choice):
+            return None, False
+        return self._shelf.find(choice.name, choice.version), self._shelf.has_node

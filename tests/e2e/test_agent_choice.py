@@ -1,0 +1,63 @@
+"""Which agent a session gets, on a real gateway: by its word, by the gateway's default, and none at all."""
+
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.support.chat import hear, say
+from tests.support.gateway import Gateway
+
+ECHO = [sys.executable, "-c", "import json\nwhile True: input(); print(json.dumps({'type': 'done'}), flush=True)"]
+
+
+@pytest.fixture(scope="module")
+async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    data = tmp_path_factory.mktemp("agents") / "data"
+    async with Gateway(data, AGENT="codex") as running:
+        yield running
+
+
+async def answer(gateway: Gateway, session_id: str) -> str:
+    """What the agent says to a message."""
+    async with gateway.chat(session_id) as socket:
+        await hear(socket, "welcome")
+        await say(socket, type="message", content="hello", cid="c1")
+        said = await hear(socket, "sdk_message")
+        await hear(socket, "done")
+    return str(said["message"]["message"]["content"][0]["text"])
+
+
+async def test_a_session_without_an_agent_says_so_and_has_terminals(gateway: Gateway) -> None:
+    made = await gateway.create("bare", agent="none")
+    assert made["agent"] == "none"
+    assert await answer(gateway, "bare") == "this session has terminals only: create one with an agent to talk to"
+    async with gateway.http(gateway.bearer()) as ada:
+        opened = await ada.post("/api/sandboxes/bare/terminals/main", json={"command": ["sh"]})
+    assert opened.status_code == 201
+
+
+async def test_a_default_that_cannot_run_says_so_in_the_session(gateway: Gateway) -> None:
+    assert (await gateway.create("usual"))["agent"] is None
+    assert "Codex" in await answer(gateway, "usual")
+
+
+async def test_who_names_one_that_cannot_run_is_refused(gateway: Gateway) -> None:
+    async with gateway.http(gateway.bearer()) as ada:
+        refused = await ada.post("/api/sandboxes/wish", json={"agent": "codex"})
+        assert refused.status_code == 409
+        assert refused.json()["code"] in ("agent_not_built", "agent_not_installed")
+        bad = await ada.post("/api/sandboxes/wish", json={"agent": "claude"})
+        assert (bad.status_code, bad.json()["code"]) == (400, "bad_member")
+        assert (await ada.get("/api/sandboxes/wish")).status_code == 404
+
+
+async def test_a_word_and_a_command_outlive_the_gateway(gateway: Gateway) -> None:
+    await gateway.create("demo", agent="demo")
+    assert (await gateway.create("own", agent=ECHO))["agent"] == ECHO
+    await gateway.restart(kill=True)
+    async with gateway.http(gateway.bearer()) as ada:
+        found = {each["id"]: each["agent"] for each in (await ada.get("/api/sandboxes")).json()["sandboxes"]}
+        assert (found["demo"], found["own"]) == ("demo", ECHO)
+        assert (await ada.post("/api/sandboxes/demo/sleep")).status_code == 200
+    assert await answer(gateway, "demo") == "hello"
