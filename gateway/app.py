@@ -354,7 +354,7 @@ class House:
             SigninRoutes(self.signin, self._verifier, lambda: self.address, _about(settings), self._limits_of),
             HealthRoutes(version(), self.unready, self.degraded, self.metrics.render),
             OpenApiRoutes(version(), lambda: routes),
-            ProviderRoutes(sessions.providers, {"docker": settings.docker_image}, settings.max_running),
+            ProviderRoutes(sessions.providers, {"docker": _image_rule(settings)}, settings.max_running),
             SandboxRoutes(registry, catalogue, sessions.creation),
             SnapshotRoutes(registry, catalogue, sessions.branching, drain, self.vault),
             FileRoutes(catalogue, self.vault),
@@ -603,10 +603,14 @@ def _session_limits(settings: Settings) -> SessionLimits:
         sleep_after=settings.sleep_after,
         network=network,
         resources=ResourceRule(_resource_limits(settings)),
-        images=ImageRule(settings.docker_image, settings.images),
+        images=_image_rule(settings),
         agent_records=settings.max_agent_records,
     )
 
 
 def _resource_limits(settings: Settings) -> ResourceLimits:
     return ResourceLimits(settings.limit_memory, settings.limit_cpus, settings.limit_pids)
+
+
+def _image_rule(settings: Settings) -> ImageRule:
+    return ImageRule(settings.docker_image, settings.images)

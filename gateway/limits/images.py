@@ -14,7 +14,8 @@ from sandbox.ports.images import HUB, ImageReference, read_reference, split_refe
 
 _PATTERN = re.compile(r"[a-z0-9*][A-Za-z0-9._:/@*-]{0,254}", re.ASCII)
 _PIECES = re.compile(r"\*\*|\*|[^*]+")
-_ALL = ("*", "**")
+ANY_IMAGE = "**"
+_ALL = ("*", ANY_IMAGE)
 A_PATTERN = "patterns of images such as debian, debian:*-slim or registry.example.com/team/**, separated by commas"
 
 

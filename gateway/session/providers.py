@@ -5,15 +5,18 @@ Whoever comes meanwhile waits for the same answer.
 """
 
 import asyncio
+import contextlib
 import math
 from collections import Counter
 from dataclasses import dataclass
 
+from gateway.limits.network import NETWORKS
 from gateway.limits.start_turns import StartTurns
 from gateway.session.loaded import LoadedSessions
 from gateway.session.sandbox.start_turn import session_named
 from gateway.telemetry.telemetry import Repeating
-from sandbox.ports.fleet import Fleet, ProviderHealth
+from sandbox.ports.fleet import Fleet, ProviderHealth, SandboxSpec
+from sandbox.ports.sandbox import SandboxFailed
 from sandbox.providers.several import Fleets
 
 FRESH_SECONDS = 5.0
@@ -25,6 +28,7 @@ SILENT = f"it did not answer within {LOOK_SECONDS:g} s"
 class ProviderView:
     name: str
     level: str
+    networks: tuple[str, ...]
     health: ProviderHealth
 
 
@@ -65,6 +69,7 @@ class _Look:
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
         self.health: ProviderHealth | None = None
+        self._networks = _networks_at(fleet)
         self._looked_at = -math.inf
         self._turn = asyncio.Lock()
         self._trouble = Repeating("provider.unavailable")
@@ -76,7 +81,7 @@ class _Look:
                 self.health = await self._ask()
                 self._looked_at = now()
                 self._note(now())
-            return ProviderView(self.fleet.name, self.fleet.level, self.health)
+            return ProviderView(self.fleet.name, self.fleet.level, self._networks, self.health)
 
     async def _ask(self) -> ProviderHealth:
         try:
@@ -90,3 +95,13 @@ class _Look:
             self._trouble.failed(now=now, provider=self.fleet.name, cause=self.health.problem)
         else:
             self._trouble.worked()
+
+
+def _networks_at(fleet: Fleet) -> tuple[str, ...]:
+    """What its sandboxes can have, whoever asks."""
+    found = []
+    for network in NETWORKS:
+        with contextlib.suppress(SandboxFailed):
+            fleet.check(SandboxSpec("", 1, (), network=network))
+            found.append(network)
+    return tuple(found)

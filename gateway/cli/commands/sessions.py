@@ -17,7 +17,7 @@ from gateway.cli.console.tables import in_short, print_table
 from gateway.config.settings import Settings
 from gateway.protocol.text import visible_line
 
-HEAD = ("SESSION", "USER", "STATUS", "IDLE", "VIEWERS", "TITLE")
+HEAD = ("SESSION", "USER", "STATUS", "IDLE", "VIEWERS", "WHERE", "TITLE")
 ALL = "/api/sandboxes"
 STEER_SECONDS = 600.0  # a workspace may have to be kept or restored first
 
@@ -104,6 +104,7 @@ def row(session: Mapping[str, Any], now: float) -> tuple[str, ...]:
         visible_line(str(session["status"])),
         in_short(max(0.0, now - datetime.fromisoformat(session["lastActiveAt"]).timestamp())),
         str(session["viewers"]),
+        visible_line(" ".join(filter(None, (session["provider"], session.get("image")))), longest=60),
         visible_line(str(session["title"] or ""), longest=60),
     )
 

@@ -10,7 +10,9 @@ from starlette.responses import Response
 from gateway.auth.policy import LIFECYCLE
 from gateway.http.access import principal
 from gateway.http.responses import answer
-from gateway.routing.json_types import JsonAnswer, Whole, meaning
+from gateway.limits.images import ANY_IMAGE, ImageRule
+from gateway.limits.network import NETWORKS
+from gateway.routing.json_types import JsonAnswer, Whole, meaning, one_of
 from gateway.routing.route import route
 from gateway.session.providers import Providers, ProviderView
 
@@ -28,6 +30,12 @@ class ProviderJson(JsonAnswer):
     healthy: Annotated[bool, meaning("it can start sandboxes, as of a few seconds ago")]
     problem: Annotated[str | None, meaning("why it is not healthy")]
     image: Annotated[str | None, meaning("what its sandboxes run in unless they name another; null: it has no images")]
+    images: Annotated[
+        list[str], meaning("patterns of images that you may name, as in HOLDFAST_IMAGES; none: of this one alone")
+    ]
+    networks: Annotated[
+        list[Annotated[str, one_of(*NETWORKS)]], meaning("what its sandboxes can have, to those who may ask for it")
+    ]
     running: Annotated[Whole | UnsetType, meaning("for services alone: sandboxes that have a place")] = UNSET
     capacity: Annotated[Capacity | UnsetType, meaning("for services alone")] = UNSET
 
@@ -41,9 +49,9 @@ class ProvidersJson(JsonAnswer):
 
 
 class ProviderRoutes:
-    """`images`: what sessions run in, by the providers that have images."""
+    """`images`: which images sessions may have, by the providers that have images."""
 
-    def __init__(self, providers: Providers, images: Mapping[str, str], max_running: int) -> None:
+    def __init__(self, providers: Providers, images: Mapping[str, ImageRule], max_running: int) -> None:
         self._providers = providers
         self._images = images
         self._max_running = max_running
@@ -55,8 +63,9 @@ class ProviderRoutes:
     async def list(self, request: Request) -> Response:
         """What is said of their health is a few seconds old at most; a silent provider is waited for no longer."""
         views = await self._providers.look()
-        shown = [self._shown(view) for view in views]
-        if principal(request).kind == "user":
+        for_user = principal(request).kind == "user"
+        shown = [self._shown(view, for_user) for view in views]
+        if for_user:
             return answer(ProvidersJson(self._providers.default, shown))
         running = self._providers.running()
         for view, each in zip(views, shown, strict=True):
@@ -64,6 +73,9 @@ class ProviderRoutes:
             each.capacity = Capacity(view.health.cpus, view.health.memory)
         return answer(ProvidersJson(self._providers.default, shown, self._max_running))
 
-    def _shown(self, view: ProviderView) -> ProviderJson:
-        problem = view.health.problem
-        return ProviderJson(view.name, view.level, problem is None, problem, self._images.get(view.name))
+    def _shown(self, view: ProviderView, for_user: bool) -> ProviderJson:
+        problem, rule = view.health.problem, self._images.get(view.name)
+        image, images = None, list[str]()
+        if rule is not None:
+            image, images = rule.given, list(rule.patterns) if for_user else [ANY_IMAGE]
+        return ProviderJson(view.name, view.level, problem is None, problem, image, images, list(view.networks))

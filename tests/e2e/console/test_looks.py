@@ -57,6 +57,7 @@ async def test_nobody_is_shut_out_of_any_screen(browser: Browser, gateway: Gatew
             await tab.picture(f"{pane} {colours}")
         await tab.at("create").first.click()
         await tab.at("create-title").wait_for()
+        await expect(tab.page.locator("[name=provider], [data-testid=create-image]")).to_have_count(0)
         found["create"] = await serious(tab)
         await tab.picture(f"create {colours}")
         assert tab.problems == []

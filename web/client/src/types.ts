@@ -121,8 +121,15 @@ export interface TerminalEvents {
   error: { code: string; error: string };
 }
 
+/** Beside these whatever the gateway says of a session. Those that may be absent are, where the gateway is an older one. */
 export interface Sandbox extends Json {
   id: string;
+  /** Where it runs, and what keeps it from the rest of that. */
+  provider?: string;
+  level?: string;
+  /** What it is made of, as it was named; null: nothing, or not known yet. */
+  image?: string | null;
+  imageDigest?: string | null;
 }
 
 export interface WatchEvents {

@@ -18,8 +18,27 @@ export type Limits = Record<"sessions" | "running" | "stored" | "requests" | "ag
 
 export type Network = "none" | "outbound";
 
+/** Where sessions can run. `image`: what they are made of there unless they name another; null: of none. `images`: patterns of those that
+ * may be named besides. `networks`: what they can have there. */
+export interface Provider {
+  name: string;
+  level: string;
+  healthy: boolean;
+  problem: string | null;
+  image: string | null;
+  images: string[];
+  networks: Network[];
+}
+
+export interface Providers {
+  default: string;
+  providers: Provider[];
+}
+
 export interface NewSandbox {
   title?: string;
+  provider?: string;
+  image?: string;
   network?: Network;
   repoUrl?: string;
   repoBranch?: string;
@@ -145,6 +164,7 @@ export const api = {
   signOut: () => ask<void>("DELETE", "/api/signin"),
   token: () => ask<{ token: string; expiresAt: string | number }>("POST", "/api/token", undefined, soon()),
 
+  providers: () => ask<Providers>("GET", "/api/providers", undefined, soon()),
   sandboxes: () => ask<{ sandboxes: Sandbox[] }>("GET", "/api/sandboxes").then((answer) => answer.sandboxes),
   create: (id: string, what: NewSandbox) => ask<Sandbox>("POST", sandbox(id), what),
   status: (id: string) => ask<Sandbox>("GET", `${sandbox(id)}/status`),

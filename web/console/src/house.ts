@@ -7,7 +7,7 @@ import { connect, indexedDBOutbox, type Item, type Outbox, type OutboxItem, type
 import { watch, type Watch } from "@holdfast/client/watch";
 import { transcript, type Transcript } from "@holdfast/client/transcript";
 import { announce } from "./announce.tsx";
-import { api, ApiError, type Limits, type Me, onSignedOut } from "./api.ts";
+import { api, ApiError, type Limits, type Me, onSignedOut, type Providers } from "./api.ts";
 import { drafts, kept, own } from "./kept.ts";
 import { go } from "./route.ts";
 import type { Sandbox, SyncTransition } from "./sandbox.ts";
@@ -21,6 +21,8 @@ export const me: Signal<Me | null | undefined> = signal(undefined);
 export const leftOnPurpose = signal(false);
 /** What they have and may have, at most some seconds old; undefined: not known. */
 export const limits: Signal<Limits | undefined> = signal(undefined);
+/** Where sessions can run, as of the last look; undefined: not known, and nothing to choose. */
+export const providers: Signal<Providers | undefined> = signal(undefined);
 /** undefined until the first list came. */
 export const sandboxes: Signal<ReadonlyMap<string, Sandbox> | undefined> = signal(undefined);
 /** Of the watch: whether the list is live. */
@@ -111,9 +113,17 @@ export async function arrive(): Promise<void> {
   }
   otherTabs?.postMessage({ signedIn: me.peek()?.userId });
   if (!watching) startWatching();
+  void lookAtProviders();
 }
 
 const LIMITS_EVERY = 10_000; // the gateway counts no more often
+/** See how the providers are. What was known stays if nobody can say. */
+export async function lookAtProviders(): Promise<void> {
+  const user = me.peek()?.userId;
+  const found = await api.providers().catch(() => undefined);
+  if (found && user !== undefined && me.peek()?.userId === user) providers.value = found;
+}
+
 let looking: ReturnType<typeof setTimeout> | undefined;
 
 /** Something is another: see by and by what is left. */
@@ -181,6 +191,7 @@ function forgetMe(): void {
   syncs.clear();
   batch(() => {
     sandboxes.value = undefined;
+    providers.value = undefined;
     me.value = null;
   });
 }

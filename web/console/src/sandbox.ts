@@ -34,6 +34,10 @@ export interface Sandbox {
   sandboxStatus: string;
   provider: string;
   level: string;
+  /** As it was named; null: of none, or what the gateway's is at its first start. */
+  image: string | null;
+  /** What that name meant at the first start. */
+  imageDigest: string | null;
   incarnation: number;
   viewers: number;
   pending: number;
@@ -51,4 +55,21 @@ export interface Sandbox {
   sync: Sync | null;
   /** Where it stands among those that wait to be started; `reason`: which limit it waits for. */
   queue?: { position: number; reason: string | null } | null;
+  /** What it is held to and what it uses, only where one session is asked for alone; null: nothing is known of that. */
+  limits?: ResourceLimits | null;
+  usage?: ResourceUsage | null;
+}
+
+/** Of all its programs together; null: no limit. */
+export interface ResourceLimits {
+  memory: number | null;
+  cpus: number | null;
+  pids: number | null;
+}
+
+/** The same; null: nobody counts. */
+export interface ResourceUsage {
+  memory: number | null;
+  cpuSeconds: number | null;
+  pids: number | null;
 }

@@ -1,5 +1,5 @@
 // Status words and what they mean to somebody who reads them for the first time.
-import type { Limits, Network } from "./api.ts";
+import type { Limits, Network, Provider } from "./api.ts";
 import { size } from "./panes/figures.ts";
 import type { Sandbox, Status, SyncState } from "./sandbox.ts";
 import type { Tone } from "./ui/badge.tsx";
@@ -26,15 +26,36 @@ export const SYNC: Record<SyncState, { word: string; tone: Tone; moving?: boolea
 
 export const nameOf = (sandbox: Sandbox): string => sandbox.title || sandbox.id;
 
+/** What keeps a sandbox's programs from everything else. */
+export const LEVEL: Record<string, string> = {
+  trusted: "Plain programs of the gateway's user: nothing keeps them from what that user may do.",
+  contained: "A box on the gateway's host: files, processes and system calls of its own.",
+  container: "A container: its files are those of an image, it has no privileges and no way out.",
+  isolated: "A container with a kernel of its own.",
+};
+
 /** Whether the store has nothing of it at all, so that what is on its disk may stay: the gateway names the way then. */
 export const mayKeepDisk = (one: Pick<Sandbox, "status" | "reason">): boolean => one.status === "unrestored" && (one.reason ?? "").includes("{keep:true} to go on");
 
 /** What the chosen network means. With `outbound` the host's network is shared, and nothing less is true of it. */
-export function networkWords(network: Network, most: Network, clones: boolean): string {
+export function networkWords(network: Network, most: Network, clones: boolean, possible: readonly Network[] = ["none", "outbound"]): string {
   if (network === "outbound") return "The sandbox shares the host's network: it reaches the outside, the host's own services and what others run there, and it can be reached.";
-  const inside = clones ? "Without a network nothing can be cloned." : "The sandbox reaches nothing outside.";
+  const own = possible.includes("outbound");
+  const inside = !clones ? "The sandbox reaches nothing outside." : own || most === "none" ? "Without a network nothing can be cloned." : "The sandbox reaches nothing outside. The gateway clones the repository for it.";
+  if (!own) return most === "none" || clones ? inside : `${inside} Sandboxes there have no way out yet.`;
   return most === "none" ? `${inside} This gateway lets no user ask for more (HOLDFAST_NETWORK_MAX).` : inside;
 }
+
+/** Which images may be named at a provider, where there is a choice. */
+export function imageWords({ image, images }: Pick<Provider, "image" | "images">): string {
+  const any = images.some((pattern) => pattern === "*" || pattern === "**");
+  const most = any ? "Any image may be named." : `These may be named: ${images.join(", ")}.`;
+  return image ? `${most} Left empty, it is ${image}.` : most;
+}
+
+/** Those of them that are names of images, and not patterns of many. */
+export const namedImages = ({ image, images }: Pick<Provider, "image" | "images">): string[] =>
+  [...new Set([...(image ? [image] : []), ...images])].filter((name) => !name.includes("*"));
 
 const NEAR = 0.8;
 

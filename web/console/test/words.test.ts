@@ -4,7 +4,7 @@ import { clock, count, duration, preciseClock, size } from "../src/panes/figures
 import { eventOf, linesOf, matching } from "../src/panes/lines.ts";
 import { passes, say, type Standing } from "../src/panes/standing.ts";
 import { mix, parseHex } from "../src/panes/tint.ts";
-import { limitWords, mayKeepDisk, networkWords, queueWords } from "../src/words.ts";
+import { imageWords, limitWords, mayKeepDisk, namedImages, networkWords, queueWords } from "../src/words.ts";
 
 const FINE: Standing = { phase: "online", status: "running", exit: null, error: null };
 
@@ -99,4 +99,19 @@ test("a limit is said when it is near, and by its setting", () => {
 test("who waits to be started is told where they stand, and why", () => {
   assert.equal(queueWords({ position: 1, reason: null }), "It is the next to start.");
   assert.equal(queueWords({ position: 3, reason: "2 sandboxes run" }), "It is number 3 of those that wait to start. 2 sandboxes run.");
+});
+
+test("where a provider's sandboxes have no way out, the gateway clones for those who might", () => {
+  assert.match(networkWords("none", "outbound", false, ["none"]), /no way out yet/);
+  assert.match(networkWords("none", "outbound", true, ["none"]), /gateway clones the repository/);
+  assert.match(networkWords("none", "none", true, ["none"]), /nothing can be cloned/);
+  assert.doesNotMatch(networkWords("none", "none", false, ["none"]), /HOLDFAST/);
+});
+
+test("images that may be named are told, and those that are names are offered", () => {
+  const slim = { image: "debian:13", images: ["debian:*-slim", "python:3.13", "debian:13"] };
+  assert.equal(imageWords(slim), "These may be named: debian:*-slim, python:3.13, debian:13. Left empty, it is debian:13.");
+  assert.deepEqual(namedImages(slim), ["debian:13", "python:3.13"]);
+  assert.equal(imageWords({ image: null, images: ["**"] }), "Any image may be named.");
+  assert.deepEqual(namedImages({ image: null, images: ["**"] }), []);
 });

@@ -93,7 +93,7 @@ async def test_the_life_of_a_session_of_ones_own(gateway: Gateway) -> None:
 
     code, out, _ = await holdfast(data, "list")
     head, line = out.splitlines()
-    assert head.split() == ["SESSION", "USER", "STATUS", "IDLE", "VIEWERS", "TITLE"]
+    assert head.split() == ["SESSION", "USER", "STATUS", "IDLE", "VIEWERS", "WHERE", "TITLE"]
     assert line.startswith(f"first    {ME}")
     assert line.endswith("a try")
 
@@ -188,8 +188,9 @@ def test_wrong_usage_is_told(words: tuple[str, ...], told: str, capsys: pytest.C
 
 
 def test_a_session_is_told_in_words_that_no_terminal_obeys() -> None:
-    assert row(SESSION, 360.0) == ("s", "ada", "error", "5m", "2", "a\\ntitle")
-    assert row({**SESSION, "userId": None, "title": None}, 0.0)[1:] == ("-", "error", "0s", "2", "")
+    assert row(SESSION, 360.0) == ("s", "ada", "error", "5m", "2", "local", "a\\ntitle")
+    assert row({**SESSION, "userId": None, "title": None}, 0.0)[1:] == ("-", "error", "0s", "2", "local", "")
+    assert row({**SESSION, "provider": "docker", "image": "debian:13"}, 0.0)[5] == "docker debian:13"
     shown = full(SESSION)
     assert "\x1b" not in shown
     for line in (

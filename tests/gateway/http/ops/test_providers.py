@@ -13,7 +13,10 @@ from tests.gateway.http.sessions.test_lifecycle import comes_to, refused
 from tests.support.gateway import PASSED_ON, Gateway
 from tests.support.launcher import launch
 
-PLAIN = {"name": "local", "level": "trusted", "healthy": True, "problem": None, "image": None}
+PLAIN = {
+    "name": "local", "level": "trusted", "healthy": True, "problem": None, "image": None,
+    "images": [], "networks": ["none", "outbound"],
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

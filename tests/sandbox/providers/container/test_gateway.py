@@ -65,7 +65,8 @@ async def test_a_session_in_a_container_survives_its_gateway_and_its_engine_and_
 
 async def test_people_are_told_of_an_engine_that_is_silent_or_away(docker_engine: DockerEngine, tmp_path: Path) -> None:
     there = {"DOCKER": f"unix://{docker_engine.socket}", "DOCKER_IMAGE": docker_engine.image}
-    async with Gateway(tmp_path / "data", PROVIDERS="local,docker", **there) as gateway, gateway.http() as ada:
+    there |= {"PROVIDERS": "local,docker", "IMAGES": "debian:*-slim"}
+    async with Gateway(tmp_path / "data", **there) as gateway, gateway.http() as ada:
 
         async def told(words: str | None) -> dict[str, Any]:
             """What is said of the engine once it is that."""
@@ -80,6 +81,7 @@ async def test_people_are_told_of_an_engine_that_is_silent_or_away(docker_engine
 
         up = await told(None)
         assert (up["healthy"], up["level"], up["image"]) == (True, "container", docker_engine.image)
+        assert (up["networks"], up["images"]) == (["none"], ["debian:*-slim"])
         docker_engine.pause()
         try:
             assert not (await told(SILENT))["healthy"]
@@ -93,6 +95,7 @@ async def test_people_are_told_of_an_engine_that_is_silent_or_away(docker_engine
                 assert 'holdfast_provider_up{provider="docker"} 0.0' in (await admin.get("/metrics")).text
                 (_, away) = (await admin.get("/api/providers")).json()["providers"]
                 assert (away["running"], away["capacity"]) == (0, {"cpus": None, "memory": None})
+                assert away["images"] == ["**"], "a service names any"
         finally:
             docker_engine.start()
         await told(None)

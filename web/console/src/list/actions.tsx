@@ -5,9 +5,10 @@ import { api } from "../api.ts";
 import { learn } from "../house.ts";
 import { addressOf, go, openId } from "../route.ts";
 import type { Sandbox } from "../sandbox.ts";
+import { PlaceDialog } from "../session/place.tsx";
 import { Button } from "../ui/button.tsx";
 import { Dialog } from "../ui/dialog.tsx";
-import { AlertIcon, KeyIcon, MoonIcon, PauseIcon, PeopleIcon, PlayIcon, RetryIcon, SyncIcon, TrashIcon } from "../ui/icons.tsx";
+import { AlertIcon, BoxIcon, KeyIcon, MoonIcon, PauseIcon, PeopleIcon, PlayIcon, RetryIcon, SyncIcon, TrashIcon } from "../ui/icons.tsx";
 import type { MenuItem } from "../ui/menu.tsx";
 import { attempt, toast } from "../ui/toast.tsx";
 import { mayKeepDisk, nameOf } from "../words.ts";
@@ -15,7 +16,7 @@ import { EnvRows } from "./env.tsx";
 import { SharesDialog } from "./shares.tsx";
 import { type EnvRow, readRows } from "./variables.ts";
 
-type Asked = { what: "delete" | "variables" | "empty" | "shares"; sandbox: Sandbox };
+type Asked = { what: "delete" | "variables" | "empty" | "shares" | "place"; sandbox: Sandbox };
 
 /** The dialog that is open about a session, if any. */
 const asked = signal<Asked | undefined>(undefined);
@@ -34,6 +35,7 @@ export const revive = (one: Sandbox): Promise<void> => step(api.create(one.id, {
 export const askVariables = (sandbox: Sandbox): void => void (asked.value = { what: "variables", sandbox });
 export const askEmpty = (sandbox: Sandbox): void => void (asked.value = { what: "empty", sandbox });
 export const askShares = (sandbox: Sandbox): void => void (asked.value = { what: "shares", sandbox });
+export const askPlace = (sandbox: Sandbox): void => void (asked.value = { what: "place", sandbox });
 export const askDelete = (sandbox: Sandbox): void => void (asked.value = { what: "delete", sandbox });
 
 async function keepNow(one: Sandbox): Promise<void> {
@@ -74,6 +76,7 @@ export function actionsFor(one: Sandbox): (MenuItem | "line")[] {
       entries.push(item("Revive", <PlayIcon />, "revive", () => void revive(one), "The conversation goes on, with an empty workspace"));
       break;
   }
+  if (one.status !== "archived") entries.push(item("Sandbox", <BoxIcon />, "place", () => askPlace(one), "Where it runs and what it uses"));
   if (one.status !== "archived") entries.push(item("Shares", <PeopleIcon />, "shares", () => askShares(one), "Let others look at it"));
   const remove = { ...item(one.status === "archived" ? "Remove for good" : "Delete", <TrashIcon />, "delete", () => askDelete(one)), danger: true };
   return [...entries, "line", remove];
@@ -85,6 +88,7 @@ export function ActionDialogs() {
   const close = (): void => void (asked.value = undefined);
   if (now.what === "delete") return <DeleteDialog sandbox={now.sandbox} onClose={close} />;
   if (now.what === "empty") return <EmptyDialog sandbox={now.sandbox} onClose={close} />;
+  if (now.what === "place") return <PlaceDialog sandbox={now.sandbox} onClose={close} />;
   if (now.what === "shares") return <SharesDialog sandbox={now.sandbox} onClose={close} />;
   return <VariablesDialog sandbox={now.sandbox} onClose={close} />;
 }

@@ -1,6 +1,7 @@
 import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import { api, ApiError, type Network, type NewSandbox } from "../api.ts";
-import { learn, me } from "../house.ts";
+import { learn, lookAtProviders, me } from "../house.ts";
 import { addressOf, go } from "../route.ts";
 import { markSeen } from "../unread.ts";
 import { Button } from "../ui/button.tsx";
@@ -9,8 +10,10 @@ import { attempt } from "../ui/toast.tsx";
 import { networkWords } from "../words.ts";
 import { EnvRows } from "./env.tsx";
 import { type EnvRow, readRows } from "./variables.ts";
+import { providerOf, Where } from "./where.tsx";
 
 const ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$/;
+const LOOK_EVERY = 5_000; // the gateway asks its providers no more often
 const LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"; // none that look like another
 const HOW = ["calm", "steady", "brisk", "clear", "deep", "early", "fair", "firm", "gentle", "late", "lucky", "north", "quiet", "salt", "still", "sunny"];
 const WHAT = ["anchor", "bay", "beacon", "bollard", "buoy", "cove", "current", "ferry", "harbour", "haven", "jetty", "keel", "lagoon", "mooring", "pier", "tide"];
@@ -34,9 +37,19 @@ export const startOne = (): Promise<void | undefined> => attempt(() => create(fr
 export function CreateDialog({ onClose }: { onClose: () => void }) {
   const id = useSignal("");
   const title = useSignal("");
+  const provider = useSignal<string | undefined>(undefined);
+  const image = useSignal("");
+  const where = providerOf(provider.value);
+  const possible = where?.networks ?? ["none", "outbound"];
   const allowed = me.value?.network ?? { default: "none", max: "none" };
-  const offered: Network[] = allowed.max === "none" ? ["none"] : ["none", "outbound"];
-  const network = useSignal<Network>(allowed.default);
+  const offered: Network[] = (allowed.max === "none" ? (["none"] as const) : (["none", "outbound"] as const)).filter((one) => possible.includes(one));
+  const wanted = useSignal<Network>(allowed.default);
+  const network: Network = offered.includes(wanted.value) ? wanted.value : "none";
+  useEffect(() => {
+    void lookAtProviders();
+    const again = setInterval(() => void lookAtProviders(), LOOK_EVERY);
+    return () => clearInterval(again);
+  }, []);
   const repoUrl = useSignal("");
   const repoBranch = useSignal("");
   const rows = useSignal<readonly EnvRow[]>([]);
@@ -52,7 +65,9 @@ export function CreateDialog({ onClose }: { onClose: () => void }) {
     else {
       busy.value = true;
       error.value = undefined;
-      const what: NewSandbox = { network: network.value };
+      const what: NewSandbox = { network };
+      if (where && provider.value !== undefined) what.provider = where.name;
+      if (where?.images.length && image.value.trim()) what.image = image.value.trim();
       if (title.value.trim()) what.title = title.value.trim();
       if (repoUrl.value.trim()) what.repoUrl = repoUrl.value.trim();
       if (what.repoUrl && repoBranch.value.trim()) what.repoBranch = repoBranch.value.trim();
@@ -97,17 +112,18 @@ export function CreateDialog({ onClose }: { onClose: () => void }) {
           <input class="field" value={repoBranch} onInput={(event) => (repoBranch.value = event.currentTarget.value)} />
         </label>
       ) : null}
+      <Where chosen={provider} image={image} />
       <fieldset class="labelled">
         <legend>Network</legend>
         <div class="segments">
           {offered.map((one) => (
             <label key={one} class="segment">
-              <input type="radio" name="network" value={one} checked={network.value === one} data-testid={`create-network-${one}`} onChange={() => (network.value = one)} />
+              <input type="radio" name="network" value={one} checked={network === one} data-testid={`create-network-${one}`} onChange={() => (wanted.value = one)} />
               <span>{one === "none" ? "None" : "Outbound"}</span>
             </label>
           ))}
         </div>
-        <p class="help" data-testid="create-network-help">{networkWords(network.value, allowed.max, repoUrl.value.trim() !== "")}</p>
+        <p class="help" data-testid="create-network-help">{networkWords(network, allowed.max, repoUrl.value.trim() !== "", possible)}</p>
       </fieldset>
       <details class="advanced">
         <summary>Advanced</summary>

@@ -9,8 +9,8 @@ import { Button } from "../ui/button.tsx";
 import { MoreIcon, PlusIcon, SearchIcon, SyncIcon } from "../ui/icons.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Ago } from "../when.tsx";
-import { limitWords, nameOf, STATUS, SYNC } from "../words.ts";
-import { actionsFor } from "./actions.tsx";
+import { LEVEL, limitWords, nameOf, STATUS, SYNC } from "../words.ts";
+import { actionsFor, askPlace } from "./actions.tsx";
 import { openCreate } from "./creating.ts";
 
 /** The last used first; archived ones after all others. */
@@ -125,11 +125,22 @@ export function StatusBadge({ sandbox }: { sandbox: Sandbox }) {
   );
 }
 
+const placeWords = ({ provider, level }: Sandbox): string => `Runs on ${provider}, ${level}. ${LEVEL[level] ?? ""}`.trim();
+
 export function PlaceBadge({ sandbox }: { sandbox: Sandbox }) {
   return (
-    <Badge title={`Runs on ${sandbox.provider}, ${sandbox.level}`} data-testid="provider">
+    <Badge title={placeWords(sandbox)} data-testid="provider">
       {sandbox.provider} {sandbox.level}
     </Badge>
+  );
+}
+
+/** The same, to press: it tells more. */
+export function PlaceButton({ sandbox }: { sandbox: Sandbox }) {
+  return (
+    <button type="button" class="badge badge-button tone-plain" title={placeWords(sandbox)} data-testid="provider" onClick={() => askPlace(sandbox)}>
+      {sandbox.provider} {sandbox.level}
+    </button>
   );
 }
 

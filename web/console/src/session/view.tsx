@@ -7,7 +7,7 @@ import { DemoMenu } from "../demo.tsx";
 import { me, type SessionHandle } from "../house.ts";
 import { kept } from "../kept.ts";
 import { actionsFor, wake } from "../list/actions.tsx";
-import { PlaceBadge, StatusBadge, SyncFact } from "../list/view.tsx";
+import { PlaceButton, StatusBadge, SyncFact } from "../list/view.tsx";
 import { narrow } from "../screen.ts";
 import { markSeen } from "../unread.ts";
 import { Button } from "../ui/button.tsx";
@@ -120,7 +120,7 @@ function Head({ session, menuButton, onReopen }: SessionViewProps) {
         <h1 title={sandbox.id}>{nameOf(sandbox)}</h1>
         <div class="session-facts">
           <StatusBadge sandbox={sandbox} />
-          <PlaceBadge sandbox={sandbox} />
+          <PlaceButton sandbox={sandbox} />
           <SyncFact sandbox={sandbox} />
         </div>
       </div>

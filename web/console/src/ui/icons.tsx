@@ -49,4 +49,5 @@ export const PlugIcon = icon(<path d="M5.8 2v3M10.2 2v3M4 5.2h8v2.3a4 4 0 0 1-8 
 export const SignOutIcon = icon(<path d="M6.5 2.8H3.8A1.3 1.3 0 0 0 2.5 4.1v7.8a1.3 1.3 0 0 0 1.3 1.3h2.7M10.3 11l3-3-3-3M13 8H6.3" />);
 export const ShieldIcon = icon(<path d="M8 1.8 3 3.7v3.9c0 3.2 2.1 5.5 5 6.6 2.9-1.1 5-3.4 5-6.6V3.7z" />);
 export const QuestionIcon = icon(<><circle cx="8" cy="8" r="5.8" /><path d="M6.3 6.3a1.7 1.7 0 1 1 2.5 1.5c-.5.3-.8.6-.8 1.2M8 11.1v.05" /></>);
+export const BoxIcon = icon(<path d="M8 1.9 13.3 4.8v6.4L8 14.1l-5.3-2.9V4.8zM2.9 4.9 8 7.7l5.100-2.800M8 7.7v6.200" />);
 export const KeyIcon = icon(<><circle cx="5" cy="11" r="2.6" /><path d="m6.9 9.1 6-6M10.6 5.4l1.9 1.9" /></>);
