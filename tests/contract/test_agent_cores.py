@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sandbox.agents.claude import ClaudeCore
 from sandbox.agents.core import Core, Launch, Note, Out, Past, ToAgent, ToGateway, Unknown
 from sandbox.agents.plain import PlainCore
 from sandbox.protocol.agent import MAX_LINE
@@ -29,6 +30,11 @@ class Case:
     said: Sequence[Sequence[bytes]]
 
 
+def _streamed(member: str, kind: str, words: bytes) -> bytes:
+    delta = b'{"type":"%s","%s":%s}' % (kind.encode(), member.encode(), words)
+    return b'{"type":"stream_event","event":{"type":"content_block_delta","delta":%s}}' % delta
+
+
 CASES = {
     "plain": Case(
         PlainCore,
@@ -38,6 +44,19 @@ CASES = {
             (b'{"type":"chunk","text":"\xc3\xa4"}', b'{"type":"tool_permission_request","requestId":"r-1"}'),
             (b'{"type":"of_tomorrow"}', b"no frame", b""),
             (b'{"type":"done","metadata":{"aborted":true}}',),
+        ),
+    ),
+    "claude-code": Case(
+        ClaudeCore,
+        (None, MESSAGE, ANSWER, ABORT),
+        (
+            (b'{"type":"system","subtype":"init"}',),
+            (
+                _streamed("text", "text_delta", b'"\xc3\xa4"'),
+                b'{"type":"control_request","request_id":"r-1","request":{"subtype":"can_use_tool","tool_name":"Bash"}}',
+            ),
+            (b'{"type":"of_tomorrow"}', b"no frame", b"", _streamed("thinking", "thinking_delta", b'"so"')),
+            (b'{"type":"result","is_error":true,"errors":["[x]"],"usage":{"input_tokens":1},"total_cost_usd":0.5}',),
         ),
     ),
     "turns": Case(
@@ -126,10 +145,10 @@ def test_a_conversation_comes_through_and_leaves_the_core_ready(case: Case) -> N
 
 @every_core
 def test_a_process_is_launched_with_a_program_and_what_it_begins_with_is_lines(case: Case) -> None:
-    launch = case.make().command(Launch(("agent", "--flag"), {"A": "1"}), Past())
+    launch = case.make().command(Launch(("agent", "--flag"), {"A": "a secret"}), Past())
     assert launch.argv[0] == "agent"
-    assert launch.env["A"] == "1"
-    assert "1" not in repr(launch)
+    assert launch.env["A"] == "a secret"
+    assert "a secret" not in repr(launch)
     for start in (None, START, b"", b"no frame", b"[" * 100_000):
         begun(case, start)
 

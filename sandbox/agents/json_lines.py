@@ -1,0 +1,96 @@
+"""Lines of JSON in, frames out, for cores of agents that speak JSON. Pure.
+
+What an agent writes is read leniently and never raises. What becomes a frame is bounded: its long strings are cut with
+a remark, base64 data is dropped and counted, and a frame that is still too long keeps its type alone.
+"""
+
+import json
+from typing import Any
+
+import msgspec
+
+MAX_FRAME = 1 << 20  # bytes of one frame, as the link to the gateway has it
+MAX_TEXT = 64 << 10  # characters of one string in a frame
+SHORT_TEXT = 1 << 10  # the same in a frame that would be too long
+SLACK = 64  # characters that may be beyond, for the remark of a string that was cut before
+MAX_DEPTH = 64
+
+_decoder = msgspec.json.Decoder()
+_encoder = msgspec.json.Encoder()
+
+
+def read(line: bytes) -> dict[str, Any]:
+    """The object on this line; an empty one if there is none."""
+    try:
+        found = _decoder.decode(line)
+    except (msgspec.DecodeError, RecursionError):
+        found = _read_halves(line)
+    return found if isinstance(found, dict) else {}
+
+
+def _read_halves(line: bytes) -> Any:
+    """Programs that cut text into pieces may write half a pair of surrogates: the half is replaced."""
+    try:
+        whole = json.dumps(json.loads(line), ensure_ascii=False)
+        return _decoder.decode(whole.encode("utf-8", "replace"))
+    except (ValueError, RecursionError, msgspec.DecodeError):
+        return None
+
+
+def line(members: dict[str, Any]) -> bytes:
+    """A line for the agent."""
+    return _encoder.encode(members)
+
+
+def frame(kind: str, members: dict[str, Any]) -> bytes:
+    """A frame for the gateway. Members that are None are left out."""
+    said = {"type": kind, **{name: each for name, each in members.items() if each is not None}}
+    encoded = _encoder.encode(cut(said))
+    if len(encoded) > MAX_FRAME:
+        encoded = _encoder.encode(cut(said, SHORT_TEXT))
+    if len(encoded) > MAX_FRAME:
+        encoded = _encoder.encode({"type": kind, "requestId": cut_text(text(members.get("requestId")), SHORT_TEXT)})
+    return encoded
+
+
+def cut(value: Any, limit: int = MAX_TEXT, depth: int = MAX_DEPTH) -> Any:
+    """`value` with its long strings cut, and without base64 data."""
+    if isinstance(value, str):
+        return cut_text(value, limit)
+    if not depth and isinstance(value, dict | list):
+        return None
+    if isinstance(value, list):
+        return [cut(each, limit, depth - 1) for each in value]
+    if isinstance(value, dict):
+        if value.get("type") == "base64" and isinstance(value.get("data"), str):
+            value = {**value, "data": "", "omitted": len(value["data"])}
+        return {cut_text(name, SHORT_TEXT): cut(each, limit, depth - 1) for name, each in value.items()}
+    return value
+
+
+def cut_text(whole: str, limit: int = MAX_TEXT) -> str:
+    if len(whole) <= limit + SLACK:
+        return whole
+    return f"{whole[:limit]}\n[{len(whole) - limit} characters left out]"
+
+
+def text(value: Any) -> str:
+    """`value` if it is a string, else nothing."""
+    return value if isinstance(value, str) else ""
+
+
+def members(value: Any) -> dict[str, Any]:
+    """`value` if it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def items(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list; nothing if it is no list."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def words_of(content: Any) -> str:
+    """What a message says: its text, or that of its text blocks."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(text(part.get("text")) for part in items(content) if part.get("type") == "text")

@@ -1,0 +1,78 @@
+"""Lines of JSON in, bounded frames out."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.agents.json_lines import (
+    MAX_FRAME,
+    MAX_TEXT,
+    cut,
+    cut_text,
+    frame,
+    items,
+    line,
+    members,
+    read,
+    text,
+    words_of,
+)
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.text(max_size=8), VALUES, max_size=4))
+def test_an_object_is_read_as_it_was_written(value: dict[str, object]) -> None:
+    assert read(line(value)) == value
+
+
+@given(st.binary(max_size=40))
+def test_what_is_no_object_is_an_empty_one(data: bytes) -> None:
+    assert read(data) == {}
+
+
+@pytest.mark.parametrize("data", [b"[" * 100_000, b"{", b"[1]", b'"x"', b"\xff", b'{"a":NaN}'])
+def test_nothing_raises(data: bytes) -> None:
+    assert read(data) == {}
+
+
+def test_half_a_pair_of_surrogates_is_replaced_and_the_rest_is_read() -> None:
+    assert read(rb'{"text":"a\ud83d"}') == {"text": "a?"}
+
+
+def test_long_strings_are_cut_with_a_remark_and_pictures_are_counted() -> None:
+    picture = {"type": "base64", "media_type": "image/png", "data": "QUJD" * 100_000}
+    said = json.loads(frame("sdk_message", {"a": "x" * (MAX_TEXT + 1000), "b": picture, "c": None}))
+    assert said["type"] == "sdk_message"
+    assert said["a"] == "x" * MAX_TEXT + "\n[1000 characters left out]"
+    assert said["b"] == {"type": "base64", "media_type": "image/png", "data": "", "omitted": 400_000}
+    assert "c" not in said
+    assert cut_text("x" * (MAX_TEXT + 30)) == "x" * (MAX_TEXT + 30), "a remark of before is not cut off"
+    assert cut({"type": "base64", "data": 1}) == {"type": "base64", "data": 1}
+
+
+def test_a_frame_that_is_too_long_all_the_same_is_cut_shorter_or_keeps_its_type() -> None:
+    many = frame("x", {"parts": ["y" * MAX_TEXT] * 100})
+    assert 100_000 < len(many) < MAX_FRAME
+    assert json.loads(frame("x", {"requestId": "r", "parts": [1] * MAX_FRAME})) == {"type": "x", "requestId": "r"}
+
+
+def test_what_is_nested_without_end_is_cut() -> None:
+    deep: object = []
+    for _ in range(900):
+        deep = [deep]
+    assert len(json.dumps(cut(deep))) < 200
+
+
+def test_parts_of_another_type_are_nothing() -> None:
+    assert (text("a"), text(1), members({"a": 1}), members([]), items([{}, 1]), items({})) == (
+        "a", "", {"a": 1}, {}, [{}], [],
+    )  # fmt: skip
+    assert words_of("plain") == "plain"
+    assert words_of([{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]) == "a\nb"

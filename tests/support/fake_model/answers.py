@@ -1,0 +1,43 @@
+"""What both APIs of the fake model need."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable
+from itertools import count
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+
+
+class Numbers:
+    """Names that are the same in each run."""
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+
+    def name(self, kind: str) -> str:
+        return f"{kind}_{next(self._numbers)}"
+
+
+def key_of(request: Request) -> str:
+    return request.headers.get("x-api-key") or request.headers.get("authorization", "")
+
+
+def flat(content: Any) -> str:
+    """The text of a message or of a result, whatever it is wrapped in."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.get("text", "") for part in content or () if isinstance(part, dict))
+
+
+def streamed(events: Iterable[dict[str, Any]], *, hangs: bool) -> StreamingResponse:
+    """Server-sent events. What hangs ends when its reader goes."""
+
+    async def body() -> AsyncIterator[str]:
+        for event in events:
+            yield f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
+        if hangs:
+            await asyncio.Event().wait()
+
+    return StreamingResponse(body(), media_type="text/event-stream")

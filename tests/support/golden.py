@@ -1,0 +1,96 @@
+"""Conversations with real agents, recorded: what a core was told and heard, and what it made of it.
+
+A recording is a file of JSON lines. What goes into the core is `["command", {"notes", "found"}]`, `["begin", frame]`,
+`["down", frame]`, `["up", line]`, `["woken", name]`, `["interrupt"]` and `["over"]`. Each is followed by what came out:
+`["> agent", line]`, `["> frame", frame]` and so on. A `command` begins a new process. tests/support/record_agents.py
+makes them.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from sandbox.agents.catalogue import CORES
+from sandbox.agents.core import Core, End, Interrupt, Launch, Note, Out, Past, ToAgent, ToGateway, Unknown, Wake
+
+GOLDEN = Path(__file__).parents[1] / "sandbox" / "agents" / "golden"
+SESSION = "golden"
+ENV = {"HOME": "/agent", "HOLDFAST_SESSION_ID": SESSION}
+Entry = Sequence[Any]
+
+
+def recordings(agent: str) -> dict[str, list[Entry]]:
+    """Of one agent, by case: only what goes in and what came out."""
+    return {path.stem: read(path) for path in sorted((GOLDEN / agent).glob("*.jsonl"))}
+
+
+def read(path: Path) -> list[Entry]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def inputs(entries: Iterable[Entry]) -> list[Entry]:
+    return [entry for entry in entries if not entry[0].startswith(">")]
+
+
+def told(out: Out) -> Iterator[Entry]:
+    """What came out of a core, as it is written down."""
+    match out:
+        case ToAgent(line):
+            yield ["> agent", json.loads(line)]
+        case ToGateway(frames):
+            yield from (["> frame", json.loads(frame)] for frame in frames)
+        case Note(members):
+            yield ["> note", dict(members)]
+        case Wake(name, seconds):
+            yield ["> wake", name, seconds]
+        case Unknown(kind):
+            yield ["> unknown", kind]
+        case Interrupt():
+            yield ["> interrupt"]
+        case End(reason):
+            yield ["> end", reason]
+
+
+def line_of(entry: Entry) -> bytes:
+    """What the agent wrote, or what the gateway said: an object as it was, or text that is none."""
+    said = entry[1]
+    return said.encode() if isinstance(said, str) else json.dumps(said, ensure_ascii=False).encode()
+
+
+def put(core: Core, entry: Entry) -> Sequence[Out]:
+    """Give a core what is recorded."""
+    match entry[0]:
+        case "begin":
+            return core.begin(None if entry[1] is None else line_of(entry))
+        case "down":
+            return core.down(line_of(entry))
+        case "up":
+            return core.up([line_of(entry)])
+        case "woken":
+            return core.woken(entry[1])
+        case "interrupt":
+            return core.interrupt()
+    return core.over()
+
+
+def replay(agent: str, entries: Iterable[Entry], change: Callable[[Entry], Entry] | None = None) -> list[Entry]:
+    """The recording that a core makes of what goes in. `change` is made to each line of the agent."""
+    made: list[Entry] = []
+    core = CORES[agent]()
+    for entry in inputs(entries):
+        made.append(entry)
+        if entry[0] == "command":
+            core = CORES[agent]()
+            launch = command(core, entry)
+            made.append(["> launch", list(launch.argv), [file.path for file in launch.files]])
+        else:
+            outs = put(core, change(entry) if change and entry[0] == "up" else entry)
+            made += [each for out in outs for each in told(out)]
+    return made
+
+
+def command(core: Core, entry: Entry) -> Launch:
+    wanted, notes = Launch(("agent",), ENV), entry[1]["notes"]
+    found = core.traces(wanted, notes) if entry[1]["found"] else ()
+    return core.command(wanted, Past(notes, found))

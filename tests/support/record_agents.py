@@ -1,0 +1,292 @@
+"""Records conversations with real agents over the fake model, as tests/support/golden.py describes them.
+
+`python -m tests.support.record_agents AGENT PROGRAM [CASE...]`: PROGRAM is the agent itself. What is particular to a
+run (ids, times, paths) is replaced, so that a second recording differs only where the agent does.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sandbox.agents.catalogue import CORES
+from sandbox.agents.core import Core, Launch, Note, Out, Past, ToAgent, ToGateway, Wake
+from sandbox.bridge.agent import home
+from tests.support.fake_model.serving import fake_model
+from tests.support.golden import GOLDEN, SESSION, replay
+
+UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+TIMES = re.compile(r'("\w*(?:ms|Ms|At|timestamp)": )(?:[0-9.]+|"[0-9TZ:.+-]+")')
+DESCRIPTIONS = {"control_response", "system"}  # long, and of no use to anybody
+BULK = {"modelUsage", "subagent_stats", "permission_denials"}
+CODEX = """model = "m1"
+model_provider = "fake"
+approval_policy = "on-request"
+sandbox_mode = "read-only"
+check_for_update_on_startup = false
+[analytics]
+enabled = false
+[model_providers.fake]
+name = "Fake"
+base_url = "{model}/v1"
+env_key = "FAKE_KEY"
+wire_api = "responses"
+request_max_retries = 1
+stream_max_retries = 1
+[features]
+default_mode_request_user_input = true
+"""
+
+
+class Live:
+    """A real agent behind a core, without a bridge: everything that passes is written down."""
+
+    def __init__(self, agent: str, program: str, place: Path, model: str) -> None:
+        self.agent = agent
+        self.entries: list[list[Any]] = []
+        self.keep: set[str] = set()  # ids that are ours: they are the same in each run
+        self._program = program
+        self._home, self._work = place / "home", place / "work"
+        self._model = model
+        self._notes: dict[str, str] = {}
+        self._frames: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._seq = 0
+        self._wakes: dict[str, asyncio.TimerHandle] = {}
+        self.key = "good"
+        self._home.mkdir()
+        self._work.mkdir()
+        if agent == "codex":
+            (self._home / ".codex").mkdir()
+            (self._home / ".codex" / "config.toml").write_text(CODEX.format(model=model))
+
+    @property
+    def _env(self) -> Mapping[str, str]:
+        keys = {"ANTHROPIC_BASE_URL": self._model, "ANTHROPIC_API_KEY": self.key, "FAKE_KEY": self.key}
+        quiet = {"DISABLE_TELEMETRY": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+        retries = {"CLAUDE_CODE_MAX_RETRIES": "2"}
+        path = {"PATH": os.environ["PATH"], "HOME": str(self._home), "HOLDFAST_SESSION_ID": SESSION}
+        return {**path, **keys, **quiet, **retries}
+
+    async def start(self, start: dict[str, Any] | None = None) -> None:
+        self._core: Core = CORES[self.agent]()
+        wanted = Launch((self._program,), self._env)
+        found = home.found(self._home, self._core.traces(wanted, self._notes))
+        launch = self._core.command(wanted, Past(dict(self._notes), found))
+        self.keep |= set(UUID.findall(" ".join(launch.argv)))
+        self.entries.append(["command", {"notes": dict(self._notes), "found": bool(found)}])
+        for file in launch.files:
+            home.write(self._home, file)
+        pipe = asyncio.subprocess.PIPE
+        self._process = await asyncio.create_subprocess_exec(
+            *launch.argv, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL, cwd=self._work,
+            env=dict(launch.env), limit=1 << 26, start_new_session=True,
+        )  # fmt: skip
+        self._perform(["begin", start], self._core.begin(None if start is None else json.dumps(start).encode()))
+        self._reading = asyncio.create_task(self._read(), name="reading")
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            said = line.rstrip(b"\n")
+            with contextlib.suppress(ValueError):
+                self._perform(["up", json.loads(said)], self._core.up([said]))
+                continue
+            self._perform(["up", said.decode(errors="replace")], self._core.up([said]))
+        self._perform(["over"], self._core.over())
+
+    def _perform(self, entry: list[Any], outs: Any) -> None:
+        self.entries.append(entry)
+        out: Out
+        for out in outs:
+            match out:
+                case ToAgent(line):
+                    if b'"type":"user"' in line:
+                        self.keep |= set(UUID.findall(line.decode()))
+                    assert self._process.stdin is not None
+                    self._process.stdin.write(line + b"\n")
+                case ToGateway(frames):
+                    for frame in frames:
+                        self._frames.put_nowait(json.loads(frame))
+                case Note(members):
+                    kept = {**self._notes, **members}
+                    self._notes = {name: text for name, text in kept.items() if text is not None}
+                case Wake(name, seconds):
+                    if name in self._wakes:
+                        self._wakes.pop(name).cancel()
+                    if seconds is not None:
+                        loop = asyncio.get_running_loop()
+                        self._wakes[name] = loop.call_later(seconds, self._wake, name)
+
+    def _wake(self, name: str) -> None:
+        self._perform(["woken", name], self._core.woken(name))
+
+    def down(self, kind: str, **members: Any) -> None:
+        self._seq += 1
+        frame = {"seq": self._seq, "type": kind, "cid": f"c{self._seq}", **members}
+        self._perform(["down", frame], self._core.down(json.dumps(frame).encode()))
+
+    def say(self, content: str, **members: Any) -> None:
+        self.down("message", content=content, **members)
+
+    async def frame(self, kind: str) -> dict[str, Any]:
+        """The next frame of this type."""
+        async with asyncio.timeout(90):
+            while (frame := await self._frames.get())["type"] != kind:
+                pass
+        return frame
+
+    async def turn(self, content: str) -> None:
+        self.say(content)
+        await self.frame("done")
+
+    async def kill(self) -> None:
+        os.killpg(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
+        await self._reading
+        for timer in self._wakes.values():
+            timer.cancel()
+
+    def normalised(self) -> list[list[Any]]:
+        whole = "\n".join(json.dumps(_trimmed(entry), ensure_ascii=False) for entry in self.entries)
+        whole = whole.replace(str(self._home), "/agent").replace(str(self._work), "/workspace")
+        whole = TIMES.sub(r"\g<1>0", whole.replace(self._model.removeprefix("http://"), "model"))
+        names: dict[str, str] = {}
+        for name in UUID.findall(whole):
+            if name not in self.keep or self.agent == "codex":
+                names.setdefault(name, f"00000000-0000-4000-8000-{len(names):012}")
+        for name, number in names.items():
+            whole = whole.replace(name, number)
+        return [json.loads(line) for line in whole.split("\n")]
+
+
+def _trimmed(entry: list[Any]) -> list[Any]:
+    if entry[0] == "up" and isinstance(entry[1], dict):
+        entry = ["up", {name: each for name, each in entry[1].items() if name not in BULK}]
+    is_long = entry[0] == "up" and isinstance(entry[1], dict) and entry[1].get("type") in DESCRIPTIONS
+    return ["up", _short(entry[1])] if is_long else entry
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _short(each) for name, each in list(value.items())[:16]}
+    if isinstance(value, list):
+        return [_short(each) for each in value[:1]]
+    return value[:100] if isinstance(value, str) else value
+
+
+async def hello(live: Live) -> None:
+    await live.start({"type": "start"})
+    await live.turn("@@say hello there")
+    await live.turn("@@think so it is")
+
+
+async def permission(live: Live) -> None:
+    run = "@@escalate" if live.agent == "codex" else "@@run"
+    await live.start()
+    for answer in ({"allow": True}, {"allow": False, "message": "not now"}, {"allow": True, "always": True}):
+        live.say(f"{run} echo made > made.txt; cat made.txt")
+        asked = await live.frame("tool_permission_request")
+        live.down("permission_response", requestId=asked["requestId"], **answer)
+        await live.frame("done")
+    live.say("@@write note.txt words")
+    asked = await live.frame("tool_permission_request")
+    live.down("permission_response", requestId=asked["requestId"], allow=True)
+    await live.frame("done")
+    live.down("permission_response", requestId=asked["requestId"], allow=True)
+
+
+async def question(live: Live) -> None:
+    await live.start()
+    live.say("@@ask")
+    asked = await live.frame("ask_user_question")
+    live.down("ask_user_answer", requestId=asked["requestId"], answers={"Which colour?": "blue"})
+    await live.frame("done")
+
+
+async def abort(live: Live) -> None:
+    await live.start()
+    live.say("@@hang one two three ")
+    await live.frame("chunk")
+    live.down("abort")
+    await live.frame("done")
+    live.say(f"{'@@escalate' if live.agent == 'codex' else '@@run'} touch never.txt")
+    await live.frame("tool_permission_request")
+    live.down("abort")
+    await live.frame("done")
+    live.down("abort")
+    await live.turn("@@say still here")
+
+
+async def steer(live: Live) -> None:
+    run = "@@escalate" if live.agent == "codex" else "@@run"
+    await live.start()
+    live.say(f"{run} touch steered.txt")
+    asked = await live.frame("tool_permission_request")
+    live.say("@@say steered", metadata={"steer": True})
+    live.down("permission_response", requestId=asked["requestId"], allow=True)
+    await live.frame("done")
+    await live.turn("@@say next")
+
+
+async def memory(live: Live) -> None:
+    await live.start()
+    await live.turn("@@say my name is Ada")
+    live.say("@@hang at work ")
+    await live.frame("chunk")
+    await live.kill()
+    await live.start({"type": "start", "resume": True})
+    await live.turn("@@recall")
+
+
+async def errors(live: Live) -> None:
+    await live.start()
+    for status in (500, 429):
+        await live.turn(f"@@error {status}")
+    await live.turn("@@say alive")
+    await live.kill()
+    live.key = "bad"
+    await live.start()
+    await live.turn("@@say x")
+
+
+async def modes(live: Live) -> None:
+    await live.start({"type": "start", "mode": "edits"})
+    await live.turn("@@write free.txt words")
+    live.down("set_mode", mode="all")
+    await live.turn("@@run touch all.txt")
+
+
+CASES: dict[str, Callable[[Live], Awaitable[None]]] = {
+    each.__name__: each for each in (hello, permission, question, abort, steer, memory, errors, modes)
+}
+
+
+async def record(agent: str, program: str, case: str) -> None:
+    async with fake_model() as model:
+        with tempfile.TemporaryDirectory() as place:
+            live = Live(agent, program, Path(place), model)
+            try:
+                await CASES[case](live)
+            finally:
+                await live.kill()
+                made = replay(agent, live.normalised())
+                path = GOLDEN / agent / f"{case}.jsonl"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text("".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in made))
+
+
+def main() -> None:
+    agent, program, *cases = sys.argv[1:]
+    for case in cases or CASES:
+        asyncio.run(record(agent, program, case))
+
+
+if __name__ == "__main__":
+    main()
