@@ -30,8 +30,12 @@ PUBLIC = {
     "/signin": 303,
     "/api/signin": 403,
 }
-# What speaks of nobody but whoever asks.
-ONES_OWN = {("GET", "/api/me"): '"userId":"eva"', ("POST", "/api/token"): '"token":"'}
+# What speaks of the caller alone, or of the gateway as everybody sees it.
+ONES_OWN = {
+    ("GET", "/api/me"): '"userId":"eva"',
+    ("GET", "/api/providers"): '"providers":[{"name":"local"',
+    ("POST", "/api/token"): '"token":"',
+}
 # What the owner may do without changing the session for the tests that follow.
 HARMLESS = frozenset({"GET", "WS"})
 
