@@ -20,21 +20,34 @@ import uvloop
 from bench import history, report, results
 from bench.figures import show
 from bench.processes import LOAD, pin
-from bench.results import Claim, Results
+from bench.results import Claim, NotHere, Results
 
-CLAIMS = ("relay", "bridge", "frames", "growth", "persistence", "objects", "sync", "terminal", "page", "starts")
+CLAIMS = (
+    "relay",
+    "bridge",
+    "frames",
+    "growth",
+    "persistence",
+    "objects",
+    "sync",
+    "terminal",
+    "page",
+    "starts",
+    "containers",
+)
 
 
 async def run(names: list[str], *, quick: bool, quiet: bool) -> Results:
-    """A claim that fails is told of, and the others are measured all the same."""
+    """A claim that fails, or cannot be measured here, is told of, and the others are measured all the same."""
     began, claims = results.begin(), dict[str, Claim]()
     for name in names:
-        claims[name] = await _measure(name, quick=quick, quiet=quiet)
-    left_out = tuple(name for name in CLAIMS if name not in names)
+        if (claim := await _measure(name, quick=quick, quiet=quiet)) is not None:
+            claims[name] = claim
+    left_out = tuple(name for name in CLAIMS if name not in claims)
     return results.finish(began, claims, quick=quick, left_out=left_out)
 
 
-async def _measure(name: str, *, quick: bool, quiet: bool) -> Claim:
+async def _measure(name: str, *, quick: bool, quiet: bool) -> Claim | None:
     module = importlib.import_module(f"bench.{name}")
     headline = " ".join((module.__doc__ or "").partition("\n\n")[0].split())
     began = time.monotonic()
@@ -43,6 +56,9 @@ async def _measure(name: str, *, quick: bool, quiet: bool) -> Claim:
         print(f"{name}: {headline}\n", flush=True)
         try:
             figures = await module.run(quick=quick)
+        except NotHere as why:
+            print(f"Not measured here: {why}\n", flush=True)
+            return None
         except Exception as error:
             traceback.print_exc()
             return Claim(headline, failed=f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}")

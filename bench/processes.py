@@ -109,7 +109,7 @@ class Process:
 
     def pids(self) -> list[int]:
         """Itself, its children, theirs."""
-        return _family(self.pid)
+        return family(self.pid)
 
     def cpu_seconds(self) -> float:
         """What all its threads have used so far, in user and kernel mode."""
@@ -130,10 +130,10 @@ class Program(Process):
         self.port = self._read_port()
 
 
-def _family(pid: int) -> list[int]:
+def family(pid: int) -> list[int]:
     """Whichever of its threads started them."""
     children = [child for each in Path(f"/proc/{pid}/task").glob("*/children") for child in each.read_text().split()]
-    return [pid, *(each for child in children for each in _family(int(child)))]
+    return [pid, *(each for child in children for each in family(int(child)))]
 
 
 def cpu_seconds(*pids: int) -> float:

@@ -17,9 +17,10 @@ INTRODUCTION = """# Performance
 
 Written by `make bench`, from [{latest}]({folder}/{latest}). Each figure is a ratio against a named peer of the same
 run; an absolute number says something about this machine alone. Contenders run one after the other in short slices, in
-an order that is drawn anew for each round. Except for sync and page, what is measured has one core and the load
-another. CPU of a process is counted by the kernel's scheduler (`schedstat`; a benchmark's own process by its clock). A
-ratio is the median of the rounds' ratios, and its spread is the middle half of them, or all of fewer than four.
+an order that is drawn anew for each round. Except for sync, page and containers, what is measured has one core and the
+load another. CPU of a process is counted by the kernel's scheduler (`schedstat`; a benchmark's own process by its
+clock). A ratio is the median of the rounds' ratios, and its spread is the middle half of them, or all of fewer than
+four.
 In the plots the peer is the line at 1, to the right of it Holdfast is better; the thin line is
 the spread, the upright mark the goal.
 """

@@ -16,6 +16,10 @@ from bench.processes import CORES, REPOSITORY
 BUSY_LOAD = 0.3  # for each core, before the run: with more, somebody else was measured, too
 
 
+class NotHere(Exception):
+    """What a claim is about cannot be measured on this machine. The text says why, in one line."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """`headline` says what it is about. `failed`: why there are no figures."""
