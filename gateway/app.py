@@ -42,6 +42,7 @@ from gateway.http.sessions.faults import FaultRoutes
 from gateway.http.sessions.lifecycle import SandboxRoutes
 from gateway.http.sessions.listing import SessionRoutes
 from gateway.http.sessions.logs import LogRoutes
+from gateway.http.sessions.pending import PendingRoutes
 from gateway.http.sessions.shares import ShareRoutes
 from gateway.http.sessions.tickets import TicketRoutes
 from gateway.http.site.fallback_page import FallbackPage
@@ -365,6 +366,7 @@ class House:
             LogRoutes(registry),
             TicketRoutes(catalogue, self._tickets, any_id=settings.create_on_attach),
             TerminalRoutes(registry, catalogue),
+            PendingRoutes(registry, catalogue),
             ShareRoutes(
                 registry, catalogue, secrets.jwt_secret, issuer=settings.jwt_issuer, audience=settings.jwt_audience
             ),

@@ -13,12 +13,14 @@ import msgspec
 
 
 class Status(StrEnum):
-    """Where a record stands. A message is `stored`, then `delivered`, unless it is `expired` or `interrupted`."""
+    """Where a record stands. A message is `stored`, then `delivered`, unless it is `expired`, `interrupted` or
+    `cancelled`."""
 
     STORED = "stored"
     DELIVERED = "delivered"
     EXPIRED = "expired"
     INTERRUPTED = "interrupted"
+    CANCELLED = "cancelled"
     COMPLETE = "complete"
     INCOMPLETE = "incomplete"
     ABORTED = "aborted"

@@ -39,6 +39,7 @@ COMMAND_BYTES = 64 * 1024
 
 SOME_ENV = f"an object with at most {ENV_COUNT} members"
 SOME_METADATA = f"an object of at most {METADATA_BYTES} bytes"
+LONGEST_EXTENSION = 30 * 86400  # seconds
 A_COMMAND = "a command line, or an array of strings, with at least a program"
 AN_AGENT = f"{WANTED}; an array of strings is a command"
 A_DURATION = "seconds above 0, or a duration such as 90s, 15m, 2h, 30d"
@@ -131,6 +132,15 @@ class ResumeBody(JsonBody):
         meaning("go on with what is on the disk of an unrestored session of which the store has nothing"),
         must(TRUE_OR_FALSE),
     ] = False
+
+
+class ExtendBody(JsonBody):
+    seconds: Annotated[
+        float,
+        Meta(ge=1, le=LONGEST_EXTENSION),
+        meaning("how long it waits at least, from now on"),
+        must(f"a number of seconds from 1 to {LONGEST_EXTENSION}"),
+    ]
 
 
 class SizeBody(JsonBody):

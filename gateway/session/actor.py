@@ -33,6 +33,7 @@ from gateway.session.inbox import Handler
 from gateway.session.intake import Intake
 from gateway.session.model.description import Live, SandboxPlace, describe
 from gateway.session.model.state import SessionStatus
+from gateway.session.pending import PendingMessages
 from gateway.session.recording.tape import Tape
 from gateway.session.sandbox.driver import LifeDriver
 from gateway.session.sandbox.lifecycle import events as on_
@@ -76,6 +77,7 @@ class SessionActor:
         "journal",
         "life",
         "output",
+        "pending",
         "post",
         "sandbox",
         "sharing",
@@ -121,6 +123,7 @@ class SessionActor:
         self.sharing = Sharing(log, guests, asks, host, durable)
         self.incoming = Inbound(log, delivery, store, host, host, metrics)
         self.inbox.count(self.incoming)
+        self.pending = PendingMessages(log, delivery, audience, host, asks)
         self.journal = WorkspaceJournal(log, host, audience, asks)
         workspace = Workspace(log, host, host, host, metrics, quota, around.rng, sandbox, around.keeping, self.journal)
         sync = host.outside("sync", workspace.sync)

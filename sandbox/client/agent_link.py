@@ -65,6 +65,7 @@ class BridgeLink(BridgeConnection):
         "_paused",
         "_ping",
         "_reader",
+        "_recalls",
         "_seen",
         "_sending",
         "_timer",
@@ -91,6 +92,7 @@ class BridgeLink(BridgeConnection):
         self._deliveries: list[tuple[int, bytes]] = []
         self._delivery_bytes = 0
         self._out: list[bytes] = []  # of this turn
+        self._recalls = False
         self._seen: Position | None = None
         self._confirming = False
         self._sending = False
@@ -133,6 +135,18 @@ class BridgeLink(BridgeConnection):
             self._control(wire.Inject(line.decode()))
         except (UnicodeDecodeError, WireError):
             self._tell_problem_soon("a line cannot be sent to the agent")
+
+    def recall(self, seq: int) -> bool:
+        if not self._recalls:
+            return not self._ledger.greeted  # before its hello this link has delivered nothing: the hello will tell
+        if self._can_send():
+            self._ledger.recall(seq)
+            self._control(wire.Recall(seq))
+        return True
+
+    def drop(self, seq: int) -> None:
+        if self._recalls:
+            self._control(wire.Drop(seq))
 
     def interrupt(self) -> None:
         self._control(wire.Interrupt())
@@ -290,6 +304,7 @@ class BridgeLink(BridgeConnection):
         match message:
             case Hello():
                 self._ledger.hello(message)
+                self._recalls = message.recalls
                 self._beat_later()
                 self._events.on_hello(message)
             case wire.Epoch(epoch, base):
@@ -301,6 +316,9 @@ class BridgeLink(BridgeConnection):
                 self._count_aside()
                 self._ledger.exit(message)
                 self._events.on_exit(message)
+            case wire.Recalled(seq):
+                self._ledger.recalled(seq)
+                self._events.on_recalled(seq)
             case wire.Problem(reason):
                 self._count_aside()
                 self._events.on_problem(reason)

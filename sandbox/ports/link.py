@@ -33,6 +33,10 @@ class LinkEvents(Protocol):
         """Every record delivered on this link up to `seq` was handed to the agent."""
         ...
 
+    def on_recalled(self, seq: int) -> None:
+        """The bridge holds the record back, and what follows it, until `drop`."""
+        ...
+
     def on_problem(self, reason: str) -> None:
         """Something the user should read: the agent could not be started, a line was too long."""
         ...
@@ -59,6 +63,16 @@ class Link(Protocol):
         that wait for it. What the bridge has not taken when the agent exits or the link is lost is forgotten by the
         bridge: deliver it again after the next on_epoch or on_hello.
         """
+        ...
+
+    def recall(self, seq: int) -> bool:
+        """Ask the bridge to hold back a record that was delivered, unless the agent has it. Answered by on_recalled; if
+        the agent has it, by on_taken; if its process ends, or the link, as ever. False: this bridge cannot.
+        """
+        ...
+
+    def drop(self, seq: int) -> None:
+        """A record that is held back will not be delivered: the bridge forgets it, and goes on behind it."""
         ...
 
     def inject(self, line: bytes) -> None:

@@ -83,6 +83,20 @@ class Ready(Message, frozen=True, tag="ready"):
     epoch: EpochName
 
 
+class Recall(Message, frozen=True, tag="recall"):
+    """Hold back the record `seq`, and what follows it, unless the agent has it: its sender does not want it any more.
+    Said only to bridges whose hello has `recalls`. Answered by `recalled` if it is held back, else by nothing: it was
+    taken, or dropped with its process, and that is told anyhow."""
+
+    seq: Number
+
+
+class Drop(Message, frozen=True, tag="drop"):
+    """The record `seq`, which is held back, is cancelled: forget it and go on."""
+
+    seq: Number
+
+
 class Ping(Message, frozen=True, tag="ping"):
     n: Number
 
@@ -93,6 +107,12 @@ class Epoch(Message, frozen=True, tag="epoch"):
 
 
 class Taken(Message, frozen=True, tag="taken"):
+    seq: Number
+
+
+class Recalled(Message, frozen=True, tag="recalled"):
+    """The record `seq` is held back until `drop`, or until another gateway attaches."""
+
     seq: Number
 
 
@@ -111,8 +131,8 @@ class Changed(Message, frozen=True, tag="changed"):
     """Something in the kept roots may have changed. A hint: coalesced, and none may come."""
 
 
-Down = Attach | Start | Inject | Interrupt | StopAgent | Kill | Seen | Ready | Ping
-Up = Hello | Epoch | AgentExit | Taken | Problem | Pong | Changed
+Down = Attach | Start | Inject | Interrupt | StopAgent | Kill | Seen | Ready | Recall | Drop | Ping
+Up = Hello | Epoch | AgentExit | Taken | Recalled | Problem | Pong | Changed
 
 _encoder = msgspec.json.Encoder()
 _down: msgspec.json.Decoder[Down] = msgspec.json.Decoder(Down)
@@ -172,15 +192,17 @@ def split_deliveries(payload: bytes) -> list[tuple[int, bytes]]:
 
 class LinkRules:
     """What may come next from a bridge: hello first and once, frames only of an announced process that has not exited,
-    exits that agree with the count, confirmations only of what was delivered. Anything else raises WireError."""
+    exits that agree with the count, confirmations only of what was delivered, records held back only where that was
+    asked. Anything else raises WireError."""
 
-    __slots__ = ("_delivered", "_running", "_taken", "epoch", "greeted", "offset")
+    __slots__ = ("_delivered", "_recalled", "_running", "_taken", "epoch", "greeted", "offset")
 
     def __init__(self) -> None:
         self.greeted = False
         self._running = False
         self._taken = 0
         self._delivered = 0
+        self._recalled: set[int] | None = None  # asked back; few links have any
         self.epoch = ""
         self.offset = 0
 
@@ -227,3 +249,12 @@ class LinkRules:
         if not self._taken < seq <= self._delivered:
             raise WireError("a confirmation that does not fit")
         self._taken = seq
+
+    def recall(self, seq: int) -> None:
+        """Note what this end asked back."""
+        self._recalled = {seq} if self._recalled is None else self._recalled | {seq}
+
+    def recalled(self, seq: int) -> None:
+        if self._recalled is None or seq not in self._recalled or seq <= self._taken:
+            raise WireError("a recall that does not fit")
+        self._recalled.discard(seq)

@@ -19,12 +19,12 @@ class Position(msgspec.Struct, frozen=True, gc=False):
     offset: int
 
 
-class Hello(Message, frozen=True, tag="hello"):
+class Hello(Message, frozen=True, tag="hello", omit_defaults=True):
     """What the bridge says first on every link.
 
     `taker` names the memory in which the bridge notes what it took; a new name means that the old notes are gone.
     `taken` is the highest seq in it. `epoch` is the newest agent process, None before the first; `alive` is whether
-    it runs. `held`: it may not start before `Tree.release`.
+    it runs. `held`: it may not start before `Tree.release`. `recalls`: this bridge understands `recall` and `drop`.
     """
 
     taker: EpochName
@@ -32,6 +32,7 @@ class Hello(Message, frozen=True, tag="hello"):
     epoch: EpochName | None
     alive: bool
     held: bool
+    recalls: bool = False
 
     def __post_init__(self) -> None:
         if self.epoch is None:

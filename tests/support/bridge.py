@@ -32,6 +32,7 @@ class Owner:
     output: dict[str, dict[int, bytes]] = field(default_factory=dict)
     exits: list[AgentExit] = field(default_factory=list)
     taken: int = 0
+    recalled: list[int] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     changes: int = 0
     lost: list[str] = field(default_factory=list)
@@ -53,6 +54,10 @@ class Owner:
         frames = self.output.setdefault(epoch, {})
         for offset, line in enumerate(lines, first):
             assert frames.setdefault(offset, line) == line, "a frame changed"
+
+    def on_recalled(self, seq: int) -> None:
+        self.order.append("recalled")
+        self.recalled.append(seq)
 
     def on_exit(self, exit: AgentExit) -> None:
         self.order.append("exit")

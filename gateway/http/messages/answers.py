@@ -25,8 +25,8 @@ class RecordJson(JsonAnswer):
     status: Annotated[
         str,
         one_of(
-            "stored", "delivered", "expired", "interrupted", "complete", "incomplete", "aborted", "open", "answered",
-            "duplicate", "rejected",
+            "stored", "delivered", "expired", "interrupted", "cancelled", "complete", "incomplete", "aborted", "open",
+            "answered", "duplicate", "rejected",
         ),
     ]  # fmt: skip
 

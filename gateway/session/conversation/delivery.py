@@ -7,7 +7,8 @@ Two cores that belong to it are read elsewhere: `turns`, what agent and users ow
 each record has come. Bounds: the window's.
 """
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 
 from gateway.agents.transcript import request_id_of
 from gateway.limits.inbound_bytes import InboundBytes
@@ -30,7 +31,9 @@ class Delivery:
         "_newest",
         "_noted",
         "_publisher",
+        "changed",
         "link",
+        "recalled",
         "receipts",
         "turns",
         "window",
@@ -55,6 +58,8 @@ class Delivery:
         self._publisher = publisher
         self._expiry_timer: Timer | None = None
         self.link: Link | None = None
+        self.changed: Callable[[], None] | None = None  # somebody wants to hear what becomes of what waits
+        self.recalled: Callable[[int], None]  # called when the bridge holds a record back
         self.window = DeliveryWindow(limits, shared)
         asked = {request_id_of(record.payload): record for record in loaded.open}
         owed = ((record.seq, record.cid, log.when(record.created_at)) for record in unanswered)
@@ -62,9 +67,12 @@ class Delivery:
         self._noted = loaded.session.delivered  # every message up to this one was delivered, or never will be
         self._newest = max([self._noted, *(record.seq for record in unanswered)])  # that was delivered
         self.receipts = Receipts(loaded.session.last_seq if behind else 0)
+        ahead = clock.now() - clock.utcnow()
+        extended = {seq: until + ahead for seq, until in log.state.extended}
         for record in loaded.waiting:
             line, since = chat_frames.delivered_line(record), log.when(record.created_at)
             entry = WindowEntry(record.seq, record.cid, line, since, record.type, durable=True, stored=not behind)
+            entry.created_at, entry.until = record.created_at, extended.get(record.seq, -math.inf)
             # The gateway before this one may have sent it: only the bridge knows.
             entry.sent = log.state.taker is not None
             self.window.admit(entry)
@@ -95,15 +103,17 @@ class Delivery:
     def settle(self, taken: int) -> None:
         """The bridge said what it took, of all that was sent."""
         self.delivered(self.window.settle(taken))
+        if self.changed is not None:
+            self.changed()
 
     def taken_unheard(self, answers: Sequence[int] | None) -> None:
         """The agent answers these messages, or the oldest that was sent, so it has them: their `taken` may be behind
         the answer."""
-        unsure = [entry.seq for entry in self.window.unsure()]
-        if answers is None:
-            self.delivered(self.window.taken_ahead(unsure[:1]))
-        else:
-            self.delivered(self.window.taken_ahead([seq for seq in unsure if seq in answers]))
+        unsure = self.window.unsure()
+        had = unsure[:1] if answers is None else [entry for entry in unsure if entry.seq in answers]
+        for entry in had:
+            self.window.withdraw(entry.seq)
+        self.delivered(had)
 
     def delivered(self, entries: Sequence[WindowEntry]) -> None:
         if not entries:
@@ -120,6 +130,8 @@ class Delivery:
                 doubtful.append(entry.seq)
             self._publisher.tell(chat_frames.delivered(entry.cid, entry.seq))
         self._note_delivered(doubtful)
+        if self.changed is not None:
+            self.changed()
         self.pump()
 
     def _note_delivered(self, marked: Sequence[int] = ()) -> None:
@@ -130,6 +142,8 @@ class Delivery:
         if up_to > self._noted or marked:
             self._noted = max(self._noted, up_to)
             self._log.note_delivered(self._noted, marked)
+        if self._log.state.extended and not len(self.window):
+            self._log.save(extended=())
 
     # -- what does not get there --------------------------------------------------------------------------------------
 
@@ -157,10 +171,18 @@ class Delivery:
 
     def discard_window(self) -> None:
         """The session ends: nothing that waits will be delivered."""
-        self._mark(self.window.clear(), Status.INTERRUPTED)
+        self._mark((entry for entry in self.window.clear() if not entry.held), Status.INTERRUPTED)
+
+    def gone(self) -> None:
+        """Something was taken out of the window: what waited behind it may be sent."""
+        self._note_delivered()
+        self.pump()
+        self.watch_expiry()
 
     def _mark(self, entries: Iterable[WindowEntry], status: Status) -> None:
         self._mark_all([(entry.seq, entry.cid) for entry in entries], status)
+        if self.changed is not None:
+            self.changed()
 
     def interrupted(self, messages: Sequence[tuple[int, str]], reason: str) -> None:
         """Messages that were delivered will not be answered."""

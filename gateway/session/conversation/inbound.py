@@ -165,7 +165,8 @@ class Inbound:
         self._replies[cid] = [reply]
         if deliver:
             line = chat_frames.delivered_line(record)
-            self._delivery.window.admit(WindowEntry(record.seq, cid, line, began, type))
+            entry = WindowEntry(record.seq, cid, line, began, type, created_at=record.created_at)
+            self._delivery.window.admit(entry)
         return True
 
     def _on_outcome(self, outcome: Outcome, record: Record, answers: Record | None, began: float) -> None:

@@ -145,8 +145,9 @@ class AgentOutput:
         gate.coming -= len(lines)
         gate.read_on()
 
-    def on_taken(self, seq: int) -> None:
-        self._order.deal(self._delivery.taken, seq)
+    def on_taken(self, seq: int, recalled: bool = False) -> None:
+        """The agent has the records up to `seq`; or that one is held back, as it was asked."""
+        self._order.deal(self._delivery.recalled if recalled else self._delivery.taken, seq)
 
     def on_hello(self, hello: Hello, then: Callable[[], None]) -> None:
         self._order.deal(self._hello, hello, self._link_number, then, after_held=True)

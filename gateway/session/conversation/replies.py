@@ -54,6 +54,14 @@ def not_written() -> ApiError:
     return ApiError(503, "storage_unavailable", told)
 
 
+def not_known() -> ApiError:
+    told = (
+        "not done yet: the session's sandbox or the store does not answer. It is done when they do, if it still can "
+        "be; look at the pending messages in a moment"
+    )
+    return ApiError(503, "storage_unavailable", told)
+
+
 def sandbox_unavailable(error: Exception) -> ApiError:
     """The sandbox's provider does not answer, so nothing was done."""
     return ApiError(503, "sandbox_unavailable", f"nothing was done: {error}. Try again in a moment")

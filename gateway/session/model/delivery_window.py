@@ -4,20 +4,23 @@ It is not a second copy of anything: each entry is a stored record. An entry mov
 
     admitted -> durable -> sent -> taken (gone from here)
 
-and only forward, but for one step: when the link is lost or the agent ends, what was `sent` becomes *unsure*. It is
+and only forward, but for two steps. When the link is lost or the agent ends, what was `sent` becomes *unsure*. It is
 neither sent again nor expired until the bridge has said what it took (`settle`); only then is it sent again, or gone.
+And what the agent does not have may be cancelled: it is *held* while that is being written, and nothing that follows it
+is sent. Otherwise the bridge could take what follows it, and a gateway after this one would think that it took both.
 
 While the sandbox is away the window is small (100 records, a byte bound) and its entries age: past the TTL they
 expire. While it is connected the window is only a pipe's worth of patience (1,000 records, 8 MiB) and nothing
-expires. All windows of one user together have a bound, too (`shared`). An answer to a permission or a question is not
-refused for any of these, for an agent waits for it; only where all windows of its user hold twice what they may.
+expires; an entry's time may be extended. All windows of one user together have a bound, too (`shared`). An answer to a
+permission or a question is not refused for any of these, for an agent waits for it; only where all windows of its user
+hold twice what they may.
 
 Never: an entry overtaken by a later one, an entry sent before it is durable, an entry that leaves without being named
-by `taken`, `taken_ahead`, `expired`, `recall` or a withdrawal; but for `clear`, at a delete.
+by `taken`, `expired`, `recall` or a withdrawal; but for `clear`, at a delete.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 import msgspec
 
@@ -43,10 +46,23 @@ class WindowEntry(msgspec.Struct, gc=False):
     durable: bool = False
     stored: bool = False  # where it is kept in the end; what is only durable here, the store may yet refuse
     sent: bool = False
+    held: bool = False  # it is being cancelled: `withdraw` follows
+    until: float = -math.inf  # it does not expire before
+    created_at: float = 0.0  # of its record
 
 
 class DeliveryWindow:
-    __slots__ = ("_away_since", "_bytes", "_connected", "_entries", "_limits", "_sent", "_sent_bytes", "_shared")
+    __slots__ = (
+        "_away_since",
+        "_bytes",
+        "_connected",
+        "_entries",
+        "_limits",
+        "_sent",
+        "_sent_bytes",
+        "_shared",
+        "_word",
+    )
 
     def __init__(self, limits: WindowLimits, shared: InboundBytes) -> None:
         self._limits = limits
@@ -56,6 +72,7 @@ class DeliveryWindow:
         self._sent = 0
         self._sent_bytes = 0
         self._connected = False
+        self._word = "buffer_full"  # why nothing more may come in, when that is so
         self._away_since = -math.inf
 
     def __len__(self) -> int:
@@ -77,14 +94,11 @@ class DeliveryWindow:
             full = len(self._entries) >= limits.connected_records or self._bytes + size > limits.connected_bytes
         else:
             full = len(self._entries) >= limits.away_records or self._bytes + size > limits.away_bytes
-        return self._full() if full or not self._shared.fits(size) else None
+        return self._word if full or not self._shared.fits(size) else None
 
     def answer_refusal(self) -> str | None:
         """The same for an answer that an agent waits for."""
-        return self._full() if self._shared.held >= 2 * self._shared.limit else None
-
-    def _full(self) -> str:
-        return "busy" if self._connected else "buffer_full"
+        return self._word if self._shared.held >= 2 * self._shared.limit else None
 
     def close(self) -> None:
         """Nothing comes in or goes out any more: what is here counts no longer."""
@@ -110,23 +124,25 @@ class DeliveryWindow:
         if entry := self._entries.get(seq):
             entry.durable = entry.stored = True
 
-    def withdraw(self, seq: int) -> WindowEntry | None:
-        """Take out the entry at `seq`, because its record is not what it was thought to be."""
-        return self._remove(seq)
-
     def recall(self, seq: int) -> WindowEntry | None:
         """Take out the entry at `seq`, unless it was sent: then the agent may have it, and it goes its way."""
         entry = self._entries.get(seq)
-        return None if entry is None or entry.sent else self._remove(seq)
+        return None if entry is None or entry.sent else self.withdraw(seq)
+
+    def find(self, seq: int) -> WindowEntry | None:
+        return self._entries.get(seq)
+
+    def __iter__(self) -> Iterator[WindowEntry]:
+        return iter(self._entries.values())
 
     def connect(self) -> None:
         """The agent can be given lines. What is unsure must have been settled before."""
-        self._connected = True
+        self._connected, self._word = True, "busy"
 
     def disconnect(self, now: float) -> None:
         """The agent cannot be reached. What was sent is unsure from here on; the rest begins to age."""
         if self._connected:
-            self._connected = False
+            self._connected, self._word = False, "buffer_full"
             self._away_since = now
 
     def settle(self, taken: int) -> list[WindowEntry]:
@@ -139,7 +155,7 @@ class DeliveryWindow:
 
     def unsure(self) -> list[WindowEntry]:
         """Entries that were sent and not confirmed, in order."""
-        return [entry for entry in self._entries.values() if entry.sent]
+        return [entry for entry in self._entries.values() if entry.sent and not entry.held]
 
     def next_to_send(self) -> list[WindowEntry]:
         """Mark and return what goes out now: in order, durable, within what the link may carry."""
@@ -147,12 +163,12 @@ class DeliveryWindow:
             return []
         ready: list[WindowEntry] = []
         for entry in self._entries.values():
-            if entry.sent:
+            if entry.sent and not entry.held:
                 continue
             over = (
                 self._sent >= self._limits.link_records or self._sent_bytes + len(entry.line) > self._limits.link_bytes
             )
-            if not entry.durable or (over and self._sent):
+            if not entry.durable or entry.held or (over and self._sent):
                 break
             entry.sent = True
             self._sent += 1
@@ -164,53 +180,49 @@ class DeliveryWindow:
         """The agent has every record up to `seq` that was sent: take those out and return them."""
         gone = []
         for entry in self._entries.values():
-            if not entry.sent or entry.seq > seq:
+            if not entry.sent or entry.seq > seq or entry.held:
                 break
             gone.append(entry)
         for entry in gone:
-            self._remove(entry.seq)
+            self.withdraw(entry.seq)
         return gone
-
-    def taken_ahead(self, seqs: Iterable[int]) -> list[WindowEntry]:
-        """The agent has these records, which were sent: take them out and return them, whatever waits before them."""
-        return [entry for seq in seqs if (entry := self._remove(seq)) is not None]
 
     def next_expiry(self) -> float | None:
         """When `expire` will next have something to do, if nothing changes."""
         if self._connected:
             return None
-        return min(map(self._expires_at, self._waiting()), default=None)
+        return min((due for entry in self if (due := self.expires_at(entry)) is not None), default=None)
 
     def expire(self, now: float) -> list[WindowEntry]:
         """Take out and return what outlived its TTL while the sandbox was away."""
-        if self._connected:
-            return []
-        gone = [entry for entry in self._waiting() if self._expires_at(entry) <= now]
+        gone = [entry for entry in self if (due := self.expires_at(entry)) is not None and due <= now]
         for entry in gone:
-            self._remove(entry.seq)
+            self.withdraw(entry.seq)
         return gone
 
     def withdraw_all(self, types: frozenset[str]) -> list[WindowEntry]:
         """Take out and return the entries of these types."""
         gone = [entry for entry in self._entries.values() if entry.type in types]
         for entry in gone:
-            self._remove(entry.seq)
+            self.withdraw(entry.seq)
         return gone
 
     def clear(self) -> list[WindowEntry]:
         """Take out and return everything."""
         gone = list(self._entries.values())
         for entry in gone:
-            self._remove(entry.seq)
+            self.withdraw(entry.seq)
         return gone
 
-    def _waiting(self) -> Iterable[WindowEntry]:
-        return (entry for entry in self._entries.values() if entry.durable and not entry.sent)
+    def expires_at(self, entry: WindowEntry) -> float | None:
+        """When it expires, if nothing changes; None while it does not age."""
+        if self._connected or not entry.durable or entry.sent or entry.held:
+            return None
+        return max(max(entry.since, self._away_since) + self._limits.away_seconds, entry.until)
 
-    def _expires_at(self, entry: WindowEntry) -> float:
-        return max(entry.since, self._away_since) + self._limits.away_seconds
-
-    def _remove(self, seq: int) -> WindowEntry | None:
+    def withdraw(self, seq: int) -> WindowEntry | None:
+        """Take out the entry at `seq`: its record is not what it was thought to be, or the agent has it, whatever waits
+        before it."""
         entry = self._entries.pop(seq, None)
         if entry is not None:
             self._bytes -= len(entry.line)

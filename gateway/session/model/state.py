@@ -182,6 +182,7 @@ class SessionState(msgspec.Struct, frozen=True):
     answer_from: int = 0  # the unfinished answer begins after this frame
     answered: int = 0  # every message up to this seq has had its `done`
     answered_ahead: tuple[int, ...] = ()  # of those above it, which have had theirs, too
+    extended: tuple[tuple[int, float], ...] = ()  # messages that wait longer than others, by seq: until when (UTC)
     last_active: float = 0.0
     generation: int = 0  # of the workspace, the newest one known to be stored; 0: none
     tree: str = ""  # what that generation's tree is called
@@ -225,4 +226,5 @@ class SessionState(msgspec.Struct, frozen=True):
         known = members.get("status") in set(SessionStatus)
         members["status"] = SessionStatus(members["status"]) if known else SessionStatus.SLEEPING
         members["answered_ahead"] = tuple(members.get("answered_ahead", ()))
+        members["extended"] = tuple((seq, until) for seq, until in members.get("extended", ()))
         return cls(**members)

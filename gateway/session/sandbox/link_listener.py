@@ -72,6 +72,9 @@ class LinkListener:
     def on_taken(self, seq: int) -> None:
         self._pass_on(self._output.on_taken, seq)
 
+    def on_recalled(self, seq: int) -> None:
+        self._pass_on(self._output.on_taken, seq, True)
+
     def on_problem(self, reason: str) -> None:
         self._pass_on(self._hearer.had_problem, self.number, reason)
 

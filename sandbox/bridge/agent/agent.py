@@ -131,7 +131,7 @@ class Agent:
         """A gateway came: forget what the one before had queued, and say where things stand."""
         self._drop_queue()
         self._gate_open = self._process is not None and not self._process.ending
-        return Hello(self._notes.taker, self._notes.taken, self.epoch, self.alive, self.held)
+        return Hello(self._notes.taker, self._notes.taken, self.epoch, self.alive, self.held, recalls=True)
 
     @property
     def barred(self) -> bool:
@@ -248,6 +248,18 @@ class Agent:
         """Everything up to `taken` goes to the agent now."""
         self._notes.take(taken)
         self.on_change()
+
+    def hold_back(self, seq: int) -> bool:
+        """Give the agent neither the record `seq` nor what follows it, until it is dropped. False: it is not in the
+        queue."""
+        return seq > self._notes.taken and self._deliveries.hold(seq)
+
+    def drop_held(self, seq: int) -> None:
+        """The record that is held back is cancelled: forget it and go on."""
+        self._deliveries.drop_held(seq)
+        self._make_room()
+        if self._deliveries and self._process is not None:
+            self._process.input.write()
 
     def inject(self, line: bytes) -> None:
         """Write a line before everything that is queued; forgotten if no process runs."""

@@ -8,6 +8,9 @@ a gateway that comes back delivers again what was not noted. With the process it
 with it, and so does the answer. Nothing that waits is ever given ahead, so no process is given a message that the
 notes do not have.
 
+A record may be held back: then neither it nor what follows it is given, until it is dropped. What was given already
+cannot be.
+
 Bounds: `lines` and `size` of records; whoever adds looks at `full`. A crash loses the queue: the gateway has it.
 """
 
@@ -24,7 +27,7 @@ class DueDelivery:
 
 
 class DeliveryQueue:
-    __slots__ = ("_ahead", "_lines", "_queue", "_size", "_size_limit")
+    __slots__ = ("_ahead", "_held", "_lines", "_queue", "_size", "_size_limit")
 
     def __init__(self, lines: int, size: int) -> None:
         self._lines = lines
@@ -32,6 +35,7 @@ class DeliveryQueue:
         self._queue: deque[tuple[int, bytes, bool]] = deque()
         self._size = 0
         self._ahead: set[int] = set()
+        self._held: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -53,6 +57,8 @@ class DeliveryQueue:
         """What is due now; None if nothing is. `taken` is what the notes have."""
         while self._queue:
             seq, line, waits = self._queue[0]
+            if seq in self._held:
+                return None
             if waits and not ready and seq > taken:
                 return self._next_ahead(taken)
             self._queue.popleft()
@@ -66,14 +72,31 @@ class DeliveryQueue:
 
     def _next_ahead(self, taken: int) -> DueDelivery | None:
         for seq, line, waits in self._queue:
+            if seq in self._held:
+                break
             if not waits and seq > taken and seq not in self._ahead:
                 self._ahead.add(seq)
                 return DueDelivery(None, line)
         return None
 
+    def hold(self, seq: int) -> bool:
+        """Hold a record back; False if it was given, or is not here."""
+        here = seq not in self._ahead and any(seq == each for each, _, _ in self._queue)
+        if here:
+            self._held.add(seq)
+        return here
+
+    def drop_held(self, seq: int) -> None:
+        """Forget a record that is held back, and go on behind it."""
+        if seq in self._held:
+            self._held.discard(seq)
+            self._size -= sum(len(line) for each, line, _ in self._queue if each == seq)
+            self._queue = deque(each for each in self._queue if each[0] != seq)
+
     def drop(self) -> None:
         """Forget the records; what was given ahead stays known."""
         self._queue.clear()
+        self._held.clear()
         self._size = 0
 
     def forget_process(self) -> None:

@@ -297,6 +297,12 @@ class AgentLink(asyncio.Protocol):
                 self._agent.kill()
             case wire.Ready(epoch):
                 self._agent.open_gate(epoch)
+            case wire.Recall(seq):
+                if self._agent.hold_back(seq):
+                    self._out.append(_framed(wire.Recalled(seq)))
+                    self.wake()
+            case wire.Drop(seq):
+                self._agent.drop_held(seq)
             case wire.Ping(n):
                 self._pong = n
                 self.wake()

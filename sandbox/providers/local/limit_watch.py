@@ -80,6 +80,7 @@ class _Watched:
         self.on_epoch: Callable[[str, int], None] = events.on_epoch
         self.on_frames: Callable[[str, int, Sequence[bytes]], None] = events.on_frames
         self.on_taken: Callable[[int], None] = events.on_taken
+        self.on_recalled: Callable[[int], None] = events.on_recalled
         self.on_problem: Callable[[str], None] = events.on_problem
         self.on_changed: Callable[[], None] = events.on_changed
 

@@ -69,6 +69,13 @@ class MemoryLink:
     def deliver(self, seq: int, line: bytes) -> None:
         self._send(lambda: self._sandbox.delivered(seq, line))
 
+    def recall(self, seq: int) -> bool:
+        self._send(lambda: self._sandbox.recalled(seq))
+        return True
+
+    def drop(self, seq: int) -> None:
+        self._send(lambda: self._sandbox.dropped(seq))
+
     def inject(self, line: bytes) -> None:
         self._send(lambda: self._sandbox.injected(line))
 

@@ -48,6 +48,7 @@ class MemorySandbox:
         self._backlog = FrameBacklog()
         self._cursor = Cursor()
         self._queue: deque[tuple[int, bytes]] = deque()
+        self._held_back: set[int] = set()
         self._link: MemoryLink | None = None
         self._ready: str | None = None  # the process the gateway knows of: deliveries are meant for it
         self._next_start: tuple[bytes | None] | None = None  # asked for while the last process was being stopped
@@ -116,7 +117,7 @@ class MemorySandbox:
         link = self._link = MemoryLink(self, events)
         newest = self._backlog.newest
         self._ready = newest.epoch if newest else None
-        hello = Hello(self.taker, self.taken, self._ready, self.agent is not None, self.roots.held)
+        hello = Hello(self.taker, self.taken, self._ready, self.agent is not None, self.roots.held, recalls=True)
         self._tell(link.events.on_hello, hello)
         self._cursor = self._backlog.cursor(after)
         self._stream()
@@ -125,7 +126,7 @@ class MemorySandbox:
     def let_go(self, link: MemoryLink) -> None:
         if self._link is link:
             self._link = None
-            self._queue.clear()
+            self._forget_queue()
 
     # What the gateway asks over the link.
 
@@ -154,6 +155,16 @@ class MemorySandbox:
             self._queue.append((seq, line))
             self.agent_reads()
 
+    def recalled(self, seq: int) -> None:
+        if self._link and any(seq == each for each, _ in self._queue):
+            self._held_back.add(seq)
+            self._tell(self._link.events.on_recalled, seq)
+
+    def dropped(self, seq: int) -> None:
+        self._held_back.discard(seq)
+        self._queue = deque(each for each in self._queue if each[0] != seq)
+        self.agent_reads()
+
     def injected(self, line: bytes) -> None:
         if self.agent:
             self.agent.hand(line)
@@ -166,7 +177,7 @@ class MemorySandbox:
         self._next_start = None
         if self.agent and not self.agent.stopping:
             self._ready = None
-            self._queue.clear()
+            self._forget_queue()
             self.agent.stop()
 
     def kill_agent(self) -> None:
@@ -184,7 +195,7 @@ class MemorySandbox:
             self._stream()
 
     def agent_exited(self, process: ScriptedProcess, code: int | None, signal: str | None) -> None:
-        self._queue.clear()
+        self._forget_queue()
         newest = self._backlog.newest
         if self.alive and newest:
             reason = f"killed by {signal}" if signal else f"exited with code {code}"
@@ -196,7 +207,7 @@ class MemorySandbox:
             self._ready = None  # until the gateway has heard of it
 
     def agent_reads(self) -> None:
-        while self._queue and (agent := self.agent) and agent.reading:
+        while self._queue and (agent := self.agent) and agent.reading and self._queue[0][0] not in self._held_back:
             seq, line = self._queue.popleft()
             if seq <= self.taken:
                 continue
@@ -207,6 +218,10 @@ class MemorySandbox:
             if self._link:
                 self._tell(self._link.events.on_taken, seq)
             agent.hand(line)
+
+    def _forget_queue(self) -> None:
+        self._queue.clear()
+        self._held_back.clear()
 
     def _cut_now(self) -> None:
         assert self.cut_at
@@ -240,7 +255,7 @@ class MemorySandbox:
             for viewing in list(terminal.links.values()):
                 viewing.lose(reason)
         self.terminals.clear()
-        self._queue.clear()
+        self._forget_queue()
         link, self._link = self._link, None
         if link:
             link.lose(reason, orderly=orderly)

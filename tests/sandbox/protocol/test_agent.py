@@ -269,6 +269,10 @@ def test_a_conversation_in_order_is_accepted() -> None:
     ledger.delivered(3)
     ledger.delivered(2)
     ledger.taken(1)
+    ledger.taken(2)
+    ledger.recall(3)
+    ledger.recall(4)
+    ledger.recalled(3)
     ledger.taken(3)
     assert (ledger.epoch, ledger.offset, ledger.greeted) == ("b", 0, True)
 
@@ -280,6 +284,16 @@ def begun(ledger: LinkRules, offset: int = 0) -> LinkRules:
 
 def over(ledger: LinkRules) -> LinkRules:
     begun(ledger).exit(AgentExit("a", 0, 0, 0, None, ""))
+    return ledger
+
+
+def asked_back(ledger: LinkRules, seq: int) -> LinkRules:
+    ledger.recall(seq)
+    return ledger
+
+
+def given_back(ledger: LinkRules, seq: int) -> LinkRules:
+    ledger.recalled(seq)
     return ledger
 
 
@@ -302,6 +316,10 @@ def over(ledger: LinkRules) -> LinkRules:
         lambda: begun(greeted(), MAX_NUMBER).frames(1),
         lambda: greeted().taken(1),  # nothing was delivered
         lambda: greeted(taken=5).taken(5),
+        lambda: greeted().recalled(1),  # nobody asked
+        lambda: asked_back(greeted(), 1).recalled(2),
+        lambda: asked_back(greeted(taken=5), 5).recalled(5),
+        lambda: given_back(asked_back(greeted(), 1), 1).recalled(1),
     ],
 )
 def test_a_conversation_out_of_order_is_not(break_it: Callable[[], object]) -> None:

@@ -239,6 +239,7 @@ async def _conversation(ada: Checked, service: Checked) -> None:
         await client("GET", path, 200, at=at, params={"type": "note", "role": "system", "limit": 2})
         await client("GET", path, 400, at=at, params={"limit": 0})
         await client("GET", path, 404, at={"id": "nobody"})
+    await _pending(ada, service)
     assert (await service("GET", "/internal/sessions", 200, params={"limit": 1})).json()["next"]
     await service("GET", "/internal/sessions", 400, params={"after": "-"})
     await service("GET", "/internal/sessions", 404, params={"after": "nobody"})
@@ -307,6 +308,24 @@ async def _snapshots(ada: Checked, admin: Checked) -> None:
         assert (await ada("GET", files, 200, at={"id": "s", "path": ""}, params=query)).json()["entries"] is not None
     await ada("GET", files, 404, at={"id": "s", "path": "nothing"})
     await ada("GET", files, 400, at={"id": "s", "path": ""}, params={"root": "x"})
+
+
+async def _pending(ada: Checked, service: Checked) -> None:
+    one, at = "/api/sandboxes/{id}", {"id": "s"}
+    await ada("POST", f"{one}/pause", 200, at=at)
+    waits = {"role": "user", "content": "later", "deliver": True}
+    seq = (await service("POST", "/internal/sessions/{id}/messages", 201, at=at, json=waits)).json()["seq"]
+    [shown] = (await ada("GET", f"{one}/pending", 200, at=at)).json()["messages"]
+    assert (shown["seq"], shown["content"]) == (seq, "later")
+    await ada("GET", f"{one}/pending", 404, at={"id": "nobody"})
+    named = {**at, "seq": str(seq)}
+    await ada("POST", f"{one}/pending/{{seq}}/extend", 200, at=named, json={"seconds": 900})
+    await ada("POST", f"{one}/pending/{{seq}}/extend", 400, at=named, json={"seconds": 0})
+    await ada("DELETE", f"{one}/pending/{{seq}}", 200, at=named)
+    await ada("DELETE", f"{one}/pending/{{seq}}", 409, at=named)
+    for unknown in ("99999", "x"):
+        await ada("DELETE", f"{one}/pending/{{seq}}", 404, at={**at, "seq": unknown})
+    await ada("POST", f"{one}/resume", 200, at=at, json={})
 
 
 async def _dead_letters(service: Checked) -> None:

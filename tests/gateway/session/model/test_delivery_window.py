@@ -49,6 +49,8 @@ class WindowMachine(RuleBasedStateMachine):
         self.type: dict[int, str] = {}
         self.durable: set[int] = set()
         self.on_link: set[int] = set()  # sent, and neither confirmed nor settled since
+        self.held: set[int] = set()  # being cancelled
+        self.until: dict[int, float] = {}  # given more time
         self.left: dict[int, str] = {}
         for _ in range(restored):
             self._admit(5, "message", since=-3.0, durable=True, sent=perhaps_sent)
@@ -117,20 +119,14 @@ class WindowMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.connected)
     @rule(taken=SEQS)
     def settle(self, taken: int) -> None:
-        self._leave(
-            self.window.settle(taken), [seq for seq in self.queue if seq in self.on_link and seq <= taken], "taken"
-        )
+        self._leave(self.window.settle(taken), self._takeable(taken), "taken")
         self.on_link.clear()
-
-    @rule(named=st.lists(SEQS, max_size=3, unique=True))
-    def confirm_ahead(self, named: list[int]) -> None:
-        named = [seq for seq in named if seq in self.on_link]
-        self._leave(self.window.taken_ahead([*named, 999]), named, "taken")
 
     @rule()
     def send(self) -> None:
         ready = seqs(self.window.next_to_send())
-        waiting = [seq for seq in self.queue if seq not in self.on_link]
+        waiting = [seq for seq in self.queue if seq not in self.on_link - self.held]
+        assert self.held.isdisjoint(ready)
         assert ready == waiting[: len(ready)]  # nothing is overtaken, nothing unsure goes out again
         assert self.durable.issuperset(ready)
         if not self.connected:
@@ -139,23 +135,40 @@ class WindowMachine(RuleBasedStateMachine):
         self.on_link.update(ready)
         assert len(self.on_link) <= 3
         assert self._bytes(self.on_link) <= 40 or len(self.on_link) == 1
-        if (rest := waiting[len(ready) :]) and rest[0] in self.durable:
+        if (rest := waiting[len(ready) :]) and rest[0] in self.durable - self.held:
             # What stays behind had no room: the link is used as far as it may be.
             assert self.on_link
             assert len(self.on_link) == 3 or self._bytes(self.on_link) + self.size[rest[0]] > 40
 
     @rule(seq=SEQS)
     def take(self, seq: int) -> None:
-        self._leave(
-            self.window.taken(seq), [each for each in self.queue if each in self.on_link and each <= seq], "taken"
-        )
+        self._leave(self.window.taken(seq), self._takeable(seq), "taken")
+
+    def _takeable(self, seq: int) -> list[int]:
+        """What is on the link up to there, and before anything that is held."""
+        first = min((each for each in self.held if each in self.queue), default=math.inf)
+        return [each for each in self.queue if each in self.on_link and each <= seq and each < first]
+
+    @rule(seq=SEQS)
+    def hold(self, seq: int) -> None:
+        found = self.window.find(seq)
+        assert (found is not None) == (seq in self.queue)
+        if found is not None:
+            found.held = True
+            self.held.add(seq)
+
+    @rule(seq=SEQS, seconds=st.floats(0, 40))
+    def extend(self, seq: int, seconds: float) -> None:
+        if (found := self.window.find(seq)) is not None:
+            found.until = self.until[seq] = self.now + seconds
 
     def _due(self) -> dict[int, float]:
         """When each entry expires, if nothing changes."""
         if self.connected:
             return {}
-        aging = [seq for seq in self.queue if seq in self.durable and seq not in self.on_link]
-        return {seq: max(self.since[seq], self.away_since) + 10.0 for seq in aging}
+        aging = [seq for seq in self.queue if seq in self.durable and seq not in self.on_link | self.held]
+        usual = {seq: max(self.since[seq], self.away_since) + 10.0 for seq in aging}
+        return {seq: max(due, self.until.get(seq, -math.inf)) for seq, due in usual.items()}
 
     @rule()
     def expire(self) -> None:
@@ -194,7 +207,10 @@ class WindowMachine(RuleBasedStateMachine):
         assert len(self.window) == len(self.queue)
         assert self.window.oldest == (self.queue[0] if self.queue else None)
         assert self.window.queued_bytes == self._bytes(self.queue)
-        assert seqs(self.window.unsure()) == [seq for seq in self.queue if seq in self.on_link]
+        assert seqs(self.window.unsure()) == [seq for seq in self.queue if seq in self.on_link - self.held]
+        assert [each.seq for each in self.window] == self.queue
+        due = self._due()
+        assert [self.window.expires_at(each) for each in self.window] == [due.get(seq) for seq in self.queue]
         assert self.window.next_expiry() == min(self._due().values(), default=None)
 
     def teardown(self) -> None:

@@ -101,6 +101,50 @@ async def test_a_message_is_taken_when_it_goes_to_the_agent_and_not_before(tmp_p
         assert told(bridge) == ["hi", "do say at work", "stop", "do say next;over"]
 
 
+async def test_a_message_that_waits_is_held_back_and_dropped_and_what_follows_it_is_answered(tmp_path: Path) -> None:
+    with turns(tmp_path) as bridge:
+        owner = Owner()
+        link = await bridge.link(owner)
+        link.start(None)
+        link.deliver(1, message("say at work"))
+        link.deliver(2, message("say never;over"))
+        link.deliver(3, message("say after;over"))
+        await heard(owner, "chunk")
+        assert link.recall(1)  # the agent has it: answered by nothing
+        assert link.recall(2)
+        await until(lambda: owner.recalled == [2])
+        link.inject(ABORT)
+        await heard(owner, "done")
+        await in_turn(link, owner)
+        assert (owner.taken, told(bridge)) == (1, ["hi", "do say at work", "stop"])
+        link.drop(2)
+        await heard(owner, "done", 2)
+        await until(lambda: owner.taken == 3)
+        assert told(bridge) == ["hi", "do say at work", "stop", "do say after;over"]
+        assert not owner.lost
+
+
+async def test_what_is_held_back_is_delivered_again_by_the_next_gateway(tmp_path: Path) -> None:
+    with turns(tmp_path) as bridge:
+        owner = Owner()
+        link = await bridge.link(owner)
+        link.start(None)
+        link.deliver(1, message("say at work"))
+        link.deliver(2, message("say after all;over"))
+        await heard(owner, "chunk")
+        link.recall(2)
+        await until(lambda: owner.recalled == [2])
+        again = Owner()
+        link = await bridge.link(again)
+        await until(lambda: bool(again.hellos))
+        assert again.hellos[0].taken == 1
+        link.deliver(2, message("say after all;over"))
+        link.inject(ABORT)
+        await until(lambda: again.taken == 2)
+        await heard(again, "done", 2)
+        assert told(bridge) == ["hi", "do say at work", "stop", "do say after all;over"]
+
+
 async def test_what_no_agent_had_goes_to_the_next_one_when_the_bridge_is_killed(tmp_path: Path) -> None:
     """Where something before the agent took messages and kept them back, they were lost with it: nobody could say
     that no agent had had them."""

@@ -66,6 +66,47 @@ def test_the_next_process_knows_nothing_of_what_the_last_one_was_given_ahead() -
     assert waiting.next(2, ready=False) == DueDelivery(3, b"3")
 
 
+def test_a_record_that_is_held_back_is_not_given_nor_what_follows_it_until_it_is_dropped() -> None:
+    waiting = queue((1, False), (2, False), (3, False))
+    assert waiting.hold(2)
+    assert waiting.hold(2), "asked twice"
+    assert waiting.next(0, ready=True) == DueDelivery(1, b"1")
+    assert waiting.next(1, ready=True) is None
+    assert waiting.next(1, ready=False) is None
+    waiting.drop_held(2)
+    assert waiting.next(1, ready=True) == DueDelivery(3, b"3")
+
+
+def test_what_was_given_ahead_or_is_not_here_cannot_be_held_back() -> None:
+    waiting = queue((2, True), (3, False))
+    assert waiting.next(1, ready=False) == DueDelivery(None, b"3")
+    assert not waiting.hold(3)
+    assert not waiting.hold(4)
+    waiting.drop_held(2)
+    assert waiting.next(1, ready=True) == DueDelivery(2, b"2"), "it was not held back"
+
+
+def test_nothing_is_given_ahead_past_a_record_that_is_held_back() -> None:
+    waiting = queue((2, True), (3, False), (4, False))
+    assert waiting.hold(3)
+    assert waiting.next(1, ready=False) is None
+    waiting.drop_held(3)
+    assert waiting.next(1, ready=False) == DueDelivery(None, b"4")
+
+
+def test_the_room_of_a_record_that_was_dropped_is_free_again() -> None:
+    waiting = queue((1, True), (2, True), size=2)
+    full = [waiting.full]
+    assert waiting.hold(1)
+    waiting.drop_held(1)
+    full.append(waiting.full)
+    assert full == [True, False]
+    assert waiting.hold(2)
+    waiting.drop()
+    waiting.add(2, b"2", waits=True)
+    assert waiting.next(0, ready=True) == DueDelivery(2, b"2"), "another gateway knows nothing of it"
+
+
 def test_the_oldest_record_says_how_long_it_is() -> None:
     waiting = queue((10, True), (2000, True))
     sizes = [waiting.oldest_bytes]
