@@ -153,8 +153,10 @@ async def test_what_a_core_does_not_know_is_counted_by_kind_and_logged_once(tmp_
 async def test_a_core_ends_a_process_that_is_of_no_use_and_says_the_last_word(tmp_path: Path) -> None:
     with turns(tmp_path) as bridge:
         session = await attached(bridge)
-        await session.run("end of no use")
         owner, link = session.owner, session.link
+        link.start(None)
+        await until(lambda: owner.epochs)
+        link.deliver(1, message("say said;end of no use"))  # in this order: its end may come before its next line
         exit = (await until(lambda: owner.exits))[0]
         assert exit.signal == "SIGTERM"
         assert owner.problems == ["of no use"]

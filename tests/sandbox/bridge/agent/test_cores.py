@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sandbox.agents.catalogue import CORES
 from sandbox.bridge.agent.agent import UNREAD_BYTES
 from sandbox.client.agent_link import BridgeLink
 from tests.support.bridge import BridgeProcess, Owner, running_bridge
@@ -252,7 +253,7 @@ async def test_a_bridge_that_is_told_an_unknown_core_says_so_and_starts_nothing(
     with running_bridge(tmp_path, ["touch", "ran"], core="of-tomorrow") as bridge:
         assert bridge.process is not None
         assert bridge.process.wait(timeout=60) == 1
-        assert "core: no such core of an agent; this bridge has plain" in bridge.log
+        assert f"core: no such core of an agent; this bridge has {', '.join(sorted(CORES))}" in bridge.log
         assert not (bridge.workspace / "ran").exists()
 
 
