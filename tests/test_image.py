@@ -21,7 +21,7 @@ LAYOUT = instructions(DOCKERFILE.read_text())
 
 
 def place_of_environment() -> str:
-    (made,) = {found for name, rest in LAYOUT if name == "RUN" for found in re.findall(r"-m venv (\S+)", rest)}
+    (made,) = [shlex.split(rest)[-1] for name, rest in LAYOUT if name == "COPY" and "--from=build" in rest]
     return str(made)
 
 

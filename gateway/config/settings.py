@@ -29,6 +29,7 @@ from sandbox.ports.resources import LEAST_CPUS, LEAST_MEMORY, LEAST_PIDS
 PREFIX = "HOLDFAST_"
 EVERYWHERE = "0.0.0.0"
 PROVIDERS = ("local", "docker")
+OWN_IMAGE = "holdfast-sandbox"  # that of deploy/sandbox.Dockerfile
 _TEST_PREFIX = "HOLDFAST_TEST_"  # for the test suite alone; the gateway never reads them
 _MIB = 1 << 20
 # What an agent's home has and nobody misses: it is fetched or made again.
@@ -68,7 +69,7 @@ class Settings:
     sandbox: str = field(default="local", metadata=by(str))
     providers: tuple[str, ...] = field(default=(), metadata=by(values.names))  # (): the one of `sandbox`
     docker: str = field(default="unix:///var/run/docker.sock", metadata=by(values.unix_address))
-    docker_image: str = field(default="", metadata=by(values.image))
+    docker_image: str = field(default=OWN_IMAGE, metadata=by(values.image))
     images: tuple[str, ...] = field(default=(), metadata=by(read_patterns))  # (): docker_image alone
     docker_runtime: str = field(default="", metadata=by(values.image))  # "": the engine's own default
     gone_providers: tuple[str, ...] = field(default=(), metadata=by(values.names))
@@ -270,8 +271,6 @@ def _provider_problems(settings: Settings) -> list[str]:
         return problems
     if settings.sandbox not in settings.providers:
         problems.append(f"HOLDFAST_PROVIDERS lacks {settings.sandbox}, the one of HOLDFAST_SANDBOX: add it")
-    if "docker" in settings.providers and not settings.docker_image:
-        problems.append("HOLDFAST_DOCKER_IMAGE: name the image that sessions run in, such as debian:bookworm")
     if settings.sandbox == "docker" and settings.network != "none":
         problems.append("HOLDFAST_NETWORK: containers have no way out yet; use none with HOLDFAST_SANDBOX=docker")
     return problems

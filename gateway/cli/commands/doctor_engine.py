@@ -13,9 +13,10 @@ from gateway.cli.commands.engine_findings import of_engine, of_limits, of_restar
 from gateway.config.settings import Settings
 from sandbox.ports.fleet import Fleet, SandboxSpec
 from sandbox.ports.sandbox import SandboxFailed, SandboxUnavailable
+from sandbox.providers.container.containers import find_host_paths
 from sandbox.providers.container.engine import SCHEME, Engine
 from sandbox.providers.container.engine_answers import BadAnswer
-from sandbox.providers.container.image import Unusable, check_image, image_of
+from sandbox.providers.container.image import Unusable, check_image, image_of, no_image
 from sandbox.providers.container.kits import Kits
 
 ASK_SECONDS = 10.0
@@ -33,14 +34,15 @@ async def _examine(settings: Settings, fleet: Fleet, data_dir: Path, warnings: l
     engine = Engine(settings.docker, timeout=ASK_SECONDS)
     try:
         version, info = await engine.version(), await engine.info()
-    except (SandboxUnavailable, SandboxFailed) as error:
+        paths = await find_host_paths(engine)
+    except (SandboxUnavailable, SandboxFailed, BadAnswer) as error:
         return [Finding("engine", "fail", str(error), _MEND)]
     found = [
         of_engine(settings.docker, version, info, platform.machine()),
         *_socket(settings.docker),
         of_restarts(version, info),
         of_runtime(settings.docker_runtime, version, info),
-        of_users(version, info, os.geteuid(), os.getegid()),
+        of_users(version, info, os.geteuid(), os.getegid(), in_container=paths.in_container),
     ]
     image = await _image(engine, settings.docker_image)
     kit = await _kit(data_dir)
@@ -71,8 +73,7 @@ async def _image(engine: Engine, name: str) -> Finding:
     try:
         there = await engine.image(name)
         if there is None:
-            told = f"there is no image {name} on the container engine"
-            return Finding("image", "fail", told, "pull or build it there, or set HOLDFAST_DOCKER_IMAGE to one")
+            return Finding("image", "fail", no_image(name))
         image = image_of(there)
         check_image(image, name, platform.machine())
     except (SandboxUnavailable, SandboxFailed, Unusable, BadAnswer) as error:

@@ -80,11 +80,13 @@ def of_runtime(asked: str, version: Mapping[str, Any], info: Mapping[str, Any]) 
     return Finding("runtime", "fail", told, fix)
 
 
-def of_users(version: Mapping[str, Any], info: Mapping[str, Any], uid: int, gid: int) -> Finding:
-    """Whom containers run as, for a gateway that runs as `uid`."""
+def of_users(
+    version: Mapping[str, Any], info: Mapping[str, Any], uid: int, gid: int, *, in_container: bool = False
+) -> Finding:
+    """Whom containers run as, for a gateway that runs as `uid`, maybe in a container itself."""
     try:
         options = texts(info.get("SecurityOptions"))
-        user = user_of(info, uid, gid)
+        user = user_of(info, uid, gid, in_container=in_container)
     except (Unusable, BadAnswer) as exc:
         return Finding("users", "fail", str(exc), "see the reason; HOLDFAST_DOCKER names the engine")
     if not any("name=seccomp" in option for option in options):

@@ -1,6 +1,7 @@
 """What the fleet and the handles of its sandboxes share: the engine, and finding, ending and naming the containers of
 one installation. A container is ours if its labels say so; whatever else has one of our names is left alone."""
 
+import asyncio
 import contextlib
 import re
 import secrets
@@ -14,6 +15,7 @@ from sandbox.ports.sandbox import SandboxFailed, SandboxUnavailable
 from sandbox.providers.container.document import container_name, label, labels
 from sandbox.providers.container.engine import Engine, EngineRefused
 from sandbox.providers.container.engine_answers import state
+from sandbox.providers.container.host_paths import HostPaths, host_paths, own_container
 from sandbox.providers.container.note import read_note
 from sandbox.providers.local.host import LocalHost
 from sandbox.providers.local.layout import SandboxHome
@@ -21,6 +23,7 @@ from sandbox.providers.local.processes import boot_id
 
 TRASH = "trash-containers"
 _KILL_SECONDS = 10.0
+_MOUNTS = Path("/proc/self/mountinfo")
 _INSTALLATION = re.compile(r"[0-9a-f]{16}")
 
 
@@ -49,6 +52,9 @@ class Containers:
             self.installation = self.installation or _installation_of(self.host.data_dir / "installation")
         except OSError as exc:
             raise SandboxFailed(f"the data directory cannot be used: {exc}") from exc
+
+    async def host_paths(self) -> HostPaths:
+        return await find_host_paths(self.engine)
 
     def name(self, session_id: str) -> str:
         return container_name(self.installation, session_id)
@@ -96,6 +102,12 @@ class Containers:
         config = found.get("Config")
         said = config if isinstance(config, dict) else {}
         return label(said, "installation") == self.installation and label(said, "session") == session_id
+
+
+async def find_host_paths(engine: Engine) -> HostPaths:
+    """Where the engine's host has the files of this process. Raises SandboxUnavailable, SandboxFailed, BadAnswer."""
+    own = own_container(await asyncio.to_thread(_MOUNTS.read_text))
+    return host_paths(await engine.inspect(own) if own is not None else None)
 
 
 def runs(found: Mapping[str, Any]) -> bool:

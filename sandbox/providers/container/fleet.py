@@ -28,6 +28,7 @@ from sandbox.providers.container.containers import Containers
 from sandbox.providers.container.document import Bind, ContainerLimits, ContainerPlan, inner_paths, label
 from sandbox.providers.container.engine import Engine, EngineRefused
 from sandbox.providers.container.engine_answers import BadAnswer, machine_of, one_line
+from sandbox.providers.container.host_paths import HostPaths
 from sandbox.providers.container.image import (
     ContainerUser,
     Image,
@@ -36,6 +37,7 @@ from sandbox.providers.container.image import (
     check_engine,
     check_image,
     image_of,
+    no_image,
     user_of,
 )
 from sandbox.providers.container.kit_maker import start_line
@@ -63,6 +65,7 @@ class _Grounds:
 
     user: ContainerUser
     kit: Path
+    paths: HostPaths
 
 
 class ContainerFleet:
@@ -145,7 +148,7 @@ class ContainerFleet:
         try:
             await self._prepared()
             if await self._engine.image(asked_of_engine(self._image)) is None:
-                self._warn(_no_image(self._image))
+                self._warn(no_image(self._image))
         except SandboxUnavailable as exc:
             self._warn(str(exc))
 
@@ -155,7 +158,8 @@ class ContainerFleet:
             if self._machine is None:
                 info = await self._engine.info()
                 check_engine(info, platform.machine())
-                user_of(info, os.geteuid(), os.getegid())
+                paths = await self._containers.host_paths()
+                user_of(info, os.geteuid(), os.getegid(), in_container=paths.in_container)
                 self._machine = machine_of(info)
             else:
                 await self._engine.ping()
@@ -207,12 +211,15 @@ class ContainerFleet:
                 info = await self._engine.info()
                 try:
                     check_engine(info, platform.machine())
-                    user = user_of(info, os.geteuid(), os.getegid())
+                    paths = await self._containers.host_paths()
+                    for path in (self._host.data_dir, *self._readable, *([self._agents] if self._agents else [])):
+                        paths.of(path)
+                    user = user_of(info, os.geteuid(), os.getegid(), in_container=paths.in_container)
                 except (Unusable, BadAnswer) as exc:
                     raise SandboxFailed(str(exc)) from exc
                 kit = await self._kits.current()
                 await self._sweep()
-                self._grounds = _Grounds(user, kit)
+                self._grounds = _Grounds(user, kit, paths)
             return self._grounds
 
     async def _sweep(self) -> None:
@@ -245,7 +252,7 @@ class ContainerFleet:
                 except (Unusable, BadAnswer) as exc:
                     raise SandboxFailed(str(exc)) from exc
                 return image
-        raise SandboxFailed(_no_image(spec.image_digest or name))
+        raise SandboxFailed(no_image(spec.image_digest or name))
 
     async def _make(self, home: SandboxHome, user: ContainerUser, *, empty: bool) -> None:
         """From outside, while nothing runs in it: a container mounts the roots, so they are there before it is made."""
@@ -307,7 +314,8 @@ class ContainerFleet:
         self, home: SandboxHome, spec: SandboxSpec, grounds: _Grounds, image: Image, readable: Mapping[Path, str]
     ) -> ContainerPlan:
         agents = {} if self._agents is None else {self._agents: AGENTS}
-        binds = [Bind(str(source), target) for source, target in {**readable, **self._readable, **agents}.items()]
+        seen = {grounds.kit: document.KIT, **readable, **self._readable, **agents}
+        binds = [*_roots(home), *(Bind(str(source), target) for source, target in seen.items())]
         return ContainerPlan(
             installation=self._containers.installation,
             session_id=spec.session_id,
@@ -317,7 +325,7 @@ class ContainerFleet:
             kit=grounds.kit.name,
             start_line=start_line(document.KIT),
             user=grounds.user.said,
-            binds=[Bind(str(grounds.kit), document.KIT), *_roots(home), *binds],
+            binds=[replace(bind, source=grounds.paths.of(Path(bind.source))) for bind in binds],
             door_seconds=self._door_seconds,
             limits=self._limits.with_those_of(spec.limits),
             runtime=self._runtime,
@@ -338,10 +346,6 @@ class ContainerFleet:
             if text not in self._told:
                 self._told.add(text)
                 self._warn(f"the container engine warns: {one_line(text)}")
-
-
-def _no_image(name: str) -> str:
-    return f"there is no image {name} on the container engine: pull or build it there first"
 
 
 def _roots(home: SandboxHome) -> list[Bind]:

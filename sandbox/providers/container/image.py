@@ -8,6 +8,7 @@ from sandbox.ports.images import read_reference
 from sandbox.providers.container.engine_answers import BadAnswer, inner, texts
 
 ROOT_USER, INNER_UID = 0, 1000
+OWN = "holdfast-sandbox"  # what deploy/sandbox.Dockerfile makes; sessions run in it unless another is named
 _SAME = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -56,6 +57,16 @@ def _digest_of(named: str, digests: Sequence[str]) -> str:
         return ""
 
 
+def no_image(name: str) -> str:
+    """What to do about an image that the engine does not have."""
+    if name in (OWN, f"{OWN}:latest"):
+        return (
+            f"there is no image {OWN} on the container engine: build it (docker build -t {OWN} -f "
+            "deploy/sandbox.Dockerfile deploy), or name another in HOLDFAST_DOCKER_IMAGE"
+        )
+    return f"there is no image {name} on the container engine: pull or build it there first"
+
+
 def check_image(image: Image, named: str, machine: str) -> None:
     """Raises Unusable unless its programs run on this `machine`."""
     if image.cpu and image.cpu != _cpu(machine):
@@ -71,10 +82,11 @@ def check_engine(info: Mapping[str, Any], machine: str) -> None:
         raise Unusable("the container engine runs no Linux containers")
 
 
-def user_of(info: Mapping[str, Any], uid: int, gid: int) -> ContainerUser:
+def user_of(info: Mapping[str, Any], uid: int, gid: int, *, in_container: bool) -> ContainerUser:
     """Whom containers run as, for a gateway that runs as `uid`: always one that is not root outside. A gateway that is
-    not root makes everything as itself, so inside it is the same user. Raises Unusable, BadAnswer."""
-    options = texts(info.get("SecurityOptions"))
+    not root makes everything as itself, so inside it is the same user. One that is `in_container` of that engine counts
+    users as its other containers do. Raises Unusable, BadAnswer."""
+    options = [] if in_container else texts(info.get("SecurityOptions"))
     if any("rootless" in option for option in options):
         if uid == ROOT_USER:
             raise Unusable("the container engine is rootless and the gateway is root: run both as the same user")

@@ -239,6 +239,8 @@ def test_sessions_may_run_in_containers_of_a_named_image() -> None:
     assert (chosen.sandbox, chosen.providers) == ("docker", ("docker",))
     assert (chosen.docker, chosen.docker_runtime) == ("unix:///var/run/docker.sock", "")
     assert Settings().providers == ("local",)
+    unnamed = load_settings({"HOLDFAST_SANDBOX": "docker"})
+    assert unnamed.docker_image == "holdfast-sandbox"
     both = load_settings({"HOLDFAST_PROVIDERS": "local,docker", "HOLDFAST_DOCKER_IMAGE": "registry:5000/a/b@sha256:0"})
     assert (both.sandbox, both.providers) == ("local", ("local", "docker"))
 
@@ -246,8 +248,6 @@ def test_sessions_may_run_in_containers_of_a_named_image() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"SANDBOX": "docker"}, "HOLDFAST_DOCKER_IMAGE: name the image"),
-        ({"PROVIDERS": "local,docker"}, "HOLDFAST_DOCKER_IMAGE: name the image"),
         ({"PROVIDERS": "local", "SANDBOX": "docker", "DOCKER_IMAGE": "x"}, "HOLDFAST_PROVIDERS lacks docker"),
         ({"SANDBOX": "docker", "DOCKER_IMAGE": "x", "NETWORK": "outbound"}, "HOLDFAST_NETWORK: containers have no way"),
         (

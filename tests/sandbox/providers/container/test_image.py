@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.config.settings import Settings
 from sandbox.providers.container.engine_answers import BadAnswer
 from sandbox.providers.container.image import (
+    OWN,
     ContainerUser,
     Image,
     Unusable,
@@ -15,6 +17,7 @@ from sandbox.providers.container.image import (
     check_engine,
     check_image,
     image_of,
+    no_image,
     user_of,
 )
 
@@ -44,6 +47,14 @@ def test_of_several_digests_that_of_the_named_registry_counts() -> None:
     assert image_of(said, "r.example/team/debian:1").digest == digests[2]
     assert image_of(said, "python").digest == image_of(said, "no name").digest == image_of(said).digest == ""
     assert image_of({"Id": "x", "RepoDigests": None}, "debian").digest == ""
+
+
+def test_who_lacks_the_default_image_hears_how_it_is_built() -> None:
+    assert Settings().docker_image == OWN
+    built = f"docker build -t {OWN} -f deploy/sandbox.Dockerfile deploy"
+    assert built in no_image(OWN)
+    assert no_image(f"{OWN}:latest") == no_image(OWN)
+    assert no_image("debian:12") == "there is no image debian:12 on the container engine: pull or build it there first"
 
 
 def test_an_image_of_another_cpu_is_refused_by_name() -> None:
@@ -79,7 +90,7 @@ def test_an_engine_of_another_machine_is_refused() -> None:
     ],
 )
 def test_whom_a_container_runs_as_is_never_root_outside(info: dict[str, Any], uid: int, user: ContainerUser) -> None:
-    found = user_of(info, uid, uid + 1)
+    found = user_of(info, uid, uid + 1, in_container=False)
     assert found == user
     assert found.owner != 0
     assert found.said == f"{user.uid}:{user.gid}"
@@ -87,12 +98,19 @@ def test_whom_a_container_runs_as_is_never_root_outside(info: dict[str, Any], ui
 
 def test_users_that_cannot_work_are_refused_in_words() -> None:
     with pytest.raises(Unusable, match="rootless and the gateway is root"):
-        user_of({"SecurityOptions": ["name=rootless"]}, 0, 0)
+        user_of({"SecurityOptions": ["name=rootless"]}, 0, 0, in_container=False)
     with pytest.raises(Unusable, match="userns-remap"):
-        user_of(REMAPPED, 10001, 10001)
+        user_of(REMAPPED, 10001, 10001, in_container=False)
     for root in ("/var/lib/docker", "", "/var/lib/docker/a.b", "/var/lib/docker/1."):
         with pytest.raises(BadAnswer, match="which users"):
-            user_of({**REMAPPED, "DockerRootDir": root}, 0, 0)
+            user_of({**REMAPPED, "DockerRootDir": root}, 0, 0, in_container=False)
+
+
+@pytest.mark.parametrize("option", ["name=rootless", "name=userns"])
+def test_a_gateway_in_a_container_counts_users_as_its_sandboxes_do(option: str) -> None:
+    info = {"SecurityOptions": [option], "DockerRootDir": "/var/lib/docker/1.2"}
+    assert user_of(info, 10001, 10002, in_container=True) == ContainerUser(10001, 10002, 10001, 10002, given=False)
+    assert user_of(info, 0, 0, in_container=True) == USER
 
 
 def test_the_user_has_a_name_and_a_home() -> None:
