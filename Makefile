@@ -17,7 +17,7 @@ WEB_STAMP := web/node_modules/.ready
 WEB_SOURCES := $(shell find web/*/src web/*/public -print 2>/dev/null) \
 	$(wildcard web/package.json web/tsconfig*.json web/*/package.json web/*/tsconfig*.json web/*/index.html web/*/*.ts)
 
-.PHONY: help setup page wheel run test stress lint bench soak lock clean pictures routes archive
+.PHONY: help setup page wheel run test stress lint bench soak lock clean images pictures routes archive
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -77,8 +77,12 @@ bench: $(TEST_STAMP) page  ## every benchmark against a named peer; writes docs/
 	@$(BIN)/python -m bench --write
 	@$(BIN)/python -m bench --compare
 
-soak: $(TEST_STAMP)  ## the tests' programs at full size
+soak: $(TEST_STAMP)  ## the tests' programs at full size, and the images, built
 	@HOLDFAST_TEST_SOAK=1 $(BIN)/python -m pytest -m soak -s -o faulthandler_timeout=0
+	@$(BIN)/python -m tests.support.images
+
+images: $(STAMP)  ## build the images of deploy/, and run a session with them
+	@$(BIN)/python -m tests.support.images
 
 pictures: $(TEST_STAMP) page  ## take the README's pictures anew, of the real console
 	@$(BIN)/python -m tests.support.pictures
@@ -95,6 +99,7 @@ lock: $(BIN)/uv  ## pin every dependency with its hashes, naming no registry
 	  sed -nE 's/^([a-z0-9].*[^ ]) *\\$$/\1/p' requirements-run.txt) > requirements.txt
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header pyproject.toml --group dev -o requirements-dev.txt
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --group build -c requirements-dev.txt -o requirements-build.txt
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --group page -c requirements-dev.txt -o requirements-page.txt
 
 $(BIN)/uv:
 	@$(PYTHON) -m venv $(VENV)

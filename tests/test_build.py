@@ -183,7 +183,9 @@ PINNED = re.compile(r"^([a-z0-9-]+)==\S+( ; [^\\]+)? \\\n(    --hash=sha256:[0-9
 FETCHING = re.compile(r"\bpip install\b|\$\(PIP\)")
 
 
-@pytest.mark.parametrize("name", ["requirements-run.txt", "requirements-build.txt", "requirements-dev.txt"])
+@pytest.mark.parametrize(
+    "name", ["requirements-run.txt", "requirements-build.txt", "requirements-page.txt", "requirements-dev.txt"]
+)
 def test_every_package_is_pinned_by_hash_and_no_registry_is_named(name: str) -> None:
     text = re.sub(r"(?m)^ *#.*\n", "", (ROOT / name).read_text())
     assert PINNED.sub("", text) == ""

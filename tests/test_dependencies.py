@@ -34,7 +34,7 @@ def test_every_development_dependency_has_its_line_and_every_line_its_dependency
 
 def test_there_are_no_other_lists_of_dependencies() -> None:
     assert "optional-dependencies" not in PROJECT["project"]
-    assert set(PROJECT["dependency-groups"]) == {"build", "dev"}
+    assert set(PROJECT["dependency-groups"]) == {"build", "dev", "page"}
 
 
 def test_a_floor_on_the_page_is_the_floor_of_the_project() -> None:

@@ -240,9 +240,11 @@ class DockerEngine(_Engine):
 
     programs = ("containerd", "dockerd", "docker")
 
-    def __init__(self, *, live_restore: bool = True) -> None:
+    def __init__(self, *, live_restore: bool = True, data: Path | None = None) -> None:
+        """`data` is where it keeps its images; None: in its directory, which goes."""
         super().__init__()
         self._live_restore = live_restore
+        self._data = data
 
     def start(self) -> None:
         at = self.directory
@@ -260,7 +262,14 @@ class DockerEngine(_Engine):
                 (at / stale).unlink(missing_ok=True)
             settings = {"live-restore": self._live_restore, "bridge": "none", "iptables": False, "ip6tables": False}
             (at / "daemon.json").write_text(json.dumps(settings))
-            where = ["--data-root", str(at / "data"), "--exec-root", str(at / "exec"), "--pidfile", f"{at}/docker.pid"]
+            where = [
+                "--data-root",
+                str(self._data or at / "data"),
+                "--exec-root",
+                str(at / "exec"),
+                "--pidfile",
+                f"{at}/docker.pid",
+            ]
             where += ["--containerd", str(containerd), "--cgroup-parent", f"/{self.cgroup}"]
             told = ["--config-file", str(at / "daemon.json"), "--host", f"unix://{self.socket}"]
             self._run("engine", ["dockerd", *told, *where])
