@@ -105,6 +105,11 @@ def agent_line(seq: int, payload: bytes) -> bytes:
     return splice(b'"seq":%d' % seq, payload)
 
 
+def steers(payload: bytes) -> bool:
+    """Whether a message is meant for the turn that runs. Few are read for it."""
+    return b'"steer"' in payload and metadata_of(orjson.loads(payload)).get("steer") is True
+
+
 def snug(data: bytes) -> bytes:
     """A copy without orjson's spare room (4 KiB for a short frame, measured), for what is kept."""
     return bytes(memoryview(data))

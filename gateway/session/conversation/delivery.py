@@ -75,6 +75,8 @@ class Delivery:
             entry.created_at, entry.until = record.created_at, extended.get(record.seq, -math.inf)
             # The gateway before this one may have sent it: only the bridge knows.
             entry.sent = log.state.taker is not None
+            entry.given = entry.sent and not log.state.ended
+            entry.steers = chat_frames.steers(record.payload)
             self.window.admit(entry)
         self.watch_expiry()
 
@@ -168,6 +170,22 @@ class Delivery:
         for entry in unsure:
             self.window.withdraw(entry.seq)
         self._mark(unsure, Status.INTERRUPTED)
+
+    def process_ended(self) -> list[tuple[int, str]]:
+        """The agent process is gone. Take out and return what it may have been given before a message that waits:
+        nobody can say whether it was. Of all else it is known."""
+        passed: list[WindowEntry] = []
+        waits = False
+        for entry in self.window:
+            if entry.given and entry.steers and waits and not entry.held:
+                passed.append(entry)
+            waits |= not entry.steers
+            entry.given = False
+        for entry in passed:
+            self.window.withdraw(entry.seq)
+        if passed and self.changed is not None:
+            self.changed()
+        return [(entry.seq, entry.cid) for entry in passed]
 
     def discard_window(self) -> None:
         """The session ends: nothing that waits will be delivered."""

@@ -165,7 +165,8 @@ class Inbound:
         self._replies[cid] = [reply]
         if deliver:
             line = chat_frames.delivered_line(record)
-            entry = WindowEntry(record.seq, cid, line, began, type, created_at=record.created_at)
+            steers = chat_frames.steers(payload)
+            entry = WindowEntry(record.seq, cid, line, began, type, steers=steers, created_at=record.created_at)
             self._delivery.window.admit(entry)
         return True
 

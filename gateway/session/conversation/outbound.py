@@ -246,6 +246,7 @@ class AgentOutput:
         if taken is not None:
             delivery.settle(taken)
         interrupted, expired = delivery.turns.end(taken)
+        interrupted += delivery.process_ended()
         if log.state.ended:  # taken by a process that the gateway before this one had not heard of
             delivery.interrupted(interrupted, reason)
             return

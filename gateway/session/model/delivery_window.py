@@ -46,6 +46,8 @@ class WindowEntry(msgspec.Struct, gc=False):
     durable: bool = False
     stored: bool = False  # where it is kept in the end; what is only durable here, the store may yet refuse
     sent: bool = False
+    given: bool = False  # sent while the present agent process was the newest
+    steers: bool = False  # meant for the turn that runs: an agent may be given it before what waits
     held: bool = False  # it is being cancelled: `withdraw` follows
     until: float = -math.inf  # it does not expire before
     created_at: float = 0.0  # of its record
@@ -170,7 +172,7 @@ class DeliveryWindow:
             )
             if not entry.durable or entry.held or (over and self._sent):
                 break
-            entry.sent = True
+            entry.sent = entry.given = True
             self._sent += 1
             self._sent_bytes += len(entry.line)
             ready.append(entry)

@@ -493,3 +493,17 @@ def test_what_is_written_by_hand_for_each_message_is_what_any_other_frame_would_
         told = chat_frames.dump("ack", cid=cid, seq=seq, stage=stage, status=status)
         assert chat_frames.ack(cid, seq, stage=stage, status=status) == told
     assert chat_frames.delivered(cid, seq) == chat_frames.dump("receipt", cid=cid, seq=seq, stage="delivered")
+
+
+@pytest.mark.parametrize(
+    ("frame", "steers"),
+    [
+        ({"content": "x", "metadata": {"steer": True}}, True),
+        ({"content": "x", "metadata": {"steer": 1}}, False),
+        ({"content": "x", "metadata": {"k": {"steer": True}}}, False),
+        ({"content": '"steer"', "steer": True}, False),
+        ({"content": "x"}, False),
+    ],
+)
+def test_only_metadata_says_that_a_message_steers(frame: dict[str, Any], steers: bool) -> None:
+    assert chat_frames.steers(json.dumps({"type": "message", **frame}).encode()) is steers
