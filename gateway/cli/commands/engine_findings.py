@@ -9,13 +9,12 @@ from typing import Any
 
 from gateway.cli.commands.doctor_store import Finding
 from sandbox.providers.container.engine_answers import BadAnswer, negotiated, texts
-from sandbox.providers.container.image import Unusable, check_engine, user_of
+from sandbox.providers.container.image import Unusable, check_engine, check_runtime, user_of
 
 DAEMON_JSON = "/etc/docker/daemon.json"
 # What an engine says that it can hold a container to, by our setting.
 _HOLDS = {"MemoryLimit": "MEMORY", "SwapLimit": "MEMORY", "CpuCfsQuota": "CPUS", "PidsLimit": "PIDS"}
 _BOOT = "boot the kernel with cgroup_enable=memory swapaccount=1; a rootless engine needs control groups v2, delegated"
-_UDS = ("--host-uds=open", "--host-uds=all", "--fsgofer-host-uds")
 
 
 def is_podman(version: Mapping[str, Any]) -> bool:
@@ -57,8 +56,8 @@ def of_limits(info: Mapping[str, Any], warnings: Sequence[str]) -> Finding:
 
 
 def of_runtime(asked: str, version: Mapping[str, Any], info: Mapping[str, Any]) -> Finding:
-    """Whether containers run in the runtime that settings name ("": the engine's default), and whether that lets them
-    do what a start needs."""
+    """Whether containers run in the runtime that settings name ("": the engine's default), and whether a bridge can be
+    reached in it."""
     own = str(info.get("DefaultRuntime") or "runc")
     if is_podman(version):
         if asked in ("", own):
@@ -69,15 +68,11 @@ def of_runtime(asked: str, version: Mapping[str, Any], info: Mapping[str, Any]) 
     if asked and asked not in known and not asked.startswith("io.containerd."):
         told = f"HOLDFAST_DOCKER_RUNTIME={asked}: the engine knows {', '.join(sorted(known)) or 'none'}"
         return Finding("runtime", "fail", told, f'add it to "runtimes" in {DAEMON_JSON} and restart it, or unset it')
-    if "runsc" not in name:
-        return Finding("runtime", "ok", name if asked else f"{name}, the engine's own")
-    entry = known.get(name)
-    args = entry.get("runtimeArgs") if isinstance(entry, dict) else None
-    if isinstance(args, list) and any(flag in args for flag in _UDS):
-        return Finding("runtime", "ok", f"{name}, which lets a sandbox reach its door")
-    told = f"{name} lets no sandbox open a socket of the host, and by one a bridge gets what it starts with"
-    fix = f'add "--host-uds=open" to its runtimeArgs in {DAEMON_JSON} ("--fsgofer-host-uds" before 2023), and restart'
-    return Finding("runtime", "fail", told, fix)
+    try:
+        check_runtime(info, name)
+    except Unusable as exc:
+        return Finding("runtime", "fail", str(exc), "see the reason; unset it if the engine's own default is another")
+    return Finding("runtime", "ok", name if asked else f"{name}, the engine's own")
 
 
 def of_users(

@@ -36,6 +36,7 @@ from sandbox.providers.container.image import (
     accounts,
     check_engine,
     check_image,
+    check_runtime,
     image_of,
     no_image,
     user_of,
@@ -158,6 +159,7 @@ class ContainerFleet:
             if self._machine is None:
                 info = await self._engine.info()
                 check_engine(info, platform.machine())
+                check_runtime(info, self._runtime)
                 paths = await self._containers.host_paths()
                 user_of(info, os.geteuid(), os.getegid(), in_container=paths.in_container)
                 self._machine = machine_of(info)
@@ -211,6 +213,7 @@ class ContainerFleet:
                 info = await self._engine.info()
                 try:
                     check_engine(info, platform.machine())
+                    check_runtime(info, self._runtime)
                     paths = await self._containers.host_paths()
                     for path in (self._host.data_dir, *self._readable, *([self._agents] if self._agents else [])):
                         paths.of(path)

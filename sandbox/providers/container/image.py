@@ -9,6 +9,7 @@ from sandbox.providers.container.engine_answers import BadAnswer, inner, texts
 
 ROOT_USER, INNER_UID = 0, 1000
 OWN = "holdfast-sandbox"  # what deploy/sandbox.Dockerfile makes; sessions run in it unless another is named
+_GVISOR = ("runsc", "gvisor")
 _SAME = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -80,6 +81,18 @@ def check_engine(info: Mapping[str, Any], machine: str) -> None:
         raise Unusable(f"the container engine runs on {theirs}, and the gateway on {machine}: it must be of this host")
     if str(info.get("OSType") or "linux") != "linux":
         raise Unusable("the container engine runs no Linux containers")
+
+
+def check_runtime(info: Mapping[str, Any], asked: str | None) -> None:
+    """Raises Unusable for a runtime in which no bridge could be reached. `asked`: None for the engine's own default."""
+    name, known = asked or str(info.get("DefaultRuntime") or ""), info.get("Runtimes")
+    entry = known.get(name) if isinstance(known, dict) else None
+    path = str(entry.get("path") or "") if isinstance(entry, dict) else ""
+    if any(word in f"{name} {path}".lower() for word in _GVISOR):
+        raise Unusable(
+            f"the runtime {name} is gVisor, which lets no listening socket into a sandbox, and by one its bridge is "
+            "reached: set HOLDFAST_DOCKER_RUNTIME to runc"
+        )
 
 
 def user_of(info: Mapping[str, Any], uid: int, gid: int, *, in_container: bool) -> ContainerUser:

@@ -70,13 +70,12 @@ def test_limits_that_are_ignored_are_named_by_their_settings() -> None:
         ("io.containerd.kata.v2", {}, "ok", "io.containerd.kata.v2"),
         ("runsc", {}, "fail", "HOLDFAST_DOCKER_RUNTIME=runsc: the engine knows runc"),
         ("runsc", {"Runtimes": None}, "fail", "the engine knows none"),
-        ("runsc", {"Runtimes": {"runsc": {"path": "runsc"}}}, "fail", "lets no sandbox open a socket of the host"),
-        ("runsc", {"Runtimes": {"runsc": {"runtimeArgs": ["--platform=kvm"]}}}, "fail", "lets no sandbox open"),
-        ("runsc", {"Runtimes": {"runsc": {"runtimeArgs": ["--host-uds=open"]}}}, "ok", "reach its door"),
-        ("", {"DefaultRuntime": "runsc-kvm", "Runtimes": {"runsc-kvm": 1}}, "fail", "runsc-kvm lets no sandbox"),
+        ("runsc", {"Runtimes": {"runsc": {"path": "runsc"}}}, "fail", "the runtime runsc is gVisor"),
+        ("own", {"Runtimes": {"own": {"path": "/usr/bin/runsc"}}}, "fail", "the runtime own is gVisor"),
+        ("", {"DefaultRuntime": "runsc-kvm", "Runtimes": {"runsc-kvm": 1}}, "fail", "the runtime runsc-kvm is gVisor"),
     ],
 )
-def test_a_runtime_is_there_and_lets_a_sandbox_reach_its_door(
+def test_a_runtime_is_there_and_lets_a_bridge_be_reached(
     asked: str, info: dict[str, Any], state: str, words: str
 ) -> None:
     found = of_runtime(asked, DOCKER, INFO | info)

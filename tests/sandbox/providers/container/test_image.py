@@ -16,6 +16,7 @@ from sandbox.providers.container.image import (
     accounts,
     check_engine,
     check_image,
+    check_runtime,
     image_of,
     no_image,
     user_of,
@@ -70,6 +71,29 @@ def test_an_engine_of_another_machine_is_refused() -> None:
         check_engine({"Architecture": "aarch64"}, "x86_64")
     with pytest.raises(Unusable, match="no Linux containers"):
         check_engine({"OSType": "windows"}, "x86_64")
+
+
+@pytest.mark.parametrize(
+    "info", [{}, {"Runtimes": None}, {"Runtimes": {"runc": 7}}, {"Runtimes": {"runc": {"path": 7}}}]
+)
+def test_a_runtime_like_the_engines_own_is_fine(info: dict[str, Any]) -> None:
+    for asked in (None, "runc", "io.containerd.kata.v2"):
+        check_runtime(info, asked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "info"),
+    [
+        ("runsc", {}),
+        ("io.containerd.runsc.v1", {}),
+        ("gVisor", {}),
+        ("own", {"Runtimes": {"own": {"path": "/usr/bin/runsc"}}}),
+        (None, {"DefaultRuntime": "runsc"}),
+    ],
+)
+def test_gvisor_is_refused_with_the_reason(asked: str | None, info: dict[str, Any]) -> None:
+    with pytest.raises(Unusable, match=r"is gVisor, .* listening socket .*: set HOLDFAST_DOCKER_RUNTIME to runc"):
+        check_runtime(info, asked)
 
 
 @pytest.mark.parametrize(
