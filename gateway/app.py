@@ -38,6 +38,7 @@ from gateway.http.ops.health import HealthRoutes
 from gateway.http.ops.openapi import OpenApiRoutes
 from gateway.http.ops.providers import ProviderRoutes
 from gateway.http.responses import EXCEPTION_HANDLERS
+from gateway.http.sessions.agents import AgentRoutes
 from gateway.http.sessions.faults import FaultRoutes
 from gateway.http.sessions.lifecycle import SandboxRoutes
 from gateway.http.sessions.listing import SessionRoutes
@@ -356,6 +357,7 @@ class House:
             HealthRoutes(version(), self.unready, self.degraded, self.metrics.render),
             OpenApiRoutes(version(), lambda: routes),
             ProviderRoutes(sessions.providers, {"docker": _image_rule(settings)}, settings.max_running),
+            AgentRoutes(self.agents),
             SandboxRoutes(registry, catalogue, sessions.creation),
             SnapshotRoutes(registry, catalogue, sessions.branching, drain, self.vault),
             FileRoutes(catalogue, self.vault),

@@ -14,14 +14,14 @@ TITLES = {DEMO: "Demo agent, built in", NONE: "No agent: terminals only"}
 
 @dataclass(frozen=True, slots=True)
 class ListedAgent:
-    """`problem` says why it cannot be chosen; None: it can. `version` is the one that Holdfast was tried with."""
+    """`gap` says why it cannot be chosen; None: it can. `version` is the one that Holdfast was tried with."""
 
     name: str
     title: str
     version: str
     installed: list[str]
     current: str
-    problem: AgentGap | None
+    gap: AgentGap | None
 
 
 class Agents:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from gateway.cli import backup, sessions, snapshots, terminals
+from gateway.cli import agents, backup, sessions, snapshots, terminals
 from gateway.cli.arguments import EXIT_FAILED, EXIT_OK, EXIT_USAGE, add_url, session_id, token_text
 from gateway.cli.console.output import complain
 
@@ -125,6 +125,7 @@ def parser() -> argparse.ArgumentParser:
     whose.add_argument("--user", help="all sessions of this user")
     export.add_argument("-o", "--output", metavar="FILE", help="where to write it (default: stdout)")
     add_url(export)
+    agents.add_to(commands)
     backup.add_to(commands)
     _add_dead_letters(commands)
     sessions.add_to(commands)
@@ -226,6 +227,8 @@ def _run(words: argparse.Namespace, settings: "Settings") -> int:
             from gateway.cli.commands.doctor import doctor
 
             return doctor(settings, as_json=words.json)
+    if words.command == "agents":
+        return agents.run(words, settings)
     if words.command in backup.COMMANDS:
         return backup.run(words, settings)
     return _talk(words, settings)

@@ -7,14 +7,19 @@ import pytest
 
 from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
+from tests.support.waiting import until
 
 ECHO = [sys.executable, "-c", "import json\nwhile True: input(); print(json.dumps({'type': 'done'}), flush=True)"]
 
 
 @pytest.fixture(scope="module")
 async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
-    data = tmp_path_factory.mktemp("agents") / "data"
-    async with Gateway(data, AGENT="codex") as running:
+    data, agents = tmp_path_factory.mktemp("agents") / "data", tmp_path_factory.mktemp("installed")
+    (agents / "bin").mkdir()
+    program = agents / "bin" / "claude"
+    program.write_text("#!/bin/sh\necho a claude of ours\n")
+    program.chmod(0o755)
+    async with Gateway(data, AGENT="codex", AGENTS_DIR=agents, LOCAL_LEVEL="contained") as running:
         yield running
 
 
@@ -61,3 +66,29 @@ async def test_a_word_and_a_command_outlive_the_gateway(gateway: Gateway) -> Non
         assert (found["demo"], found["own"]) == ("demo", ECHO)
         assert (await ada.post("/api/sandboxes/demo/sleep")).status_code == 200
     assert await answer(gateway, "demo") == "hello"
+
+
+async def test_installed_programs_are_on_the_path_of_terminals_and_cannot_be_changed(gateway: Gateway) -> None:
+    change = 'if echo x >> "$(command -v claude)"; then echo changed; else echo kept; fi >> ran'
+    look = f"claude > ran; {change}; mv ran out"
+    await gateway.create("hand", agent="none")
+    async with gateway.http(gateway.bearer()) as ada:
+        made = await ada.post("/api/sandboxes/hand/terminals/look", json={"command": ["sh", "-c", look]})
+        assert made.status_code == 201
+
+        async def written() -> str:
+            return (await ada.get("/files/hand/out")).raise_for_status().text
+
+        assert await until(written, "what the terminal's program wrote") == "a claude of ours\nkept\n"
+
+
+async def test_agents_are_listed_with_what_can_be_chosen(gateway: Gateway) -> None:
+    async with gateway.http(gateway.bearer()) as ada:
+        told = (await ada.get("/api/agents")).json()
+    assert told["default"] == "codex"
+    listed = {agent["name"]: agent for agent in told["agents"]}
+    assert list(listed) == ["demo", "claude-code", "codex", "pi", "opencode", "gemini", "none"]
+    assert (listed["demo"]["available"], listed["demo"]["reason"]) == (True, None)
+    codex = listed["codex"]
+    assert (codex["installed"], codex["current"], codex["available"]) == ([], None, False)
+    assert "Codex" in codex["reason"]

@@ -33,6 +33,7 @@ PUBLIC = {
 # What speaks of the caller alone, or of the gateway as everybody sees it.
 ONES_OWN = {
     ("GET", "/api/me"): '"userId":"eva"',
+    ("GET", "/api/agents"): '"agents":[{"name":"demo"',
     ("GET", "/api/providers"): '"providers":[{"name":"local"',
     ("POST", "/api/token"): '"token":"',
 }

@@ -67,16 +67,16 @@ def test_the_agents_are_listed_with_what_there_is_of_them(shelf: AgentShelf) -> 
     put(shelf, "claude-code", "9.9.9")
     listed = {agent.name: agent for agent in Agents(shelf=shelf, cores=CORES).listed()}
     assert tuple(listed) == NAMES
-    assert (listed["demo"].problem, listed["none"].problem, listed["demo"].version) == (None, None, "")
+    assert (listed["demo"].gap, listed["none"].gap, listed["demo"].version) == (None, None, "")
     claude, pi = listed["claude-code"], listed["pi"]
-    assert (claude.installed, claude.current, claude.problem) == (["9.9.9"], "9.9.9", None)
+    assert (claude.installed, claude.current, claude.gap) == (["9.9.9"], "9.9.9", None)
     assert claude.version == KNOWN["claude-code"].version
-    assert pi.problem is not None, "its Node.js is missing"
+    assert pi.gap is not None, "its Node.js is missing"
     shelf.node.parent.mkdir(parents=True)
     shelf.node.touch(0o755)
     assert NODE_VERSION in str(shelf.node)
     assert Agents(shelf=shelf, cores=CORES).problem(AgentChoice("pi")) is None
-    codex = listed["codex"].problem
+    codex = listed["codex"].gap
     assert codex is not None
     assert codex.code == "agent_not_built"
     assert [agent.installed for agent in Agents().listed()] == [[]] * len(NAMES)

@@ -1,0 +1,1 @@
+"""Agents brought to this machine: by npm, at one version, for `holdfast agents install`."""

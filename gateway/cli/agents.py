@@ -1,0 +1,49 @@
+"""The words of `holdfast agents`: what there is to say, and who does it."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gateway.config.settings import Settings
+
+_ABOUT = """\
+Install the agents that sessions may have, on this machine, in HOLDFAST_AGENTS_DIR. A gateway that runs here has them at
+once; it need not run.
+"""
+_EPILOG = """\
+examples:
+  holdfast agents list                            what there is, and what is installed
+  holdfast agents install claude-code             the version that Holdfast was tried with
+  holdfast agents install pi@0.74.2               another one; the version installed last is the one sessions get
+  holdfast agents doctor claude-code              one turn of it, with a model that is built in: no key, no network
+"""
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    agents = commands.add_parser(
+        "agents",
+        help="list, install and try the agents that sessions may have",
+        description=_ABOUT,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = agents.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+    listing = actions.add_parser("list", help="what there is", description="List agents, and what is installed.")
+    install = actions.add_parser(
+        "install",
+        help="bring one to this machine",
+        description="Install an agent by npm: the version Holdfast was tried with, compared with the hashes it ships, "
+        "or another one. No script of a package runs. Doing it again changes nothing.",
+    )
+    install.add_argument("agent", metavar="NAME[@VERSION]", help="which agent, such as claude-code or pi@0.74.2")
+    for each in (listing, install):
+        each.add_argument("--json", action="store_true", help="as JSON, one object per line")
+
+
+def run(words: argparse.Namespace, settings: "Settings") -> int:
+    """Do it; the exit code."""
+    from gateway.cli.commands import agents
+
+    if words.action == "install":
+        return agents.install(settings, words.agent, as_json=words.json)
+    return agents.list_agents(settings, as_json=words.json)

@@ -1,0 +1,104 @@
+"""`holdfast agents`: what is installed of agents on this machine, and more of it."""
+
+import json
+import os
+from typing import Any
+
+from gateway.agents.agents import Agents, ListedAgent
+from gateway.agents.catalogue import KNOWN
+from gateway.agents.choice import AgentChoice, read_choice
+from gateway.agents.install.commands import InstallFailed
+from gateway.agents.install.installer import AgentInstaller, InstalledVersion
+from gateway.agents.shelf import AgentShelf
+from gateway.cli.arguments import EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from gateway.cli.console.output import complain, say
+from gateway.cli.console.progress import Bar, size_in_words
+from gateway.cli.console.tables import print_table
+from gateway.config.settings import Settings
+
+
+def list_agents(settings: Settings, *, as_json: bool) -> int:
+    listed = Agents(settings.agent, AgentShelf(settings.agents_dir)).listed()
+    if as_json:
+        for agent in listed:
+            say(json.dumps(as_object(agent)))
+        return EXIT_OK
+    rows: list[tuple[str, ...]] = [("NAME", "AGENT", "TRIED", "INSTALLED", "SESSIONS")]
+    for agent in listed:
+        installed = ", ".join(f"{each}*" if each == agent.current else each for each in agent.installed)
+        rows.append((agent.name, agent.title, agent.version or "-", installed or "-", "no" if agent.gap else "yes"))
+    print_table(rows)
+    for agent in listed:
+        if agent.gap is not None and agent.installed:
+            say(f"{agent.name}: {agent.gap.told}")
+    if any(agent.gap is not None and agent.gap.code == "agent_not_installed" for agent in listed):
+        say("To install one: holdfast agents install NAME")
+    return EXIT_OK
+
+
+def as_object(agent: ListedAgent) -> dict[str, Any]:
+    """Pure."""
+    return {
+        "name": agent.name,
+        "title": agent.title,
+        "version": agent.version or None,
+        "installed": agent.installed,
+        "current": agent.current or None,
+        "available": agent.gap is None,
+        "reason": None if agent.gap is None else agent.gap.told,
+    }
+
+
+def install(settings: Settings, asked: str, *, as_json: bool) -> int:
+    try:
+        choice = installable(asked)
+    except ValueError as error:
+        complain(f"{asked[:80]!a}: {error}")
+        return EXIT_USAGE
+    bar = Bar(choice.said, counts_bytes=True)
+    installer = AgentInstaller(AgentShelf(settings.agents_dir), os.environ, tell=_teller(bar), grown=bar.show)
+    try:
+        done = installer.install(KNOWN[choice.name], choice.version)
+    except InstallFailed as error:
+        bar.clear()
+        complain(str(error))
+        return EXIT_FAILED
+    bar.clear()
+    say(json.dumps(_done(done)) if as_json else _told(done))
+    return EXIT_OK
+
+
+def installable(asked: str) -> AgentChoice:
+    """Raises ValueError."""
+    choice = read_choice(asked)
+    if choice.name not in KNOWN:
+        raise ValueError(f"wants one of {', '.join(KNOWN)}, perhaps with @VERSION")
+    return choice
+
+
+def _teller(bar: Bar) -> Any:
+    def tell(text: str) -> None:
+        bar.clear()
+        complain(text)
+
+    return tell
+
+
+def _done(done: InstalledVersion) -> dict[str, Any]:
+    return {
+        "name": done.name,
+        "version": done.version,
+        "path": str(done.place),
+        "fresh": done.fresh,
+        "locked": done.locked,
+        "bytes": done.bytes,
+        "seconds": round(done.seconds, 1),
+    }
+
+
+def _told(done: InstalledVersion) -> str:
+    title = f"{KNOWN[done.name].title} {done.version}"
+    if not done.fresh:
+        return f"{title} was there already: {done.place}"
+    compared = "" if done.locked else "; Holdfast was not tried with this version"
+    return f"{title}: {size_in_words(done.bytes)} in {done.seconds:.0f} s, {done.place}{compared}"

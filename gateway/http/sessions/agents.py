@@ -1,0 +1,50 @@
+"""Which agents a session may have here, and why others not."""
+
+import asyncio
+from typing import Annotated
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.agents.agents import Agents, ListedAgent
+from gateway.auth.policy import LIFECYCLE
+from gateway.http.responses import answer
+from gateway.routing.json_types import JsonAnswer, meaning
+from gateway.routing.route import route
+
+
+class AgentJson(JsonAnswer):
+    name: Annotated[str, meaning("what `agent` says at create")]
+    title: str
+    version: Annotated[str | None, meaning("the one that Holdfast was tried with; null: it is built in")]
+    installed: list[str]
+    current: Annotated[str | None, meaning("the version that sessions get")]
+    available: bool
+    reason: Annotated[str | None, meaning("why it cannot be chosen, with the command that mends it")]
+
+
+class AgentList(JsonAnswer):
+    agents: list[AgentJson]
+    default: Annotated[str, meaning("of sessions that name none")]
+
+
+class AgentRoutes:
+    def __init__(self, agents: Agents) -> None:
+        self._agents = agents
+
+    @route(
+        "GET", "/api/agents", LIFECYCLE, "listAgents", "Which agents a session may have, and why others not",
+        answers={200: AgentList},
+    )  # fmt: skip
+    async def list(self, request: Request) -> Response:
+        """What is installed counts at once: no restart."""
+        listed = await asyncio.to_thread(self._agents.listed)
+        # A command may have secrets in its words.
+        default = self._agents.default
+        return answer(AgentList([_shown(agent) for agent in listed], default.name or "a command"))
+
+
+def _shown(agent: ListedAgent) -> AgentJson:
+    version, current = agent.version or None, agent.current or None
+    reason = None if agent.gap is None else agent.gap.told
+    return AgentJson(agent.name, agent.title, version, agent.installed, current, agent.gap is None, reason)
