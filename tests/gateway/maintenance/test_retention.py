@@ -226,24 +226,15 @@ async def test_a_session_goes_on_after_its_beginning_is_gone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "keepers"),
-    [
-        ({}, ["files", "room", "dead_letters", "workspace_bytes", "snapshots"]),
-        (
-            {"HOLDFAST_RETENTION_AGE": "30d"},
-            ["files", "room", "dead_letters", "workspace_bytes", "snapshots", "retention"],
-        ),
-        (
-            {"HOLDFAST_RETENTION_COUNT": "100"},
-            ["files", "room", "dead_letters", "workspace_bytes", "snapshots", "retention"],
-        ),
-    ],
+    ("given", "trims"),
+    [({}, False), ({"HOLDFAST_RETENTION_AGE": "30d"}, True), ({"HOLDFAST_RETENTION_COUNT": "100"}, True)],
 )
 async def test_a_gateway_keeps_everything_unless_it_is_told_otherwise(
-    tmp_path: Path, given: dict[str, str], keepers: list[str]
+    tmp_path: Path, given: dict[str, str], trims: bool
 ) -> None:
     chosen = load_settings({"HOLDFAST_DATA_DIR": str(tmp_path), **given})
-    assert [chore.name for chore in build_house(chosen, resolve_secrets(chosen)).chores] == keepers
+    chores = build_house(chosen, resolve_secrets(chosen)).chores
+    assert ("retention" in [chore.name for chore in chores]) is trims
 
 
 @given(
