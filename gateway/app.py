@@ -8,7 +8,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -105,6 +105,7 @@ LETTERS_FIRST, LETTERS_EVERY = 1.0, 60.0
 COUNT_FIRST, COUNT_EVERY = 0.0, 600.0
 COLLECT_FIRST, COLLECT_EVERY = 600.0, 6 * 3600.0
 FILES_EVERY = ROOM_EVERY = 1.0
+INSTALLATION_SECONDS = 5.0  # nobody waits longer for a store that is away
 PROVIDERS_EVERY = 10.0
 RUNS_AS_ROOT = "the gateway runs as root, and so do its sandboxes on the host: run it as a user of its own"
 RECORDS = "HOLDFAST_RECORD_SESSIONS is set: what people and agents say is written there until somebody removes it"
@@ -177,9 +178,11 @@ def make_fleets(
     data_dir: Path | None = None,
     warn: Callable[[str], None] | None = None,
     met_limit: Callable[[str, str], None] = lambda provider, limit: None,
+    installation: Callable[[str], Awaitable[str | None]] | None = None,
 ) -> list[Fleet]:
     """The fleets the settings ask for, the one of new sessions first; `met_limit` hears of programs that meet a limit
-    of their sandbox, by provider. Raises SettingsError if the sandboxes' env file cannot be used."""
+    of their sandbox, by provider; `installation` is told an id and says which one the store keeps. Raises SettingsError
+    if the sandboxes' env file cannot be used."""
     from sandbox.providers.bridge_config import TerminalSettings
 
     env_file = settings.sandbox_env_file
@@ -194,13 +197,17 @@ def make_fleets(
         most=settings.terminals,
         idle_seconds=settings.terminal_idle,
     )
-    make = {"local": make_local_fleet, "docker": make_container_fleet}
+    make: dict[str, Callable[..., Fleet]] = {
+        "local": make_local_fleet,
+        "docker": partial(make_container_fleet, installation),
+    }
     told = warn or (lambda text: log.warning("sandbox.warning", text=text))
     names = dict.fromkeys((settings.sandbox, *settings.providers))
     return [make[name](settings, data_dir or settings.data_dir, base_env, terminals, told, met_limit) for name in names]
 
 
 def make_container_fleet(
+    installation: Callable[[str], Awaitable[str | None]] | None,
     settings: Settings,
     data_dir: Path,
     base_env: Mapping[str, str],
@@ -215,6 +222,7 @@ def make_container_fleet(
         data_dir,
         engine=settings.docker,
         image=settings.docker_image,
+        propose=installation,
         runtime=settings.docker_runtime or None,
         agents=settings.agents_dir,
         base_env=base_env,
@@ -290,7 +298,11 @@ class House:
         self.store = make_store(settings, secrets, self.door.fatal)
         self.hearing = StoreEvents()
         self.store.heard = self.hearing
-        made = [fleet] if fleet else make_fleets(settings, met_limit=self.metrics.limit_ended)
+        made = (
+            [fleet]
+            if fleet
+            else make_fleets(settings, met_limit=self.metrics.limit_ended, installation=self._installation)
+        )
         self.fleets = Fleets(*made, gone=settings.gone_providers)
         self.agents = Agents(settings.agent, AgentShelf(settings.agents_dir))
         self.objects = make_objects(settings)
@@ -513,6 +525,14 @@ class House:
             await check_objects(self.objects, self._settings, lambda text: log.warning("objects.unchecked", text=text))
         except ObjectsUnavailable as error:
             log.warning("objects.unavailable", cause=str(error))
+
+    async def _installation(self, proposed: str) -> str | None:
+        """The store's id of this installation; None while it does not answer."""
+        try:
+            async with asyncio.timeout(INSTALLATION_SECONDS):
+                return await self.store.installation(proposed)
+        except (StoreUnavailable, TimeoutError):
+            return None
 
     async def _open_store(self, open_parts: AsyncExitStack) -> None:
         spool, store = self._settings.spool_path, self._settings.store

@@ -64,6 +64,7 @@ class MemoryStore:
         self._kept: dict[str, _Kept] = {}  # in order of creation
         self._dead: dict[int, DeadLetter] = {}
         self._buried = 0
+        self._installation = ""
 
     async def __aenter__(self) -> Self:
         return self
@@ -72,6 +73,11 @@ class MemoryStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         pass
+
+    async def installation(self, proposed: str) -> str:
+        await asyncio.sleep(0)
+        self._installation = self._installation or proposed
+        return self._installation
 
     async def create(self, session: Session) -> Session:
         await asyncio.sleep(0)

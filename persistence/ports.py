@@ -23,6 +23,10 @@ class MessageStore(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
+    async def installation(self, proposed: str) -> str:
+        """The id of everything that is kept here, for ever: the first that was proposed."""
+        ...
+
     async def create(self, session: Session) -> Session:
         """Keep a new session. A known id is left as it is and returned: compare `user_id`."""
         ...

@@ -98,6 +98,11 @@ class PostgresStore:
             await asyncio.wait([self._listening])
         await self._connections.close()
 
+    async def installation(self, proposed: str) -> str:
+        async with self._connections.pooled("installation") as connection:
+            await connection.execute("INSERT INTO installation VALUES (1, $1) ON CONFLICT DO NOTHING", proposed)
+            return str(await connection.fetchval("SELECT id FROM installation"))
+
     async def create(self, session: Session) -> Session:
         async with self._connections.pooled("create") as connection:
             values = (session.id, session.user_id, session.created_at, session.spec, session.state)

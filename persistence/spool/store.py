@@ -184,6 +184,9 @@ class SpooledStore:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
+    async def installation(self, proposed: str) -> str:
+        return await self._asked(self._remote.installation(proposed))
+
     async def create(self, session: Session) -> Session:
         return self._newer(await self._remote.create(session))
 

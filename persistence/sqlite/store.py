@@ -85,6 +85,9 @@ class SqliteStore:
     async def try_room(self) -> None:
         await self._file.try_room()
 
+    async def installation(self, proposed: str) -> str:
+        return await self._file.write("installation", lambda db: _installation(db, proposed))
+
     async def create(self, session: Session) -> Session:
         return await self._file.write("create", lambda db: _create(db, session))
 
@@ -183,6 +186,12 @@ class SqliteStore:
     async def drop_dead_letter(self, number: int) -> bool:
         sql = "DELETE FROM dead_letters WHERE no = ?"
         return await self._file.write("drop", lambda db: db.execute(sql, (number,)).rowcount > 0)
+
+
+def _installation(db: sqlite3.Connection, proposed: str) -> str:
+    db.execute("INSERT OR IGNORE INTO installation VALUES (1, ?)", (proposed,))
+    ((found,),) = db.execute("SELECT id FROM installation")
+    return str(found)
 
 
 def _create(db: sqlite3.Connection, session: Session) -> Session:

@@ -54,6 +54,9 @@ class Ear(NobodyListens):
 
 
 class MessageStoreContract:
+    async def test_the_first_id_of_the_installation_is_kept(self, store: MessageStore) -> None:
+        assert [await store.installation(proposed) for proposed in ("first", "second")] == ["first", "first"]
+
     async def test_a_session_is_found_as_it_was_created(self, store: MessageStore) -> None:
         session = Session("s", "ann", 12.5, spec=b'{"a":1}', state=b'{"b":2}')
         assert await store.create(session) == session

@@ -14,6 +14,7 @@ from sandbox.protocol.values import Position
 from sandbox.providers.container.containers import Containers
 from sandbox.providers.container.document import KIT
 from sandbox.providers.container.fleet import ContainerFleet
+from sandbox.providers.container.installation import Propose
 from sandbox.providers.container.kit_maker import start_line
 from sandbox.providers.container.kits import Kits
 from sandbox.providers.container.sandbox import ContainerSandbox
@@ -50,6 +51,15 @@ class _Fleet(ContainerFleet):
         return sandbox
 
 
+def named(installation: str) -> Propose:
+    """A store that says so."""
+
+    async def propose(own: str) -> str | None:
+        return installation
+
+    return propose
+
+
 def fleet_on(engine: AnyEngine, data_dir: Path, kits: Kits, **settings: Any) -> _Fleet:
     """A fleet whose containers can run the tests' agents by the path of this Python: the kit's is behind it."""
     programs = data_dir.parent / f"{data_dir.name}-programs"
@@ -60,7 +70,7 @@ def fleet_on(engine: AnyEngine, data_dir: Path, kits: Kits, **settings: Any) -> 
     ours = {
         "engine": f"unix://{engine.socket}",
         "image": engine.image,
-        "installation": uuid.uuid4().hex[:12],
+        "propose": named(uuid.uuid4().hex[:12]),
         "readable": {programs: os.path.dirname(sys.executable)},
         "kits": kits,
     }

@@ -74,6 +74,9 @@ class FlakyStore:
     ) -> None:
         await self.inner.__aexit__(kind, error, trace)
 
+    async def installation(self, proposed: str) -> str:
+        return await self._call(lambda: self.inner.installation(proposed))
+
     async def create(self, session: Session) -> Session:
         return await self._call(lambda: self.inner.create(session))
 

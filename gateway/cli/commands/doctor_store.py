@@ -29,7 +29,7 @@ MAY_MIGRATE = """SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'
 WILL_NOT_START = "`holdfast serve` does not start until that is mended"
 GONE = "stop it; what it has is written to a file .rescued-<time> then: put that, or a backup, in its place"
 OTHER_STORE = "unset HOLDFAST_STORE to use the database in HOLDFAST_DATA_DIR, as after `holdfast restore --into`"
-TABLES = ("sessions", "messages", "checkpoints", "dead_letters")
+TABLES = ("sessions", "messages", "checkpoints", "dead_letters", "installation")
 
 
 @dataclass(frozen=True, slots=True)

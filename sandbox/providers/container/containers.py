@@ -2,9 +2,6 @@
 one installation. A container is ours if its labels say so; whatever else has one of our names is left alone."""
 
 import asyncio
-import contextlib
-import re
-import secrets
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,10 +9,11 @@ from typing import Any
 
 from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.ports.sandbox import SandboxFailed, SandboxUnavailable
-from sandbox.providers.container.document import container_name, label, labels
+from sandbox.providers.container.document import container_name, home_of, label, labels
 from sandbox.providers.container.engine import Engine, EngineRefused
 from sandbox.providers.container.engine_answers import state
 from sandbox.providers.container.host_paths import HostPaths, host_paths, own_container
+from sandbox.providers.container.installation import Installation, Propose
 from sandbox.providers.container.note import read_note
 from sandbox.providers.local.host import LocalHost
 from sandbox.providers.local.layout import SandboxHome
@@ -24,14 +22,13 @@ from sandbox.providers.local.processes import boot_id
 TRASH = "trash-containers"
 _KILL_SECONDS = 10.0
 _MOUNTS = Path("/proc/self/mountinfo")
-_INSTALLATION = re.compile(r"[0-9a-f]{16}")
 
 
 class Containers:
     def __init__(
         self,
         engine: Engine,
-        installation: str | None,
+        propose: Propose | None,
         data_dir: Path,
         warn: Callable[[str], None],
         *,
@@ -40,16 +37,17 @@ class Containers:
         met_limit: Callable[[str], None] = lambda name: None,
     ) -> None:
         self.engine = engine
-        self.installation = installation or ""
+        self.installation = Installation(data_dir, propose)
         self.host = LocalHost(
             data_dir, warn, stop_timeout=stop_timeout, trash=TRASH, limits=limits, met_limit=met_limit
         )
 
-    def open(self) -> None:
-        """Make the directories, and the id of the installation unless one was given. Raises SandboxFailed."""
+    async def open(self) -> None:
+        """Make the directories, and learn by which ids containers are ours. Raises SandboxFailed."""
         self.host.open()
         try:
-            self.installation = self.installation or _installation_of(self.host.data_dir / "installation")
+            self.installation.open()
+            await self.installation.settle()
         except OSError as exc:
             raise SandboxFailed(f"the data directory cannot be used: {exc}") from exc
 
@@ -57,20 +55,38 @@ class Containers:
         return await find_host_paths(self.engine)
 
     def name(self, session_id: str) -> str:
-        return container_name(self.installation, session_id)
+        """Of the session's next container."""
+        return container_name(self.installation.current, self.installation.home, session_id)
+
+    def labels(self, session_id: str) -> dict[str, str]:
+        """Of the session's next container."""
+        return labels(self.installation.current, self.installation.home, session_id)
 
     async def find(self, session_id: str) -> dict[str, Any] | None:
         """The session's container, running or not; None if there is none of ours. Raises SandboxUnavailable."""
-        try:
-            found = await self.engine.inspect(self.name(session_id))
-        except EngineRefused as exc:
-            raise _nothing_known(exc) from exc
-        return found if found is not None and self._is_ours(found, session_id) else None
+        for installation in self.installation.known:
+            try:
+                found = await self.engine.inspect(container_name(installation, self.installation.home, session_id))
+            except EngineRefused as exc:
+                raise _nothing_known(exc) from exc
+            if found is not None and self._is_ours(found, session_id):
+                return found
+        return None
 
     async def all(self, *, stopped: bool = False) -> list[dict[str, Any]]:
-        """Every container of this installation. Raises SandboxUnavailable."""
+        """Every container of this installation and this data directory. Raises SandboxUnavailable."""
+        found = await self.of_installation(stopped=stopped)
+        return [each for each in found if home_of(each) == self.installation.home]
+
+    async def of_installation(self, *, stopped: bool = True, only: str | None = None) -> list[dict[str, Any]]:
+        """The same, whichever data directory its roots are in; `only` the one with that id. Raises
+        SandboxUnavailable."""
         try:
-            return await self.engine.list(labels(self.installation), stopped=stopped)
+            return [
+                found
+                for installation in self.installation.known
+                for found in await self.engine.list(labels(installation), stopped=stopped, only=only)
+            ]
         except EngineRefused as exc:
             raise _nothing_known(exc) from exc
 
@@ -101,7 +117,8 @@ class Containers:
     def _is_ours(self, found: Mapping[str, Any], session_id: str) -> bool:
         config = found.get("Config")
         said = config if isinstance(config, dict) else {}
-        return label(said, "installation") == self.installation and label(said, "session") == session_id
+        ours = label(said, "installation") in self.installation.known and home_of(said) == self.installation.home
+        return ours and label(said, "session") == session_id
 
 
 async def find_host_paths(engine: Engine) -> HostPaths:
@@ -113,18 +130,6 @@ async def find_host_paths(engine: Engine) -> HostPaths:
 def runs(found: Mapping[str, Any]) -> bool:
     """Whether an inspected container runs."""
     return state(found).get("Running") is True
-
-
-def _installation_of(path: Path) -> str:
-    """The id by which the containers of this data directory are known, made once. The roots that they have are in that
-    directory, so whoever has another directory has other containers."""
-    with contextlib.suppress(FileNotFoundError):
-        if _INSTALLATION.fullmatch(found := path.read_text()):
-            return found
-    draft = path.with_suffix(".new")
-    draft.write_text(made := secrets.token_hex(8))
-    draft.rename(path)
-    return made
 
 
 def _nothing_known(exc: EngineRefused) -> SandboxUnavailable:

@@ -82,8 +82,8 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class ContainerPlan:
-    installation: str
     session_id: str
+    labels: Mapping[str, str]  # by which it is found
     incarnation: int
     image: str  # its id: a name may mean another one tomorrow
     image_env: Mapping[str, str]
@@ -96,15 +96,23 @@ class ContainerPlan:
     runtime: str | None = None
 
 
-def container_name(installation: str, session_id: str) -> str:
-    """There can be one container of a name: the engine sees to it that a session has no two."""
-    return f"holdfast-{installation}-{hashlib.sha256(session_id.encode()).hexdigest()[:16]}"
+def container_name(installation: str, home: str, session_id: str) -> str:
+    """There can be one container of a name: the engine sees to it that a session has no two on the roots of one data
+    directory, `home`."""
+    named = session_id if home == installation else f"{home}/{session_id}"
+    return f"holdfast-{installation}-{hashlib.sha256(named.encode()).hexdigest()[:16]}"
 
 
-def labels(installation: str, session_id: str | None = None) -> dict[str, str]:
-    """By which the containers of an installation, or of a session, are found."""
-    session = {} if session_id is None else {f"{LABEL}session": session_id}
-    return {f"{LABEL}installation": installation, **session}
+def labels(installation: str, home: str = "", session_id: str = "") -> dict[str, str]:
+    """By which the containers of an installation are found, and what each of them says of itself."""
+    own = {f"{LABEL}home": home, f"{LABEL}session": session_id} if home else {}
+    return {f"{LABEL}installation": installation, **own}
+
+
+def home_of(found: Mapping[str, Any]) -> str:
+    """The data directory whose roots a container has. Those of earlier gateways say only the installation, which was
+    the directory's own."""
+    return label(found, "home") or label(found, "installation")
 
 
 def label(found: Mapping[str, Any], name: str) -> str:
@@ -137,7 +145,7 @@ def container(plan: ContainerPlan) -> dict[str, Any]:
         "NetworkDisabled": True,
         "OpenStdin": False,
         "Healthcheck": {"Test": ["NONE"]},
-        "Labels": labels(plan.installation, plan.session_id) | said,
+        "Labels": {**plan.labels, **said},
         "HostConfig": {
             "NetworkMode": "none",
             "IpcMode": "private",

@@ -128,9 +128,12 @@ class Engine:
                         return
                     await asyncio.sleep(0.05)  # somebody else is removing it
 
-    async def list(self, labels: Mapping[str, str], *, stopped: bool = False) -> list[dict[str, Any]]:
-        """The containers that carry these labels."""
-        query = {"all": str(stopped).lower(), "filters": json.dumps({"label": _pairs(labels)})}
+    async def list(
+        self, labels: Mapping[str, str], *, stopped: bool = False, only: str | None = None
+    ) -> list[dict[str, Any]]:
+        """The containers that carry these labels; `only` the one with that id."""
+        filters = {"label": _pairs(labels)} | ({} if only is None else {"id": [only]})
+        query = {"all": str(stopped).lower(), "filters": json.dumps(filters)}
         _, content = await self._ask("GET", "/containers/json", query=query)
         with self._unavailable():
             found = document(content)
@@ -144,9 +147,13 @@ class Engine:
         status, content = await self._ask("GET", where, query={"path": path}, fine=(_GONE,), most=most)
         return None if status == _GONE else _first_file(content)
 
-    async def events(self, labels: Mapping[str, str]) -> AsyncGenerator[dict[str, Any], None]:
-        """What happens to the containers that carry these labels, until the engine goes away (SandboxUnavailable)."""
+    async def events(
+        self, labels: Mapping[str, str], *, since: int | None = None
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """What happens to the containers that carry these labels, from now or from that second on, until the engine
+        goes away (SandboxUnavailable)."""
         query = {"filters": json.dumps({"type": ["container"], "label": _pairs(labels)})}
+        query |= {} if since is None else {"since": str(since)}
         async for message in self._lines("GET", "/events", query, {}, None):
             yield message
 

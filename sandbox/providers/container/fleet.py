@@ -41,6 +41,7 @@ from sandbox.providers.container.image import (
     no_image,
     user_of,
 )
+from sandbox.providers.container.installation import Propose
 from sandbox.providers.container.kit_maker import start_line
 from sandbox.providers.container.kits import Kits
 from sandbox.providers.container.note import read_note
@@ -81,7 +82,7 @@ class ContainerFleet:
         *,
         engine: str,
         image: str,
-        installation: str | None = None,
+        propose: Propose | None = None,
         base_env: Mapping[str, str] | None = None,
         limits: ContainerLimits | None = None,
         runtime: str | None = None,
@@ -99,15 +100,15 @@ class ContainerFleet:
         warn: Callable[[str], None] = lambda text: None,
         met_limit: Callable[[str], None] = lambda name: None,
     ) -> None:
-        """`engine` is its address, `installation` an id that no other gateway on that engine has (None: the data
-        directory's own); `readable` are further directories of the host, by what they are called inside; `agents` is
-        that of installed agents, made here; `bwrap` is the program that clones are contained with, by default the one
-        on the path. `resources` are what settings hold containers to, which a spec says again; `met_limit` is called
-        with the name of a limit that has ended a program. Raises ValueError for a bad address."""
+        """`engine` is its address; `propose` is told an id and says which one the store keeps (None: there is no
+        store); `readable` are further directories of the host, by what they are called inside; `agents` is that of
+        installed agents, made here; `bwrap` is the program that clones are contained with, by default the one on the
+        path. `resources` are what settings hold containers to, which a spec says again; `met_limit` is called with the
+        name of a limit that has ended a program. Raises ValueError for a bad address."""
         self._limits = limits or ContainerLimits()
         self._containers = Containers(
             Engine(engine),
-            installation,
+            propose,
             data_dir,
             warn,
             stop_timeout=stop_timeout,
@@ -140,7 +141,7 @@ class ContainerFleet:
         self._machine: ProviderHealth | None = None  # that of an engine that answered last
 
     async def open(self) -> None:
-        self._containers.open()
+        await self._containers.open()
         if self._agents is not None:
             make_agents_dir(self._agents)
         for name in ("doors", "accounts"):
@@ -278,7 +279,7 @@ class ContainerFleet:
 
     async def _passwd_of(self, image: Image) -> bytes | None:
         """From a container that is made and never started: an image's files can be read only as a container's."""
-        looked = {"Image": image.id, "Cmd": ["true"], "Labels": document.labels(self._containers.installation, "")}
+        looked = {"Image": image.id, "Cmd": ["true"], "Labels": self._containers.labels("")}
         made, _ = await self._engine.create(f"{self._containers.name('')}-{secrets.token_hex(4)}", looked)
         try:
             return await self._engine.read_file(made, "/etc/passwd", _ACCOUNTS_BYTES)
@@ -320,8 +321,8 @@ class ContainerFleet:
         seen = {grounds.kit: document.KIT, **readable, **self._readable, **agents}
         binds = [*_roots(home), *(Bind(str(source), target) for source, target in seen.items())]
         return ContainerPlan(
-            installation=self._containers.installation,
             session_id=spec.session_id,
+            labels=self._containers.labels(spec.session_id),
             incarnation=spec.incarnation,
             image=image.id,
             image_env=image.env,

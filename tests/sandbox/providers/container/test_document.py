@@ -13,14 +13,15 @@ from sandbox.providers.container.document import (
     ContainerPlan,
     container,
     container_name,
+    home_of,
     inner_paths,
     label,
     labels,
 )
 
 PLAN = ContainerPlan(
-    installation="house",
     session_id="s1",
+    labels=labels("house", "home", "s1"),
     incarnation=7,
     image="sha256:abc",
     image_env={"PATH": "/opt/bin", "LD_DEBUG": "all", "GLIBC_TUNABLES": "x", "SECRET": "of the image"},
@@ -91,14 +92,23 @@ def test_a_runtime_is_named_only_if_one_is_wanted() -> None:
 
 def test_a_container_is_found_by_name_and_labels() -> None:
     made = container(PLAN)
-    assert label(made, "installation") == "house"
+    assert (label(made, "installation"), home_of(made)) == ("house", "home")
     assert (label(made, "session"), label(made, "incarnation"), label(made, "kit")) == ("s1", "7", "kit-1")
-    assert made["Labels"].items() >= labels("house", "s1").items() >= labels("house").items()
+    assert made["Labels"].items() >= labels("house", "home", "s1").items() >= labels("house").items()
     assert label({}, "session") == label({"Labels": None}, "session") == label({"Labels": {}}, "session") == ""
     assert label({"Labels": {"dev.holdfast.session": 7}}, "session") == ""
-    names = {container_name(house, session) for house in ("a", "b") for session in ("s1", "s2", "S1")}
-    assert len(names) == 6
+    places = [("a", "a"), ("a", "b"), ("b", "b"), ("b", "a")]
+    names = {container_name(*place, session) for place in places for session in ("s1", "s2", "S1")}
+    assert len(names) == 12
     assert all(name.replace("-", "").isalnum() for name in names)
+
+
+def test_a_container_of_an_earlier_gateway_is_that_of_the_directory_by_whose_id_it_was_named() -> None:
+    """It had one id for both."""
+    assert home_of({"Labels": {"dev.holdfast.installation": "0123456789abcdef", "dev.holdfast.session": "s1"}}) == (
+        "0123456789abcdef"
+    )
+    assert container_name("0123456789abcdef", "0123456789abcdef", "s1") == "holdfast-0123456789abcdef-e8bc163c82eee187"
 
 
 def _members() -> dict[str, Any]:

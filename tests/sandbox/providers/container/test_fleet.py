@@ -14,14 +14,15 @@ from sandbox.ports.link import LinkRefused
 from sandbox.ports.progress import ImageChosen
 from sandbox.ports.resources import ResourceLimits
 from sandbox.ports.sandbox import Command, SandboxFailed, SandboxUnavailable
-from sandbox.providers.container.document import ContainerLimits, container_name
+from sandbox.providers.container.containers import Containers
+from sandbox.providers.container.document import ContainerLimits
 from sandbox.providers.container.doorway import Caller, Doorway
 from sandbox.providers.container.kits import Kits
 from sandbox.providers.container.note import read_note, write_note
 from sandbox.providers.local.layout import SandboxHome
 from sandbox.providers.local.processes import find
 from tests.contract.sandbox import attach, run_agent, spec
-from tests.sandbox.containers import UID, AnyEngine, _Fleet, fleet_on, opened
+from tests.sandbox.containers import UID, AnyEngine, _Fleet, fleet_on, named, opened
 from tests.support.bridge import Owner
 from tests.support.engine import DockerEngine, busybox
 from tests.support.waiting import files_with, until
@@ -283,8 +284,8 @@ async def test_a_start_that_is_given_up_while_the_engine_makes_the_container_lea
 async def test_a_foreign_container_with_our_name_is_neither_used_nor_removed(
     docker_engine: DockerEngine, tmp_path: Path, kits: Kits
 ) -> None:
-    async with opened(docker_engine, tmp_path, kits, installation="house") as fleet:
-        name = container_name("house", "s1")
+    async with opened(docker_engine, tmp_path, kits, propose=named("house")) as fleet:
+        name = fleet.containers.name("s1")
         labels = {"dev.holdfast.installation": "another", "dev.holdfast.session": "s1"}
         said = {"Image": docker_engine.image, "Cmd": ["sleep", "600"], "Labels": labels}
         foreign, _ = await fleet.containers.engine.create(name, {**said, "HostConfig": {"NetworkMode": "none"}})
@@ -308,7 +309,7 @@ async def test_a_foreign_container_with_our_name_is_neither_used_nor_removed(
 async def test_another_gateway_on_the_same_directory_finds_what_runs_and_removes_what_nobody_knows(
     docker_engine: DockerEngine, tmp_path: Path, kits: Kits
 ) -> None:
-    async with opened(docker_engine, tmp_path, kits, installation="house") as fleet:
+    async with opened(docker_engine, tmp_path, kits, propose=named("house")) as fleet:
         for session_id in ("runs", "ended", "unknown"):
             await fleet.start(spec(session_id))
         owner = Owner()
@@ -316,9 +317,9 @@ async def test_another_gateway_on_the_same_directory_finds_what_runs_and_removes
         epoch = await run_agent(link, owner)
         assert await fleet.sandbox("ended").kill()
         SandboxHome(tmp_path, "unknown").drop_note()
-        async with opened(docker_engine, tmp_path / "other", kits, installation="other house") as other:
+        async with opened(docker_engine, tmp_path / "other", kits, propose=named("other-house")) as other:
             assert await other.running() == []
-        second = fleet_on(docker_engine, tmp_path, kits, installation="house")
+        second = fleet_on(docker_engine, tmp_path, kits, propose=named("house"))
         await second.open()
         assert await second.running() == ["runs"]
         assert len(await second.containers.all(stopped=True)) == 1
@@ -328,6 +329,44 @@ async def test_another_gateway_on_the_same_directory_finds_what_runs_and_removes
         assert later.epoch == epoch
         link.close()
         await second.close()
+
+
+async def test_a_copy_of_the_store_beside_another_directory_has_containers_of_its_own(
+    docker_engine: DockerEngine, tmp_path: Path, kits: Kits
+) -> None:
+    """As of a backup that was put back beside the gateway that it is of."""
+    async with (
+        opened(docker_engine, tmp_path / "first", kits, propose=named("house")) as first,
+        opened(docker_engine, tmp_path / "copy", kits, propose=named("house")) as copy,
+    ):
+        await first.start(spec())
+        assert await copy.running() == []
+        assert not await copy.sandbox("s1").runs()
+        await copy.start(spec())
+        await copy.sandbox("s1").destroy()
+        assert await first.running() == ["s1"]
+        assert await shell(first, "echo here") == "here"
+
+
+async def test_a_container_of_an_earlier_gateway_is_found_whatever_the_stores_id_is_now(
+    docker_engine: DockerEngine, tmp_path: Path, kits: Kits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was named by an id of the data directory's, and did not say whose roots it has."""
+    with monkeypatch.context() as earlier:
+        old = "0123456789abcdef"
+        tmp_path.joinpath("installation").write_text(old)
+        labels = {"dev.holdfast.installation": old, "dev.holdfast.session": "s1"}
+        earlier.setattr(Containers, "labels", lambda self, session_id: labels)
+        before = fleet_on(docker_engine, tmp_path, kits, propose=None)
+        await before.open()
+        await before.start(spec())
+        await before.close()
+    async with opened(docker_engine, tmp_path, kits, propose=named("house")) as fleet:
+        assert await fleet.running() == ["s1"]
+        assert await shell(fleet, "echo here") == "here"
+        await fleet.start(dataclasses.replace(spec(), incarnation=2))
+        (found,) = await fleet.containers.all(stopped=True)
+        assert found["Labels"]["dev.holdfast.installation"] == "house"
 
 
 async def test_an_engine_that_is_killed_disturbs_nobody_and_nothing_is_taken_for_gone(
