@@ -36,6 +36,7 @@ from gateway.http.messages.export import ExportRoutes
 from gateway.http.messages.messages import MessageRoutes
 from gateway.http.ops.health import HealthRoutes
 from gateway.http.ops.openapi import OpenApiRoutes
+from gateway.http.ops.orphans import OrphanRoutes
 from gateway.http.ops.providers import ProviderRoutes
 from gateway.http.responses import EXCEPTION_HANDLERS
 from gateway.http.sessions.agents import AgentRoutes
@@ -329,6 +330,7 @@ class House:
             inbound=self.door.rooms,
             user_limits=UserLimits(sessions=settings.max_sessions_per_user, stored=settings.max_stored_per_user),
             recordings=self._recordings,
+            removes_orphans=settings.orphans == "remove",
         )
         self.hearing.on_settled = self.sessions.registry.settled
         self.workspace_bytes = WorkspaceBytes(self.store, lambda: self.metrics.stored_changes)
@@ -370,6 +372,7 @@ class House:
             OpenApiRoutes(version(), lambda: routes),
             ProviderRoutes(sessions.providers, {"docker": _image_rule(settings)}, settings.max_running),
             AgentRoutes(self.agents),
+            OrphanRoutes(sessions.orphans),
             SandboxRoutes(registry, catalogue, sessions.creation),
             SnapshotRoutes(registry, catalogue, sessions.branching, drain, self.vault),
             FileRoutes(catalogue, self.vault),

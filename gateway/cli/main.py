@@ -86,6 +86,16 @@ def parser() -> argparse.ArgumentParser:
     providers.add_argument("--token", type=token_text, help="a JWT or an API token to use instead")
     add_url(providers)
 
+    orphans = commands.add_parser(
+        "orphans",
+        help="list what sandboxes left behind, or remove it",
+        description="List what sandboxes left behind and no session can use, such as containers that have ended. With "
+        "--remove it is removed, whatever HOLDFAST_ORPHANS says, and listed.",
+    )
+    orphans.add_argument("--remove", action="store_true", help="remove it now")
+    orphans.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+    add_url(orphans)
+
     chat = commands.add_parser(
         "chat",
         help="talk to a session's agent in this terminal",
@@ -261,6 +271,10 @@ def _talk(words: argparse.Namespace, settings: "Settings") -> int:
             from gateway.cli.commands.providers import providers
 
             return asyncio.run(providers(settings, url=words.url, token=words.token, as_json=words.json))
+        if words.command == "orphans":
+            from gateway.cli.commands.orphans import orphans
+
+            return asyncio.run(orphans(settings, url=words.url, remove=words.remove, as_json=words.json))
         if words.command == "sessions":
             return asyncio.run(sessions.run(words, settings))
         if words.command == "snapshots":

@@ -75,6 +75,7 @@ class Settings:
     gone_providers: tuple[str, ...] = field(default=(), metadata=by(values.names))
     agent: AgentChoice = field(default=DEMO_CHOICE, metadata=by(read_choice))
     agents_dir: Path = field(default=Path(), metadata=by(Path))  # the default: in the data directory
+    orphans: str = field(default="remove", metadata=by(values.choice("remove", "keep")))
     local_level: str = field(default="auto", metadata=by(values.choice("auto", "trusted", "contained")))
     shell: tuple[str, ...] | None = field(default=None, metadata=by(values.command))
     terminal_size: str = field(default="active", metadata=by(values.choice("active", "smallest", "fixed")))

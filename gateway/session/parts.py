@@ -23,6 +23,7 @@ from gateway.session.host import Surroundings
 from gateway.session.loaded import LoadedSessions
 from gateway.session.loader import SessionLoader
 from gateway.session.model.ports import SessionLimits, SessionMetrics
+from gateway.session.orphans import Orphans
 from gateway.session.providers import Providers
 from gateway.session.reaper import Reaper
 from gateway.session.reattach import Reattach
@@ -55,6 +56,7 @@ class SessionParts:
         rng: Random | None = None,
         utcnow: Callable[[], float] = time.time,
         recordings: RecordingFiles | None = None,
+        removes_orphans: bool = True,
     ) -> None:
         rng = rng or Random()
         envs: dict[str, Mapping[str, str]] = {}
@@ -119,7 +121,8 @@ class SessionParts:
             return not store_fails() and not store.behind(session_id)
 
         self._reaper = Reaper(self.loaded, self.registry.forget, can_load, sleep_after=limits.sleep_after)
-        self._reattach = Reattach(fleets, store, self.registry, rng)
+        self._reattach = Reattach(fleets, store, self.registry, rng, removes_orphans=removes_orphans)
+        self.orphans = Orphans(fleets, store, self.loaded, metrics, rng, removes=removes_orphans)
 
     async def __aenter__(self) -> Self:
         self.registry.reattaching_since = asyncio.get_running_loop().time()
@@ -127,6 +130,7 @@ class SessionParts:
         await self.registry.__aenter__()
         self.registry.keep(self._reaper.run, "reaper")
         self.registry.keep(self._reattach.run, "reattach")
+        self.registry.keep(self.orphans.run, "orphans")
         self.registry.keep(self.feed.look_up, "feed")
         return self
 

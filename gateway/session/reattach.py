@@ -39,11 +39,20 @@ class Loads(Protocol):
 
 
 class Reattach:
-    def __init__(self, fleets: Iterable[Fleet], store: MessageStore, registry: Loads, rng: Random) -> None:
+    def __init__(
+        self,
+        fleets: Iterable[Fleet],
+        store: MessageStore,
+        registry: Loads,
+        rng: Random,
+        *,
+        removes_orphans: bool = True,
+    ) -> None:
         self._fleets = fleets
         self._store = store
         self._registry = registry
         self._rng = rng
+        self._removes_orphans = removes_orphans
 
     async def run(self) -> None:
         """Load every session that has business of its own: a sandbox that runs, an answer under way, a message that
@@ -58,8 +67,9 @@ class Reattach:
         waiting = set(await self._patiently(self._store.waiting))
         count, orphans, busy = await self._patiently(lambda: self._look_through(fleet.name, running, waiting))
         for session_id in orphans:
-            log.warning("sandbox.orphan", session_id=session_id)
-            await self._patiently(fleet.sandbox(session_id).stop)
+            log.warning("sandbox.orphan", provider=fleet.name, session_id=session_id)
+            if self._removes_orphans:
+                await self._patiently(fleet.sandbox(session_id).stop)
         running -= orphans
         gate = asyncio.Semaphore(LOADED_AT_ONCE)
         async with asyncio.TaskGroup() as loading:

@@ -268,6 +268,12 @@ class Metrics:
             ["provider", "limit"],
             registry=registry,
         )
+        self.orphans_removed = Counter(
+            "holdfast_orphans_removed",
+            "Removed of what sandboxes left behind and no session can use",
+            ["provider"],
+            registry=registry,
+        )
         self.refusals = Counter("holdfast_refusals", "Refused, by reason", ["reason"], registry=registry)
 
     def _timed(self, name: str, help: str, bounds: Sequence[float]) -> LatencyHistogram:
@@ -286,6 +292,7 @@ class Metrics:
         """Show the series of a provider at 0 before its first sandbox, so that the first one is an increase."""
         for metric in (self.sandboxes_created, self.sandbox_starts, self.wake_seconds, self.reattach_seconds):
             metric.labels(provider)
+        self.orphans_removed.labels(provider)
         for limit in ("memory", "pids"):
             self.limit_ends.labels(provider, limit)
 
@@ -301,6 +308,9 @@ class Metrics:
     def limit_ended(self, provider: str, limit: str) -> None:
         """A program was ended, or not started, by a limit of its sandbox."""
         self.limit_ends.labels(provider, limit).inc()
+
+    def orphan_removed(self, provider: str) -> None:
+        self.orphans_removed.labels(provider).inc()
 
     def refused(self, reason: str) -> None:
         """Count a refusal. `reason` is one of a fixed set of codes, never something a client wrote."""

@@ -3,7 +3,7 @@
 A container runs the bridge as its first process, from a read-only kit, and gets everything else through a door: see
 document.py for what is inside, door.py for how it starts. The order of a start leaves no gap for a killed gateway: a
 container carries its session's labels and name before it runs, and is noted before it is told anything; one that is
-told nothing ends by itself. What is left over is found by its labels and removed before the first start.
+told nothing ends by itself. What is left over is found by its labels: see left_over.py.
 """
 
 import asyncio
@@ -12,21 +12,23 @@ import hashlib
 import os
 import platform
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandbox.ports.fleet import AGENTS, ProviderHealth, SandboxSpec
 from sandbox.ports.images import asked_of_engine
+from sandbox.ports.leftovers import Leftover
 from sandbox.ports.progress import ImageChosen, OnProgress, unheard
 from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.ports.sandbox import SandboxFailed, SandboxUnavailable
 from sandbox.providers.bridge_config import BridgeSettings, bridge_config, failed_start, homes, make_agents_dir
 from sandbox.providers.container import document
+from sandbox.providers.container.clearing import Clearing
 from sandbox.providers.container.cloning import OutsideClones
 from sandbox.providers.container.containers import Containers
 from sandbox.providers.container.document import Bind, ContainerLimits, ContainerPlan, inner_paths, label
-from sandbox.providers.container.engine import Engine, EngineRefused
+from sandbox.providers.container.engine import Engine
 from sandbox.providers.container.engine_answers import BadAnswer, machine_of, one_line
 from sandbox.providers.container.host_paths import HostPaths
 from sandbox.providers.container.image import (
@@ -44,7 +46,6 @@ from sandbox.providers.container.image import (
 from sandbox.providers.container.installation import Propose
 from sandbox.providers.container.kit_maker import start_line
 from sandbox.providers.container.kits import Kits
-from sandbox.providers.container.note import read_note
 from sandbox.providers.container.sandbox import LEVEL, NAME, ContainerSandbox
 from sandbox.providers.container.starting import ContainerFailed, ContainerStart
 from sandbox.providers.local.cloning import CLONE_SECONDS
@@ -71,7 +72,8 @@ class _Grounds:
 
 
 class ContainerFleet:
-    """Implements sandbox.ports.fleet.Fleet. `open` comes first. Constructing one does no I/O."""
+    """Implements sandbox.ports.fleet.Fleet and sandbox.ports.leftovers.LeavesThings. `open` comes first. Constructing
+    one does no I/O."""
 
     name = NAME
     level = LEVEL
@@ -115,6 +117,7 @@ class ContainerFleet:
             limits=self._limits.with_those_of(resources).of_the_whole,
             met_limit=met_limit,
         )
+        self._clearing = Clearing(self._containers)
         self._host = self._containers.host
         self._engine = self._containers.engine
         self._image = image
@@ -198,11 +201,20 @@ class ContainerFleet:
         progress(ImageChosen(spec.image or self._image, image.id, image.digest))
 
     async def running(self) -> list[str]:
-        found = [label(each, "session") for each in await self._containers.all()]
-        return sorted({session_id for session_id in found if session_id})
+        running = await self._containers.all()
+        return sorted({label(each, "session") for each in running if self._clearing.is_noted(each)})
 
     def sandbox(self, session_id: str) -> ContainerSandbox:
         return ContainerSandbox(session_id, self._containers)
+
+    async def leftovers(self) -> list[Leftover]:
+        return await self._clearing.look()
+
+    async def clear(self, leftover: Leftover) -> bool:
+        return await self._clearing.clear(leftover)
+
+    def endings(self) -> AsyncIterator[None]:
+        return self._clearing.endings()
 
     async def close(self) -> None:
         self._host.close()
@@ -222,27 +234,13 @@ class ContainerFleet:
                 except (Unusable, BadAnswer) as exc:
                     raise SandboxFailed(str(exc)) from exc
                 kit = await self._kits.current()
-                await self._sweep()
+                await self._remove_unused_kits()
                 self._grounds = _Grounds(user, kit, paths)
             return self._grounds
 
-    async def _sweep(self) -> None:
-        """Remove what an earlier gateway left over: containers that have ended, and those that nothing on this disk
-        names, which nobody could reach. Then the kits that no container uses."""
-        kits = set()
-        for found in await self._containers.all(stopped=True):
-            session_id, container = label(found, "session"), str(found.get("Id"))
-            note = None
-            with contextlib.suppress(ValueError):
-                note = read_note(self._host.home(session_id))
-            if found.get("State") != "running" or note is None or note.container != container:
-                try:
-                    await self._engine.remove(container)
-                except EngineRefused as exc:
-                    self._warn(f"the container {container[:12]} is left over and could not be removed: {exc.reason}")
-            else:
-                kits.add(label(found, "kit"))
-        for kit in self._kits.unused(kits):
+    async def _remove_unused_kits(self) -> None:
+        used = {label(found, "kit") for found in await self._containers.all(stopped=True)}
+        for kit in self._kits.unused(used):
             await asyncio.to_thread(self._host.trash.take, kit)
 
     async def _image_for(self, spec: SandboxSpec) -> Image:

@@ -62,7 +62,7 @@ async def test_nothing_is_lost_when_the_engine_is_restarted_and_killed(
 ) -> None:
     seed, rng = seeded()
     faults = _faults(rng, restarts=sized(1, 20), kills=sized(1, 10), containerd=sized(0, 5))
-    sessions, messages = sized(2, 4), sized(60, 3100)
+    sessions, messages = sized(2, 4), sized(60, 3200)
     with DockerEngine(live_restore=live_restore) as engine:
         place = Containers.of(engine, containers.kits)
         async with (

@@ -149,6 +149,8 @@ async def test_what_each_route_answers_is_what_is_written_down(gateway: Gateway,
         for who in (ada, admin):
             await who("GET", "/api/providers", 200)
             await who("GET", "/api/agents", 200)
+        for method in ("GET", "DELETE"):
+            await admin(method, "/internal/orphans", 200)
         await _life(ada, nobody)
         await _conversation(ada, service)
         await _dead_letters(service)

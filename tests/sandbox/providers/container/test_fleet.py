@@ -322,6 +322,8 @@ async def test_another_gateway_on_the_same_directory_finds_what_runs_and_removes
         second = fleet_on(docker_engine, tmp_path, kits, propose=named("house"))
         await second.open()
         assert await second.running() == ["runs"]
+        assert sorted(each.session_id for each in await second.leftovers()) == ["ended", "unknown"]
+        assert [await second.clear(each) for each in await second.leftovers()] == [True, True]
         assert len(await second.containers.all(stopped=True)) == 1
         later = Owner()
         link = await second.sandbox("runs").connect(later, None)

@@ -146,6 +146,41 @@ async def _digest(client: httpx.AsyncClient, session_id: str) -> str | None:
     return found
 
 
+async def test_a_container_that_ends_is_removed_and_its_session_is_back(
+    docker_engine: DockerEngine, tmp_path: Path
+) -> None:
+    there = {"SANDBOX": "docker", "DOCKER": f"unix://{docker_engine.socket}", "DOCKER_IMAGE": docker_engine.image}
+    async with (
+        Gateway(tmp_path / "data", **there) as gateway,
+        gateway.http() as ada,
+        gateway.http(gateway.admin) as boss,
+    ):
+        await gateway.create("s1")
+        await comes_to(ada, "s1", "running")
+        await until(lambda: _containers(docker_engine), "a container")
+        (before,) = _containers(docker_engine)
+        docker_engine.client("kill", before)
+        await until(lambda: _containers(docker_engine) not in ([], [before]), "another container")
+        async with gateway.chat("s1") as socket:
+            await say(socket, "message", content="awake")
+            await hear(socket, "done")
+
+        (now,) = _containers(docker_engine)
+        SandboxHome(gateway.data_dir, "s1").note.unlink()  # nobody can reach it any more
+        (found,) = (await boss.get("/internal/orphans")).json()["orphans"]
+        assert (found["name"], found["sessionId"]) == (now, "s1")
+        assert (await boss.delete("/internal/orphans")).json() == {"orphans": [found]}
+        async with gateway.chat("s1") as socket:
+            await say(socket, "message", content="again")
+            await hear(socket, "done")
+        assert (await ada.delete("/api/sandboxes/s1?purge=1")).status_code == 200
+        assert _containers(docker_engine) == []
+
+
+def _containers(engine: DockerEngine) -> list[str]:
+    return engine.client("ps", "--all", "--quiet", "--no-trunc").split()
+
+
 async def test_the_doctor_tries_the_engine(docker_engine: DockerEngine, tmp_path: Path) -> None:
     async def told(address: str) -> dict[str, Finding]:
         given = {"SANDBOX": "docker", "DOCKER": address, "DOCKER_IMAGE": docker_engine.image, "DATA_DIR": str(tmp_path)}

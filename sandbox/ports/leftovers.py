@@ -1,0 +1,32 @@
+"""What sandboxes leave at a provider that nobody can use any more, for whoever clears it away."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """`name` is the provider's own; `session_id` may be empty; `why` is for people."""
+
+    name: str
+    session_id: str
+    why: str
+
+
+@runtime_checkable
+class LeavesThings(Protocol):
+    """A fleet whose sandboxes do not vanish when they end. Every method may raise SandboxUnavailable."""
+
+    async def leftovers(self) -> list[Leftover]:
+        """What is left over now. What runs and can be reached is not; nor is what a start is making."""
+        ...
+
+    async def clear(self, leftover: Leftover) -> bool:
+        """Remove it, if it is still left over. False: it is not, or is gone."""
+        ...
+
+    def endings(self) -> AsyncIterator[None]:
+        """Yields when this has begun to listen, and whenever a sandbox has ended since; goes on until the provider goes
+        away (SandboxUnavailable)."""
+        ...
