@@ -27,7 +27,7 @@ SHELLS = {
 CORES = {
     "os.fsdecode", "os.fsencode", "os.stat_result", "random.Random", "signal.Signals", "starlette.requests",
     "urllib.parse", "websockets.client", "websockets.protocol", "websockets.speedups", "websockets.uri",
-    "websockets.utils",
+    "websockets.utils", "uuid.NAMESPACE_OID", "uuid.uuid5",
 }  # fmt: skip
 # Modules whose decisions are as pure as the rest, and what they import all the same.
 EXCEPTIONS = {

@@ -14,11 +14,11 @@ turn.
 """
 
 import re
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
+from uuid import NAMESPACE_OID, uuid5
 
 from sandbox.agents.core import End, Launch, Note, Out, Past, ToAgent, Unknown
 from sandbox.agents.json_lines import cut_text, items, line, members, read, text
@@ -136,7 +136,7 @@ class ClaudeCore:
         seq = frame.get("seq")
         seq = seq if isinstance(seq, int) else None
         content = frame.get("content")
-        name = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self.session} {seq} {frame.get('cid')} {content}"))
+        name = str(uuid5(NAMESPACE_OID, f"{self.session} {seq} {frame.get('cid')} {content}"))
         self.turn.begin(seq)
         self.sent[name] = seq
         said = content if isinstance(content, str) else items(content)
@@ -310,7 +310,7 @@ def _session(wanted: Launch, notes: Mapping[str, str]) -> str:
     """The noted conversation; else the one that this session has from its first message on."""
     if UUID.fullmatch(noted := notes.get(SESSION, "")):
         return noted
-    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"holdfast {wanted.env.get('HOLDFAST_SESSION_ID', '')}"))
+    return str(uuid5(NAMESPACE_OID, f"holdfast {wanted.env.get('HOLDFAST_SESSION_ID', '')}"))
 
 
 def _file_of(session: str, env: Mapping[str, str]) -> str:

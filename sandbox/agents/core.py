@@ -30,11 +30,13 @@ class HomeFile:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The program to run, its environment, and what is written before it starts."""
+    """The program to run, its environment, what is written before it starts, and where it starts: the workspace, "" if
+    that is not known."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)
     files: Sequence[HomeFile] = ()
+    directory: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.agents.claude import ClaudeCore
+from sandbox.agents.codex import CodexCore
 from sandbox.agents.core import Core, Launch, Note, Out, Past, ToAgent, ToGateway, Unknown
 from sandbox.agents.plain import PlainCore
 from sandbox.protocol.agent import MAX_LINE
@@ -57,6 +58,20 @@ CASES = {
             ),
             (b'{"type":"of_tomorrow"}', b"no frame", b"", _streamed("thinking", "thinking_delta", b'"so"')),
             (b'{"type":"result","is_error":true,"errors":["[x]"],"usage":{"input_tokens":1},"total_cost_usd":0.5}',),
+        ),
+    ),
+    "codex": Case(
+        CodexCore,
+        (None, MESSAGE, ANSWER, ABORT),
+        (
+            (b'{"id":1,"result":{}}', b'{"id":2,"result":{"thread":{"id":"t"},"model":"m"}}'),
+            (
+                b'{"method":"turn/started","params":{"turn":{"id":"r"}}}',
+                b'{"method":"item/agentMessage/delta","params":{"itemId":"i","delta":"\xc3\xa4"}}',
+                b'{"id":1,"method":"item/commandExecution/requestApproval","params":{"turnId":"r","command":"ls"}}',
+            ),
+            (b'{"method":"of/tomorrow"}', b"no frame", b"", b'{"method":"error","params":{"willRetry":true}}'),
+            (b'{"method":"turn/completed","params":{"turn":{"id":"r","status":"failed","error":{}}}}',),
         ),
     ),
     "turns": Case(

@@ -16,7 +16,7 @@ from sandbox.agents.core import Core, End, Interrupt, Launch, Note, Out, Past, T
 
 GOLDEN = Path(__file__).parents[1] / "sandbox" / "agents" / "golden"
 SESSION = "golden"
-ENV = {"HOME": "/agent", "HOLDFAST_SESSION_ID": SESSION}
+ENV = {"HOME": "/agent", "HOLDFAST_SESSION_ID": SESSION, "OPENAI_API_KEY": "good"}
 Entry = Sequence[Any]
 
 
@@ -91,6 +91,5 @@ def replay(agent: str, entries: Iterable[Entry], change: Callable[[Entry], Entry
 
 
 def command(core: Core, entry: Entry) -> Launch:
-    wanted, notes = Launch(("agent",), ENV), entry[1]["notes"]
-    found = core.traces(wanted, notes) if entry[1]["found"] else ()
-    return core.command(wanted, Past(notes, found))
+    wanted = Launch(("agent",), ENV, directory="/workspace")
+    return core.command(wanted, Past(entry[1]["notes"], entry[1]["found"]))

@@ -1,7 +1,8 @@
 """Records conversations with real agents over the fake model, as tests/support/golden.py describes them.
 
 `python -m tests.support.record_agents AGENT PROGRAM [CASE...]`: PROGRAM is the agent itself. What is particular to a
-run (ids, times, paths) is replaced, so that a second recording differs only where the agent does.
+run (ids, times, paths) is replaced, so that a second recording differs only where the agent does. Codex wants no home
+below /tmp.
 """
 
 import asyncio
@@ -24,25 +25,13 @@ from tests.support.golden import GOLDEN, SESSION, replay
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 TIMES = re.compile(r'("\w*(?:ms|Ms|At|timestamp)": )(?:[0-9.]+|"[0-9TZ:.+-]+")')
-DESCRIPTIONS = {"control_response", "system"}  # long, and of no use to anybody
+DESCRIPTIONS = {
+    "control_response",
+    "system",
+    "thread/started",
+    "thread/settings/updated",
+}  # long, and of no use to anybody
 BULK = {"modelUsage", "subagent_stats", "permission_denials"}
-CODEX = """model = "m1"
-model_provider = "fake"
-approval_policy = "on-request"
-sandbox_mode = "read-only"
-check_for_update_on_startup = false
-[analytics]
-enabled = false
-[model_providers.fake]
-name = "Fake"
-base_url = "{model}/v1"
-env_key = "FAKE_KEY"
-wire_api = "responses"
-request_max_retries = 1
-stream_max_retries = 1
-[features]
-default_mode_request_user_input = true
-"""
 
 
 class Live:
@@ -62,25 +51,29 @@ class Live:
         self.key = "good"
         self._home.mkdir()
         self._work.mkdir()
-        if agent == "codex":
-            (self._home / ".codex").mkdir()
-            (self._home / ".codex" / "config.toml").write_text(CODEX.format(model=model))
 
     @property
     def _env(self) -> Mapping[str, str]:
-        keys = {"ANTHROPIC_BASE_URL": self._model, "ANTHROPIC_API_KEY": self.key, "FAKE_KEY": self.key}
+        keys = {
+            "ANTHROPIC_BASE_URL": self._model,
+            "ANTHROPIC_API_KEY": self.key,
+            "OPENAI_BASE_URL": f"{self._model}/v1",
+            "OPENAI_API_KEY": self.key,
+        }
         quiet = {"DISABLE_TELEMETRY": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
         retries = {"CLAUDE_CODE_MAX_RETRIES": "2"}
         path = {"PATH": os.environ["PATH"], "HOME": str(self._home), "HOLDFAST_SESSION_ID": SESSION}
         return {**path, **keys, **quiet, **retries}
 
     async def start(self, start: dict[str, Any] | None = None) -> None:
+        if self.agent == "codex":  # of a model that it knows it has tools of other kinds
+            start = {"type": "start", "model": "m1", **(start or {})}
         self._core: Core = CORES[self.agent]()
-        wanted = Launch((self._program,), self._env)
+        wanted = Launch((self._program,), self._env, directory=str(self._work))
         found = home.found(self._home, self._core.traces(wanted, self._notes))
         launch = self._core.command(wanted, Past(dict(self._notes), found))
         self.keep |= set(UUID.findall(" ".join(launch.argv)))
-        self.entries.append(["command", {"notes": dict(self._notes), "found": bool(found)}])
+        self.entries.append(["command", {"notes": dict(self._notes), "found": list(found)}])
         for file in launch.files:
             home.write(self._home, file)
         pipe = asyncio.subprocess.PIPE
@@ -169,8 +162,11 @@ class Live:
 def _trimmed(entry: list[Any]) -> list[Any]:
     if entry[0] == "up" and isinstance(entry[1], dict):
         entry = ["up", {name: each for name, each in entry[1].items() if name not in BULK}]
-    is_long = entry[0] == "up" and isinstance(entry[1], dict) and entry[1].get("type") in DESCRIPTIONS
-    return ["up", _short(entry[1])] if is_long else entry
+        said = entry[1]
+        is_description = said.get("type", said.get("method")) in DESCRIPTIONS
+        if is_description or (isinstance(said.get("result"), dict) and "thread" in said["result"]):
+            return ["up", _short(said)]
+    return entry
 
 
 def _short(value: Any) -> Any:
@@ -188,18 +184,23 @@ async def hello(live: Live) -> None:
 
 
 async def permission(live: Live) -> None:
-    run = "@@escalate" if live.agent == "codex" else "@@run"
     await live.start()
-    for answer in ({"allow": True}, {"allow": False, "message": "not now"}, {"allow": True, "always": True}):
-        live.say(f"{run} echo made > made.txt; cat made.txt")
-        asked = await live.frame("tool_permission_request")
-        live.down("permission_response", requestId=asked["requestId"], **answer)
-        await live.frame("done")
-    live.say("@@write note.txt words")
+    asked = await _asked(live, "@@run touch made.txt", allow=True)
+    await _asked(live, "@@run touch made.txt", allow=False, message="not now")
+    if live.agent == "codex":  # it asks for no patch
+        await live.turn("@@write note.txt words")
+    else:
+        await _asked(live, "@@write note.txt words", allow=True)
+    await _asked(live, "@@run touch made.txt", allow=True, always=True)
+    live.down("permission_response", requestId=asked["requestId"], allow=True)
+
+
+async def _asked(live: Live, content: str, **answer: Any) -> dict[str, Any]:
+    live.say(content)
     asked = await live.frame("tool_permission_request")
-    live.down("permission_response", requestId=asked["requestId"], allow=True)
+    live.down("permission_response", requestId=asked["requestId"], **answer)
     await live.frame("done")
-    live.down("permission_response", requestId=asked["requestId"], allow=True)
+    return asked
 
 
 async def question(live: Live) -> None:
@@ -216,7 +217,7 @@ async def abort(live: Live) -> None:
     await live.frame("chunk")
     live.down("abort")
     await live.frame("done")
-    live.say(f"{'@@escalate' if live.agent == 'codex' else '@@run'} touch never.txt")
+    live.say("@@run touch never.txt")
     await live.frame("tool_permission_request")
     live.down("abort")
     await live.frame("done")
@@ -225,9 +226,8 @@ async def abort(live: Live) -> None:
 
 
 async def steer(live: Live) -> None:
-    run = "@@escalate" if live.agent == "codex" else "@@run"
     await live.start()
-    live.say(f"{run} touch steered.txt")
+    live.say("@@run touch steered.txt")
     asked = await live.frame("tool_permission_request")
     live.say("@@say steered", metadata={"steer": True})
     live.down("permission_response", requestId=asked["requestId"], allow=True)
@@ -270,7 +270,7 @@ CASES: dict[str, Callable[[Live], Awaitable[None]]] = {
 
 async def record(agent: str, program: str, case: str) -> None:
     async with fake_model() as model:
-        with tempfile.TemporaryDirectory() as place:
+        with tempfile.TemporaryDirectory(dir=Path.home()) as place:
             live = Live(agent, program, Path(place), model)
             try:
                 await CASES[case](live)

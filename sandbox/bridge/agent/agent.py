@@ -185,7 +185,7 @@ class Agent:
         return True
 
     def _launch(self, core: Core) -> Launch:
-        wanted = Launch(self._config.agent, self._config.environment)
+        wanted = Launch(self._config.agent, self._config.environment, directory=str(self._config.workspace))
         notes = self.core_notes.read()
         launch = core.command(wanted, Past(notes, home.found(self._home, core.traces(wanted, notes))))
         for file in launch.files:

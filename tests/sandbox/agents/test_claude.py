@@ -1,13 +1,12 @@
 """The core of Claude Code, beyond what is recorded (test_golden.py): what comes rarely, and what should never come."""
 
-import json
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from sandbox.agents.claude import SESSION, ClaudeCore
-from sandbox.agents.core import Core, End, Launch, Note, Out, Past, ToAgent, ToGateway, Unknown, Wake
+from sandbox.agents.core import Core, End, Launch, Note, Past, Unknown
+from tests.support.cores import down, heard, up
 from tests.support.golden import recordings, replay
 
 RAN = "11111111-1111-4111-8111-111111111111"
@@ -16,30 +15,6 @@ RAN = "11111111-1111-4111-8111-111111111111"
 @pytest.mark.parametrize(("case", "entries"), recordings("claude-code").items())
 def test_a_recorded_conversation_becomes_what_is_recorded(case: str, entries: list[Any]) -> None:
     assert replay("claude-code", entries) == entries
-
-
-def heard(outs: Iterable[Out]) -> list[Any]:
-    """Frames and lines as objects, the rest as it is; but no Wake."""
-    found: list[Any] = []
-    for out in outs:
-        match out:
-            case ToAgent(line):
-                found.append(("agent", json.loads(line)))
-            case ToGateway(frames):
-                found += [json.loads(frame) for frame in frames]
-            case Wake():
-                pass
-            case _:
-                found.append(out)
-    return found
-
-
-def down(core: Core, **frame: Any) -> list[Any]:
-    return heard(core.down(json.dumps(frame).encode()))
-
-
-def up(core: Core, **line: Any) -> list[Any]:
-    return heard(core.up([json.dumps(line).encode()]))
 
 
 def begun(notes: dict[str, str] | None = None, *, found: bool = False, start: bytes | None = None) -> ClaudeCore:

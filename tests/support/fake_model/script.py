@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 SHELL = ("Bash", "bash", "exec_command", "shell_command", "shell", "run_shell_command")
-WRITE = ("Write", "write", "write_file", "apply_patch")
+WRITE = ("Write", "write", "write_file")
 ASK = ("AskUserQuestion", "question", "ask_user", "request_user_input")
 TOLD = re.compile(r"@@(\w+)(?:[ \t]+([^\n<]*))?")
 SAID = re.compile(r"@@(?:say|run|think|escalate)[ \t]+([^\n<]*)")
@@ -121,11 +121,11 @@ def shell(talk: Talk, command: str, **more: str) -> Deed:
 
 def _write(talk: Talk, file: str, text: str) -> Deed:
     tool = talk.tool(WRITE)
-    if tool == "apply_patch":
-        given: Any = f"*** Begin Patch\n*** Add File: {file}\n+{text}\n*** End Patch\n"
-    else:
-        given = {"file_path" if talk.has(tool, "file_path") else "path": file, "content": f"{text}\n"}
-    return Deed("I will call a tool.", tool=tool, given=given)
+    if not tool:
+        patch = f"*** Begin Patch\n*** Add File: {file}\n+{text}\n*** End Patch\n"
+        return shell(talk, f"apply_patch <<'EOF'\n{patch}EOF\n")
+    name = "file_path" if talk.has(tool, "file_path") else "path"
+    return Deed("I will call a tool.", tool=tool, given={name: file, "content": f"{text}\n"})
 
 
 def _ask(talk: Talk) -> Deed:

@@ -1,0 +1,458 @@
+"""The core of Codex: `codex app-server`, JSON-RPC without its version, in lines. Pure.
+
+A conversation is a thread. Its id is the server's and is noted when the first turn runs; a later process resumes it if
+its file is there. Where it is not, or the server does not know it, a new thread begins and the user is told
+(`memory_lost`).
+
+`turn/start` in a running turn would drop the answer under way, so messages wait here. One that says `steer` is folded
+in by `turn/steer`, which wants the turn's id: a message that comes before it is known, or after the turn, is held.
+
+Codex cannot make its own sandbox inside ours, so it runs without one there. Then it asks for nothing but what its rules
+name: a file of ours lists commands. That is a courtesy, no boundary. A `config.toml` in the home stands above all that.
+Modes are the core's own: `edits` allows changes of files, `all` allows everything, `plan` nothing.
+
+Numbers of the server's requests begin anew with each process, so the turn's id is part of what a request is called.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from sandbox.agents.core import End, HomeFile, Launch, Note, Out, Past, ToAgent, Unknown
+from sandbox.agents.json_lines import cut_text, items, line, members, read, text, words_of
+from sandbox.agents.turn import GATHER, Turn
+
+THREAD = "thread"
+MODES = ("ask", "edits", "all", "plan")
+# One word each: what changes files, processes, packages or the world, and what runs other programs.
+ASKED = [
+    "apt",
+    "apt-get",
+    "bash",
+    "cargo",
+    "chmod",
+    "chown",
+    "cp",
+    "curl",
+    "dd",
+    "dnf",
+    "docker",
+    "env",
+    "find",
+    "git",
+    "go",
+    "install",
+    "kill",
+    "ln",
+    "make",
+    "mkdir",
+    "mv",
+    "nc",
+    "node",
+    "npm",
+    "npx",
+    "perl",
+    "pip",
+    "pip3",
+    "pkill",
+    "pnpm",
+    "podman",
+    "python",
+    "python3",
+    "rm",
+    "rmdir",
+    "rsync",
+    "ruby",
+    "scp",
+    "sed",
+    "sh",
+    "shred",
+    "ssh",
+    "su",
+    "sudo",
+    "tee",
+    "touch",
+    "truncate",
+    "uv",
+    "wget",
+    "xargs",
+    "yarn",
+]
+RULES = "".join(f'prefix_rule(pattern=["{word}"], decision="prompt")\n' for word in ASKED).encode()
+TOOLS = {"commandExecution": "shell", "fileChange": "apply_patch", "webSearch": "web_search", "mcpToolCall": "mcp"}
+GIVEN = ("command", "cwd", "changes", "server", "tool", "arguments", "query")
+SILENT = re.compile(
+    r"thread/(started|status/changed|readState/changed|name/updated|goal/cleared|settings/updated|queue/changed)"
+    r"|(account|remoteControl|model|hook)/.*|warning|configWarning|deprecationNotice|skills/changed|turn/diff/updated"
+    r"|item/reasoning/(summaryPartAdded|textDelta)|item/(commandExecution|fileChange)/outputDelta"
+    r"|item/fileChange/patchUpdated|item/plan/delta|app/list/updated|project/changed|mcpServer/startupStatus/updated"
+)
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+MAX_ERROR = 2000
+MAX_HELD = 64
+MAX_ITEMS = 256
+
+
+@dataclass(slots=True)
+class CodexCore:
+    """Implements sandbox.agents.core.Core."""
+
+    turn: Turn = field(default_factory=Turn)
+    noted: str = ""  # the thread of earlier processes
+    resumes: bool = False
+    directory: str = ""
+    is_configured: bool = False  # by the user
+    thread: str = ""
+    turn_id: str = ""
+    model: str = ""
+    mode: str = "ask"
+    number: int = 0
+    calls: dict[int, tuple[str, Any]] = field(default_factory=dict)  # what was asked of the server
+    held: list[dict[str, Any]] = field(default_factory=list)  # messages that steer, for when that can be
+    patches: dict[str, Any] = field(default_factory=dict)  # what the running items are given
+    streamed: set[str] = field(default_factory=set)
+    usage: dict[str, int] | None = None
+
+    @property
+    def cuts_lines(self) -> bool:
+        return True
+
+    @property
+    def ready(self) -> bool:
+        return bool(self.thread) and not (self.turn.running or self.held)
+
+    def traces(self, wanted: Launch, notes: Mapping[str, str]) -> Sequence[str]:
+        where, thread = _home_of(wanted.env), _thread_of(notes)
+        configured = (f"{where}/config.toml", f"{where}/auth.json")
+        return (*configured, f"{where}/sessions/*/*/*/rollout-*{thread}.jsonl") if thread else configured
+
+    def command(self, wanted: Launch, past: Past) -> Launch:
+        where = _home_of(wanted.env)
+        self.directory = wanted.directory
+        self.noted = _thread_of(past.notes)
+        self.resumes = any(pattern.startswith(f"{where}/sessions/") for pattern in past.found)
+        self.is_configured = f"{where}/config.toml" in past.found
+        settings = [] if self.is_configured else ["features.default_mode_request_user_input=true"]
+        if not self.is_configured and f"{where}/auth.json" not in past.found and "OPENAI_API_KEY" in wanted.env:
+            settings += _provider(wanted.env.get("OPENAI_BASE_URL") or "https://api.openai.com/v1")
+        flags = [word for setting in settings for word in ("-c", setting)]
+        files = () if self.is_configured else (HomeFile(f"{where}/rules/holdfast.rules", RULES),)
+        return Launch((*wanted.argv, "app-server", *flags), wanted.env, files, wanted.directory)
+
+    def begin(self, start: bytes | None) -> Sequence[Out]:
+        started = read(start or b"")
+        self.model = text(started.get("model"))
+        if (mode := started.get("mode")) in MODES:
+            self.mode = str(mode)
+        client = {"name": "holdfast", "title": "Holdfast", "version": "0"}
+        return [self._call("initialize", clientInfo=client, capabilities={"experimentalApi": True})]
+
+    def waits(self, line: bytes) -> bool:
+        frame = read(line)
+        return frame.get("type") == "message" and not _steers(frame)
+
+    def down(self, line: bytes) -> Sequence[Out]:
+        return list(self._down(read(line)))
+
+    def _down(self, frame: dict[str, Any]) -> Iterator[Out]:
+        match frame:
+            case {"type": "message"}:
+                yield from self._message(frame)
+            case {"type": "permission_response" | "ask_user_answer"}:
+                asked = self.turn.answered(frame.get("requestId"))
+                if asked is None:
+                    yield from self.turn.say("error", code="unknown_request", error="the agent asks this no more")
+                else:
+                    yield _reply(asked["id"], _answer(asked, frame))
+            case {"type": "abort"} if self.turn.running and not self.turn.aborting:
+                self.turn.aborting = True
+                yield from self._interrupt()
+            case {"type": "set_mode", "mode": str(mode)} if mode in MODES:
+                self.mode = mode
+
+    def _message(self, frame: dict[str, Any]) -> Iterator[Out]:
+        if not self.turn.running and self.thread:
+            yield from self._start(frame)
+        elif self.turn_id:
+            self.turn.begin(_seq(frame))
+            yield self._call("turn/steer", frame, expectedTurnId=self.turn_id, **self._said(frame))
+        elif len(self.held) < MAX_HELD:
+            self.held.append(frame)
+
+    def _start(self, frame: dict[str, Any]) -> Iterator[Out]:
+        self.turn.begin(_seq(frame))
+        self.usage = None
+        mode = "plan" if self.mode == "plan" else "default"
+        settings = {"model": self.model, "developer_instructions": None, "reasoning_effort": None}
+        yield self._call("turn/start", collaborationMode={"mode": mode, "settings": settings}, **self._said(frame))
+
+    def _said(self, frame: dict[str, Any]) -> dict[str, Any]:
+        said = [{"type": "text", "text": words_of(frame.get("content")) or " "}]
+        return {"threadId": self.thread, "input": said, "clientUserMessageId": text(frame.get("cid"))}
+
+    def _interrupt(self) -> Iterator[Out]:
+        if self.turn_id:
+            yield self._call("turn/interrupt", threadId=self.thread, turnId=self.turn_id)
+
+    def _call(self, method: str, kept: Any = None, **given: Any) -> Out:
+        self.number += 1
+        self.calls[self.number] = (method, kept)
+        return ToAgent(line({"id": self.number, "method": method, "params": given}))
+
+    def up(self, lines: Sequence[bytes]) -> Sequence[Out]:
+        return [out for each in lines for out in self._up(read(each))]
+
+    def _up(self, said: dict[str, Any]) -> Iterator[Out]:
+        given = members(said.get("params"))
+        match said:
+            case {"method": str(method), "id": int() | str() as number}:
+                yield from self._asked(method, number, given)
+            case {"method": str(method)}:
+                yield from self._told(method, given)
+            case {"id": int(number)}:
+                method, kept = self.calls.pop(number, ("", None))
+                if method:
+                    yield from self._returned(method, kept, said)
+            case _:
+                yield Unknown("no message")
+
+    def _returned(self, method: str, kept: Any, said: dict[str, Any]) -> Iterator[Out]:
+        result, error = members(said.get("result")), members(said.get("error"))
+        told = cut_text(text(error.get("message")) or "the agent failed", MAX_ERROR) if "error" in said else ""
+        match method:
+            case "initialize":
+                yield ToAgent(line({"method": "initialized"}))
+                if self.noted and not self.resumes:
+                    yield from self.turn.say("agent_status", status="memory_lost")
+                yield self._open()
+            case "thread/resume" if told:
+                self.resumes = False
+                yield from self.turn.say("agent_status", status="memory_lost")
+                yield self._open()
+            case "thread/start" if told:
+                yield from self.turn.say("error", code="agent", error=told)
+                yield End("the agent could not begin a conversation")
+            case "thread/start" | "thread/resume":
+                self.thread = text(members(result.get("thread")).get("id"))
+                self.model = text(result.get("model")) or self.model
+                yield from self._go_on()
+            case "turn/start" if told:
+                yield from self.turn.say("error", code="agent", error=told)
+                yield from self._done(failed=True)
+            case "turn/steer" if told and isinstance(kept, dict):
+                self.turn.seqs = [seq for seq in self.turn.seqs if seq != _seq(kept)]
+                self.held.append(kept)  # the turn was over: it begins the next one
+                if not self.turn.running:
+                    yield from self._go_on()
+
+    def _open(self) -> Out:
+        own = {} if self.is_configured else {"sandbox": "danger-full-access", "approvalPolicy": "on-request"}
+        given = {"cwd": self.directory or None, "model": self.model or None, **own}
+        if self.resumes:
+            return self._call("thread/resume", threadId=self.noted, **given)
+        return self._call("thread/start", **given)
+
+    def _go_on(self) -> Iterator[Out]:
+        """With what steered and came too early or too late."""
+        if self.held and self.thread:
+            yield from self._start(self.held.pop(0))
+
+    def _asked(self, method: str, number: int | str, given: dict[str, Any]) -> Iterator[Out]:
+        asked = {"id": number, "method": method, "params": given}
+        name = f"{text(given.get('turnId')) or self.turn_id}-{number}"
+        item = text(given.get("itemId")) or None
+        is_file = method == "item/fileChange/requestApproval"
+        if method == "item/tool/requestUserInput" and self.turn.running:
+            questions = [{**each, "multiSelect": False} for each in items(given.get("questions"))]
+            yield from self.turn.ask("ask_user_question", name, asked, questions=questions, toolUseId=item)
+        elif not (is_file or method == "item/commandExecution/requestApproval") or not self.turn.running:
+            yield ToAgent(line({"id": number, "error": {"code": -32601, "message": "not supported"}}))
+        elif self.mode in ("all", "plan") or (is_file and self.mode == "edits"):
+            yield _reply(number, {"decision": "decline" if self.mode == "plan" else "accept"})
+        else:
+            tool = {"command": given.get("command"), "cwd": given.get("cwd")}
+            yield from self.turn.ask(
+                "tool_permission_request",
+                name,
+                asked,
+                toolName="apply_patch" if is_file else "shell",
+                toolInput={"changes": self.patches.get(item or "")} if is_file else tool,
+                toolUseId=item,
+                reason=given.get("reason"),
+                suggestions=["session"],
+            )
+
+    def _told(self, method: str, given: dict[str, Any]) -> Iterator[Out]:
+        match method:
+            case "item/agentMessage/delta":
+                self.streamed.add(text(given.get("itemId")))
+                yield from self.turn.piece("chunk", text(given.get("delta")))
+            case "item/reasoning/summaryTextDelta":
+                yield from self.turn.piece("thinking", text(given.get("delta")))
+            case "item/started":
+                yield from self._item_started(members(given.get("item")))
+            case "item/completed":
+                yield from self._item_ended(members(given.get("item")))
+            case "turn/started":
+                self.turn_id = text(members(given.get("turn")).get("id"))
+                yield from self._started()
+            case "turn/completed":
+                yield from self._completed(members(given.get("turn")))
+            case "turn/plan/updated":
+                steps = [{"step": each.get("step"), "status": each.get("status")} for each in items(given.get("plan"))]
+                yield from self.turn.say("plan", steps=steps, explanation=given.get("explanation"))
+            case "thread/tokenUsage/updated":
+                self.usage = _usage(members(members(given.get("tokenUsage")).get("last")))
+            case "serverRequest/resolved":
+                number = given.get("requestId")
+                for name in [name for name, asked in self.turn.requests.items() if asked["id"] == number]:
+                    yield from self.turn.withdraw(name, "the agent asks this no more")
+            case "error":
+                yield from self._failed(given)
+            case _ if not SILENT.fullmatch(method):
+                yield Unknown(method)
+
+    def _started(self) -> Iterator[Out]:
+        if self.noted != self.thread:
+            self.noted = self.thread
+            yield Note({THREAD: self.thread})
+        if self.turn.aborting:
+            yield from self._interrupt()
+        held, self.held = self.held, []
+        for frame in held:
+            yield from self._message(frame)
+
+    def _item_started(self, item: dict[str, Any]) -> Iterator[Out]:
+        kind, name = text(item.get("type")), text(item.get("id"))
+        if kind in TOOLS and name:
+            if len(self.patches) < MAX_ITEMS:
+                self.patches[name] = item.get("changes")
+            given = {member: item[member] for member in GIVEN if item.get(member)}
+            use = {"type": "tool_use", "id": name, "name": TOOLS[kind], "input": given}
+            yield from self.turn.message("assistant", [use])
+
+    def _item_ended(self, item: dict[str, Any]) -> Iterator[Out]:
+        kind, name = text(item.get("type")), text(item.get("id"))
+        self.patches.pop(name, None)
+        if kind == "agentMessage":
+            streamed = name in self.streamed
+            self.streamed.discard(name)
+            yield from self.turn.message(
+                "assistant", [{"type": "text", "text": text(item.get("text"))}], streamed=streamed
+            )
+        elif kind in TOOLS and name:
+            status = text(item.get("status"))
+            other = item.get("result") or item.get("error")
+            content = text(item.get("aggregatedOutput")) or (json.dumps(other) if other else status)
+            failed = status in ("failed", "declined")
+            result = {"type": "tool_result", "tool_use_id": name, "content": content, "is_error": failed}
+            yield from self.turn.message("user", [result])
+
+    def _completed(self, turn: dict[str, Any]) -> Iterator[Out]:
+        if self.turn_id and text(turn.get("id")) != self.turn_id:
+            return
+        failed = turn.get("status") == "failed" and not self.turn.aborting
+        if failed and self.turn.running:
+            yield from self._error(members(turn.get("error")))
+        yield from self._done(failed=failed, reason=text(turn.get("status")) or None)
+
+    def _done(self, *, failed: bool, reason: str | None = None) -> Iterator[Out]:
+        self.turn_id = ""
+        self.patches.clear()
+        self.streamed.clear()
+        yield from self.turn.done(failed=failed, reason=reason, usage=self.usage)
+        yield from self._go_on()
+
+    def _failed(self, given: dict[str, Any]) -> Iterator[Out]:
+        """An error that is tried again, or that ends the turn: the turn's end tells that one."""
+        error = members(given.get("error"))
+        if given.get("willRetry") is True:
+            told = text(error.get("additionalDetails")) or text(error.get("message"))
+            yield from self.turn.say("agent_status", status="retrying", error=cut_text(told, MAX_ERROR))
+        elif not self.turn.running:
+            yield from self._error(error)
+
+    def _error(self, error: dict[str, Any]) -> Iterator[Out]:
+        told, code = text(error.get("message")) or "the agent failed", "agent"
+        if re.search(r"\b40[13]\b", told) or told.startswith("Missing environment variable"):
+            code, told = "agent_auth", f"the model refused the key, or there is none: set OPENAI_API_KEY ({told})"
+        yield from self.turn.say("error", code=code, error=cut_text(told, MAX_ERROR))
+
+    def woken(self, name: str) -> Sequence[Out]:
+        return list(self.turn.gathered()) if name == GATHER else ()
+
+    def interrupt(self) -> Sequence[Out]:
+        return (End("the agent did not stop its turn: it is started anew"),)
+
+    def over(self) -> Sequence[Out]:
+        return list(self.turn.over())
+
+
+def _home_of(env: Mapping[str, str]) -> str:
+    """Codex's own directory, below HOME."""
+    configured, home = PurePosixPath(env.get("CODEX_HOME", "")), env.get("HOME", "")
+    if home and configured.is_absolute() and configured.is_relative_to(home):
+        return str(configured.relative_to(home))
+    return ".codex"
+
+
+def _provider(address: str) -> list[str]:
+    """For whoever has a key in the environment and no configuration."""
+    named = {"name": "OpenAI", "base_url": address, "env_key": "OPENAI_API_KEY", "wire_api": "responses"}
+    settings = [f"model_providers.holdfast.{name}={json.dumps(each)}" for name, each in named.items()]
+    retries = [f"model_providers.holdfast.{kind}_max_retries=2" for kind in ("request", "stream")]
+    return ['model_provider="holdfast"', *settings, *retries]
+
+
+def _thread_of(notes: Mapping[str, str]) -> str:
+    thread = notes.get(THREAD, "")
+    return thread if UUID.fullmatch(thread) else ""
+
+
+def _seq(frame: dict[str, Any]) -> int | None:
+    seq = frame.get("seq")
+    return seq if isinstance(seq, int) else None
+
+
+def _steers(frame: dict[str, Any]) -> bool:
+    return members(frame.get("metadata")).get("steer") is True
+
+
+def _reply(number: int | str, result: dict[str, Any]) -> Out:
+    return ToAgent(line({"id": number, "result": result}))
+
+
+def _answer(asked: dict[str, Any], frame: dict[str, Any]) -> dict[str, Any]:
+    given = asked["params"]
+    if asked["method"] == "item/tool/requestUserInput":
+        answers = frame.get("answers", frame.get("answer"))
+        return {
+            "answers": {
+                text(each.get("id")): {"answers": _labels(_of(answers, each))} for each in items(given.get("questions"))
+            }
+        }
+    if frame.get("allow") is True or frame.get("behavior") == "allow":
+        return {"decision": "acceptForSession" if frame.get("always") is True else "accept"}
+    return {"decision": "cancel" if frame.get("interrupt") is True else "decline"}
+
+
+def _of(answers: Any, question: dict[str, Any]) -> Any:
+    """By the question's words or by its id; one answer alone is for every question."""
+    if not isinstance(answers, dict):
+        return answers
+    return answers.get(text(question.get("question")), answers.get(text(question.get("id"))))
+
+
+def _labels(answer: Any) -> list[str]:
+    if isinstance(answer, list):
+        return [str(each) for each in answer]
+    return [] if answer is None else [str(answer)]
+
+
+def _usage(usage: dict[str, Any]) -> dict[str, int] | None:
+    names = {"inputTokens": "inputTokens", "outputTokens": "outputTokens", "cacheReadTokens": "cachedInputTokens"}
+    counted = {name: usage[theirs] for name, theirs in names.items() if isinstance(usage.get(theirs), int)}
+    return counted or None
