@@ -192,7 +192,8 @@ def test_the_gateway_may_have_its_sandboxes_beside_it() -> None:
     assert set(service) == {"environment", "group_add", "volumes"}, "it is given the socket, and nothing is lifted"
     assert service["environment"] == {"HOLDFAST_SANDBOX": "docker", "HOLDFAST_DOCKER_IMAGE": None}
     (socket,) = service["volumes"]
-    assert f"unix://{socket.rpartition(':')[2]}" == Settings().docker
+    assert f"unix://{socket['target']}" == Settings().docker
+    assert socket["type"] == "bind", "the short form would make a directory where there is no socket"
     (group,) = service["group_add"]
     asked = "stat -c %g /var/run/docker.sock"
     assert asked in group

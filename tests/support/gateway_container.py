@@ -34,10 +34,11 @@ class GatewayContainer:
 
     def __init__(self, socket: Path, image: str, settings: Mapping[str, str], flags: Sequence[str] = ()) -> None:
         self.name = f"holdfast-tried-{secrets.token_hex(4)}"
-        self._socket = socket
+        self._socket = socket.resolve()  # a link may lead nowhere where the engine is
         env = asked_for() | {"HOLDFAST_HOST": "127.0.0.1", "HOLDFAST_PORT": "0"} | dict(settings)
-        self._run = ["--detach", "--network", "host", "--group-add", str(socket.stat().st_gid)]
-        self._run += ["--volume", f"{self.name}:/data", "--volume", f"{socket}:{SOCKET}", "--name", self.name]
+        self._run = ["--detach", "--network", "host", "--group-add", str(self._socket.stat().st_gid)]
+        self._run += ["--volume", f"{self.name}:/data", "--name", self.name]
+        self._run += ["--mount", f"type=bind,source={self._socket},target={SOCKET}"]
         self._run += [word for name, value in env.items() for word in ("--env", f"{name}={value}")]
         self._run += [*flags, image]
         self.url = ""

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tests.support.engine import DockerEngine, whats_missing
@@ -23,9 +23,8 @@ TOOLS = "for tool in git python3 python node npm cc rg; do $tool --version | hea
 
 
 class ImageBuilder:
-    def __init__(self, socket: Path, *, network: Sequence[str] = ()) -> None:
+    def __init__(self, socket: Path) -> None:
         self._socket = socket
-        self._network = network
 
     def docker(self, *words: str) -> str:
         """What the engine's own program says. Raises CalledProcessError."""
@@ -39,7 +38,8 @@ class ImageBuilder:
     def _build(self, name: str, dockerfile: str, context: Path, arguments: Mapping[str, str]) -> None:
         began = time.monotonic()
         given = [word for argument in arguments.items() for word in ("--build-arg", "=".join(argument))]
-        argv = ["docker", "--host", f"unix://{self._socket}", "build", *self._network, *given, *proxies()]
+        # With the host's network: a proxy or a resolver of names on loopback is no other network's.
+        argv = ["docker", "--host", f"unix://{self._socket}", "build", "--network", "host", *given, *proxies()]
         argv += ["--tag", name, "--file", str(DEPLOY / dockerfile), str(context)]
         subprocess.run(argv, stdout=sys.stderr, check=True)
         size = int(self.docker("image", "inspect", "--format", "{{.Size}}", name))
@@ -80,7 +80,7 @@ def engine() -> Iterator[ImageBuilder]:
         raise NoBase(f"no engine answers at {USUAL}, and one of our own cannot run: {reason}")
     sys.stderr.write(f"no engine answers at {USUAL}: building on one of our own, which ends with this\n")
     with DockerEngine(data=KEPT / "engine") as ours:
-        yield ImageBuilder(ours.socket, network=("--network", "host"))  # it has no network of its own
+        yield ImageBuilder(ours.socket)
 
 
 def main() -> int:
