@@ -179,11 +179,13 @@ def make_fleets(
     data_dir: Path | None = None,
     warn: Callable[[str], None] | None = None,
     met_limit: Callable[[str, str], None] = lambda provider, limit: None,
+    pulled: Callable[[str, str, float], None] = lambda provider, result, seconds: None,
     installation: Callable[[str], Awaitable[str | None]] | None = None,
 ) -> list[Fleet]:
     """The fleets the settings ask for, the one of new sessions first; `met_limit` hears of programs that meet a limit
-    of their sandbox, by provider; `installation` is told an id and says which one the store keeps. Raises SettingsError
-    if the sandboxes' env file cannot be used."""
+    of their sandbox, by provider; `pulled` of pulls of images, with what came of each; `installation` is told an id and
+    says which one the store keeps. Raises SettingsError if the sandboxes' env file or the registries' logins cannot be
+    used."""
     from sandbox.providers.bridge_config import TerminalSettings
 
     env_file = settings.sandbox_env_file
@@ -200,7 +202,7 @@ def make_fleets(
     )
     make: dict[str, Callable[..., Fleet]] = {
         "local": make_local_fleet,
-        "docker": partial(make_container_fleet, installation),
+        "docker": partial(make_container_fleet, installation, pulled=pulled),
     }
     told = warn or (lambda text: log.warning("sandbox.warning", text=text))
     names = dict.fromkeys((settings.sandbox, *settings.providers))
@@ -215,9 +217,29 @@ def make_container_fleet(
     terminals: "TerminalSettings",
     warn: Callable[[str], None],
     met_limit: Callable[[str, str], None],
+    *,
+    pulled: Callable[[str, str, float], None],
 ) -> Fleet:
     from sandbox.providers.bridge_config import BridgeSettings
     from sandbox.providers.container.fleet import ContainerFleet
+    from sandbox.providers.container.logins import BadLogins, LoginFile
+    from sandbox.providers.container.pulls import PullEnd
+
+    logins = None
+    if settings.docker_auth_file is not None:
+        logins = LoginFile(settings.docker_auth_file, REDACTOR.add)
+        try:
+            logins.read()
+        except BadLogins as error:
+            raise SettingsError([f"HOLDFAST_DOCKER_AUTH_FILE: {error}"]) from error
+
+    def ended(end: PullEnd) -> None:
+        told = {"image": end.image, "result": end.result, "seconds": round(end.seconds, 1), "bytes": end.bytes}
+        if end.words:
+            log.warning("image.not_pulled", cause=end.words, **told)
+        else:
+            log.info("image.pulled", **told)
+        pulled(ContainerFleet.name, end.result, end.seconds)
 
     return ContainerFleet(
         data_dir,
@@ -231,6 +253,10 @@ def make_container_fleet(
         start_timeout=settings.start_timeout,
         allow_private_repos=settings.allow_private_repos,
         resources=_resource_limits(settings),
+        may_pull=settings.docker_pull != "never",
+        pull_timeout=settings.docker_pull_timeout,
+        logins=logins,
+        on_pull=ended,
         warn=warn,
         met_limit=lambda limit: met_limit(ContainerFleet.name, limit),
     )
@@ -302,7 +328,12 @@ class House:
         made = (
             [fleet]
             if fleet
-            else make_fleets(settings, met_limit=self.metrics.limit_ended, installation=self._installation)
+            else make_fleets(
+                settings,
+                met_limit=self.metrics.limit_ended,
+                pulled=self.metrics.pulled,
+                installation=self._installation,
+            )
         )
         self.fleets = Fleets(*made, gone=settings.gone_providers)
         self.agents = Agents(settings.agent, AgentShelf(settings.agents_dir))

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from sandbox.providers.container.kits import Kits
 from tests.support.engine import DockerEngine, PodmanEngine, whats_missing
 from tests.support.failures import pytest_runtest_logfinish, pytest_runtest_logstart, pytest_runtest_makereport
+from tests.support.image_registry import ImageRegistry, registry_missing
 from tests.support.postgres import PostgresServer, create_database, drop_database
 from tests.support.s3 import S3Place, S3Server, fresh_place
 from tests.support.unheard import Complaints
@@ -98,10 +99,28 @@ def docker_engine() -> Iterator[DockerEngine]:
 
 
 @pytest.fixture(scope="session")
-def podman_engine() -> Iterator[PodmanEngine]:
+def image_registry() -> Iterator[ImageRegistry]:
+    if reason := registry_missing():
+        pytest.skip(reason)
+    with ImageRegistry() as registry:
+        yield registry
+
+
+@pytest.fixture(scope="session")
+def private_registry() -> Iterator[ImageRegistry]:
+    """One that wants a login."""
+    if reason := registry_missing():
+        pytest.skip(reason)
+    with ImageRegistry(login=True) as registry:
+        yield registry
+
+
+@pytest.fixture(scope="session")
+def podman_engine(request: pytest.FixtureRequest) -> Iterator[PodmanEngine]:
     if reason := whats_missing(*PodmanEngine.programs):
         pytest.skip(reason)
-    with PodmanEngine() as engine:
+    registries = () if registry_missing() else ("image_registry", "private_registry")
+    with PodmanEngine([request.getfixturevalue(name).address for name in registries]) as engine:
         yield engine
 
 

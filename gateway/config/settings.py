@@ -71,6 +71,9 @@ class Settings:
     docker: str = field(default="unix:///var/run/docker.sock", metadata=by(values.unix_address))
     docker_image: str = field(default=OWN_IMAGE, metadata=by(values.image))
     images: tuple[str, ...] = field(default=(), metadata=by(read_patterns))  # (): docker_image alone
+    docker_pull: str = field(default="missing", metadata=by(values.choice("missing", "never")))
+    docker_pull_timeout: float = field(default=300.0, metadata=by(values.positive_duration))  # without progress
+    docker_auth_file: Path | None = field(default=None, metadata=by(Path))
     docker_runtime: str = field(default="", metadata=by(values.image))  # "": the engine's own default
     gone_providers: tuple[str, ...] = field(default=(), metadata=by(values.names))
     agent: AgentChoice = field(default=DEMO_CHOICE, metadata=by(read_choice))
@@ -255,7 +258,7 @@ def _not_built(settings: Settings) -> list[str]:
     if settings.redis:
         problems.append("HOLDFAST_REDIS: running on many nodes is not built yet; unset it")
     if settings.limit_disk is not None:
-        told = "sandboxes cannot be held to it yet; unset it, and bound the file system of HOLDFAST_DATA_DIR instead"
+        told = "no sandbox can be held to it; unset it, and bound the file system of HOLDFAST_DATA_DIR instead"
         problems.append(f"HOLDFAST_LIMIT_DISK: {told}")
     return problems
 

@@ -39,6 +39,7 @@ from gateway.session.sandbox.driver import LifeDriver
 from gateway.session.sandbox.lifecycle import events as on_
 from gateway.session.sandbox.lifecycle.commands import ARCHIVED
 from gateway.session.sandbox.requests import api_error
+from gateway.session.sandbox.sandbox_image import pull_members
 from gateway.session.session_viewers import SessionViewers
 from gateway.session.sharing import Sharing
 from gateway.session.taped_host import host_of, inbox_of
@@ -154,7 +155,7 @@ class SessionActor:
             asks,
         )
         self.terminals = terminals = host.outside("terminals", SessionTerminals(host, sandbox, life.core))
-        self.viewers = SessionViewers(host, log, output, stream, audience, life.core, terminals, workspace)
+        self.viewers = SessionViewers(host, log, output, stream, audience, life, terminals, workspace)
         self.intake = Intake(host, self.inbox, log, delivery, self.incoming, output, life, terminals, asks)
         output.on_ready = life.agent_ready
         life.is_idle = self.is_idle
@@ -238,7 +239,9 @@ class SessionActor:
         waiting = self.host.turns.waiting(self.id)
         queue = None if waiting is None else waiting.members()
         sync = self.workspace.describe()
-        live = Live(self.life.connection, len(self.viewers), len(self.delivery.window), talk.last_active, sync, queue)
+        pull = None if self.life.image.pull is None else pull_members(self.life.image.pull)
+        viewers, pending = len(self.viewers), len(self.delivery.window)
+        live = Live(self.life.connection, viewers, pending, talk.last_active, sync, pull, queue)
         place = SandboxPlace(self.sandbox.provider, self.sandbox.level)
         state = replace(talk.state, status=self.life.status)
         return describe(self.id, self.user_id, self.created_at, talk.last_durable, talk.spec, state, place, live)

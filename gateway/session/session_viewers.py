@@ -9,7 +9,7 @@ from gateway.session.conversation.outbound import AgentOutput
 from gateway.session.conversation.stream import AgentStream
 from gateway.session.model.ports import Host
 from gateway.session.model.state import SessionStatus
-from gateway.session.sandbox.lifecycle.life import Life
+from gateway.session.sandbox.driver import LifeDriver
 from gateway.session.sandbox.performer import queued_frame
 from gateway.session.terminals.attachments import SessionTerminals
 from gateway.session.viewers.broadcast import Broadcast
@@ -25,6 +25,7 @@ class SessionViewers:
     __slots__ = (
         "_farewell",
         "_host",
+        "_image",
         "_life",
         "_log",
         "_output",
@@ -42,7 +43,7 @@ class SessionViewers:
         output: AgentOutput,
         stream: AgentStream,
         audience: Broadcast,
-        life: Life,
+        life: LifeDriver,
         terminals: SessionTerminals,
         workspace: Workspace,
     ) -> None:
@@ -51,7 +52,8 @@ class SessionViewers:
         self._output = output
         self._stream = stream
         self.audience = audience
-        self._life = life
+        self._life = life.core
+        self._image = life.image
         self._terminals = terminals
         self._workspace = workspace
         self.joining: dict[Viewer, tuple[Position | None, float]] = {}  # what each asked for, until when it waits
@@ -156,3 +158,5 @@ class SessionViewers:
         viewer.send(chat_frames.dump("connection_status", sandboxStatus=self._life.connection))
         if (waiting := self._host.turns.waiting(self._log.id)) is not None:
             viewer.send(queued_frame(waiting))
+        if (pulling := self._image.frame) is not None:
+            viewer.send(pulling)

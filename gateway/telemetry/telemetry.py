@@ -34,6 +34,7 @@ _LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1
 _ANSWERS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 _WAKES = (0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 20, 30, 60)
+_PULLS = (0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 _QUERY = re.compile(r"(?<=[\w/])\?[^\s\"'<>]*=[^\s\"'<>]*")
 
 
@@ -274,6 +275,12 @@ class Metrics:
             ["provider"],
             registry=registry,
         )
+        self.image_pulls = Counter(
+            "holdfast_image_pulls", "Images fetched by a container engine", ["provider", "result"], registry=registry
+        )
+        self.image_pull_seconds = Histogram(
+            "holdfast_image_pull_seconds", "One pull of an image", ["provider"], buckets=_PULLS, registry=registry
+        )
         self.refusals = Counter("holdfast_refusals", "Refused, by reason", ["reason"], registry=registry)
 
     def _timed(self, name: str, help: str, bounds: Sequence[float]) -> LatencyHistogram:
@@ -311,6 +318,11 @@ class Metrics:
 
     def orphan_removed(self, provider: str) -> None:
         self.orphans_removed.labels(provider).inc()
+
+    def pulled(self, provider: str, result: str, seconds: float) -> None:
+        """A pull of an image has ended. `result` is one of a fixed set."""
+        self.image_pulls.labels(provider, result).inc()
+        self.image_pull_seconds.labels(provider).observe(seconds)
 
     def refused(self, reason: str) -> None:
         """Count a refusal. `reason` is one of a fixed set of codes, never something a client wrote."""

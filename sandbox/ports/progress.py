@@ -5,6 +5,22 @@ from collections.abc import Callable
 import msgspec
 
 
+class ImagePull(msgspec.Struct, frozen=True):
+    """How much of an image has been fetched. What is not known yet counts as nothing: numbers in all may grow."""
+
+    image: str
+    layers: int = 0
+    of_layers: int = 0
+    bytes: int = 0
+    of_bytes: int = 0
+
+
+class ImagePulled(msgspec.Struct, frozen=True):
+    """It is there, and the start goes on. Comes once after an ImagePull, unless the start fails."""
+
+    image: str
+
+
 class ImageChosen(msgspec.Struct, frozen=True):
     """What its image's name means: a session's later sandboxes are made of the same. `id` is the provider's own word
     for it, `digest` the registry's; "": no registry is known to have it."""
@@ -14,8 +30,9 @@ class ImageChosen(msgspec.Struct, frozen=True):
     digest: str = ""
 
 
-OnProgress = Callable[[ImageChosen], None]
+StartProgress = ImagePull | ImagePulled | ImageChosen
+OnProgress = Callable[[StartProgress], None]
 
 
-def unheard(progress: ImageChosen) -> None:
+def unheard(progress: StartProgress) -> None:
     """Nobody wants to know."""

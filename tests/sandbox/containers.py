@@ -73,6 +73,7 @@ def fleet_on(engine: AnyEngine, data_dir: Path, kits: Kits, **settings: Any) -> 
         "propose": named(uuid.uuid4().hex[:12]),
         "readable": {programs: os.path.dirname(sys.executable)},
         "kits": kits,
+        "may_pull": False,  # the names of images here are of no registry
     }
     return _Fleet(data_dir, **{**ours, **settings})
 

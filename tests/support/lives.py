@@ -99,6 +99,7 @@ class World:
         self.prepared = False  # what runs, by this or an earlier gateway
         self.unseen = False  # programs of what runs would not see what was restored in it
         self.agent = False
+        self.fetching = False  # a start waits for its image
         self.disk = self.kept = 0
         self.begun = 0  # what was on the disk when what runs was started
         self.overfull = False
@@ -125,6 +126,7 @@ class World:
             case do.Asked():
                 self._check(effect, life)
                 self.pending[effect.number] = effect
+                self.fetching = False
             case do.Cancel(number):
                 if number in self.pending:
                     self.given_up[number] = self.pending.pop(number)
@@ -182,7 +184,9 @@ class World:
             case do.LookForNewest():
                 return [on_.Looked, on_.Unrestorable]
             case do.StartHeld():
-                return [on_.SandboxStarted, on_.StartFailed, on_.Unavailable]
+                if self.fetching:
+                    return [on_.ImageFetched, on_.StartFailed, on_.Unavailable]
+                return [on_.SandboxStarted, on_.StartFailed, on_.Unavailable, on_.ImageAwaited]
             case do.Prepare():
                 fails = [on_.Unrestorable, on_.Unavailable]
                 unseen = [] if effect.empty or effect.visit else [on_.RestoredUnseen]
@@ -222,6 +226,8 @@ class World:
         """What `reply` says has happened. `half`: it happened although nobody says so."""
         if reply is on_.TurnGiven:
             self.turns.add(effect.number)
+        elif reply in (on_.ImageAwaited, on_.ImageFetched):
+            self.fetching = reply is on_.ImageAwaited
         elif reply is on_.Linked:
             self.links.add(effect.number)
         elif reply is on_.LetGo:

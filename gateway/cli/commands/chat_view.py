@@ -109,6 +109,7 @@ class ChatView:
         self.refused = 0  # messages from here that came to nothing
         self._asks: dict[str, Ask] = {}  # by requestId, oldest first
         self._streamed = False
+        self._quarter = -1  # of an image on its way, the last that was told
         self._lost = False
         self._own: set[str] = set()  # every cid sent from here
 
@@ -277,9 +278,24 @@ class ChatView:
 
     def _session_status(self, body: dict[str, Any]) -> list[Shown]:
         status, reason = visible_line(str(body.get("status"))), visible_line(str(body.get("reason") or ""))
+        if status in ("pulling", "pulled"):
+            return self._pull(status, body)
         if status in ("error", "needs_env", "unrestored", "restore_failed", "paused", "archived"):
             return [Line(f"session {status}" + (f": {reason}" if reason else ""), "warn")]
         return []
+
+    def _pull(self, status: str, body: dict[str, Any]) -> list[Shown]:
+        """How far the image is, said once at first and then for each quarter of what is known of its size."""
+        image = visible_line(str(body.get("image")), longest=200)
+        if status == "pulled":
+            self._quarter = -1
+            return [Line(f"the image {image} is there")]
+        got, whole = body.get("bytes"), body.get("ofBytes")
+        quarter = 4 * got // whole if isinstance(got, int) and isinstance(whole, int) and whole > 0 else 0
+        if quarter <= self._quarter:
+            return []
+        first, self._quarter = self._quarter < 0, quarter
+        return [Line(f"fetching the image {image}" if first else f"fetching the image {image}: {25 * quarter} %")]
 
     # what is typed
 

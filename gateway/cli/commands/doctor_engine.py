@@ -17,6 +17,7 @@ from sandbox.providers.container.containers import find_host_paths
 from sandbox.providers.container.engine import SCHEME, Engine
 from sandbox.providers.container.engine_answers import BadAnswer
 from sandbox.providers.container.image import Unusable, check_image, image_of, no_image
+from sandbox.providers.container.images import may_be_fetched
 from sandbox.providers.container.kits import Kits
 
 ASK_SECONDS = 10.0
@@ -44,7 +45,7 @@ async def _examine(settings: Settings, fleet: Fleet, data_dir: Path, warnings: l
         of_runtime(settings.docker_runtime, version, info),
         of_users(version, info, os.geteuid(), os.getegid(), in_container=paths.in_container),
     ]
-    image = await _image(engine, settings.docker_image)
+    image = await _image(engine, settings.docker_image, may_pull=settings.docker_pull != "never")
     kit = await _kit(data_dir)
     found += [image, kit]
     if any(each.state == "fail" for each in found) or image.state != "ok":
@@ -69,11 +70,14 @@ def _is_hidden(directory: Path) -> bool:
     return any(not each.stat().st_mode & stat.S_IXOTH for each in (directory, *directory.parents))
 
 
-async def _image(engine: Engine, name: str) -> Finding:
+async def _image(engine: Engine, name: str, *, may_pull: bool) -> Finding:
     try:
         there = await engine.image(name)
         if there is None:
-            return Finding("image", "fail", no_image(name))
+            if not (may_pull and may_be_fetched(name)):
+                return Finding("image", "fail", no_image(name))
+            told = f"there is no image {name} on the container engine: the first session waits until it is fetched"
+            return Finding("image", "warn", told, f"fetch it now: docker pull {name}")
         image = image_of(there)
         check_image(image, name, platform.machine())
     except (SandboxUnavailable, SandboxFailed, Unusable, BadAnswer) as error:

@@ -1,10 +1,11 @@
 """`holdfast sessions`: sessions listed, made and steered through the running gateway."""
 
+import asyncio
 import json
 import secrets
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,13 +14,15 @@ from gateway.cli.client.api import CommandFailed, GatewayApi
 from gateway.cli.client.login import whoever
 from gateway.cli.commands.credentials import service_api
 from gateway.cli.console.output import agreed, as_typed, complain, say
+from gateway.cli.console.progress import Bar, size_in_words
 from gateway.cli.console.tables import in_short, print_table
 from gateway.config.settings import Settings
 from gateway.protocol.text import visible_line
 
 HEAD = ("SESSION", "USER", "STATUS", "IDLE", "VIEWERS", "WHERE", "TITLE")
 ALL = "/api/sandboxes"
-STEER_SECONDS = 600.0  # a workspace may have to be kept or restored first
+STEER_SECONDS = 1800.0  # a workspace may have to be kept or restored first, an image to be fetched
+LOOK_SECONDS = 1.0  # between two looks at a start that takes long
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,8 @@ async def steer(
     """`wake`, `sleep`, `pause` or `resume` it."""
     body = {name: value for name, value in (how or {}).items() if value is not None}
     async with service_api(settings, chosen.url, chosen.token) as api:
-        session = await api.ask("POST", f"{ALL}/{session_id}/{verb}", json=body, timeout=STEER_SECONDS)
+        asked = api.ask("POST", f"{ALL}/{session_id}/{verb}", json=body, timeout=STEER_SECONDS)
+        session = await _watched(api, session_id, asked) if verb in ("wake", "resume") else await asked
     _tell(chosen, session, _status(session))
     return 0
 
@@ -125,6 +129,7 @@ def full(session: Mapping[str, Any]) -> str:
         if queue
         else None,
         "sandbox": sandbox,
+        "fetches": None if session.get("pull") is None else pull_in_words(session["pull"]),
         "image": " ".join(str(part) for part in (session.get("image"), session.get("imageDigest")) if part),
         "agent": agent_said(session["agent"]),
         "network": session["network"],
@@ -141,6 +146,13 @@ def full(session: Mapping[str, Any]) -> str:
     }
     told = {name: value for name, value in rows.items() if value not in (None, "")}
     return "\n".join(f"{name + ':':<14}{visible_line(str(value))}" for name, value in told.items())
+
+
+def pull_in_words(pull: Mapping[str, Any]) -> str:
+    """How far a pull has come. Pure."""
+    layers = f"{pull['layers']} of {pull['ofLayers']} layers"
+    size = f", {size_in_words(pull['bytes'])} of {size_in_words(pull['ofBytes'])}" if pull["ofBytes"] else ""
+    return visible_line(f"the image {pull['image']}: {layers}{size}")
 
 
 def question(session: Mapping[str, Any], *, purge: bool) -> str:
@@ -164,6 +176,23 @@ def _status(session: Mapping[str, Any]) -> str:
 
 def _tell(chosen: SessionChoice, session: Mapping[str, Any], became: str) -> None:
     say(json.dumps(session) if chosen.as_json else visible_line(f"{session['id']}: {became}"))
+
+
+async def _watched(api: GatewayApi, session_id: str, asked: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+    """What a start is answered with; whoever sits here sees how much of its image is fetched."""
+    asking = asyncio.create_task(asked)
+    bar: Bar | None = None
+    try:
+        while not (await asyncio.wait({asking}, timeout=LOOK_SECONDS))[0]:
+            pull = (await api.ask("GET", f"{ALL}/{session_id}")).get("pull")
+            if pull is not None:
+                bar = bar or Bar(visible_line(f"fetching {pull['image']}"), counts_bytes=True)
+                bar.show(pull["bytes"], pull["ofBytes"] or None)
+        return await asking
+    finally:
+        asking.cancel()
+        if bar is not None:
+            bar.clear()
 
 
 async def _found(api: GatewayApi, session_id: str) -> dict[str, Any] | None:

@@ -71,6 +71,16 @@ class StartPlace(JsonAnswer):
     reason: Annotated[str | None, meaning("which limit")]
 
 
+class PullJson(JsonAnswer):
+    """How much of its image is fetched. What is not known yet counts as nothing."""
+
+    image: str
+    layers: Whole
+    of_layers: Whole
+    bytes: Whole
+    of_bytes: Whole
+
+
 class LimitsJson(JsonAnswer):
     """What the sandbox is held to; null: no limit."""
 
@@ -97,6 +107,7 @@ class SessionJson(JsonAnswer):
     level: str
     image: Annotated[str | None, meaning("as it was named; null: none, or as HOLDFAST_DOCKER_IMAGE says")]
     image_digest: Annotated[str | None, meaning("what it meant at the first start; later starts keep to it")]
+    pull: Annotated[PullJson | None, meaning("while its start waits for its image")]
     incarnation: Whole
     viewers: Whole
     pending: Whole

@@ -16,6 +16,7 @@ class Live:
     pending: int
     last_active: float
     sync: dict[str, Any]
+    pull: dict[str, Any] | None = None  # how far the image is fetched that its start waits for
     queue: dict[str, Any] | None = None  # where it stands among those that wait to be started
 
 
@@ -46,6 +47,7 @@ def describe(
         "level": place.level,
         "image": spec.image,
         "imageDigest": spec.image_digest or spec.image_id or None,
+        "pull": live.pull,
         "incarnation": state.incarnation,
         "viewers": live.viewers,
         "pending": live.pending,

@@ -96,7 +96,7 @@ class LifeDriver:
         self._asks = asks
         self.link = LinkOwner(sandbox, log, delivery, output, publisher, workspace, host, self)
         self._journal = LifeJournal(host, log, delivery, output, publisher, workspace, sandbox.provider)
-        self.image = SandboxImage(log, host)
+        self.image = SandboxImage(host, self.core, log, publisher, self)
         work = SandboxWork(host, log, workspace, sandbox, fleet, self.link, self.image, agents, envs)
         self._work = work = host.outside("work", work)
         self._performer = LifePerformer(

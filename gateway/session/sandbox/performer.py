@@ -108,7 +108,7 @@ class LifePerformer:
             self._end(event.number)
         if not isinstance(event, on_.EffectReply):
             return None
-        if not isinstance(event, on_.TurnGiven):  # the turn's task goes on while it is held
+        if not isinstance(event, on_.TurnGiven | on_.Underway):  # the turn's task goes on while it is held
             self._end(event.number)
         cause = self._work.cause_of(event.number)
         if isinstance(event, on_.StartFailed) and event.bug:

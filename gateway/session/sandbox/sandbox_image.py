@@ -1,20 +1,87 @@
-"""The image of a session's sandbox: what its name meant at the first start is noted, for all later ones."""
+"""The image of a session's sandbox: how much of it is fetched is told to viewers, now and then; what its name meant at
+the first start is noted for all later ones."""
 
+from typing import Any
+
+from gateway.protocol import chat_frames
 from gateway.session.conversation.log import SessionLog
-from gateway.session.model.ports import Tasks
-from sandbox.ports.progress import ImageChosen
+from gateway.session.model.ports import Host, Publisher
+from gateway.session.sandbox.lifecycle import events as on_
+from gateway.session.sandbox.lifecycle.life import Life, LifeStage
+from gateway.session.sandbox.link_owner import LifeEvents
+from sandbox.ports.progress import ImageChosen, ImagePull, ImagePulled, StartProgress
+
+TELL_SECONDS = 0.5  # between two words about how far a pull has come
+
+
+def pull_members(pull: ImagePull) -> dict[str, Any]:
+    return {
+        "image": pull.image,
+        "layers": pull.layers,
+        "ofLayers": pull.of_layers,
+        "bytes": pull.bytes,
+        "ofBytes": pull.of_bytes,
+    }
 
 
 class SandboxImage:
-    __slots__ = ("_log", "_tasks")
+    __slots__ = ("_core", "_heard", "_host", "_life", "_log", "_publisher", "_pull", "_told_at")
 
-    def __init__(self, log: SessionLog, tasks: Tasks) -> None:
+    def __init__(self, host: Host, core: Life, log: SessionLog, publisher: Publisher, life: LifeEvents) -> None:
+        self._host = host
+        self._core = core  # which decides; only read here
         self._log = log
-        self._tasks = tasks
+        self._publisher = publisher
+        self._life = life
+        self._heard = 0  # the start whose pull was heard of last
+        self._told_at = 0.0
+        self._pull: ImagePull | None = None
 
-    def hear(self, progress: ImageChosen) -> None:
-        """Beside the session's task."""
-        self._tasks.post(self._chosen, progress)
+    @property
+    def pull(self) -> ImagePull | None:
+        """How far the pull has come that the sandbox's start waits for; None if it waits for none."""
+        return self._pull if self._core.stage is LifeStage.FETCHING else None
+
+    @property
+    def frame(self) -> bytes | None:
+        """The same for a viewer."""
+        if self.pull is None:
+            return None
+        return chat_frames.dump("session_status", status="pulling", **pull_members(self.pull))
+
+    # -- beside the session's task ------------------------------------------------------------------------------------
+
+    def hear(self, number: int, progress: StartProgress) -> None:
+        """Of the start of that number."""
+        match progress:
+            case ImagePull():
+                self._hear_pull(number, progress)
+            case ImagePulled(image):
+                self._host.post(self._fetched, number, image)
+            case ImageChosen():
+                self._host.post(self._chosen, progress)
+
+    def _hear_pull(self, number: int, pull: ImagePull) -> None:
+        now = self._host.now()
+        if number == self._heard and now < self._told_at + TELL_SECONDS:
+            return
+        if number != self._heard:
+            self._host.post(self._life.on, on_.ImageAwaited(number))
+        self._heard, self._told_at = number, now
+        self._host.post(self._tell, number, pull)
+
+    # -- in the session's task ----------------------------------------------------------------------------------------
+
+    def _tell(self, number: int, pull: ImagePull) -> None:
+        if self._core.awaited == number:
+            self._pull = pull
+            if (frame := self.frame) is not None:
+                self._publisher.tell(frame)
+
+    def _fetched(self, number: int, image: str) -> None:
+        if self._core.awaited == number:
+            self._publisher.tell(chat_frames.dump("session_status", status="pulled", image=image))
+        self._life.on(on_.ImageFetched(number))
 
     def _chosen(self, chosen: ImageChosen) -> None:
         changes: dict[str, object] = {"image_id": chosen.id, "image_digest": chosen.digest}

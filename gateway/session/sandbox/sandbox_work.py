@@ -7,6 +7,7 @@ nobody foresaw is a bug: it is logged and fails the effect (`BROKE`).
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import structlog
@@ -158,7 +159,7 @@ class SandboxWork:
             limits=self._host.limits.resources.given(asked, granted=granted),
         )
         try:
-            await self._fleet.start(spec, self._image.hear)
+            await self._fleet.start(spec, partial(self._image.hear, effect.number))
         except SandboxFailed as error:
             return on_.StartFailed(effect.number, str(error))
         self._host.metrics.started(self._sandbox.provider)

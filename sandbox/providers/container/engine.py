@@ -32,7 +32,6 @@ from sandbox.providers.container.engine_answers import (
 SCHEME = "unix://"
 MAX_ANSWER = 16 << 20
 ASK_SECONDS = 60.0
-SILENCE_SECONDS = 300.0  # of a registry in the middle of a pull
 _HEADERS = {"Host": "engine", "User-Agent": "holdfast"}
 _GONE, _IN_USE = 404, 409
 
@@ -159,11 +158,12 @@ class Engine:
 
     async def pull(self, image: str, *, login: str = "") -> AsyncGenerator[dict[str, Any], None]:
         """Fetch an image; what the engine tells of it: `status`, `id` of a layer, `progressDetail`. `login` is what
-        X-Registry-Auth is to say. Raises EngineRefused, also for an error that comes last."""
+        X-Registry-Auth is to say. How long it may take is the caller's to say. Raises EngineRefused, also for an error
+        that comes last."""
         name, tag = name_and_tag(image)
         query = {"fromImage": name} | ({"tag": tag} if tag else {})
         headers = {"X-Registry-Auth": login} if login else {}
-        async for message in self._lines("POST", "/images/create", query, headers, SILENCE_SECONDS):
+        async for message in self._lines("POST", "/images/create", query, headers, None):
             if said := trouble(message):
                 raise EngineRefused(0, said)
             yield message

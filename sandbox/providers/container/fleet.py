@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandbox.ports.fleet import AGENTS, ProviderHealth, SandboxSpec
-from sandbox.ports.images import asked_of_engine
 from sandbox.ports.leftovers import Leftover
 from sandbox.ports.progress import ImageChosen, OnProgress, unheard
 from sandbox.ports.resources import NO_LIMITS, ResourceLimits
@@ -37,15 +36,16 @@ from sandbox.providers.container.image import (
     Unusable,
     accounts,
     check_engine,
-    check_image,
     check_runtime,
-    image_of,
-    no_image,
+    cpu_name,
     user_of,
 )
+from sandbox.providers.container.images import EngineImages
 from sandbox.providers.container.installation import Propose
 from sandbox.providers.container.kit_maker import start_line
 from sandbox.providers.container.kits import Kits
+from sandbox.providers.container.logins import LoginFile
+from sandbox.providers.container.pulls import PATIENCE_SECONDS, ImagePulls, PullEnd
 from sandbox.providers.container.sandbox import LEVEL, NAME, ContainerSandbox
 from sandbox.providers.container.starting import ContainerFailed, ContainerStart
 from sandbox.providers.local.cloning import CLONE_SECONDS
@@ -58,6 +58,7 @@ from sandbox.tree.root_swap import begin_empty
 
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 DOOR_SECONDS = 30.0
+STARTS_AFTER_PULL = 4
 _LOG_TAIL = 2000
 _ACCOUNTS_BYTES = 1 << 20
 
@@ -99,14 +100,19 @@ class ContainerFleet:
         allow_private_repos: bool = False,
         bwrap: str | None = None,
         resources: ResourceLimits = NO_LIMITS,
+        may_pull: bool = True,
+        pull_timeout: float = PATIENCE_SECONDS,
+        logins: LoginFile | None = None,
+        on_pull: Callable[[PullEnd], None] | None = None,
         warn: Callable[[str], None] = lambda text: None,
         met_limit: Callable[[str], None] = lambda name: None,
     ) -> None:
         """`engine` is its address; `propose` is told an id and says which one the store keeps (None: there is no
         store); `readable` are further directories of the host, by what they are called inside; `agents` is that of
         installed agents, made here; `bwrap` is the program that clones are contained with, by default the one on the
-        path. `resources` are what settings hold containers to, which a spec says again; `met_limit` is called with the
-        name of a limit that has ended a program. Raises ValueError for a bad address."""
+        path; `pull_timeout` is how long a pull may make no progress, `on_pull` hears of each one's end. `resources` are
+        what settings hold containers to, which a spec says again; `met_limit` is called with the name of a limit that
+        has ended a program. Raises ValueError for a bad address."""
         self._limits = limits or ContainerLimits()
         self._containers = Containers(
             Engine(engine),
@@ -120,7 +126,6 @@ class ContainerFleet:
         self._clearing = Clearing(self._containers)
         self._host = self._containers.host
         self._engine = self._containers.engine
-        self._image = image
         self._base_env = dict(base_env or {})
         self._runtime = runtime
         self._bridges = bridges or BridgeSettings()
@@ -137,6 +142,11 @@ class ContainerFleet:
             readable=list(self._readable),
             bwrap=bwrap,
         )
+        told_end = on_pull or (lambda end: None)
+        cpu = cpu_name(platform.machine())
+        pulls = ImagePulls(self._engine, cpu=cpu, logins=logins, patience=pull_timeout, on_end=told_end)
+        self._images = EngineImages(self._engine, image, pulls if may_pull else None)
+        self._after_pull = asyncio.Semaphore(STARTS_AFTER_PULL)  # many may have waited for one image
         self._warn = warn
         self._told: set[str] = set()
         self._grounds: _Grounds | None = None
@@ -152,8 +162,8 @@ class ContainerFleet:
         await self._clones.open()
         try:
             await self._prepared()
-            if await self._engine.image(asked_of_engine(self._image)) is None:
-                self._warn(no_image(self._image))
+            if told := await self._images.missing():
+                self._warn(told)
         except SandboxUnavailable as exc:
             self._warn(str(exc))
 
@@ -189,16 +199,20 @@ class ContainerFleet:
             grounds = await self._prepared()
             await self._containers.end(home, patience=self._host.stop_timeout)
             self._host.limits.begin(spec.session_id)
-            image = await self._image_for(spec)
-            try:
-                await self._make(home, grounds.user, empty=spec.empty)
-                if spec.repo_url is not None and home.workspace_is_empty():
-                    await self._clones.clone(home, grounds.user, spec.repo_url, spec.repo_branch)
-                passwd = await self._accounts(image, grounds.user)
-                await self._launch(home, spec, grounds, image, passwd)
-            except OSError as exc:
-                raise SandboxFailed(f"the sandbox could not be started: {exc.strerror or exc}") from exc
-        progress(ImageChosen(spec.image or self._image, image.id, image.digest))
+            image, fetched = await self._images.of(spec, progress)
+            async with self._after_pull if fetched else contextlib.nullcontext():
+                await self._start(home, spec, grounds, image)
+        progress(ImageChosen(spec.image or self._images.default, image.id, image.digest))
+
+    async def _start(self, home: SandboxHome, spec: SandboxSpec, grounds: _Grounds, image: Image) -> None:
+        try:
+            await self._make(home, grounds.user, empty=spec.empty)
+            if spec.repo_url is not None and home.workspace_is_empty():
+                await self._clones.clone(home, grounds.user, spec.repo_url, spec.repo_branch)
+            passwd = await self._accounts(image, grounds.user)
+            await self._launch(home, spec, grounds, image, passwd)
+        except OSError as exc:
+            raise SandboxFailed(f"the sandbox could not be started: {exc.strerror or exc}") from exc
 
     async def running(self) -> list[str]:
         running = await self._containers.all()
@@ -217,6 +231,7 @@ class ContainerFleet:
         return self._clearing.endings()
 
     async def close(self) -> None:
+        await self._images.close()
         self._host.close()
 
     async def _prepared(self) -> _Grounds:
@@ -242,19 +257,6 @@ class ContainerFleet:
         used = {label(found, "kit") for found in await self._containers.all(stopped=True)}
         for kit in self._kits.unused(used):
             await asyncio.to_thread(self._host.trash.take, kit)
-
-    async def _image_for(self, spec: SandboxSpec) -> Image:
-        """What the session began with, or what the name of its image means now. Raises SandboxFailed."""
-        name = spec.image or self._image
-        for known in (spec.image_id, spec.image_digest, "" if spec.image_digest else asked_of_engine(name)):
-            if known and (found := await self._engine.image(known)) is not None:
-                try:
-                    image = image_of(found, name)
-                    check_image(image, name, platform.machine())
-                except (Unusable, BadAnswer) as exc:
-                    raise SandboxFailed(str(exc)) from exc
-                return image
-        raise SandboxFailed(no_image(spec.image_digest or name))
 
     async def _make(self, home: SandboxHome, user: ContainerUser, *, empty: bool) -> None:
         """From outside, while nothing runs in it: a container mounts the roots, so they are there before it is made."""

@@ -70,14 +70,15 @@ def no_image(name: str) -> str:
 
 def check_image(image: Image, named: str, machine: str) -> None:
     """Raises Unusable unless its programs run on this `machine`."""
-    if image.cpu and image.cpu != _cpu(machine):
-        raise Unusable(f"the image {named} is for {image.cpu}, and this host is {_cpu(machine)}: use an image for it")
+    host = cpu_name(machine)
+    if image.cpu and image.cpu != host:
+        raise Unusable(f"the image {named} is for {image.cpu}, and this host is {host}: use an image for it")
 
 
 def check_engine(info: Mapping[str, Any], machine: str) -> None:
     """Raises Unusable unless the engine runs on this kind of machine: the kit is of our own programs."""
     theirs = str(info.get("Architecture") or machine)
-    if _cpu(theirs) != _cpu(machine):
+    if cpu_name(theirs) != cpu_name(machine):
         raise Unusable(f"the container engine runs on {theirs}, and the gateway on {machine}: it must be of this host")
     if str(info.get("OSType") or "linux") != "linux":
         raise Unusable("the container engine runs no Linux containers")
@@ -134,5 +135,6 @@ def _remapped(root: str) -> tuple[int, int]:
     return int(uid), int(gid)
 
 
-def _cpu(machine: str) -> str:
+def cpu_name(machine: str) -> str:
+    """As images name it."""
     return _SAME.get(machine, machine)

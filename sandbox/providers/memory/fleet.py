@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from sandbox.ports.fleet import ProviderHealth, SandboxSpec
 from sandbox.ports.link import Link, LinkEvents, LinkRefused
-from sandbox.ports.progress import ImageChosen, OnProgress, unheard
+from sandbox.ports.progress import ImageChosen, ImagePull, ImagePulled, OnProgress, unheard
 from sandbox.ports.resources import Resources
 from sandbox.ports.sandbox import Command, CommandResult, SandboxFailed, SandboxUnavailable
 from sandbox.ports.tree import LiveFile, LiveListing, TreeFailed
@@ -95,6 +95,9 @@ class MemoryFleet:
         self.unavailable: str | None = None  # the provider does not answer, and why
         self.resources: dict[str, Resources] = {}  # what sandboxes are said to use
         self.images: dict[str, ImageChosen] = {}  # what the names of images mean; "": of those that name none
+        self.pulls: list[ImagePull] = []  # each start waits for this one
+        self.pull_seconds = 1.0  # for each of these steps
+        self.pull_problem: str | None = None
         self.starts = 0
         self.sandboxes: dict[str, MemorySandbox] = {}  # also those that do not run
 
@@ -111,6 +114,8 @@ class MemoryFleet:
         self._answer()
         self.starts += 1
         await self.stop(spec.session_id)
+        if self.pulls:
+            await self._pull(progress)
         await asyncio.sleep(self.start_seconds)
         problem = self.start_failures.pop(0) if self.start_failures else self.start_problem
         if problem is not None:
@@ -120,6 +125,16 @@ class MemoryFleet:
         sandbox.roots.mounted = self.mounts_roots
         if (chosen := self.images.get(spec.image or "")) is not None:
             progress(chosen)
+
+    async def _pull(self, progress: OnProgress) -> None:
+        """One pull for each start, though in truth one serves all."""
+        pulls = self.pulls
+        for pull in pulls:
+            progress(pull)
+            await asyncio.sleep(self.pull_seconds)
+        if self.pull_problem is not None:
+            raise SandboxFailed(self.pull_problem)
+        progress(ImagePulled(pulls[-1].image))
 
     async def running(self) -> list[str]:
         self._answer()

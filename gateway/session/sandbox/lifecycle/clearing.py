@@ -61,6 +61,8 @@ def cleared(life: Life, event: Stopped, facts: Facts) -> None:
             life.again = facts.waiting or life.wanted or not life.by_name  # who asked by name was refused
         case After.DIED | After.HELD:
             _died(life, facts)
+        case After.GIVEN_UP:
+            life.become(SessionStatus.SLEEPING)
         case After.GONE:
             life.effects.append(do.EndEpoch(life.why))
             life.become(SessionStatus.SLEEPING, life.why)

@@ -8,6 +8,7 @@ happened meanwhile may have overtaken it: then it is answered with what is. `arc
 from gateway.session.model.state import SessionStatus
 from gateway.session.sandbox.lifecycle import agent, linked
 from gateway.session.sandbox.lifecycle import effects as do
+from gateway.session.sandbox.lifecycle.clearing import clear
 from gateway.session.sandbox.lifecycle.events import (
     Delete,
     DialRefused,
@@ -24,7 +25,7 @@ from gateway.session.sandbox.lifecycle.events import (
     Withdraw,
 )
 from gateway.session.sandbox.lifecycle.finding import find, find_unsurveyed, lost
-from gateway.session.sandbox.lifecycle.life import FAILED, LINE, STARTABLE, UNAVAILABLE, Life, LifeStage
+from gateway.session.sandbox.lifecycle.life import FAILED, LINE, STARTABLE, UNAVAILABLE, After, Life, LifeStage
 from gateway.session.sandbox.lifecycle.starting import begin_start
 from gateway.session.sandbox.lifecycle.stopping import begin_stop, give_up_stop, revive
 from gateway.session.sandbox.lifecycle.visiting import NOT_PAUSED, begin_put_back, begin_visit, give_up_visit
@@ -113,6 +114,17 @@ def stop_before_turn(life: Life, command: LifeCommand, facts: Facts) -> None:
             life.answer()
             life.stage = LifeStage.REST
         life.line_up([command], first=True)
+
+
+def stop_fetching(life: Life, command: LifeCommand, facts: Facts) -> None:
+    """Its image is not there, so nothing runs: who waits for it gets what is, and the stop goes first. It may have come
+    this very moment: what is declared dead must be."""
+    if _admitted(life, command, facts):
+        life.effects.append(do.Cancel(life.awaited))
+        life.answer()
+        life.line_up([command], first=True)
+        life.incarnation -= 1
+        clear(life, After.GIVEN_UP, SessionStatus.SLEEPING, "")
 
 
 def go_before_visit(life: Life, command: LifeCommand, facts: Facts) -> None:

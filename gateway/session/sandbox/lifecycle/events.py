@@ -129,6 +129,18 @@ class Looked(EffectReply, frozen=True):
     pass
 
 
+class Underway(EffectReply, frozen=True):
+    """No answer yet: the effect goes on."""
+
+
+class ImageAwaited(Underway, frozen=True):
+    """A start waits for its image, which is being fetched."""
+
+
+class ImageFetched(Underway, frozen=True):
+    pass
+
+
 class SandboxStarted(EffectReply, frozen=True):
     pass
 
@@ -290,10 +302,10 @@ class NotFlushed(msgspec.Struct, frozen=True):
 COMMANDS = (Wake, Resume, Sleep, Pause, Delete, SyncNow, PutBack, Revive, Withdraw)
 NOTICES = (AgentWanted, EndAgent, EnvGiven, Idle, Rescue, SessionLoaded, Leave, End, RestartDue)
 REPLIES = (
-    TurnGiven, Looked, SandboxStarted, StartFailed, Unavailable, Prepared, RestoredUnseen, Unrestorable,
-    AgentReleased, StoreSilent, Linked, DialRefused, Runs, DoesNotRun, LetGo, StillHeld, Lulled, WorkspaceKept,
-    Overfull, NotKept, Stopped, NotStopped, ArchivedWritten, Destroyed, NotDestroyed, OwnerConfirmed, PutInPlace,
-    NotPutInPlace, Due,
+    TurnGiven, Looked, ImageAwaited, ImageFetched, SandboxStarted, StartFailed, Unavailable, Prepared, RestoredUnseen,
+    Unrestorable, AgentReleased, StoreSilent, Linked, DialRefused, Runs, DoesNotRun, LetGo, StillHeld, Lulled,
+    WorkspaceKept, Overfull, NotKept, Stopped, NotStopped, ArchivedWritten, Destroyed, NotDestroyed, OwnerConfirmed,
+    PutInPlace, NotPutInPlace, Due,
 )  # fmt: skip
 LINK_EVENTS = (BridgeHello, GreetingDone, LinkLost, AgentReady, AgentExited, AgentProblem)
 FLUSHES = (Flushed, NotFlushed)

@@ -30,6 +30,7 @@ class LifeStage(StrEnum):
     QUEUED = "queued"
     LOOKING = "looking"
     STARTING = "starting"
+    FETCHING = "fetching"  # the same start, while its image is on the way
     PREPARING = "preparing"
     RELEASING = "releasing"
     CONNECTING = "connecting"
@@ -65,7 +66,7 @@ class LifeStage(StrEnum):
     ENDED = "ended"
 
 
-_START = ("queued", "looking", "starting", "preparing", "releasing", "connecting")
+_START = ("queued", "looking", "starting", "fetching", "preparing", "releasing", "connecting")
 _FIND = ("find_queued", "asking", "linking", "greeting", "surveying", "find_later")
 OVER = (LifeStage.LEFT, LifeStage.ENDED)
 RISING = tuple(LifeStage(stage) for stage in (*_START, *_FIND, "clearing", "clear_later"))
@@ -88,6 +89,7 @@ class After(StrEnum):
     GONE = "gone"  # the same, of an earlier gateway: it is started again if it is wanted
     HELD = "held"  # the gateway that was to let it go is gone
     VISITED = "visited"  # a look at what was left is over
+    GIVEN_UP = "given_up"  # somebody stopped it before its image was there
     LEFTOVER = "leftover"  # an earlier gateway died while it stopped it
 
 

@@ -10,6 +10,8 @@ from gateway.session.sandbox.lifecycle.events import (
     AgentReleased,
     Facts,
     Failure,
+    ImageAwaited,
+    ImageFetched,
     Linked,
     Looked,
     Prepared,
@@ -60,6 +62,16 @@ def looked(life: Life, event: Looked, facts: Facts) -> None:
 def _start(life: Life) -> None:
     life.effects.append(do.EndSync())  # of the one before
     life.wait(LifeStage.STARTING, do.StartHeld(life.next(), life.incarnation, life.empty, life.keep))
+
+
+def image_awaited(life: Life, event: ImageAwaited, facts: Facts) -> None:
+    """That may take long, and is nobody's turn."""
+    life.end_turn()
+    life.stage = LifeStage.FETCHING
+
+
+def image_fetched(life: Life, event: ImageFetched, facts: Facts) -> None:
+    life.stage = LifeStage.STARTING
 
 
 def started(life: Life, event: SandboxStarted, facts: Facts) -> None:

@@ -4,7 +4,7 @@ The *status* is stored and shown: sleeping, starting, running, paused, error, un
 *stage* is what is under way; it is never stored, because what was under way in a gateway that died is found out anew.
 Nothing is under way in `rest` (no sandbox runs, as far as is known) and in `up` (there is a link).
 
-    start   queued > looking > starting > preparing > releasing > connecting > up
+    start   queued > looking > starting (> fetching > starting) > preparing > releasing > connecting > up
     find    find_queued > asking > linking > greeting (> surveying) > up; find_later is a pause before the next attempt
     stop    lulling > ending > keeping > stopping > rest
     delete  ending > stopping > archiving > destroying > rest
@@ -42,6 +42,9 @@ leads to: the store has just taken a write of this gateway.
 
 *What is declared dead must be.* A failed start, a sandbox that is gone and one that was held go through `clearing`: the
 status says so after `Stopped`, never before.
+
+*A stop need not wait for an image.* A start whose image is being fetched holds no turn, and a stop gives it up
+(`stop_fetching`); what the fetch brought in that very moment goes through `clearing`.
 
 *One thing at a time.* Only `wait` begins something, and it replaces what was awaited. What comes meanwhile waits in the
 line, at most LINE of it, and is judged again when its turn has come: `archived` overtakes all, `paused` overtakes sleep
@@ -162,7 +165,15 @@ TABLE: dict[LifeStage, Row] = {
     LifeStage.LOOKING: STARTS | START_FAILS | {on_.Looked: starting.looked},
     LifeStage.STARTING: STARTS
     | START_FAILS
-    | {on_.SandboxStarted: starting.started, on_.Unavailable: starting.start_unanswered},
+    | {
+        on_.ImageAwaited: starting.image_awaited,
+        on_.SandboxStarted: starting.started,
+        on_.Unavailable: starting.start_unanswered,
+    },
+    LifeStage.FETCHING: _asked(commands.come, commands.stop_fetching)
+    | _wanted(notices.want_agent_then)
+    | START_FAILS
+    | {on_.ImageFetched: starting.image_fetched, on_.Unavailable: starting.start_unanswered},
     LifeStage.PREPARING: STARTS
     | START_FAILS
     | {
@@ -247,7 +258,9 @@ TABLE: dict[LifeStage, Row] = {
     | _wanted(notices.want_before_visit)
     | {on_.TurnGiven: visiting.turn_given},
     LifeStage.VISIT_LOOKING: VISITS | VISIT_FAILS | {on_.Looked: visiting.looked},
-    LifeStage.VISIT_STARTING: VISITS | VISIT_FAILS | {on_.SandboxStarted: visiting.started},
+    LifeStage.VISIT_STARTING: VISITS
+    | VISIT_FAILS
+    | {on_.ImageAwaited: ignore, on_.ImageFetched: ignore, on_.SandboxStarted: visiting.started},
     LifeStage.VISIT_PREPARING: VISITS | VISIT_FAILS | {on_.Prepared: visiting.prepared},
     LifeStage.VISIT_KEEPING: VISITS
     | {

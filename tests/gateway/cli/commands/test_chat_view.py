@@ -258,6 +258,23 @@ def test_history_shows_both_sides_and_skips_what_was_seen() -> None:
     assert view.recall(records, answers=True) == []
 
 
+def test_an_image_on_its_way_is_told_of_by_quarters() -> None:
+    view = ChatView()
+
+    def told(**members: object) -> str:
+        return show(view, heard("session_status", status="pulling", image="debian:12", **members))
+
+    assert told(bytes=0, ofBytes=0) == "fetching the image debian:12\n"
+    assert [told(bytes=got, ofBytes=100) for got in (1, 24, 25, 26, 49)] == [
+        *("", "", "fetching the image debian:12: 25 %\n"),
+        *("", ""),
+    ]
+    assert told(bytes=99, ofBytes=100) == "fetching the image debian:12: 75 %\n"
+    assert told() == told(bytes="x", ofBytes=-1) == ""
+    show(view, heard("session_status", status="pulled", image="debian:12"))
+    assert told(bytes=50, ofBytes=100) == "fetching the image debian:12\n", "another start"
+
+
 def test_every_frame_has_its_words() -> None:
     view = ChatView()
     assert show(view, heard("output", text="built")) == "built\n"
@@ -269,6 +286,7 @@ def test_every_frame_has_its_words() -> None:
     assert show(view, heard("session_status", status="running")) == ""
     show(view, heard("connection_status", sandboxStatus="sleeping"))
     assert view.status == "sleeping"
+    assert "the image x is there" in show(view, heard("session_status", status="pulled", image="x"))
     assert "(aborted)" in show(view, heard("done", metadata={"aborted": True}))
 
 

@@ -207,6 +207,12 @@ def test_a_session_is_told_in_words_that_no_terminal_obeys() -> None:
         'metadata:     {"team": "blue"}',
     ):
         assert line in shown.splitlines()
+    pull = {"image": "debian:12", "layers": 2, "ofLayers": 5, "bytes": 3 << 20, "ofBytes": 12 << 20}
+    fetches = full({**SESSION, "image": "debian:12", "imageDigest": "debian@sha256:0", "pull": pull}).splitlines()
+    assert "fetches:      the image debian:12: 2 of 5 layers, 3.0 MiB of 12.0 MiB" in fetches
+    assert "image:        debian:12 debian@sha256:0" in fetches
+    unknown = full({**SESSION, "pull": {**pull, "bytes": 0, "ofBytes": 0}})
+    assert "fetches:      the image debian:12: 2 of 5 layers" in unknown.splitlines()
     sync = {**SESSION["sync"], "generation": 0, "lastError": None}
     bare = {**SESSION, "userId": None, "agent": None, "repoUrl": None, "repoBranch": None, "sleepAfter": None}
     bare |= {"queue": None, "metadata": {}, "title": None, "sync": sync, "reason": None, "terminals": None}

@@ -9,7 +9,7 @@ from gateway.session.model.state import SessionSpec, SessionState, SessionStatus
 
 PLACE = SandboxPlace("local", "contained")
 SHAPE = {
-    "id", "userId", "status", "reason", "sandboxStatus", "provider", "level", "image", "imageDigest",
+    "id", "userId", "status", "reason", "sandboxStatus", "provider", "level", "image", "imageDigest", "pull",
     "incarnation", "viewers", "pending", "lastSeq",
     "createdAt", "lastActiveAt", "hasWorkspace", "title", "metadata", "sleepAfter", "network", "agent",
     "repoUrl", "repoBranch", "sync", "queue",

@@ -50,7 +50,12 @@ async def test_what_to_change_is_said_of_an_image_a_runtime_and_a_socket(
     finally:
         any_engine.socket.chmod(0o660)
     assert (found["engine"].state, found["engine"].told.startswith("everybody on this host may use")) == ("warn", True)
-    assert (found["image"].state, "nothing-here:1" in found["image"].told) == ("fail", True)
+    assert (found["image"].state, found["image"].advice) == ("warn", "fetch it now: docker pull nothing-here:1")
+    assert "nothing-here:1" in found["image"].told
+    never = await told(any_engine, place, DOCKER_IMAGE="nothing-here:1", DOCKER_PULL="never")
+    assert (never["image"].state, "nothing-here:1" in never["image"].told) == ("fail", True)
+    ours = await told(any_engine, place, DOCKER_IMAGE="holdfast-sandbox")
+    assert (ours["image"].state, "build it" in ours["image"].told) == ("fail", True), "no registry has it"
     assert found["runtime"].state == "fail"
     assert "HOLDFAST_DOCKER_RUNTIME=nothing" in found["runtime"].told
     assert "sandbox" not in found, "there is nothing to try"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.ports.link import LinkRefused
-from sandbox.ports.progress import ImageChosen
+from sandbox.ports.progress import ImageChosen, StartProgress
 from sandbox.ports.resources import ResourceLimits
 from sandbox.ports.sandbox import Command, SandboxFailed, SandboxUnavailable
 from sandbox.providers.container.containers import Containers
@@ -170,11 +170,12 @@ async def test_a_session_keeps_to_what_its_image_meant_when_the_name_means_anoth
 ) -> None:
     image = f"holdfast-test/moving:{uuid.uuid4().hex}"
     any_engine.load(image, busybox(**{"etc/which": "first"}))
-    heard: list[ImageChosen] = []
+    heard: list[StartProgress] = []
     async with opened(any_engine, tmp_path, kits) as fleet:
         await fleet.start(spec(image=image), heard.append)
         assert await shell(fleet, "cat /etc/which") == "first"
         (first,) = heard
+        assert isinstance(first, ImageChosen)
         assert (first.name, bool(first.id)) == (image, True)
         any_engine.load(image, busybox(**{"etc/which": "second"}))
         kept = spec(incarnation=2, image=image, image_id=first.id)
@@ -187,7 +188,7 @@ async def test_a_session_keeps_to_what_its_image_meant_when_the_name_means_anoth
         any_engine.client("rmi", first.id)
         await fleet.start(spec(incarnation=3, image=image, image_id=first.id), heard.append)
         assert await shell(fleet, "cat /etc/which") == "second", "nobody has the first any more"
-        assert heard[3].id == heard[2].id
+        assert heard[3] == heard[2] != first
         gone = f"holdfast-test/none@sha256:{'0a' * 32}"
         with pytest.raises(SandboxFailed, match="there is no image holdfast-test/none@sha256:"):
             await fleet.start(spec(incarnation=4, image=image, image_id=first.id, image_digest=gone))

@@ -1,6 +1,7 @@
 """A whole gateway whose sessions run in containers."""
 
 import asyncio
+import base64
 import os
 import subprocess
 import sys
@@ -8,18 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
+from gateway.app import make_fleets
 from gateway.cli.commands.doctor import examine
 from gateway.cli.commands.doctor_store import Finding
-from gateway.config.settings import load_settings
+from gateway.config.settings import SettingsError, load_settings
 from gateway.session.providers import SILENT
 from sandbox.providers.local.layout import SandboxHome
 from tests.gateway.http.sessions.test_lifecycle import comes_to
 from tests.sandbox.containers import UID
+from tests.sandbox.providers.container.test_registry import logged_in, name_in, pushed
 from tests.support.chat import hear, say
 from tests.support.engine import DockerEngine, busybox
 from tests.support.gateway import Gateway
-from tests.support.waiting import until
+from tests.support.image_registry import PASSWORD, USER, ImageRegistry
+from tests.support.waiting import files_with, until
 
 
 async def test_a_session_in_a_container_survives_its_gateway_and_its_engine_and_comes_back_from_sleep(
@@ -139,6 +144,49 @@ async def test_a_session_has_the_provider_image_and_limits_that_it_names_and_its
         assert docker_engine.client("ps", "--format", "{{.Image}}").split() == [digest.removeprefix("sha256:")[:12]] * 2
         for name in ("s1", branch):
             assert (await ada.delete(f"/api/sandboxes/{name}?purge=1")).status_code == 200
+
+
+async def test_an_image_is_fetched_by_the_login_of_a_file_that_nobody_ever_sees(
+    docker_engine: DockerEngine, private_registry: ImageRegistry, tmp_path: Path
+) -> None:
+    config = tmp_path / "docker"
+    config.mkdir()
+    file = logged_in(docker_engine, private_registry, config)
+    image, absent = name_in(private_registry), name_in(private_registry)
+    pushed(docker_engine, image, login=config)
+    there = {"SANDBOX": "docker", "DOCKER": f"unix://{docker_engine.socket}", "DOCKER_IMAGE": image}
+    logins = {"DOCKER_AUTH_FILE": file, "IMAGES": f"{private_registry.address}/**"}
+    async with Gateway(tmp_path / "data", **there, **logins) as gateway, gateway.http() as ada:
+        assert "there is no image" in gateway.log, "a warning, and no more"
+        assert (await ada.post("/api/sandboxes/absent", json={"image": absent})).status_code == 201
+        shown = await comes_to(ada, "absent", "error")
+        assert shown["reason"] == f"there is no image {absent} in its registry: check its name, tag and digest"
+        assert (await ada.post("/api/sandboxes/s1")).status_code == 201
+        async with gateway.chat("s1") as socket:
+            await say(socket, "message", content="hello")
+            await hear(socket, "done")
+        shown = (await ada.get("/api/sandboxes/s1")).json()
+        assert (shown["image"], shown["pull"]) == (image, None)
+        assert shown["imageDigest"].startswith(f"{image.removesuffix(':1')}@sha256:")
+        async with gateway.http(gateway.admin) as admin:
+            figures = (await admin.get("/metrics")).text
+        assert 'holdfast_image_pulls_total{provider="docker",result="ok"} 1.0' in figures
+        assert 'holdfast_image_pulls_total{provider="docker",result="not_found"} 1.0' in figures
+        assert 'holdfast_image_pull_seconds_count{provider="docker"} 2.0' in figures
+        for session_id in ("s1", "absent"):
+            assert (await ada.delete(f"/api/sandboxes/{session_id}?purge=1")).status_code == 200
+        for words in ('"event":"image.pulled"', '"event":"image.not_pulled"', f'"image":"{image}"'):
+            assert words in gateway.log
+        for secret in (PASSWORD, base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()):
+            assert secret not in gateway.log
+            assert files_with(secret.encode(), tmp_path / "data") == []
+
+
+def test_logins_that_cannot_be_used_keep_a_gateway_from_starting(tmp_path: Path) -> None:
+    given = {"SANDBOX": "docker", "DOCKER_IMAGE": "x", "DATA_DIR": str(tmp_path)}
+    given["DOCKER_AUTH_FILE"] = str(tmp_path / "no")
+    with pytest.raises(SettingsError, match=r"HOLDFAST_DOCKER_AUTH_FILE: .*/no cannot be read: No such file"):
+        make_fleets(load_settings({f"HOLDFAST_{name}": value for name, value in given.items()}))
 
 
 async def _digest(client: httpx.AsyncClient, session_id: str) -> str | None:

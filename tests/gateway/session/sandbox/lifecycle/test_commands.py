@@ -234,3 +234,35 @@ def test_a_create_that_comes_while_the_session_is_deleted_revives_it(waits: bool
     played.answer(on_.Stopped, on_.ArchivedWritten, on_.Destroyed)
     assert (played.outcome(delete), played.outcome(revive)) == ("ok", "ok")
     assert played.at() == (LifeStage.QUEUED, Status.SLEEPING)
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [(on_.Sleep, Status.SLEEPING), (on_.Pause, Status.PAUSED), (on_.Delete, Status.ARCHIVED)],
+)
+def test_a_stop_need_not_wait_for_an_image(command: type[on_.LifeCommand], status: Status) -> None:
+    played = Played()
+    woken = played.ask(on_.Wake)
+    played.answer(on_.TurnGiven, on_.Looked, on_.ImageAwaited)
+    start = played.life.awaited
+    stopped = played.ask(command)
+    assert do.Cancel(start) in played.last
+    assert played.outcome(woken) == "ok", "it hears what is"
+    assert played.now_does(do.StopSandbox), "it may have come this very moment"
+    played.answer(on_.Stopped)
+    while played.life.awaited:
+        replies = {do.StopSandbox: on_.Stopped, do.WriteArchived: on_.ArchivedWritten, do.Destroy: on_.Destroyed}
+        played.answer(next(reply for kind, reply in replies.items() if played.now_does(kind)))
+    assert played.at() == (LifeStage.REST, status)
+    assert played.outcome(stopped) == "ok"
+    assert played.life.incarnation == 0, "nothing ran"
+
+
+def test_a_stop_that_is_refused_leaves_the_fetch_alone() -> None:
+    played = Played()
+    played.ask(on_.Wake)
+    played.answer(on_.TurnGiven, on_.Looked, on_.ImageAwaited)
+    for _ in range(LINE):
+        played.ask(on_.Wake)
+    assert played.outcome(played.ask(on_.Sleep)) == "busy"
+    assert played.at()[0] is LifeStage.FETCHING

@@ -212,3 +212,27 @@ def test_a_provider_that_falls_silent_when_the_agent_is_let_go_says_nothing_of_t
     assert played.now_does(do.StopSandbox), "what may run is stopped before another is started"
     played.answer(on_.Stopped)
     assert (played.life.status, played.life.clean, played.life.has_workspace) == (Status.SLEEPING, False, True)
+
+
+def test_while_its_image_is_fetched_a_start_is_nobodys_turn() -> None:
+    played = Played()
+    ask = played.ask(on_.Wake)
+    played.answer(on_.TurnGiven, on_.Looked, on_.ImageAwaited)
+    assert played.at() == (LifeStage.FETCHING, Status.STARTING)
+    assert played.now_does(do.EndTurn)
+    assert played.life.placed
+    played.ask(on_.Wake)
+    played.answer(on_.ImageFetched)
+    assert played.at() == (LifeStage.STARTING, Status.STARTING)
+    played.answer(on_.SandboxStarted, on_.Prepared, on_.AgentReleased, on_.Linked)
+    assert (played.outcome(ask), len(played.did(do.StartHeld))) == ("ok", 1)
+
+
+def test_an_image_that_cannot_be_had_fails_the_start() -> None:
+    played = Played()
+    played.ask(on_.Wake)
+    played.answer(on_.TurnGiven, on_.Looked, on_.ImageAwaited)
+    played.answer(on_.StartFailed, reason="no such image")
+    played.answer(on_.Stopped)
+    assert played.at() == (LifeStage.REST, Status.ERROR)
+    assert played.life.reason == "no such image"

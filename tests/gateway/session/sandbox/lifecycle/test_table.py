@@ -121,7 +121,8 @@ class Lives(RuleBasedStateMachine):
         self.world.perform(on(self.life, event, on_.Facts(now=self.now, waiting=self.waiting, **facts)), self.life)
 
     def _reply(self, effect: do.Asked, reply: type[on_.EffectReply], *, half: bool = False) -> None:
-        del self.world.pending[effect.number]
+        if not issubclass(reply, on_.Underway):
+            del self.world.pending[effect.number]
         self.world.happens(effect, reply, half=half)
         self.event(reply(effect.number), lacks_env=self.asks % 11 == 10, forbidden="no" if self.asks % 11 == 9 else "")
 
