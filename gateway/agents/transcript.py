@@ -3,9 +3,18 @@
 This is the one transcript: the gateway knows chat frames only, whatever an agent's own words are.
 
 An answer is everything between two `done` frames. Its text is what the `sdk_message`s say; streamed `chunk`s are the
-same words earlier, so they count only from the last `sdk_message` on, where none has come to replace them. Tool calls
-and their results are kept as blocks beside the text. A permission or a question is a record at once, `open` until it
-is answered, or until the agent withdraws it (`request_gone`).
+same words earlier, so they count only from the last `sdk_message` on, where none has come to replace them. Between two
+messages, and where a tool was used, stands a blank line.
+
+Tool calls and their results are kept as blocks beside the text. So that the order can be seen, a block
+`{"type": "text", "at": n}` stands among them where text begins: at its n-th character, counted from 0. An answer
+without tools has no blocks.
+
+What an agent says of its work is shown and not stored, but for the last of what it plans, does and uses (`KEPT`): that
+goes into the answer's metadata. That it has forgotten the conversation is a record.
+
+A permission or a question is a record at once, `open` until it is answered, or until the agent withdraws it
+(`request_gone`).
 
 A `done` answers the oldest message that is owed an answer; or, where it says `answers`, the messages with these seqs:
 an agent may fold a message into the turn that runs.
@@ -32,6 +41,9 @@ MAX_SIZE = 8 << 20  # of one answer's text and blocks; what is beyond is left ou
 MAX_BLOCKS = 10_000
 MAX_NUMBER = 2**53 - 1  # of a seq
 MAX_ANSWERS = 1_000  # messages that one `done` may name
+KEPT = ("todo", "plan", "usage")  # frames of which the last goes into the answer's metadata
+MAX_KEPT = 64 << 10  # bytes of each; of a longer one nothing is kept
+BREAK = "\n\n"
 MAX_REASON = 1_000  # characters of what a viewer is told of a request that is gone
 MAX_PIECES = 1_000  # of text; more are joined, for a million short strings take far more room than their characters
 
@@ -60,7 +72,14 @@ class RequestGone(msgspec.Struct, frozen=True, gc=False):
     reason: str | None = None
 
 
-Due = AgentAnswer | Request | RequestGone
+class Remark(msgspec.Struct, frozen=True, gc=False):
+    """The agent says something of itself that stays in the conversation."""
+
+    type: str
+    payload: bytes
+
+
+Due = AgentAnswer | Request | RequestGone | Remark
 
 
 @dataclass(slots=True)
@@ -70,6 +89,10 @@ class Transcript:
     blocks: list[bytes] = field(default_factory=list)  # JSON: as objects they could take twenty times the room
     size: int = 0
     truncated: bool = False
+    # Where text begins behind a tool: (how many blocks are before it, its first character). Text before any tool has
+    # none.
+    marks: list[tuple[int, int]] = field(default_factory=list)
+    kept: dict[str, bytes] = field(default_factory=dict)
 
     @property
     def begun(self) -> bool:
@@ -98,29 +121,41 @@ class Transcript:
                 if (request_id := _request_id(body)) is not None:
                     reason = body.get("reason")
                     return RequestGone(request_id, reason[:MAX_REASON] if isinstance(reason, str) else None)
+            case "todo" | "plan" | "usage" as kind:
+                self._remember(kind, body)
+            case "agent_status" if body.get("status") == "memory_lost":
+                return Remark("agent_status", line)
         return None
 
     def finish(self, metadata: dict[str, Any]) -> bytes:
         """The answer so far as a record's payload; the next one begins empty."""
+        if self.streamed:
+            self._begin_text()
         text = "".join(self.settled) + "".join(self.streamed)
+        if self.kept:
+            metadata = {name: orjson.Fragment(said) for name, said in self.kept.items()} | metadata
         if self.blocks:
-            metadata = metadata | {"blocks": [orjson.Fragment(block) for block in self.blocks]}
+            metadata = metadata | {"blocks": self._in_order(bool(text))}
         if self.truncated:
             metadata = metadata | {"truncated": True}
         self.settled, self.streamed, self.blocks, self.size, self.truncated = [], [], [], 0, False
+        self.marks, self.kept = [], {}
         return orjson.dumps({"content": text, "metadata": metadata})
 
     def save(self) -> bytes:
-        return orjson.dumps(
-            [self.settled, self.streamed, [orjson.Fragment(block) for block in self.blocks], self.truncated]
-        )
+        saved = [self.settled, self.streamed, [orjson.Fragment(block) for block in self.blocks], self.truncated]
+        if self.marks or self.kept:
+            saved += [self.marks, {name: orjson.Fragment(said) for name, said in self.kept.items()}]
+        return orjson.dumps(saved)
 
     @classmethod
     def restore(cls, saved: bytes) -> "Transcript":
-        settled, streamed, parts, truncated = orjson.loads(saved)
+        settled, streamed, parts, truncated, *more = orjson.loads(saved)
+        marks, kept = more or ((), {})
         blocks = [_block(part) for part in parts]
         size = sum(map(len, settled)) + sum(map(len, streamed)) + sum(map(len, blocks))
-        return cls(settled, streamed, blocks, size, truncated)
+        said = {name: _block(part) for name, part in kept.items()}
+        return cls(settled, streamed, blocks, size, truncated, [(count, at) for count, at in marks], said)
 
     def _stream(self, text: object) -> None:
         if isinstance(text, str):
@@ -134,15 +169,51 @@ class Transcript:
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
         if not isinstance(parts, list):
             return
-        said = [part["text"] for part in parts if _is_text(part)] if message.get("type") == "assistant" else []
-        if said:
+        speaks = message.get("type") == "assistant" and any(map(_is_text, parts))
+        if speaks:
             self.size -= sum(map(len, self.streamed))
             self.streamed = []
-            for text in said:
-                self._add(text, self.settled)
+        begins = True
         for part in parts:
-            if isinstance(part, dict) and part.get("type") in ("tool_use", "tool_result"):
+            if speaks and _is_text(part):
+                if begins:
+                    self._begin_text()
+                    begins = False
+                self._add(part["text"], self.settled)
+            elif isinstance(part, dict) and part.get("type") in ("tool_use", "tool_result"):
                 self._keep(_block(part))
+                begins = True
+
+    def _begin_text(self) -> None:
+        """Text follows what is settled, and the blocks."""
+        if self.settled:
+            self._add(BREAK, self.settled)
+        if self.blocks and (not self.marks or self.marks[-1][0] < len(self.blocks)):
+            self.marks.append((len(self.blocks), sum(map(len, self.settled))))
+
+    def _in_order(self, said: bool) -> list[Any]:
+        """The blocks, and among them where text begins."""
+        marks = self.marks if not said or (self.marks and not self.marks[0][1]) else [(0, 0), *self.marks]
+        found, after = list[Any](), 0
+        for count, at in marks:
+            found += map(orjson.Fragment, self.blocks[after:count])
+            found.append({"type": "text", "at": at})
+            after = count
+        return [*found, *map(orjson.Fragment, self.blocks[after:])]
+
+    def _remember(self, kind: str, body: dict[str, Any]) -> None:
+        """The newest of what an agent says of its work."""
+        said = {name: value for name, value in body.items() if name != "type"}
+        if kind == "usage" and "costUsd" in said:
+            self._remember_as("costUsd", said.pop("costUsd"))
+        self._remember_as(kind, said)
+
+    def _remember_as(self, name: str, value: Any) -> None:
+        said = _block(value)
+        if len(said) <= MAX_KEPT:
+            self.kept[name] = said
+        else:
+            self.kept.pop(name, None)
 
     def _add(self, text: str, pieces: list[str]) -> None:
         """Text is cut where there is no more room, so that what is kept has no hole."""

@@ -170,7 +170,7 @@ class ChatView:
         seq, cid = int(record["seq"]), str(record.get("cid"))
         self.last_seq = max(self.last_seq, seq)
         if record.get("type") == "message":
-            if record.get("status") in ("expired", "interrupted"):
+            if record.get("status") in ("expired", "interrupted", "cancelled"):
                 self.turns.dropped(cid)
             elif record.get("status") in ("stored", "delivered"):  # not a service's note, nor an answer
                 self.turns.asked(seq, cid)

@@ -12,7 +12,7 @@ was not confirmed, and what was stored is not stored again.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gateway.agents.transcript import AgentAnswer, Request, RequestGone, Transcript, ends_answer
+from gateway.agents.transcript import AgentAnswer, Remark, Request, RequestGone, Transcript, ends_answer
 from gateway.protocol import chat_frames
 from gateway.session.conversation.delivery import Delivery
 from gateway.session.conversation.gate import Gate
@@ -113,6 +113,8 @@ class Answers:
                 self._store_request(offset, due)
             elif isinstance(due, RequestGone):
                 self._withdraw_request(offset, due)
+            elif isinstance(due, Remark):
+                self._store_remark(offset, due)
         elif body is not None and ends_answer(body):  # an old one, on its way into the ring only
             self._show_again(offset, body, line)
             return
@@ -176,6 +178,14 @@ class Answers:
         for old in gone:
             self._audience.tell(chat_frames.dump("expired", cid=old.cid, seq=old.seq))
         self._gate.stored(size)
+
+    def _store_remark(self, offset: int, remark: Remark) -> None:
+        log, size = self._log, len(remark.payload)
+        record = log.agent_record(str(offset), remark.payload, Status.COMPLETE, remark.type)
+        self._gate.charge(size, asked_for=False)
+        self._order.store(size)
+        state = log.next_state(offset=offset)
+        log.write(self._gate.stored, size, append=record, state=state, checkpoint=self._so_far())
 
     def _withdraw_request(self, offset: int, gone: RequestGone) -> None:
         record = self._delivery.turns.withdraw(gone.request_id)

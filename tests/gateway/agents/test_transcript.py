@@ -13,8 +13,10 @@ from gateway.agents.transcript import (
     ANSWER_RECORDS,
     ANSWERS,
     EXCHANGES,
+    KEPT,
     MAX_ANSWERS,
     MAX_BLOCKS,
+    MAX_KEPT,
     MAX_NUMBER,
     MAX_PIECES,
     MAX_REASON,
@@ -22,6 +24,7 @@ from gateway.agents.transcript import (
     REQUESTS,
     AgentAnswer,
     Due,
+    Remark,
     Request,
     RequestGone,
     Transcript,
@@ -66,6 +69,11 @@ GOOD = (
     st.builds(chunk, WORDS)
     | st.builds(lambda text: {"type": "chunk", "content": text}, WORDS)
     | st.builds(sdk_message, SPEAKERS, WORDS | st.lists(PARTS, max_size=3))
+    | st.builds(
+        lambda kind, said: {**said, "type": kind},
+        st.sampled_from(["usage", "todo", "plan", "thinking"]),
+        st.dictionaries(WORDS | st.just("costUsd"), JUNK, max_size=2),
+    )
     | st.builds(lambda metadata: done(metadata=metadata), st.dictionaries(WORDS, JUNK, max_size=2))
     | st.builds(lambda answers: done(answers=answers), JUNK | st.lists(JUNK | st.integers(-1, 9), max_size=3))
     | st.builds(
@@ -74,7 +82,9 @@ GOOD = (
         st.text(min_size=1, max_size=5),
     )
 )
-KINDS = st.sampled_from(["chunk", "sdk_message", "done", "error", "stream_start", "request_gone", *REQUESTS])
+KINDS = st.sampled_from(
+    ["chunk", "sdk_message", "done", "error", "stream_start", "request_gone", "agent_status", *REQUESTS]
+)
 # Every place where the transcript looks into a frame, filled with what does not belong there.
 HOSTILE = (
     st.builds(lambda kind, rest: rest | {"type": kind}, KINDS | JUNK, st.dictionaries(WORDS, JUNK, max_size=2))
@@ -99,7 +109,19 @@ class Model:
 
     def __init__(self) -> None:
         self.said, self.streamed = "", ""
-        self.blocks: list[Body] = []
+        self.parts: list[Any] = []  # blocks, and where text begins
+        self.kept: Body = {}
+
+    @property
+    def tools(self) -> bool:
+        return any(isinstance(part, dict) for part in self.parts)
+
+    def say(self, text: str, *, begins: bool) -> None:
+        if begins:
+            self.said += "\n\n" if self.said else ""
+            if not self.parts or isinstance(self.parts[-1], dict):
+                self.parts.append(len(self.said))
+        self.said += text
 
     def feed(self, body: Body) -> Body | None:
         match body:
@@ -108,20 +130,30 @@ class Model:
                 self.streamed += text if isinstance(text, str) else ""
             case {"type": "sdk_message", "message": {"message": {"content": content}} as message}:
                 parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+                begins = True
                 for part in parts if isinstance(parts, list) else []:
                     match part:
                         case {"type": "text", "text": str(text)} if text and message.get("type") == "assistant":
-                            self.said, self.streamed = self.said + text, ""
+                            self.say(text, begins=begins)
+                            self.streamed, begins = "", False
                         case {"type": "tool_use" | "tool_result"}:
-                            self.blocks.append(part)
+                            self.parts.append(part)
+                            begins = True
+            case {"type": "usage" | "todo" | "plan" as kind, **said}:
+                if kind == "usage" and "costUsd" in said:
+                    self.kept["costUsd"] = said.pop("costUsd")
+                self.kept[kind] = said
             case {"type": "done"}:
+                if self.streamed:
+                    self.say(self.streamed, begins=True)
                 metadata = body.get("metadata")
-                metadata = dict(metadata) if isinstance(metadata, dict) else {}
+                metadata = self.kept | (dict(metadata) if isinstance(metadata, dict) else {})
                 if isinstance(named := body.get("answers"), list):
                     metadata["answers"] = [seq for seq in named if type(seq) is int and 0 < seq <= MAX_NUMBER]
-                if self.blocks:
-                    metadata["blocks"] = self.blocks
-                answer = {"content": self.said + self.streamed, "metadata": metadata}
+                if self.tools:
+                    blocks = [part if isinstance(part, dict) else {"type": "text", "at": part} for part in self.parts]
+                    metadata["blocks"] = blocks
+                answer = {"content": self.said, "metadata": metadata}
                 self.__init__()  # type: ignore[misc]
                 return answer
         return None
@@ -170,16 +202,14 @@ def test_a_transcript_follows_the_rules_and_a_restart_at_any_frame_changes_nothi
         else:
             assert not isinstance(due, AgentAnswer)
         assert restarted == whole
-        assert whole.begun == bool(model.said or model.streamed or model.blocks)
+        assert whole.begun == bool(model.said or model.streamed or model.tools)
     assert whole == Transcript()
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(HOSTILE, max_size=10))
 def test_whatever_an_agent_writes_what_is_stored_is_one_line_of_json(frames: list[Body]) -> None:
-    for due in told(Transcript(), [*frames, done()]):
-        if isinstance(due, RequestGone):
-            continue
+    for due in answers(told(Transcript(), [*frames, done()])):
         assert b"\n" not in due.payload
         assert isinstance(orjson.loads(due.payload), dict)
 
@@ -196,7 +226,7 @@ def test_a_message_replaces_what_was_streamed_before_it_and_nothing_else() -> No
         sdk_message("assistant", "TWO "),
         chunk("3"),
     ]
-    assert answer_to(*frames)["content"] == "ONE TWO 3"
+    assert answer_to(*frames)["content"] == "ONE \n\nTWO \n\n3"
 
 
 # It once did: the answer was stored empty.
@@ -212,7 +242,83 @@ def test_only_the_assistant_speaks_but_everybodys_tool_blocks_are_kept_in_order(
         sdk_message("user", [{"type": "text", "text": "not the assistant's"}, result]),
         sdk_message("assistant", "done"),
     )
-    assert answer == {"content": "Look: done", "metadata": {"blocks": [use, result]}}
+    begun = [{"type": "text", "at": at} for at in (0, len("Look: \n\n"))]
+    assert answer == {"content": "Look: \n\ndone", "metadata": {"blocks": [begun[0], use, result, begun[1]]}}
+
+
+def test_text_begins_anew_behind_a_tool_and_the_parts_of_one_text_are_joined() -> None:
+    use, result = {"type": "tool_use", "id": "t"}, {"type": "tool_result", "id": "t"}
+    one, two = {"type": "text", "text": "a"}, {"type": "text", "text": "b"}
+    answer = answer_to(
+        sdk_message("assistant", [use]),
+        sdk_message("user", [result]),
+        sdk_message("assistant", [one, two, use, one]),
+        chunk("c"),
+    )
+    assert answer["content"] == "ab\n\na\n\nc"
+    assert answer["metadata"]["blocks"] == [use, result, {"type": "text", "at": 0}, use, {"type": "text", "at": 4}]
+
+
+def test_a_text_is_counted_in_characters() -> None:
+    use = {"type": "tool_use", "id": "t"}
+    answer = answer_to(sdk_message("assistant", "\U0001f600"), sdk_message("assistant", [use]), chunk("x"))
+    at = answer["metadata"]["blocks"][-1]["at"]
+    assert (at, answer["content"][at:]) == (3, "x")
+
+
+def test_an_answer_without_tools_has_no_blocks() -> None:
+    assert answer_to(sdk_message("assistant", "a"), sdk_message("assistant", "b")) == {
+        "content": "a\n\nb",
+        "metadata": {},
+    }
+
+
+def test_the_last_of_what_the_agent_plans_does_and_uses_goes_into_the_metadata() -> None:
+    answer = answer_to(
+        {"type": "todo", "items": ["a", "b"], "active": 0},
+        {"type": "plan", "steps": ["a"]},
+        {"type": "usage", "tokens": 1, "costUsd": 0.5},
+        {"type": "todo", "items": ["b"], "active": 0},
+        {"type": "usage", "tokens": 2},
+        {"type": "thinking", "text": "hm"},
+        {"type": "file_change", "path": "a"},
+        {"type": "agent_event", "event": {}},
+    )
+    assert answer["metadata"] == {
+        "todo": {"items": ["b"], "active": 0},
+        "plan": {"steps": ["a"]},
+        "usage": {"tokens": 2},
+        "costUsd": 0.5,
+    }
+
+
+def test_what_a_done_says_itself_counts_more_than_what_was_said_before() -> None:
+    frames = [{"type": "usage", "tokens": 1, "costUsd": 0.5}, done(metadata={"costUsd": 0.7, "usage": {"tokens": 3}})]
+    [due] = answers(told(Transcript(), frames))
+    assert orjson.loads(due.payload)["metadata"] == {"usage": {"tokens": 3}, "costUsd": 0.7}
+
+
+def test_what_is_too_long_to_be_kept_is_not_replaced_by_what_was_before() -> None:
+    frames: list[Body] = [{"type": "plan", "steps": ["a"]}, {"type": "plan", "steps": ["x" * MAX_KEPT]}]
+    assert answer_to(*frames)["metadata"] == {}
+    assert answer_to(*frames[::-1])["metadata"] == {"plan": {"steps": ["a"]}}
+    assert set(KEPT) == {"todo", "plan", "usage"}
+
+
+def test_that_the_agent_has_forgotten_the_conversation_is_a_record() -> None:
+    line = b'{"type":"agent_status","status":"memory_lost","reason":"its notes are gone"}'
+    body = read_agent_frame(line)
+    assert body is not None
+    assert Transcript().feed(body, line) == Remark("agent_status", line)
+    assert told(Transcript(), [{"type": "agent_status", "status": "retrying"}, {"type": "agent_status"}]) == []
+
+
+def test_an_unfinished_answer_of_an_older_version_goes_on() -> None:
+    saved = orjson.dumps([["a", "b"], ["c"], [{"type": "tool_use"}], False])
+    answer = orjson.loads(Transcript.restore(saved).finish({}))
+    assert answer["content"] == "ab\n\nc"
+    assert answer["metadata"]["blocks"] == [{"type": "text", "at": 0}, {"type": "tool_use"}, {"type": "text", "at": 4}]
+    assert len(orjson.loads(Transcript(["a"], ["b"], [b"{}"]).save())) == 4, "an older version can read it"
 
 
 def test_the_metadata_of_done_is_kept_beside_the_blocks() -> None:
@@ -350,7 +456,8 @@ def test_blocks_share_the_room_with_the_text() -> None:
     transcript.feed(chunk("x" * (MAX_SIZE - 40)), b"")
     fits, does_not = {"type": "tool_use"}, {"type": "tool_result", "content": "x" * 20}
     transcript.feed(sdk_message("assistant", [fits, does_not]), b"")
-    assert orjson.loads(transcript.finish({}))["metadata"] == {"blocks": [fits], "truncated": True}
+    blocks = [fits, {"type": "text", "at": 0}]
+    assert orjson.loads(transcript.finish({}))["metadata"] == {"blocks": blocks, "truncated": True}
 
 
 # Once no text was taken any more after the last block that fitted.
@@ -361,7 +468,7 @@ def test_blocks_are_bounded_in_number_and_the_text_goes_on() -> None:
     transcript.feed(sdk_message("assistant", "the end"), b"")
     answer = orjson.loads(transcript.finish({}))
     assert answer["content"] == "the end"
-    assert answer["metadata"] == {"blocks": [block] * MAX_BLOCKS, "truncated": True}
+    assert answer["metadata"] == {"blocks": [*[block] * MAX_BLOCKS, {"type": "text", "at": 0}], "truncated": True}
 
 
 def kept_by(transcript: Transcript, lines: Iterable[bytes]) -> int:

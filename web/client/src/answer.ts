@@ -1,7 +1,8 @@
 /**
  * The unfinished answer, from the agent's frames. Pure, and the same rules by which the gateway makes the record of it
  * (gateway/agents/transcript.py): streamed `chunk`s are the words earlier than the `sdk_message` that says them, so they
- * count only from the last one on; tool calls and their results are blocks beside the text.
+ * count only from the last one on; tool calls and their results are blocks beside the text. Between two messages, and where
+ * a tool was used, stands a blank line.
  *
  * A frame is fed once, by its offset. When a record says that the answer up to some offset is durable, what was fed up to
  * there is gone, and so is what comes late of it: a viewer that is behind may hear of the record first.
@@ -19,7 +20,7 @@ export class UnfinishedAnswer {
   private done = 0; // everything up to this offset is durable
 
   get text(): string {
-    return this.settled + this.streamed;
+    return joined(this.settled, this.streamed);
   }
 
   get begun(): boolean {
@@ -69,19 +70,27 @@ export class UnfinishedAnswer {
     if (!isObject(message)) return false;
     const content = isObject(message.message) ? message.message.content : undefined;
     const parts: unknown[] = typeof content === "string" ? [{ type: "text", text: content }] : Array.isArray(content) ? content : [];
-    const objects = parts.filter(isObject);
-    const said = message.type === "assistant" ? objects.filter(isText).map((part) => part.text).join("") : "";
+    const before = this.blocks.length;
+    let said = "";
+    let begins = true;
+    for (const part of parts.filter(isObject)) {
+      const { type } = part;
+      if (type === "tool_use" || type === "tool_result") {
+        this.blocks = [...this.blocks, part];
+        begins = true;
+      } else if (message.type === "assistant" && type === "text" && words(part.text)) {
+        said = begins ? joined(said, part.text) : said + part.text;
+        begins = false;
+      }
+    }
     if (said) {
-      this.settled += said;
+      this.settled = joined(this.settled, said);
       this.streamed = "";
     }
-    const blocks = objects.filter((part) => part.type === "tool_use" || part.type === "tool_result");
-    if (blocks.length) this.blocks = [...this.blocks, ...blocks];
-    return Boolean(said || blocks.length);
+    return said !== "" || this.blocks.length > before;
   }
 }
 
-/** An empty one says nothing, so it replaces nothing that was streamed. */
-function isText(part: Json): boolean {
-  return part.type === "text" && typeof part.text === "string";
+function joined(before: string, after: unknown): string {
+  return before && after ? `${before}\n\n${after}` : before + after;
 }

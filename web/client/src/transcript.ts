@@ -50,7 +50,7 @@ export class Transcript extends Events<TranscriptEvents> {
       hear("ack", (event) => telling.acked(event)),
       hear("nack", (event) => telling.nacked(event)),
       hear("receipt", (event) => telling.moved(event, "delivered")),
-      hear("expired", (event) => telling.moved(event, "expired")),
+      hear("expired", (event) => telling.moved(event, event.reason === "cancelled" ? "cancelled" : "expired")),
       hear("interrupted", (event) => telling.moved(event, "interrupted")),
       hear("outbox", ({ items }) => telling.kept(items)),
       hear("status", (event) => telling.status(event)),

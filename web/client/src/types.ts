@@ -93,7 +93,7 @@ export interface SessionEvents {
   ack: { cid: string; seq: number; stage: "accepted" | "stored"; status?: string };
   nack: { cid: string; reason: string; error?: string; retried: boolean };
   receipt: { cid: string; seq: number };
-  expired: { cid: string; seq: number; requestId?: string };
+  expired: { cid: string; seq: number; requestId?: string; reason?: string };
   interrupted: { cid: string; seq: number; reason?: string };
   outbox: { items: OutboxItem[] };
   auth_expiring: { at?: string };

@@ -310,13 +310,14 @@ export class ModelGateway {
   chunk(text: string): void {
     if (!this.owed.length) return;
     this.begun = true;
+    if (text && this.settled && this.settled === this.unfinished) this.unfinished += "\n\n"; // a new message
     this.unfinished += text;
     this.relay({ type: "chunk", text });
   }
 
   /** The words so far, as the agent itself would have them. */
   sum(): void {
-    const said = this.unfinished.slice(this.settled.length);
+    const said = this.unfinished.slice(this.settled ? this.settled.length + 2 : 0);
     if (!said) return;
     this.settled = this.unfinished;
     this.relay({ type: "sdk_message", message: { type: "assistant", message: { content: [{ type: "text", text: said }] } } });

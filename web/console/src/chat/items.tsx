@@ -65,7 +65,7 @@ const STAGES: Record<string, { icon: ComponentChildren; word: string; meaning: s
   delivered: { icon: <DoubleCheckIcon size={14} />, word: "delivered", meaning: "The agent has it" },
 };
 
-const FAILED = ["expired", "interrupted", "refused", "rejected"];
+const FAILED = ["expired", "interrupted", "cancelled", "refused", "rejected"];
 
 function Mine({ item, session }: { item: MessageItem; session: SessionHandle }) {
   const failed = FAILED.includes(item.status);

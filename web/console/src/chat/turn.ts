@@ -42,6 +42,7 @@ const clip = (text: string): string => (text.length > 300 ? `${text.slice(0, 300
 export function whyNot(status: string, reason: string | undefined): string {
   const told = reason ? WHY[reason] ?? reason.replaceAll("_", " ") : undefined;
   if (status === "expired") return "Not delivered: it waited too long for the agent.";
+  if (status === "cancelled") return "Cancelled before the agent had it.";
   if (status === "interrupted") return `Interrupted: the agent ended before it had answered${told ? ` (${told})` : ""}.`;
   return `Not taken: ${told ?? "the gateway refused it"}.`;
 }
