@@ -659,6 +659,7 @@ def _session_limits(settings: Settings) -> SessionLimits:
     return SessionLimits(
         window=window,
         sleep_after=settings.sleep_after,
+        quiet_after=settings.quiet_after,
         network=network,
         resources=ResourceRule(_resource_limits(settings)),
         images=_image_rule(settings),

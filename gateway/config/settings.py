@@ -120,6 +120,7 @@ class Settings:
     snapshot_keep: int = field(default=10, metadata=by(values.whole(1, 10_000)))
     snapshot_grace: float = field(default=86_400.0, metadata=by(values.duration_from(600, "10m")))
     sleep_after: float = field(default=600.0, metadata=by(values.positive_duration))
+    quiet_after: float = field(default=3600.0, metadata=by(values.positive_duration))
     start_timeout: float = field(default=30.0, metadata=by(values.positive_duration))
     exec_timeout: float = field(default=600.0, metadata=by(values.positive_duration))
     restore_timeout: float = field(default=60.0, metadata=by(values.positive_duration))

@@ -32,6 +32,7 @@ from gateway.session.host import Supervisor, Surroundings
 from gateway.session.inbox import Handler
 from gateway.session.intake import Intake
 from gateway.session.model.description import Live, SandboxPlace, describe
+from gateway.session.model.idle_policy import awaited
 from gateway.session.model.state import SessionStatus
 from gateway.session.pending import PendingMessages
 from gateway.session.recording.tape import Tape
@@ -170,14 +171,14 @@ class SessionActor:
         return self.host.ended
 
     def idle_seconds(self) -> float:
-        """How long nobody did anything; 0 while an answer is owed or something waits."""
+        """How long nobody did anything; 0 while something is waited for."""
         talk = self.conversation
         if self.terminals.typed():
             self.post(talk.touch)
             return 0.0
-        if self.output.answering or len(self.delivery.window):
-            return 0.0
-        return self.host.now() - talk.active_at
+        silent, patience = self.host.now() - talk.active_at, self.host.limits.quiet_after
+        answering, asking = self.output.answering, bool(self.delivery.turns.open)
+        return 0.0 if len(self.delivery.window) or awaited(silent, patience, answering, asking) else silent
 
     @property
     def sleep_after(self) -> float:

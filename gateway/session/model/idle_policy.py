@@ -33,6 +33,12 @@ class Idleness:
     wants_rescue: bool
 
 
+def awaited(silent: float, patience: float, answering: bool, asking: bool) -> bool:
+    """Whether an agent that has said nothing for `silent` seconds is waited for. Some agents never say that they are
+    done: after a long silence, in which it asks nothing either, nobody waits for it any more."""
+    return answering and (asking or silent <= patience)
+
+
 def tired(idle: Idleness) -> bool:
     """Whether its sandbox is to be stopped, when nothing else is being done to it."""
     awake = idle.status in (SessionStatus.RUNNING, SessionStatus.ERROR)

@@ -22,6 +22,7 @@ T = TypeVar("T")
 class SessionLimits:
     window: WindowLimits = field(default_factory=WindowLimits)
     sleep_after: float = 600.0
+    quiet_after: float = 3600.0  # of silence, an agent is not waited for any more
     inbox: int = 1000  # events; beyond, whoever posts from a socket waits, so TCP pushes back
     inbox_bytes: int = 4 << 20  # of frames in it; the same
     abort_seconds: float = 10.0  # then SIGINT

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.session.model.idle_policy import RESCUE_SECONDS, UNLOAD_SECONDS, Idleness, IdleStep, next_step, tired
+from gateway.session.model.idle_policy import (
+    RESCUE_SECONDS,
+    UNLOAD_SECONDS,
+    Idleness,
+    IdleStep,
+    awaited,
+    next_step,
+    tired,
+)
 from gateway.session.model.state import SessionStatus
 
 RUNNING = Idleness(
@@ -92,3 +100,20 @@ def test_nothing_that_somebody_needs_is_taken_away(idle: Idleness) -> None:
 @given(idlenesses, st.sampled_from(["linked", "busy", "bound", "in_use"]))
 def test_who_was_active_a_moment_ago_is_left_alone_whatever_else_holds(idle: Idleness, why: str) -> None:
     assert next_step(but(idle, seconds=0.0, **{why: True})) is None
+
+
+@pytest.mark.parametrize(
+    ("silent", "answering", "asking", "expected"),
+    [
+        (0.0, False, False, False),
+        (0.0, True, False, True),
+        (10.0, True, False, True),
+        (10.1, True, False, False),
+        (1e9, True, True, True),
+        (0.0, False, True, False),
+    ],
+)
+def test_an_agent_that_owes_an_answer_is_waited_for_until_it_has_been_silent_for_long(
+    silent: float, answering: bool, asking: bool, expected: bool
+) -> None:
+    assert awaited(silent, 10.0, answering, asking) is expected
