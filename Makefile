@@ -11,16 +11,18 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NPM := $(BIN)/python -m tests.support.node npm
 NPM_CI := $(NPM) ci --loglevel=error --no-audit --no-fund --ignore-scripts
 PAGE := gateway/page/index.html
+AGENTS := .agents
+AGENTS_STAMP := $(AGENTS)/.ready
 WEB_STAMP := web/node_modules/.ready
 # What the page is made of. Directories count, too: one changes when a file in it goes. The page is as old as the moment
 # when its building began: what changes while it is built is newer.
 WEB_SOURCES := $(shell find web/*/src web/*/public -print 2>/dev/null) \
 	$(wildcard web/package.json web/tsconfig*.json web/*/package.json web/*/tsconfig*.json web/*/index.html web/*/*.ts)
 
-.PHONY: help setup page wheel run test stress lint bench soak lock clean images pictures routes archive
+.PHONY: help setup page wheel run test agents test-agents stress lint bench soak lock clean images pictures routes archive
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
 setup: $(STAMP)  ## make .venv with everything in it; nothing to do the second time
 
@@ -70,6 +72,15 @@ test: $(TEST_STAMP) page lint  ## every test, five processes side by side; each 
 	@$(BIN)/python -m tests.support.side_by_side
 	@$(BIN)/python -m tests.support.coverage_floor
 
+agents: $(AGENTS_STAMP)  ## install the real agents for tests, at the versions of the catalogue: 1.4 GB, minutes
+
+$(AGENTS_STAMP): $(STAMP) gateway/agents/catalogue.py $(wildcard gateway/agents/install/locks/*)
+	@HOLDFAST_AGENTS_DIR=$(AGENTS) $(BIN)/python -m tests.support.real_agents
+	@touch $@
+
+test-agents: $(TEST_STAMP) $(AGENTS_STAMP)  ## the tests with real agents, offline, on a model that is built in
+	@HOLDFAST_TEST_AGENTS=$(AGENTS) $(BIN)/python -m pytest tests/agents
+
 stress: $(TEST_STAMP) page  ## every test, RUNS times or for MINUTES, beside a busy loop on every core; lists what failed
 	@$(BIN)/python -m tests.support.stress --runs $(RUNS) --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) -- $(TESTS)
 
@@ -106,4 +117,4 @@ $(BIN)/uv:
 	@$(PIP) --require-hashes -r requirements-build.txt
 
 clean:  ## remove what setup and the tests made; the data in .holdfast stays
-	rm -rf $(VENV) tests/clients/node_modules web/node_modules gateway/page dist .artefacts .coverage .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(AGENTS) tests/clients/node_modules web/node_modules gateway/page dist .artefacts .coverage .mypy_cache .ruff_cache .hypothesis

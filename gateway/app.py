@@ -5,6 +5,7 @@ them in reverse. Whatever stops the house from opening is kept in `House.problem
 """
 
 import asyncio
+import dataclasses
 import logging
 import os
 import random
@@ -188,6 +189,8 @@ def make_fleets(
     used."""
     from sandbox.providers.bridge_config import TerminalSettings
 
+    if data_dir is not None and not settings.agents_dir.is_dir():  # a look at this machine, which changes nothing
+        settings = dataclasses.replace(settings, agents_dir=data_dir / "agents")
     env_file = settings.sandbox_env_file
     base_env = read_sandbox_env(env_file) if env_file is not None else {}
     REDACTOR.add(*base_env.values())

@@ -36,7 +36,14 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "or another one. No script of a package runs. Doing it again changes nothing.",
     )
     install.add_argument("agent", metavar="NAME[@VERSION]", help="which agent, such as claude-code or pi@0.74.2")
-    for each in (listing, install):
+    doctor = actions.add_parser(
+        "doctor",
+        help="try one, without a key",
+        description="Try an installed agent: one turn in a sandbox of its own, with a model that is built in. Exit "
+        "code 1 if it does not answer.",
+    )
+    doctor.add_argument("agent", metavar="NAME[@VERSION]", help="which agent, such as claude-code or pi@0.74.2")
+    for each in (listing, install, doctor):
         each.add_argument("--json", action="store_true", help="as JSON, one object per line")
 
 
@@ -46,4 +53,6 @@ def run(words: argparse.Namespace, settings: "Settings") -> int:
 
     if words.action == "install":
         return agents.install(settings, words.agent, as_json=words.json)
+    if words.action == "doctor":
+        return agents.doctor(settings, words.agent, as_json=words.json)
     return agents.list_agents(settings, as_json=words.json)

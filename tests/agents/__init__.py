@@ -1,0 +1,1 @@
+"""Real agents, as `make agents` installs them: run by `make test-agents`."""

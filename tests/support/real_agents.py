@@ -1,0 +1,27 @@
+"""`python -m tests.support.real_agents`: install in HOLDFAST_AGENTS_DIR every agent at every version that Holdfast was
+tried with, the tried one last, so that it is the current one. What is there already stays.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from gateway.agents.catalogue import AGENTS
+
+
+def versions() -> Iterator[str]:
+    for agent in AGENTS:
+        for version in reversed(agent.versions):
+            yield f"{agent.name}@{version}"
+
+
+def main() -> int:
+    for each in versions():
+        command = [sys.executable, "-m", "gateway", "agents", "install", each]
+        if code := subprocess.run(command, check=False).returncode:
+            return code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
