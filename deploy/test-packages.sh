@@ -1,9 +1,10 @@
 #!/bin/sh
 # What only the tests use: a browser, with fonts for what terminals show, the programs that people run in terminals,
-# Compose v1, and container engines, which the tests start for themselves.
+# Compose v1, and container engines, which the tests start for themselves, with what they make images of.
 # On Debian as root they are installed; elsewhere a missing one is named, and the tests that want it say so.
 missing=""
-for pair in chromium:chromium vim:vim-tiny less:less top:procps docker-compose:docker-compose busybox:busybox-static; do
+for pair in chromium:chromium vim:vim-tiny less:less top:procps docker-compose:docker-compose busybox:busybox-static \
+    cc:gcc "/lib/ld-musl-$(uname -m).so.1:musl"; do
     command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
 done
 for pair in dockerd:docker.io runc:runc podman:podman docker-registry:docker-registry; do

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -353,11 +353,12 @@ class PodmanEngine(_Engine):
         return done.stdout.decode()
 
 
-def busybox(**files: str) -> bytes:
-    """The root of an image with a static shell and nothing else: no libc, no Python, no /etc."""
+def busybox(more: Mapping[str, bytes] | None = None, /, **files: str) -> bytes:
+    """The root of an image with a static shell and nothing else: no libc, no Python, no /etc; and with these files."""
     program = Path(shutil.which("busybox") or "")
     named = subprocess.run([program, "--list"], capture_output=True, text=True, check=True).stdout.split()
-    return root_of({"bin/busybox": program.read_bytes()} | {name: text.encode() for name, text in files.items()}, named)
+    texts = {name: text.encode() for name, text in files.items()}
+    return root_of({"bin/busybox": program.read_bytes(), **(more or {}), **texts}, named)
 
 
 def root_of(files: dict[str, bytes], applets: Sequence[str] = ()) -> bytes:

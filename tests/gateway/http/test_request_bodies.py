@@ -58,6 +58,12 @@ def read_terminal(body: dict[str, Any]) -> tuple[Any, ...]:
     return read_command("command", wish.command), read_env(wish.env_vars), read_directory(wish.cwd), size
 
 
+def test_a_terminals_command_may_be_a_line_as_for_a_shell() -> None:
+    assert read_terminal({"command": "vim 'a file'"})[0] == ("vim", "a file")
+    with pytest.raises(ApiError, match=r"^command must be a command line \(No closing quotation\)"):
+        read_terminal({"command": "vim 'a file"})
+
+
 def test_a_wish_for_nothing_is_the_default() -> None:
     assert read_wish({}) == Wish()
 

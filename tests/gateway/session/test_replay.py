@@ -26,6 +26,7 @@ from gateway.session.sandbox import driver
 from gateway.session.sandbox.lifecycle import effects as do
 from gateway.session.sandbox.lifecycle import events as on_
 from gateway.session.sandbox.lifecycle import table
+from sandbox.ports.progress import ImageChosen, ImagePull
 from sandbox.protocol.values import Position
 from tests.support.sessions import World
 from tests.support.simulation import Simulation
@@ -86,6 +87,24 @@ async def a_busy_day(world: World) -> None:
         await actor.destroy(purge=False)
 
 
+async def a_day_of_waiting_for_images(world: World) -> None:
+    async with world:
+        world.fleet.images = {"": ImageChosen("house:1", "id-1", "house@sha256:1")}
+        world.fleet.pulls = [ImagePull("house:1", 1, 3, step, 10) for step in range(10)]
+        actor = await world.create()
+        tab = await world.tab()
+        await tab.until("session_status", status="pulled")
+        tab.say("hello")
+        await tab.until("done")
+        await actor.sleep()
+        waking = asyncio.create_task(actor.wake())
+        await world.until(lambda: actor.describe()["pull"] is not None)
+        await actor.pause()
+        await waking
+        await actor.resume(None)
+        await actor.destroy(purge=False)
+
+
 def recorded(directory: Path, day: Callable[[World], Awaitable[None]] = a_busy_day) -> list[bytes]:
     directory.mkdir(exist_ok=True)
     world = World()
@@ -94,6 +113,15 @@ def recorded(directory: Path, day: Callable[[World], Awaitable[None]] = a_busy_d
     world.recordings.close()
     (lines,) = lines_of(directory).values()
     return lines
+
+
+def test_waiting_for_an_image_can_be_done_again(tmp_path: Path) -> None:
+    lines = recorded(tmp_path / "recordings", a_day_of_waiting_for_images)
+    done = replayed(lines)
+    assert done.difference is None, done.difference
+    said = b"".join(lines)
+    assert b"ImageAwaited" in said
+    assert b"house@sha256:1" in said
 
 
 @pytest.mark.soak
