@@ -138,5 +138,5 @@ def trusting(docker: Docker, base: str) -> str:
 
 def _built(docker: Docker, name: str, base: str, dockerfile: str, context: Path) -> str:
     (context / "Dockerfile").write_text(dockerfile)
-    docker("build", "--quiet", "--build-arg", f"BASE={base}", "--tag", name, str(context))
+    docker("build", "--quiet", "--network", "host", "--build-arg", f"BASE={base}", "--tag", name, str(context))
     return name

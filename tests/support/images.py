@@ -4,7 +4,9 @@ another. On the engine that HOLDFAST_DOCKER names, where they stay; where none a
 
 import asyncio
 import contextlib
+import fcntl
 import os
+import re
 import subprocess
 import sys
 import time
@@ -57,6 +59,8 @@ class ImageBuilder:
         sys.stdout.write(self._in(SANDBOX, TOOLS))
         with GatewayContainer(self._socket, GATEWAY, {}) as gateway:
             asyncio.run(a_session_lives_there(gateway))
+            examined = gateway.run("sh", "-c", "holdfast doctor || true")
+            assert re.search(r"(?m)^ok +sandbox +docker, container: a container was started", examined), examined
         sys.stdout.write("a gateway ran in a container, and its session in another: both images work\n")
 
 
@@ -79,8 +83,11 @@ def engine() -> Iterator[ImageBuilder]:
     if reason := whats_missing(*DockerEngine.programs):
         raise NoBase(f"no engine answers at {USUAL}, and one of our own cannot run: {reason}")
     sys.stderr.write(f"no engine answers at {USUAL}: building on one of our own, which ends with this\n")
-    with DockerEngine(data=KEPT / "engine") as ours:
-        yield ImageBuilder(ours.socket)
+    KEPT.mkdir(parents=True, exist_ok=True)
+    with (KEPT / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one engine at a time may have the layers that are kept
+        with DockerEngine(data=KEPT / "engine") as ours:
+            yield ImageBuilder(ours.socket)
 
 
 def main() -> int:

@@ -2,7 +2,6 @@
 its programs, which are this machine's, mounted: `make images` builds the real one and tries it, which takes minutes."""
 
 import io
-import re
 import shlex
 import shutil
 import sys
@@ -68,10 +67,6 @@ async def test_a_gateway_in_a_container_runs_its_sessions_in_others(
     settings = {"HOLDFAST_DOCKER_IMAGE": docker_engine.image}
     with GatewayContainer(docker_engine.socket, IMAGE, settings, flags) as gateway:
         await a_session_lives_there(gateway)
-        assert re.search(
-            r"(?m)^ *ok +sandbox +docker, container: a container was started",
-            gateway.run("sh", "-c", "holdfast doctor || true"),
-        )
     assert docker_engine.client("ps", "--all", "--quiet") == ""
 
 
