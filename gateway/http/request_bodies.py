@@ -13,6 +13,7 @@ import orjson
 from msgspec import UNSET, Meta, UnsetType, convert
 
 from gateway.agents.choice import WANTED, read_choice
+from gateway.agents.status import MODES, Mode
 from gateway.agents.transcript import EXCHANGES
 from gateway.config.values import number, positive_duration, size, whole
 from gateway.limits.network import NETWORKS
@@ -42,6 +43,7 @@ SOME_METADATA = f"an object of at most {METADATA_BYTES} bytes"
 LONGEST_EXTENSION = 30 * 86400  # seconds
 A_COMMAND = "a command line, or an array of strings, with at least a program"
 AN_AGENT = f"{WANTED}; an array of strings is a command"
+A_MODE = f"one of {', '.join(MODES)}, or null"
 A_DURATION = "seconds above 0, or a duration such as 90s, 15m, 2h, 30d"
 A_PATH = "a path of at most 4096 characters"
 A_KIND = "a word of small letters, digits and underscores"
@@ -83,6 +85,11 @@ class ChangeBody(JsonBody):
         Annotated[float, Meta(gt=0)] | Annotated[str, schema(pattern="^[0-9.]+ *(ms|s|m|h|d)?$")] | UnsetType | None,
         meaning("idle seconds until it sleeps, or a duration such as 15m; null: as HOLDFAST_SLEEP_AFTER says"),
         must(A_DURATION),
+    ] = UNSET
+    mode: Annotated[
+        Mode | UnsetType | None,
+        meaning("what the agent may do without asking; null: as the agent has it"),
+        must(A_MODE),
     ] = UNSET
 
 
@@ -185,6 +192,7 @@ def read_wish(body: WishBody) -> Wish:
         env=read_env(body.env_vars),
         agent=command,
         agent_name=agent_name,
+        mode=body.mode or None,
         network=body.network,
         repo_url=repo_url,
         repo_branch=repo_branch,
@@ -206,6 +214,8 @@ def read_change(body: ChangeBody) -> dict[str, Any]:
         changes["metadata"] = _metadata(body.metadata) or {}
     if body.sleep_after is not UNSET:
         changes["sleep_after"] = _sleep_after(body.sleep_after)
+    if body.mode is not UNSET:
+        changes["mode"] = body.mode
     return changes
 
 

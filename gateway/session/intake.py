@@ -29,6 +29,7 @@ from gateway.session.terminals.attachments import SessionTerminals
 log = structlog.get_logger()
 
 ABORT_AGAIN_SECONDS = 1.0
+DEFAULT_MODE = "ask"
 
 
 class Intake:
@@ -115,6 +116,11 @@ class Intake:
         self._life.want_agent()
         self._terminals.intent_told()
 
+    def tell_mode(self) -> None:
+        """The session has another mode: its agent is told, if it runs."""
+        if (link := self._delivery.link) is not None and self._output.agent_alive:
+            link.inject(orjson.dumps({"type": "set_mode", "mode": self._log.spec.mode or DEFAULT_MODE}))
+
     def abort_asked(self, ask: int) -> None:
         self._log.touch()
         self.abort()
@@ -137,7 +143,7 @@ class Intake:
     def _interrupt(self, epoch: str | None, answered: int) -> None:
         state, link, output = self._log.state, self._delivery.link, self._output
         same_turn = (state.epoch, state.answered) == (epoch, answered)
-        if same_turn and output.aborting and output.agent_alive and link is not None:
+        if same_turn and output.answers.aborting and output.agent_alive and link is not None:
             log.warning("agent.interrupted", session_id=self._log.id)
             link.interrupt()
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from gateway.agents import status
 from gateway.session.actor import SessionActor
 from gateway.session.model.idle_policy import Idleness
 from gateway.session.model.state import SessionSpec, SessionStatus, Wish, spec_members
@@ -43,6 +44,20 @@ def idleness(actor: SessionActor) -> Idleness:
         in_use=actor.viewers.watched or workspace.ready or actor.host.turns.waits(actor.id),
         wants_rescue=state.wants_rescue,
     )
+
+
+def agent_status(actor: SessionActor) -> dict[str, str | None]:
+    """The session's agent: who it is, what it does."""
+    spec, output = actor.conversation.spec, actor.output
+    starting = actor.life.status is SessionStatus.STARTING
+    now = status.state(
+        starting=starting,
+        alive=output.agent_alive,
+        asking=bool(actor.delivery.turns.open),
+        retrying=output.answers.retrying,
+        answering=output.answering,
+    )
+    return status.describe(spec.agent_told, now, name=spec.agent_name, mode=spec.mode)
 
 
 def begin(actor: SessionActor, *, since: float | None) -> None:

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType
 
+from gateway.agents.status import AgentState
 from gateway.limits.network import NETWORKS
 from gateway.routing.json_types import JsonAnswer, Number, Owner, SessionId, Time, Whole, meaning, one_of
 from gateway.session.model.state import SessionStatus
@@ -97,6 +98,17 @@ class UsageJson(JsonAnswer):
     pids: Whole | None
 
 
+class AgentStatusJson(JsonAnswer):
+    """The session's agent. What it has not said of itself is null."""
+
+    name: str | None
+    version: str | None
+    session: Annotated[str | None, meaning("what the agent calls its own conversation")]
+    model: str | None
+    mode: Annotated[str | None, meaning("what it may do without asking")]
+    state: Annotated[str, one_of(*AgentState)]
+
+
 class SessionJson(JsonAnswer):
     id: SessionId
     user_id: Owner
@@ -131,6 +143,7 @@ class SessionJson(JsonAnswer):
         LimitsJson | UnsetType | None,
         meaning("of one session alone: enforced now; null: none, or it does not run"),
     ] = UNSET
+    agent_status: Annotated[AgentStatusJson | UnsetType, meaning("of one session alone")] = UNSET
     usage: Annotated[UsageJson | UnsetType | None, meaning("of one session alone; null likewise")] = UNSET
 
 

@@ -34,6 +34,7 @@ from gateway.session.actor import SessionActor
 from gateway.session.catalogue import Catalogue
 from gateway.session.creation.create import SessionCreation
 from gateway.session.registry import SessionRegistry
+from gateway.session.upkeep import agent_status
 from persistence.record import NO_USER
 from sandbox.ports.resources import Resources
 from sandbox.ports.sandbox import Sandbox, SandboxUnavailable
@@ -115,14 +116,17 @@ class SandboxRoutes:
             raise ApiError(403, "not_your_user", "a user token creates its own sessions only; leave userId out")
         return who.user_id
 
-    @_session("PATCH", "", "changeSandbox", "Change a session's title, metadata or idle time", ChangeBody, 413)
+    @_session("PATCH", "", "changeSandbox", "Change a session's title, metadata, idle time or mode", ChangeBody, 413)
     async def change(self, request: Request) -> Response:
         """A second create changes nothing of a session; this does. Members that are left out stay."""
         actor = await owned(request, self._registry)
         body = await read_body(request, ChangeBody)
         change = read_change(body)
         self._note(request, actor, "change", members=given_members(body))
-        return answer(await actor.change(change))
+        described = await actor.change(change)
+        if "mode" in change and self._creation.has_core(actor.conversation.spec):
+            actor.post(actor.intake.tell_mode)
+        return answer(described)
 
     @_session("GET", "", "getSandbox", "The session, with its terminals")
     @_session("GET", "/status", "getStatus", "The session, with its terminals", who=LIFECYCLE_OR_GUEST)
@@ -132,7 +136,8 @@ class SandboxRoutes:
         terminals = await actor.terminals.describe()
         described = actor.describe()
         described["sync"]["history"] = [moved_members(moved) for moved in actor.workspace.sync.history]
-        return answer(described | {"terminals": terminals} | await _resources(actor.sandbox))
+        of_one = {"terminals": terminals, "agentStatus": agent_status(actor)}
+        return answer(described | of_one | await _resources(actor.sandbox))
 
     @_session("POST", "/resume", "resume", "Bring a session out of paused, needs_env, error or unrestored", ResumeBody)
     async def resume(self, request: Request) -> Response:

@@ -12,6 +12,7 @@ was not confirmed, and what was stored is not stored again.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gateway.agents.status import told
 from gateway.agents.transcript import AgentAnswer, Remark, Request, RequestGone, Transcript, ends_answer
 from gateway.protocol import chat_frames
 from gateway.session.conversation.delivery import Delivery
@@ -40,6 +41,7 @@ class Answers:
         "_log",
         "_metrics",
         "_order",
+        "_retried_at",
         "_transcript",
         "_unsaved_bytes",
         "_warnings",
@@ -70,6 +72,7 @@ class Answers:
         self._finished = finished
         self._transcript = Transcript.restore(checkpoint) if checkpoint else Transcript()
         self._unsaved_bytes = 0
+        self._retried_at = 0  # the last frame that said so
         self._checkpoint_timer: Timer | None = None
         self._warnings: RateLimitedLog | None = None  # few sessions have any
         self.fed = log.state.offset
@@ -96,6 +99,8 @@ class Answers:
         """Deal with the agent's frame `offset`."""
         body = chat_frames.read_agent_frame(line)
         kind = body.get("type") if body is not None else None
+        if body is not None and kind == "agent_status" and offset > self.fed:
+            self._hear_status(offset, body)
         if kind in chat_frames.OWN_TYPES:
             self.warn("agent.frame_refused", offset=offset, type=kind)
             self.fed = max(self.fed, offset)
@@ -123,6 +128,21 @@ class Answers:
         self._unsaved_bytes += len(line)
         if self._unsaved_bytes >= CHECKPOINT_BYTES or self._checkpoint_timer is None:
             self._note_progress()
+
+    def _hear_status(self, offset: int, status: dict[str, Any]) -> None:
+        """The agent says who it is, or how its work goes. Each thing new that it says of itself is a write."""
+        if status.get("status") == "retrying":
+            self._retried_at = offset
+        log = self._log
+        known = told(log.spec.agent_told, status)
+        if known is not log.spec.agent_told:
+            self._gate.charge(0, asked_for=False)
+            log.save_spec(agent_told=known)
+
+    @property
+    def retrying(self) -> bool:
+        """Whether the last that the agent said is that it tries again."""
+        return self._retried_at == self.fed > 0
 
     def _show_again(self, offset: int, done: dict[str, Any], line: bytes) -> None:
         log, audience = self._log, self._audience

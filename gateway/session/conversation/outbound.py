@@ -36,7 +36,6 @@ from sandbox.protocol.values import AgentExit, Hello, Position
 class AgentOutput:
     __slots__ = (
         "_announced",
-        "_answers",
         "_audience",
         "_clock",
         "_delivery",
@@ -48,6 +47,7 @@ class AgentOutput:
         "_stream",
         "_whole",
         "agent_alive",
+        "answers",
         "greeted_at",
         "on_ready",
         "received",
@@ -77,7 +77,7 @@ class AgentOutput:
         self.on_ready: Callable[[], None]  # called when an agent can be given lines
         self._order = ReleaseOrder(stream.relay)
         self._gate = Gate(self._order, log, delivery, clock, metrics, rate)
-        self._answers = Answers(log, delivery, audience, self._order, self._gate, clock, metrics, checkpoint, finished)
+        self.answers = Answers(log, delivery, audience, self._order, self._gate, clock, metrics, checkpoint, finished)
         self._announced = Announced()
         self._whole = True  # whether the last process was heard to its end
         self._link_number = 0
@@ -91,7 +91,7 @@ class AgentOutput:
     @property
     def answering(self) -> bool:
         """Whether the agent owes somebody an answer."""
-        return bool(self._delivery.turns.unanswered) or self._answers.begun
+        return bool(self._delivery.turns.unanswered) or self.answers.begun
 
     @property
     def settled(self) -> bool:
@@ -103,23 +103,19 @@ class AgentOutput:
         """Whether the last process is known to have ended, but not yet how, and with what open."""
         return self._announced.exit_due is not None
 
-    @property
-    def aborting(self) -> bool:
-        return self._answers.aborting
-
     def abort(self) -> bool:
         """Note that the running turn is to end as `aborted`; False if none runs."""
         if not (self.agent_alive and self.answering):
             return False
-        self._answers.aborting = True
+        self.answers.aborting = True
         return True
 
     def warn(self, event: str, **fields: Any) -> None:
         """Log what the agent or the bridge did, once a minute however often it does that."""
-        self._answers.warn(event, **fields)
+        self.answers.warn(event, **fields)
 
     def close(self) -> None:
-        self._answers.close()
+        self.answers.close()
 
     # -- from the link, in its order ----------------------------------------------------------------------------------
 
@@ -138,7 +134,7 @@ class AgentOutput:
         self.received = Position(epoch, first + len(lines) - 1)
         self._metrics.frames_relayed.inc(len(lines))
         self._log.touch()
-        deal, said = self._order.deal, self._answers.line
+        deal, said = self._order.deal, self.answers.line
         for offset, line in enumerate(lines, first):
             deal(said, offset, line, size=len(line))
         gate = self._gate
@@ -199,7 +195,7 @@ class AgentOutput:
             self._begin_epoch(epoch, base, link_number if lives else None)
             return
         if ring.epoch != epoch or ring.end != base:
-            self._answers.skip(base)
+            self.answers.skip(base)
             self._stream.begin(epoch, base, hole=True)
         if lives:
             if log.state.ended:  # declared dead too early
@@ -211,7 +207,7 @@ class AgentOutput:
         log = self._log
         if not log.state.ended:
             self.end_epoch(None, "another agent process took its place")
-        self._answers.begin(base)
+        self.answers.begin(base)
         state = log.next_state(epoch=epoch, ended=False, offset=base, answer_from=base)
         starts = log.spec.start is not None and not log.spec.started
         spec = log.next_spec(started=True) if starts else None
@@ -253,7 +249,7 @@ class AgentOutput:
         self._whole = taken is not None
         interrupted += [(entry.seq, entry.cid) for entry in delivery.window.withdraw_all(ANSWER_RECORDS)]
         pending = still_pending(expired.values())
-        record, fed = self._answers.finish(reason), self._answers.fed
+        record, fed = self.answers.finish(reason), self.answers.fed
         position = Position(str(log.state.epoch), fed)
         log.write(
             self._epoch_ended,
@@ -276,4 +272,4 @@ class AgentOutput:
         for request_id, request in expired.items():
             told = chat_frames.dump("expired", cid=request.cid, seq=request.seq, requestId=request_id)
             self._audience.tell(told)
-        self._answers.confirm(position)
+        self.answers.confirm(position)

@@ -91,6 +91,10 @@ class SessionCreation:
         actor.host.stirred()
         return actor
 
+    def has_core(self, spec: SessionSpec) -> bool:
+        """Whether the bridge speaks the agent's own words for it: then it can be told a mode while it runs."""
+        return self._agents.launch(spec.agent, spec.agent_name).core not in ("", "plain")
+
     def _checked(self, session_id: str, wish: Wish, there: str | None) -> SessionSpec:
         """What the session will be; `there`: the provider of the one there is. Raises ApiError if it may not be, or
         could never start."""

@@ -48,6 +48,7 @@ class Wish:
     provider: str | None = None
     image: str | None = None
     agent_name: str | None = None  # which agent, where it is no command
+    mode: str | None = None
     by_service: bool = False  # asked for by a service, not by a user
 
 
@@ -73,6 +74,8 @@ class SessionSpec(msgspec.Struct, frozen=True):
     image_id: str = ""  # what its first sandbox was made of, as the engine calls it, and so are all later ones
     image_digest: str = ""  # the same, as its registry calls it
     agent_name: str | None = None  # which agent of the catalogue, where it is no command
+    mode: str | None = None  # what the agent may do without asking (gateway/agents/status.py); None: as it likes
+    agent_told: dict[str, str] = {}  # who the agent says that it is
     _unknown: Unknown = None
 
     @property
@@ -83,9 +86,11 @@ class SessionSpec(msgspec.Struct, frozen=True):
 
     def start_line(self) -> bytes | None:
         """What a new agent process reads first."""
-        if self.start is None:
+        if self.start is None and self.mode is None:
             return None
-        line = dict(self.start)
+        line = {"type": "start"} if self.start is None else dict(self.start)
+        if self.mode is not None:
+            line["mode"] = self.mode
         if self.started:
             line |= {"resume": True, "pending": self.pending}
         return orjson.dumps(line)
@@ -114,6 +119,8 @@ def spec_members(wish: Wish, network: str = "none") -> dict[str, Any]:
     return {
         "agent": wish.agent,
         "agent_name": wish.agent_name,
+        "mode": wish.mode,
+        "agent_told": {},
         "network": wish.network or network,
         "network_granted": wish.by_service,
         "repo_url": wish.repo_url,

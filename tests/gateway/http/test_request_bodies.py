@@ -79,11 +79,12 @@ def test_a_wish_is_read() -> None:
             "title": "t",
             "metadata": {"a": [1]},
             "sleepAfter": "15m",
+            "mode": "plan",
             "provider": "docker",
             "image": "debian:12",
         }
     )
-    assert (wish.provider, wish.image) == ("docker", "debian:12")
+    assert (wish.provider, wish.image, wish.mode) == ("docker", "debian:12", "plan")
     assert (wish.env, wish.agent) == ({"A": "1"}, ("python", "-c", "a b"))
     assert (wish.network, wish.repo_url, wish.repo_branch) == ("none", "https://h/r", "main")
     assert (wish.title, wish.metadata, wish.sleep_after) == ("t", {"a": [1]}, 900.0)
@@ -110,8 +111,9 @@ def test_a_change_names_what_it_was_given_and_nothing_else() -> None:
     assert read_change({}) == {}
     assert read_change({"title": "t"}) == {"title": "t"}
     assert read_change({"metadata": {"a": 1}, "sleepAfter": "2h"}) == {"metadata": {"a": 1}, "sleep_after": 7200.0}
-    nothing = {"title": None, "metadata": None, "sleepAfter": None}
-    assert read_change(nothing) == {"title": None, "metadata": {}, "sleep_after": None}
+    nothing = {"title": None, "metadata": None, "sleepAfter": None, "mode": None}
+    assert read_change(nothing) == {"title": None, "metadata": {}, "sleep_after": None, "mode": None}
+    assert read_change({"mode": "edits"}) == {"mode": "edits"}
 
 
 @given(st.floats(1e-3, 1e11) | st.integers(1, 10**11))

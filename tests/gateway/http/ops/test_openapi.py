@@ -210,6 +210,8 @@ async def _life(ada: Checked, nobody: Checked) -> None:
     await ada("POST", one, 403, at=at, json={"userId": "eve"})
     await ada("PATCH", one, 200, at=at, json={"title": "another", "sleepAfter": "1h"})
     await ada("PATCH", one, 400, at=at, json={"sleepAfter": "never"})
+    await ada("PATCH", one, 200, at=at, json={"mode": "plan"})
+    await ada("PATCH", one, 400, at=at, json={"mode": "bold"})
     await ada("PATCH", one, 404, at={"id": "nobody"}, json={})
     await ada("POST", one, 413, at=at, content=b" " * (1 << 20) + b"{}")
     await nobody("POST", one, 401, at=at)

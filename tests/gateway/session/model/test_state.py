@@ -44,6 +44,8 @@ SPECS = st.builds(
     limits=st.none() | OBJECTS,
     limits_granted=st.booleans(),
     provider=TEXT,
+    mode=st.none() | TEXT,
+    agent_told=st.dictionaries(TEXT, TEXT, max_size=3),
 )
 STATES = st.builds(
     SessionState,
@@ -144,6 +146,14 @@ def test_neither_spec_nor_state_can_be_changed_in_place() -> None:
         for member in fields(value):
             with pytest.raises(AttributeError):
                 setattr(value, member.name, None)
+
+
+def test_a_mode_is_told_to_every_process_also_where_nobody_sent_a_start() -> None:
+    spec = SessionSpec(mode="plan")
+    assert orjson.loads(spec.start_line() or b"") == {"type": "start", "mode": "plan"}
+    later = replace(spec, start={"type": "start", "mode": "all", "model": "m"}, started=True)
+    told = {"type": "start", "mode": "plan", "model": "m", "resume": True, "pending": []}
+    assert orjson.loads(later.start_line() or b"") == told
 
 
 def test_what_a_newer_version_kept_is_passed_over() -> None:
