@@ -21,6 +21,8 @@ OTHERS = {
     f"POST {ONE}/terminals/{{name}}/size",
     f"POST {ONE}/demo/{{what}}",
     f"POST {ONE}/snapshots/verify",
+    f"DELETE {ONE}/pending/{{seq}}",  # they concern one message
+    f"POST {ONE}/pending/{{seq}}/extend",
 }
 SECRET = "correct-horse-battery-staple"
 WRITTEN = "what-the-user-wrote"
