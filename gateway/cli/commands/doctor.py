@@ -11,7 +11,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -121,6 +121,8 @@ def _sandbox(settings: Settings) -> list[Finding]:
     # A container's engine may see the data directory and nothing else of ours.
     near = settings.data_dir if "docker" in settings.providers and settings.data_dir.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="holdfast-doctor-", dir=near) as place:
+        if not settings.agents_dir.is_dir():  # it would be made
+            settings = replace(settings, agents_dir=Path(place) / "agents")
         try:
             fleets = make_fleets(settings, data_dir=Path(place), warn=warnings.append)
         except SettingsError as error:

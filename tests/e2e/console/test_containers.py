@@ -1,7 +1,11 @@
 """Sessions in containers, from the page: chosen at create, named by a badge, looked at while they run."""
 
+import asyncio
+import secrets
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from playwright.async_api import Browser, expect
@@ -10,6 +14,8 @@ from tests.e2e.console.test_looks import serious
 from tests.support.console import PHONE, Console, console
 from tests.support.engine import DockerEngine, busybox
 from tests.support.gateway import Gateway
+from tests.support.image_registry import ImageRegistry
+from tests.support.proxy import CuttingProxy, Passage
 
 OTHER = "holdfast-test/other:2"
 
@@ -19,13 +25,45 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory, docker_engine: Docke
     docker_engine.load(OTHER, busybox())
     home: Path = tmp_path_factory.mktemp("containers")
     there = {"DOCKER": f"unix://{docker_engine.socket}", "DOCKER_IMAGE": docker_engine.image}
-    async with Gateway(
-        home / "data", PROVIDERS="local,docker", IMAGES="holdfast-test/*", LIMIT_MEMORY="512m", SHELL="/bin/sh", **there
-    ) as running:
+    there |= {"PROVIDERS": "local,docker", "IMAGES": "holdfast-test/*,127.0.0.1:*/**", "LIMIT_MEMORY": "512m"}
+    async with Gateway(home / "data", SHELL="/bin/sh", **there) as running:
         yield running
         async with running.http() as ada:
             for each in (await ada.get("/api/sandboxes")).json()["sandboxes"]:
                 assert (await ada.delete(f"/api/sandboxes/{each['id']}?purge=1")).status_code == 200
+
+
+class SlowPassage(Passage):
+    """Lets little through after the first MANY bytes, until `gate` is set: minutes would not do."""
+
+    MANY, LITTLE, PAUSE = 256 << 10, 4 << 10, 0.3
+    gate: ClassVar[asyncio.Event]
+
+    async def pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        passed = 0
+        try:
+            while data := await reader.read(self.LITTLE if passed > self.MANY else 65536):
+                if passed > self.MANY:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(self.PAUSE):
+                            await self.gate.wait()
+                passed += len(data)
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            self.cut()
+
+
+class SlowProxy(CuttingProxy):
+    """In front of a registry: what is fetched through it comes slowly until `gate` is set."""
+
+    passage = SlowPassage
+
+    def __init__(self, port: int) -> None:
+        super().__init__(port)
+        SlowPassage.gate = self.gate = asyncio.Event()
 
 
 async def use(tab: Console, what: str, words: str) -> None:
@@ -44,7 +82,7 @@ async def test_a_session_is_started_in_an_image_of_ones_own_and_looked_at(
         await tab.at("create-provider-docker").check()
         await expect(tab.at("create-provider-docker")).to_be_checked()
         await expect(tab.at("create-network-outbound")).to_have_count(0)
-        await expect(tab.at("create-image-help")).to_contain_text("These may be named: holdfast-test/*.")
+        await expect(tab.at("create-image-help")).to_contain_text("named: holdfast-test/*, 127.0.0.1:*/**.")
         await tab.at("create-image").fill(OTHER)
         found = {"create": await serious(tab)}
         await tab.picture(f"create in a container {colours}")
@@ -119,3 +157,40 @@ async def test_an_engine_that_is_away_is_told_before_a_session_is_started_there(
             docker_engine.start()
         await expect(tab.at("create-provider-problem")).to_have_count(0)
         assert tab.problems == []
+
+
+async def test_how_far_an_image_is_fetched_is_shown_until_the_session_runs(
+    browser: Browser, gateway: Gateway, docker_engine: DockerEngine, image_registry: ImageRegistry
+) -> None:
+    pushed = f"{image_registry.address}/team/large:1"
+    docker_engine.load(pushed, busybox(large=secrets.token_hex(2 << 20)))
+    docker_engine.client("push", pushed)
+    docker_engine.client("rmi", pushed)
+    async with (
+        SlowProxy(int(image_registry.address.rsplit(":", 1)[1])) as proxy,
+        console(browser, gateway, color_scheme="dark", reduced_motion="reduce") as tab,
+        console(browser, gateway, size=PHONE, has_touch=True, is_mobile=True, reduced_motion="reduce") as phone,
+    ):
+        await tab.at("create").first.click()
+        await tab.at("create-provider-docker").check()
+        await tab.at("create-image").fill(f"127.0.0.1:{proxy.port}/team/large:1")
+        await tab.at("create-title").fill("fetches its image")
+        await tab.at("create-submit").click()
+        found = {}
+        for name, each in {"dark": tab, "phone": phone}.items():
+            if each is phone:
+                session_id = await tab.at("session").get_attribute("data-id")
+                await phone.open(session_id or "")
+            await expect(each.at("banner")).to_contain_text("Fetching the image 127.0.0.1:")
+            await expect(each.at("banner")).to_contain_text("MiB.")
+            assert 0 < int(await each.at("pull").get_attribute("aria-valuenow") or 0) < 100
+            found[name] = await serious(each)
+            await each.picture(f"an image is fetched {name}")
+        wide = await phone.page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0, f"{wide} px too wide"
+        proxy.gate.set()
+        for each in (tab, phone):
+            await expect(each.at("session").get_by_test_id("status")).to_have_text("running")
+            await expect(each.at("pull")).to_have_count(0)
+            assert each.problems == []
+    assert {screen: what for screen, what in found.items() if what} == {}

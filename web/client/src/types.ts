@@ -77,6 +77,15 @@ export interface Sent {
   delivered: Promise<{ seq: number }>;
 }
 
+/** How much of an image is fetched. What is not known yet counts as nothing. */
+export interface Pull {
+  image: string;
+  layers: number;
+  ofLayers: number;
+  bytes: number;
+  ofBytes: number;
+}
+
 export interface SessionEvents {
   state: State;
   welcome: Welcome;
@@ -85,7 +94,8 @@ export interface SessionEvents {
   frame: Json & { type: string; _offset: number };
   /** Records after `after` were missed: read them. */
   gap: { after: number; lastSeq: number };
-  status: Json & { sandboxStatus?: string; status?: string; reason?: string };
+  /** With the status `pulling` it says how far the image is fetched that the sandbox's start waits for, see `Pull`. */
+  status: Json & { sandboxStatus?: string; status?: string; reason?: string } & Partial<Pull>;
   permission: Json & { requestId: string };
   question: Json & { requestId: string };
   /** A permission or a question is open no more. */

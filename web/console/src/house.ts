@@ -10,6 +10,7 @@ import { announce } from "./announce.tsx";
 import { api, ApiError, type Limits, type Me, onSignedOut, type Providers } from "./api.ts";
 import { drafts, kept, own } from "./kept.ts";
 import { go } from "./route.ts";
+import { type Pull, pullIn } from "./pull.ts";
 import type { Sandbox, SyncTransition } from "./sandbox.ts";
 import { userOf } from "./token.ts";
 import { toast } from "./ui/toast.tsx";
@@ -45,6 +46,8 @@ export interface SessionHandle {
   /** Steps of its sync, oldest first, at most 200: those before this visit, then live. */
   readonly syncEvents: ReadonlySignal<readonly SyncTransition[]>;
   readonly state: ReadonlySignal<State>;
+  /** How much of its image is fetched, while its start waits for that. */
+  readonly pull: ReadonlySignal<Pull | undefined>;
   /** The transcript's, at most once a frame of the screen. */
   readonly items: ReadonlySignal<readonly Item[]>;
   readonly outbox: ReadonlySignal<readonly OutboxItem[]>;
@@ -273,7 +276,10 @@ export function openSession(first: Sandbox): SessionHandle {
   const items = signal<readonly Item[]>(told.items);
   const outbox = signal<readonly OutboxItem[]>(client.outbox);
   const history = signal({ loaded: false, more: false, loading: false });
+  const pull = signal<Pull | undefined>(first.pull ?? undefined);
   let left = false;
+  client.on("welcome", () => (pull.value = undefined)); // what is under way is said again
+  client.on("status", (said) => (pull.value = pullIn(said, pull.peek())));
   client.on("state", (next) => {
     state.value = next;
     if (next.phase === "ended") lines.delete(client);
@@ -299,7 +305,7 @@ export function openSession(first: Sandbox): SessionHandle {
   let last = first;
   const sandbox = computed(() => (last = sandboxes.value?.get(id) ?? last));
   return {
-    id, key: ++opened, user, created: first.createdAt, client, transcript: told, sandbox, syncEvents: stepsOf(id), state, items, outbox, history,
+    id, key: ++opened, user, created: first.createdAt, client, transcript: told, sandbox, syncEvents: stepsOf(id), state, pull, items, outbox, history,
     async loadEarlier() {
       if (history.peek().loading || !told.more) return;
       history.value = { ...history.peek(), loading: true };

@@ -1,5 +1,8 @@
 // A session as `GET /api/sandboxes` and the watch show it. The words are the protocol's.
 
+import type { Pull } from "@holdfast/client";
+
+export type { Pull };
 export type Status = "starting" | "running" | "sleeping" | "paused" | "error" | "unrestored" | "needs_env" | "archived";
 export type SyncState = "unrestored" | "idle" | "pending" | "syncing" | "flushing" | "failed";
 
@@ -38,6 +41,8 @@ export interface Sandbox {
   image: string | null;
   /** What that name meant at the first start. */
   imageDigest: string | null;
+  /** How much of its image is fetched, while its start waits for that. */
+  pull?: Pull | null;
   incarnation: number;
   viewers: number;
   pending: number;

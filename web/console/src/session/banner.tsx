@@ -1,15 +1,20 @@
 // What somebody has to know or do before a session can go on.
 import type { ComponentChildren } from "preact";
+import { useEffect } from "preact/hooks";
+import { announce } from "../announce.tsx";
 import { askEmpty, askVariables, keepDisk, resume, revive } from "../list/actions.tsx";
 import type { SessionHandle } from "../house.ts";
+import { fetched, type Pull, pullWords } from "../pull.ts";
 import type { Tone } from "../ui/badge.tsx";
 import { Button } from "../ui/button.tsx";
-import { AlertIcon, InfoIcon, KeyIcon, PlayIcon, RetryIcon, SyncIcon } from "../ui/icons.tsx";
+import { AlertIcon, DownloadIcon, InfoIcon, KeyIcon, PlayIcon, RetryIcon, SyncIcon } from "../ui/icons.tsx";
 import { mayKeepDisk, queueWords } from "../words.ts";
 
 export function Banner({ session }: { session: SessionHandle }) {
   const sandbox = session.sandbox.value;
   const because = sandbox.reason ? ` ${sentence(sandbox.reason)}` : "";
+  const pull = session.pull.value;
+  if (pull && sandbox.status === "starting") return <PullBar pull={pull} />;
   if (sandbox.queue) return <Bar tone={sandbox.queue.reason ? "warn" : "info"} text={queueWords(sandbox.queue)} />;
   switch (sandbox.status) {
     case "paused":
@@ -73,6 +78,22 @@ function Bar({ tone, text, children }: { tone: Tone; text: string; children?: Co
       {tone === "plain" ? <InfoIcon /> : <AlertIcon />}
       <span>{text}</span>
       {children ? <span class="banner-actions">{children}</span> : null}
+    </div>
+  );
+}
+
+/** How far its image has come. It moves, so it is announced when it begins, and can be looked up then. */
+function PullBar({ pull }: { pull: Pull }) {
+  useEffect(() => announce(`Fetching the image ${pull.image}.`), [pull.image]);
+  const share = fetched(pull);
+  const known = share === undefined ? {} : { "aria-valuenow": Math.round(share * 100) };
+  return (
+    <div class="banner tone-info" data-testid="banner">
+      <DownloadIcon />
+      <span>{pullWords(pull)}</span>
+      <div class="pull-bar" role="progressbar" aria-label="Fetching its image" aria-valuemin={0} aria-valuemax={100} {...known} data-testid="pull">
+        <span class={share === undefined ? "unknown" : ""} style={{ inlineSize: `${(share ?? 1) * 100}%` }} />
+      </div>
     </div>
   );
 }
