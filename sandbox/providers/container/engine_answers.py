@@ -75,6 +75,22 @@ def held_to(container: Mapping[str, Any]) -> ResourceLimits:
     )
 
 
+def enforced(asked: ResourceLimits, stats: Mapping[str, Any]) -> ResourceLimits:
+    """Of these limits those that the kernel holds the container to, as far as the engine tells: one that may not set
+    control groups takes a limit, warns, and sets none. Of processors it tells nothing."""
+    memory = _count(_within(stats, "memory_stats").get("limit"))
+    pids = _count(_within(stats, "pids_stats").get("limit"))
+    return ResourceLimits(
+        memory=None if _is_more(memory, asked.memory) else asked.memory,
+        cpus=asked.cpus,
+        pids=None if _is_more(pids, asked.pids) else asked.pids,
+    )
+
+
+def _is_more(told: int | None, asked: int | None) -> bool:
+    return told is not None and asked is not None and told > asked
+
+
 def usage(stats: Mapping[str, Any]) -> ResourceUsage:
     """What /containers/.../stats says of now. None where it says nothing: an engine may be kept from counting."""
     nanoseconds = _count(_within(stats, "cpu_stats", "cpu_usage").get("total_usage"))

@@ -17,7 +17,7 @@ from sandbox.protocol.values import Position
 from sandbox.providers.cgroups.groups import Group
 from sandbox.providers.container.containers import Containers, runs
 from sandbox.providers.container.engine import EngineRefused
-from sandbox.providers.container.engine_answers import held_to, usage
+from sandbox.providers.container.engine_answers import enforced, held_to, usage
 from sandbox.providers.container.note import read_note
 from sandbox.providers.local.layout import SandboxHome
 from sandbox.providers.local.processes import boot_id
@@ -75,7 +75,7 @@ class ContainerSandbox:
         used = None
         with contextlib.suppress(EngineRefused):  # it has just ended, or the engine is kept from counting
             used = await self._containers.engine.stats(found["Id"])
-        return None if used is None else Resources(held_to(found), usage(used))
+        return None if used is None else Resources(enforced(held_to(found), used), usage(used))
 
     async def stop(self) -> None:
         host = self._containers.host

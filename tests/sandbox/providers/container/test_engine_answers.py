@@ -15,6 +15,7 @@ from sandbox.providers.container.engine_answers import (
     JsonLines,
     complaint,
     document,
+    enforced,
     held_to,
     inner,
     machine_of,
@@ -157,3 +158,13 @@ def test_a_line_without_end_is_refused() -> None:
         lines.feed(b" ")
     with pytest.raises(BadAnswer, match="not an object"):
         JsonLines().feed(b"1\n")
+
+
+def test_a_limit_that_the_kernel_does_not_hold_to_is_not_told() -> None:
+    asked = ResourceLimits(memory=100, cpus=0.5, pids=10)
+    held = {"memory_stats": {"limit": 100}, "pids_stats": {"limit": 10}}
+    assert enforced(asked, held) == enforced(asked, {}) == asked
+    ignored = {"memory_stats": {"limit": 1 << 34}, "pids_stats": {"limit": 1 << 20}}
+    assert enforced(asked, ignored) == ResourceLimits(cpus=0.5)
+    assert enforced(asked, {"memory_stats": None, "pids_stats": {"limit": "max"}}) == asked
+    assert enforced(ResourceLimits(), ignored) == ResourceLimits()
