@@ -6,19 +6,32 @@ import os
 import platform
 import stat
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from gateway.cli.commands.doctor_store import Finding
-from gateway.cli.commands.engine_findings import of_engine, of_limits, of_restarts, of_runtime, of_users
+from gateway.cli.commands.engine_findings import (
+    is_podman,
+    of_engine,
+    of_limits,
+    of_registry,
+    of_restarts,
+    of_runtime,
+    of_users,
+)
 from gateway.config.settings import Settings
 from sandbox.ports.fleet import Fleet, SandboxSpec
+from sandbox.ports.images import asked_of_engine, read_reference
 from sandbox.ports.sandbox import SandboxFailed, SandboxUnavailable
 from sandbox.providers.container.containers import find_host_paths
-from sandbox.providers.container.engine import SCHEME, Engine
+from sandbox.providers.container.engine import SCHEME, Engine, EngineRefused
 from sandbox.providers.container.engine_answers import BadAnswer
 from sandbox.providers.container.image import Unusable, check_image, image_of, no_image
 from sandbox.providers.container.images import may_be_fetched
 from sandbox.providers.container.kits import Kits
+from sandbox.providers.container.logins import BadLogins, LoginFile, login_for
+from sandbox.providers.container.pull_failure import pull_failure
 
 ASK_SECONDS = 10.0
 PROBE = "doctor"
@@ -45,7 +58,7 @@ async def _examine(settings: Settings, fleet: Fleet, data_dir: Path, warnings: l
         of_runtime(settings.docker_runtime, version, info),
         of_users(version, info, os.geteuid(), os.getegid(), in_container=paths.in_container),
     ]
-    image = await _image(engine, settings.docker_image, may_pull=settings.docker_pull != "never")
+    image = await _image(engine, settings, version)
     kit = await _kit(data_dir)
     found += [image, kit]
     if any(each.state == "fail" for each in found) or image.state != "ok":
@@ -70,19 +83,42 @@ def _is_hidden(directory: Path) -> bool:
     return any(not each.stat().st_mode & stat.S_IXOTH for each in (directory, *directory.parents))
 
 
-async def _image(engine: Engine, name: str, *, may_pull: bool) -> Finding:
+async def _image(engine: Engine, settings: Settings, version: Mapping[str, Any]) -> Finding:
+    name = settings.docker_image
     try:
-        there = await engine.image(name)
+        there = await engine.image(asked_of_engine(name))
         if there is None:
-            if not (may_pull and may_be_fetched(name)):
+            if settings.docker_pull == "never" or not may_be_fetched(name):
                 return Finding("image", "fail", no_image(name))
-            told = f"there is no image {name} on the container engine: the first session waits until it is fetched"
-            return Finding("image", "warn", told, f"fetch it now: docker pull {name}")
+            return await _fetchable(engine, settings, version)
         image = image_of(there)
         check_image(image, name, platform.machine())
     except (SandboxUnavailable, SandboxFailed, Unusable, BadAnswer) as error:
         return Finding("image", "fail", str(error), "set HOLDFAST_DOCKER_IMAGE to an image that runs here")
     return Finding("image", "ok", f"{name}, {image.id[:19]}, {image.cpu or 'for any CPU'}")
+
+
+async def _fetchable(engine: Engine, settings: Settings, version: Mapping[str, Any]) -> Finding:
+    """Whether the image's registry has it, where the engine can ask."""
+    name = settings.docker_image
+    told = f"there is no image {name} on the container engine: the first session waits until it is fetched"
+    advice = f"fetch it now: {'podman' if is_podman(version) else 'docker'} pull {name}"
+    if is_podman(version):
+        return Finding("image", "warn", told, advice)
+    login = ""
+    try:
+        if settings.docker_auth_file is not None:
+            found = login_for(LoginFile(settings.docker_auth_file).read(), read_reference(name))
+            login = "" if found is None else found.header
+        said = await engine.in_registry(asked_of_engine(name), login=login)
+    except BadLogins as error:
+        return Finding("image", "fail", f"HOLDFAST_DOCKER_AUTH_FILE: {error}", "mend the file")
+    except EngineRefused as error:
+        failure = pull_failure(name, error.reason, status=error.status, with_login=bool(login))
+        return Finding("image", "fail", failure.words, "see the reason; HOLDFAST_DOCKER_IMAGE names another")
+    except SandboxUnavailable:
+        return Finding("image", "warn", f"{told}; its registry did not answer within {ASK_SECONDS:g} s", advice)
+    return of_registry(name, told, advice, said, platform.machine())
 
 
 async def _kit(data_dir: Path) -> Finding:

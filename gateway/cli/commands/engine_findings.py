@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.cli.commands.doctor_store import Finding
 from sandbox.providers.container.engine_answers import BadAnswer, negotiated, texts
-from sandbox.providers.container.image import Unusable, check_engine, check_runtime, user_of
+from sandbox.providers.container.image import Unusable, check_engine, check_runtime, cpu_name, user_of
 
 DAEMON_JSON = "/etc/docker/daemon.json"
 # What an engine says that it can hold a container to, by our setting.
@@ -93,6 +93,16 @@ def of_users(
     apart = f'"userns-remap": "default" in {DAEMON_JSON} would make them two; it hides the images that are there'
     advice = "" if uid or is_podman(version) else apart
     return Finding("users", "ok", f"uid {inside} inside is {outside} outside, too; it has no capabilities", advice)
+
+
+def of_registry(name: str, told: str, advice: str, said: Mapping[str, Any], machine: str) -> Finding:
+    """Of an image that is not here; `said` is what its registry has. `told` and `advice` are of one that can be had."""
+    found = said.get("Platforms")
+    for_cpus = [each.get("architecture") for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    if for_cpus and cpu_name(machine) not in for_cpus:
+        words = f"the registry has {name} for {', '.join(map(str, for_cpus))}, and this host is {cpu_name(machine)}"
+        return Finding("image", "fail", words, "set HOLDFAST_DOCKER_IMAGE to an image that runs here")
+    return Finding("image", "warn", f"{told}; its registry has it", advice)
 
 
 def _runtimes(info: Mapping[str, Any]) -> dict[str, Any]:

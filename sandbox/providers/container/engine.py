@@ -168,10 +168,23 @@ class Engine:
                 raise EngineRefused(0, said)
             yield message
 
+    async def in_registry(self, image: str, *, login: str = "") -> dict[str, Any]:
+        """What the image's registry says of it, without fetching it; `login` as for a pull. Raises EngineRefused with
+        what the registry said, or why it cannot be reached. Podman cannot ask."""
+        headers = {"X-Registry-Auth": login} if login else {}
+        return await self._object("GET", f"/distribution/{_quoted(image)}/json", headers=headers)
+
     async def _object(
-        self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Any = None, seconds: float = 0
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: Any = None,
+        seconds: float = 0,
     ) -> dict[str, Any]:
-        _, content = await self._ask(method, path, query=query, body=body, seconds=seconds)
+        _, content = await self._ask(method, path, query=query, headers=headers, body=body, seconds=seconds)
         with self._unavailable():
             return members(document(content))
 
@@ -190,6 +203,7 @@ class Engine:
         path: str,
         *,
         query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
         body: Any = None,
         fine: tuple[int, ...] = (),
         seconds: float = 0,
@@ -197,13 +211,14 @@ class Engine:
     ) -> tuple[int, bytes]:
         """Status and body of an answer. Raises EngineRefused for a status that is neither 2xx nor `fine`."""
         payload = b"" if body is None else json.dumps(body).encode()
-        headers = _HEADERS | ({"Content-Type": "application/json"} if payload else {}) | {"Connection": "close"}
+        kind = {"Content-Type": "application/json"} if payload else {}
+        sent = {**_HEADERS, **(headers or {}), **kind, "Connection": "close"}
         with self._unavailable():
             async with asyncio.timeout(seconds or self._timeout):
                 target = await self._versioned(path, query)
                 connection = await connect(self._endpoint)
                 try:
-                    status, _, content = await connection.fetch(method, target, headers, payload, most=most + 1)
+                    status, _, content = await connection.fetch(method, target, sent, payload, most=most + 1)
                 finally:
                     connection.close()
             if len(content) > most:

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cli.commands.engine_findings import is_podman, of_engine, of_limits, of_restarts, of_runtime, of_users
+from gateway.cli.commands.engine_findings import (
+    is_podman,
+    of_engine,
+    of_limits,
+    of_registry,
+    of_restarts,
+    of_runtime,
+    of_users,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -112,6 +120,22 @@ def test_whom_containers_run_as(
     assert (found.state, bool(found.advice)) == (state, bool(advice))
     assert words in found.told
     assert advice in found.advice
+
+
+@pytest.mark.parametrize(
+    ("said", "state", "words"),
+    [
+        ({"Platforms": [{"architecture": "arm64"}, {"architecture": "amd64"}]}, "warn", "wait; its registry has it"),
+        ({"Platforms": [{"architecture": "arm64"}, 7]}, "fail", "has debian:13 for arm64, and this host is amd64"),
+        ({}, "warn", "its registry has it"),
+    ],
+)
+def test_an_image_that_is_in_its_registry_can_be_had_if_it_is_for_this_cpu(
+    said: dict[str, Any], state: str, words: str
+) -> None:
+    found = of_registry("debian:13", "wait", "fetch it", said, "x86_64")
+    assert found.state == state
+    assert words in found.told
 
 
 @given(st.dictionaries(st.sampled_from(["Components", "Version", "ApiVersion"]), JSON))

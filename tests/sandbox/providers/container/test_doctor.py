@@ -11,6 +11,7 @@ from gateway.cli.commands.doctor_engine import check_engine
 from gateway.cli.commands.doctor_store import Finding
 from gateway.config.settings import load_settings
 from tests.support.engine import DockerEngine, PodmanEngine, root_of, whats_missing
+from tests.support.image_registry import ImageRegistry
 
 
 @pytest.fixture
@@ -46,19 +47,45 @@ async def test_what_to_change_is_said_of_an_image_a_runtime_and_a_socket(
 ) -> None:
     any_engine.socket.chmod(0o666)
     try:
-        found = await told(any_engine, place, DOCKER_IMAGE="nothing-here:1", DOCKER_RUNTIME="nothing")
+        found = await told(
+            any_engine, place, DOCKER_IMAGE="nothing-here:1", DOCKER_PULL="never", DOCKER_RUNTIME="nothing"
+        )
     finally:
         any_engine.socket.chmod(0o660)
     assert (found["engine"].state, found["engine"].told.startswith("everybody on this host may use")) == ("warn", True)
-    assert (found["image"].state, found["image"].advice) == ("warn", "fetch it now: docker pull nothing-here:1")
-    assert "nothing-here:1" in found["image"].told
-    never = await told(any_engine, place, DOCKER_IMAGE="nothing-here:1", DOCKER_PULL="never")
-    assert (never["image"].state, "nothing-here:1" in never["image"].told) == ("fail", True)
+    assert (found["image"].state, "nothing-here:1" in found["image"].told) == ("fail", True)
     ours = await told(any_engine, place, DOCKER_IMAGE="holdfast-sandbox")
     assert (ours["image"].state, "build it" in ours["image"].told) == ("fail", True), "no registry has it"
     assert found["runtime"].state == "fail"
     assert "HOLDFAST_DOCKER_RUNTIME=nothing" in found["runtime"].told
     assert "sandbox" not in found, "there is nothing to try"
+
+
+async def test_an_image_that_is_to_be_fetched_is_asked_for_at_its_registry(
+    docker_engine: DockerEngine, image_registry: ImageRegistry, private_registry: ImageRegistry, place: Path
+) -> None:
+    there = f"{image_registry.address}/doctor/there:1"
+    docker_engine.load(there, root_of({"file": b"something"}))
+    docker_engine.client("push", there)
+    docker_engine.client("rmi", there)
+    found = await told(docker_engine, place, DOCKER_IMAGE=there)
+    assert (found["image"].state, found["image"].advice) == ("warn", f"fetch it now: docker pull {there}")
+    assert found["image"].told.endswith("its registry has it")
+    assert "sandbox" not in found, "nothing is fetched to try it"
+    for image, words in {
+        f"{image_registry.address}/doctor/absent:1": "there is no image",
+        f"{private_registry.address}/doctor/there:1": "wants a login",
+    }.items():
+        missing = (await told(docker_engine, place, DOCKER_IMAGE=image))["image"]
+        assert (missing.state, words in missing.told) == ("fail", True), missing
+
+
+async def test_podman_does_not_say_what_a_registry_has(
+    podman_engine: PodmanEngine, image_registry: ImageRegistry, place: Path
+) -> None:
+    absent = f"{image_registry.address}/doctor/absent:1"
+    found = (await told(podman_engine, place, DOCKER_IMAGE=absent))["image"]
+    assert (found.state, found.advice) == ("warn", f"fetch it now: podman pull {absent}")
 
 
 async def test_an_image_that_cannot_run_is_found_by_trying(docker_engine: DockerEngine, place: Path) -> None:
@@ -74,7 +101,7 @@ async def test_docker_without_live_restore_is_warned_of(place: Path) -> None:
     if reason := whats_missing(*DockerEngine.programs):
         pytest.skip(reason)
     with DockerEngine(live_restore=False) as engine:
-        found = await told(engine, place, DOCKER_IMAGE="nothing-here:1")
+        found = await told(engine, place, DOCKER_IMAGE="nothing-here:1", DOCKER_PULL="never")
         assert (found["restarts"].state, '"live-restore": true' in found["restarts"].advice) == ("warn", True)
 
 
