@@ -67,7 +67,9 @@ async def test_nothing_is_lost_when_the_engine_is_restarted_and_killed(
         place = Containers.of(engine, containers.kits)
         async with (
             Launcher() as launcher,
-            staged(tmp_path, seed, rng, launcher=launcher, tampering=FORGIVING, place=place) as stage,
+            staged(
+                tmp_path, seed, rng, launcher=launcher, tampering=FORGIVING, place=place, PENDING_LIMIT=5000
+            ) as stage,
         ):
             await stage.create(sessions, 2, messages, pace=0.002)
             names = [f"kept-{number}" for number in range(len(faults))]
