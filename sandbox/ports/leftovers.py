@@ -23,7 +23,7 @@ class LeavesThings(Protocol):
         ...
 
     async def clear(self, leftover: Leftover) -> bool:
-        """Remove it, if it is still left over. False: it is not, or is gone."""
+        """Remove it, if it is still left over. False: it is not, or is gone. May raise SandboxFailed."""
         ...
 
     def endings(self) -> AsyncIterator[None]:

@@ -7,6 +7,7 @@ import resource
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partialmethod
 from typing import Any
 
 from msgspec import structs
@@ -30,8 +31,10 @@ from persistence.spool import drainer, spool
 from persistence.spool.ports import SpoolRow
 from persistence.sqlite import batch, file
 from persistence.sqlite import store as sqlite
+from sandbox.providers.container.engine import Engine
 
 LATER_SECONDS = 0.05
+SILENT_SECONDS = 5.0
 FEW_WRITES = 6
 FEW_RETRIES = 3
 
@@ -62,6 +65,11 @@ def impatient() -> None:
 def forgiving() -> None:
     """A session that is killed again and again does not count as one that crashes in a loop."""
     put(life, "RestartPolicy", lambda _, window: RestartPolicy(1000, window))
+
+
+def impatient_with_engines() -> None:
+    """A container engine that says nothing is not waited for."""
+    put(Engine, "__init__", partialmethod(Engine.__init__, timeout=SILENT_SECONDS))
 
 
 def impatient_with_slow_viewers() -> None:
@@ -358,6 +366,7 @@ PATCHES: dict[str, Callable[[], None]] = {
     for patch in (
         impatient,
         forgiving,
+        impatient_with_engines,
         impatient_with_slow_viewers,
         impatient_guard,
         ack_before_commit,

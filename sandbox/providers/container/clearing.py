@@ -6,7 +6,7 @@ from contextlib import aclosing, suppress
 from typing import Any
 
 from sandbox.ports.leftovers import Leftover
-from sandbox.ports.sandbox import SandboxUnavailable
+from sandbox.ports.sandbox import SandboxFailed, SandboxUnavailable
 from sandbox.providers.container.containers import Containers
 from sandbox.providers.container.document import home_of, label, labels
 from sandbox.providers.container.engine import EngineRefused
@@ -25,13 +25,15 @@ class Clearing:
 
     async def look(self) -> list[Leftover]:
         """Raises SandboxUnavailable."""
-        await self._containers.installation.settle()
+        with suppress(OSError):  # the disk is full: it is noted the next time
+            await self._containers.installation.settle()
         listed = await self._containers.of_installation()
         left = [(found, why) for found in listed if (why := self._why(found)) is not None]
         return [Leftover(str(found.get("Id")), label(found, "session"), why) for found, why in left]
 
     async def clear(self, leftover: Leftover) -> bool:
-        """Look once more while nobody starts or stops the session, and remove it. Raises SandboxUnavailable."""
+        """Look once more while nobody starts or stops the session, and remove it. Raises SandboxUnavailable,
+        SandboxFailed."""
         home = self._home(leftover.session_id)
         if home is None:
             return await self._remove(leftover)
@@ -39,7 +41,11 @@ class Clearing:
             removed = await self._remove(leftover)
             note = read_note(home)
             if removed and note is not None and note.container == leftover.name:
-                home.drop_note()
+                try:
+                    home.drop_note()
+                except OSError as exc:
+                    why = exc.strerror or exc
+                    raise SandboxFailed(f"the note of {leftover.session_id} could not be removed: {why}") from exc
             return removed
 
     async def _remove(self, leftover: Leftover) -> bool:

@@ -58,7 +58,7 @@ def _faults(rng: Random, restarts: int, kills: int, containerd: int) -> list[str
 @pytest.mark.soak
 @pytest.mark.parametrize("live_restore", [True, False], ids=["live-restore", "no live-restore"])
 async def test_nothing_is_lost_when_the_engine_is_restarted_and_killed(
-    tmp_path: Path, kits_directory: Path, containers: Containers, live_restore: bool
+    tmp_path: Path, containers: Containers, live_restore: bool
 ) -> None:
     seed, rng = seeded()
     faults = _faults(rng, restarts=sized(1, 20), kills=sized(1, 10), containerd=sized(0, 5))

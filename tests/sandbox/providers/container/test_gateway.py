@@ -3,8 +3,10 @@
 import asyncio
 import base64
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +199,9 @@ async def _digest(client: httpx.AsyncClient, session_id: str) -> str | None:
 async def test_a_container_that_ends_is_removed_and_its_session_is_back(
     docker_engine: DockerEngine, tmp_path: Path
 ) -> None:
+    """In the directory of a gateway that kept the installation's id there: it is the store's from now on."""
+    (tmp_path / "data").mkdir(mode=0o700)
+    (tmp_path / "data" / "installation").write_text("0123456789abcdef")
     there = {"SANDBOX": "docker", "DOCKER": f"unix://{docker_engine.socket}", "DOCKER_IMAGE": docker_engine.image}
     async with (
         Gateway(tmp_path / "data", **there) as gateway,
@@ -207,6 +212,10 @@ async def test_a_container_that_ends_is_removed_and_its_session_is_back(
         await comes_to(ada, "s1", "running")
         await until(lambda: _containers(docker_engine), "a container")
         (before,) = _containers(docker_engine)
+        named = docker_engine.client("inspect", "--format", "{{.Name}}", before)
+        assert named.startswith("/holdfast-0123456789abcdef-")
+        with closing(sqlite3.connect(gateway.data_dir / "holdfast.db")) as store:
+            assert store.execute("SELECT id FROM installation").fetchall() == [("0123456789abcdef",)]
         docker_engine.client("kill", before)
         await until(lambda: _containers(docker_engine) not in ([], [before]), "another container")
         async with gateway.chat("s1") as socket:
