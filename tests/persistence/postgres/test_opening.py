@@ -45,7 +45,9 @@ async def test_a_database_of_the_version_before_lists_what_it_holds(postgres_url
     spec = b'{"title":"old","start":{"x":"%s"}}' % (b"s" * (1 << 20))
     async with PostgresStore(postgres_url) as store:
         await store.create(Session("s", "ann", 1.0, spec))
-    execute(postgres_url, "DROP FUNCTION brief_of; DELETE FROM schema_version WHERE number >= 4")
+    execute(
+        postgres_url, "DROP FUNCTION brief_of; DROP TABLE installation; DELETE FROM schema_version WHERE number >= 4"
+    )
     async with PostgresStore(postgres_url) as store:
         (listed,) = await store.sessions("ann")
         kept = await store.find("s")
