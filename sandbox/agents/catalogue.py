@@ -5,7 +5,8 @@ from collections.abc import Callable
 from sandbox.agents.claude import ClaudeCore
 from sandbox.agents.codex import CodexCore
 from sandbox.agents.core import Core
+from sandbox.agents.pi import PiCore
 from sandbox.agents.plain import PlainCore
 
 DEFAULT = "plain"
-CORES: dict[str, Callable[[], Core]] = {DEFAULT: PlainCore, "claude-code": ClaudeCore, "codex": CodexCore}
+CORES: dict[str, Callable[[], Core]] = {DEFAULT: PlainCore, "claude-code": ClaudeCore, "codex": CodexCore, "pi": PiCore}

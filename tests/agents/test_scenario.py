@@ -1,6 +1,7 @@
 """One conversation with each real agent, behind a real gateway and a real bridge, over the fake model: whatever its own
 words are, the same records come of it. It is killed, put to sleep, and has its gateway killed, and remembers."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tests.support.fake_model.serving import fake_model
 from tests.support.gateway import Gateway
 from tests.support.waiting import until
 
-AGENTS = ("claude-code", "codex")
+AGENTS = ("claude-code", "codex", "pi", "pi@0.74.2")
 SAID, ANSWERED = "user message delivered", "assistant message complete"
 PERMITTED = ["assistant permission_request answered", "user permission_response delivered"]
 ABORTED = "assistant message aborted"
@@ -85,6 +86,15 @@ class Talk:
         return await self.answer("tool_permission_request", "permission_response", allow=allow)
 
 
+def put_models(directory: Path, model: str) -> None:
+    """pi is told of a model by files alone."""
+    models = [{"id": "m1", "contextWindow": 200_000, "maxTokens": 8000}]
+    fake = {"baseUrl": f"{model}/v1", "api": "openai-responses", "apiKey": "good", "models": models}
+    directory.mkdir(parents=True)
+    (directory / "models.json").write_text(json.dumps({"providers": {"fake": fake}}))
+    (directory / "settings.json").write_text(json.dumps({"defaultProvider": "fake", "defaultModel": "m1"}))
+
+
 async def records(gateway: Gateway) -> list[dict[str, Any]]:
     return await gateway.messages("talk")
 
@@ -96,6 +106,7 @@ async def last_answer(gateway: Gateway) -> str:
 async def test_the_same_records_come_of_a_conversation_with_any_agent(gateway: Gateway, model: str, agent: str) -> None:
     variables = {"ANTHROPIC_BASE_URL": model, "ANTHROPIC_API_KEY": "good", "OPENAI_BASE_URL": f"{model}/v1",
                  "OPENAI_API_KEY": "good"}  # fmt: skip
+    put_models(gateway.data_dir / "sandboxes" / "talk" / "kept" / "agent" / ".pi", model)
     await gateway.create("talk", agent=agent, network="outbound", envVars=variables)
     async with gateway.chat("talk") as socket, gateway.http() as ada:
         await say(socket, "start", model="m1")

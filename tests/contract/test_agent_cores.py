@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sandbox.agents.claude import ClaudeCore
 from sandbox.agents.codex import CodexCore
 from sandbox.agents.core import Core, Launch, Note, Out, Past, ToAgent, ToGateway, Unknown
+from sandbox.agents.pi import PiCore
 from sandbox.agents.plain import PlainCore
 from sandbox.protocol.agent import MAX_LINE
 from tests.support.turn_core import TurnCore
@@ -72,6 +73,19 @@ CASES = {
             ),
             (b'{"method":"of/tomorrow"}', b"no frame", b"", b'{"method":"error","params":{"willRetry":true}}'),
             (b'{"method":"turn/completed","params":{"turn":{"id":"r","status":"failed","error":{}}}}',),
+        ),
+    ),
+    "pi": Case(
+        PiCore,
+        (None, MESSAGE, ANSWER, ABORT),
+        (
+            (b'{"type":"session_start"}',),
+            (
+                b'{"type":"message_update","assistantMessageEvent":{"type":"text_delta","delta":"\xc3\xa4"}}',
+                b'{"type":"extension_ui_request","id":"r","method":"confirm","title":"sure?"}',
+            ),
+            (b'{"type":"of_tomorrow"}', b"no frame", b"", b'{"type":"auto_retry_start","attempt":1}'),
+            (b'{"type":"agent_end"}', b'{"type":"agent_settled"}'),
         ),
     ),
     "turns": Case(

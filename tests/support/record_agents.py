@@ -1,6 +1,7 @@
 """Records conversations with real agents over the fake model, as tests/support/golden.py describes them.
 
-`python -m tests.support.record_agents AGENT PROGRAM [CASE...]`: PROGRAM is the agent itself. What is particular to a
+`python -m tests.support.record_agents AGENT PROGRAM [CASE...]`: PROGRAM is the agent itself, perhaps with the program
+that runs it before it; AGENT may end in `@` and a version, for recordings of that one besides. What is particular to a
 run (ids, times, paths) is replaced, so that a second recording differs only where the agent does. Codex wants no home
 below /tmp.
 """
@@ -18,19 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.agents.catalogue import CORES
-from sandbox.agents.core import Core, Launch, Note, Out, Past, ToAgent, ToGateway, Wake
+from sandbox.agents.core import Core, HomeFile, Launch, Note, Out, Past, ToAgent, ToGateway, Wake
 from sandbox.bridge.agent import home
 from tests.support.fake_model.serving import fake_model
 from tests.support.golden import GOLDEN, SESSION, replay
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 TIMES = re.compile(r'("\w*(?:ms|Ms|At|timestamp)": )(?:[0-9.]+|"[0-9TZ:.+-]+")')
-DESCRIPTIONS = {
-    "control_response",
-    "system",
-    "thread/started",
-    "thread/settings/updated",
-}  # long, and of no use to anybody
+DESCRIPTIONS = {  # long, of no use
+    "control_response", "system", "thread/started", "thread/settings/updated", "agent_end", "turn_end", "message_start",
+}  # fmt: skip
 BULK = {"modelUsage", "subagent_stats", "permission_denials"}
 
 
@@ -66,10 +64,12 @@ class Live:
         return {**path, **keys, **quiet, **retries}
 
     async def start(self, start: dict[str, Any] | None = None) -> None:
+        if self.agent == "pi":
+            self._put_models()
         if self.agent == "codex":  # of a model that it knows it has tools of other kinds
             start = {"type": "start", "model": "m1", **(start or {})}
         self._core: Core = CORES[self.agent]()
-        wanted = Launch((self._program,), self._env, directory=str(self._work))
+        wanted = Launch(tuple(self._program.split()), self._env, directory=str(self._work))
         found = home.found(self._home, self._core.traces(wanted, self._notes))
         launch = self._core.command(wanted, Past(dict(self._notes), found))
         self.keep |= set(UUID.findall(" ".join(launch.argv)))
@@ -83,6 +83,13 @@ class Live:
         )  # fmt: skip
         self._perform(["begin", start], self._core.begin(None if start is None else json.dumps(start).encode()))
         self._reading = asyncio.create_task(self._read(), name="reading")
+
+    def _put_models(self) -> None:
+        models = [{"id": "m1", "contextWindow": 200_000, "maxTokens": 8000}]
+        fake = {"baseUrl": f"{self._model}/v1", "api": "openai-responses", "apiKey": self.key, "models": models}
+        settings = {"defaultProvider": "fake", "defaultModel": "m1"}
+        for name, content in (("models", {"providers": {"fake": fake}}), ("settings", settings)):
+            home.write(self._home, HomeFile(f".pi/{name}.json", json.dumps(content).encode()))
 
     async def _read(self) -> None:
         assert self._process.stdout is not None
@@ -268,7 +275,7 @@ CASES: dict[str, Callable[[Live], Awaitable[None]]] = {
 }
 
 
-async def record(agent: str, program: str, case: str) -> None:
+async def record(agent: str, version: str, program: str, case: str) -> None:
     async with fake_model() as model:
         with tempfile.TemporaryDirectory(dir=Path.home()) as place:
             live = Live(agent, program, Path(place), model)
@@ -277,15 +284,16 @@ async def record(agent: str, program: str, case: str) -> None:
             finally:
                 await live.kill()
                 made = replay(agent, live.normalised())
-                path = GOLDEN / agent / f"{case}.jsonl"
+                path = GOLDEN / agent / f"{case}{'-' if version else ''}{version}.jsonl"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text("".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in made))
 
 
 def main() -> None:
-    agent, program, *cases = sys.argv[1:]
+    named, program, *cases = sys.argv[1:]
+    agent, _, version = named.partition("@")
     for case in cases or CASES:
-        asyncio.run(record(agent, program, case))
+        asyncio.run(record(agent, version, program, case))
 
 
 if __name__ == "__main__":

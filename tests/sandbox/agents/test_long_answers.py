@@ -42,6 +42,19 @@ def codex_used(output: str) -> Line:
     return {"method": "item/completed", "params": {"item": item}}
 
 
+def pi_says(text: str) -> Iterator[Line]:
+    """As versions before 0.87 do: with all that was said so far in each line."""
+    for at in range(0, len(text), len(PIECE)):
+        said = {"type": "text_delta", "delta": text[at : at + len(PIECE)], "partial": text[: min(at, 1000)]}
+        yield {"type": "message_update", "assistantMessageEvent": said}
+    yield {"type": "message_end", "message": {"role": "assistant", "content": [{"type": "text", "text": text}]}}
+
+
+def pi_used(output: str) -> Line:
+    content = [{"type": "text", "text": output}]
+    return {"type": "message_end", "message": {"role": "toolResult", "toolCallId": "t", "content": content}}
+
+
 AGENTS: dict[str, tuple[list[Line], Callable[[str], Iterator[Line]], Callable[[str], Line], Line]] = {
     "claude-code": ([], claude_says, claude_used, {"type": "result"}),
     "codex": (
@@ -50,6 +63,7 @@ AGENTS: dict[str, tuple[list[Line], Callable[[str], Iterator[Line]], Callable[[s
         codex_used,
         {"method": "turn/completed", "params": {"turn": {"status": "completed"}}},
     ),
+    "pi": ([], pi_says, pi_used, {"type": "agent_settled"}),
 }
 every_agent = pytest.mark.parametrize("agent", AGENTS)
 

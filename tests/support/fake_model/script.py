@@ -130,5 +130,7 @@ def _write(talk: Talk, file: str, text: str) -> Deed:
 
 def _ask(talk: Talk) -> Deed:
     tool = talk.tool(ASK)
+    if talk.has(tool, "options"):
+        return Deed("I will call a tool.", tool=tool, given=QUESTION)
     question = {**QUESTION, **({"id": "colour"} if tool == "request_user_input" else {"multiSelect": False})}
     return Deed("I will call a tool.", tool=tool, given={"questions": [question]})

@@ -1,0 +1,292 @@
+"""The core of pi: `pi --mode rpc` with JSON lines both ways. Pure.
+
+The conversation is one file in the home, named on the command line: pi goes on with it or begins it. Where a turn ran
+before and the file is gone, the user is told (`memory_lost`).
+
+pi asks no permissions. An extension of ours, written before the start, has it ask for its shell and for changes of
+files, and gives the model a question tool (pi_extension.py). Modes are the core's own: it answers by itself.
+
+An `abort` waits for ever while a dialog is open: each is cancelled first. Versions before 0.87 say `agent_end` before
+they try again, and nothing after the last one: the turn is over if no retry is told within SETTLE_SECONDS.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sandbox.agents.core import End, HomeFile, Launch, Note, Out, Past, ToAgent, Unknown, Wake
+from sandbox.agents.json_lines import cut_text, items, line, members, read, text, words_of
+from sandbox.agents.pi_extension import ALLOW, DENY, EXTENSION, PERMISSION, QUESTION
+from sandbox.agents.turn import GATHER, Turn
+
+CONVERSATION, EXTENSION_FILE = ".holdfast/pi.jsonl", ".holdfast/pi-extension.ts"
+BEGUN = "begun"
+SETTLE, SETTLE_SECONDS = "settle", 0.5
+MODES = ("ask", "edits", "all", "plan")
+EDITS = ("write", "edit")
+DIALOGS = ("select", "input", "editor", "confirm")
+SILENT = re.compile(
+    r"agent_start|turn_(start|end)|message_start|tool_execution_(start|update|end)|queue_update|entry_appended"
+    r"|auto_retry_end|compaction_(start|end)|auto_compaction_(start|end)|session_\w+|extension_ui_request"
+)
+PERMIT = "tool_permission_request"
+MAX_ERROR = 2000
+
+
+@dataclass(slots=True)
+class PiCore:
+    """Implements sandbox.agents.core.Core."""
+
+    turn: Turn = field(default_factory=Turn)
+    begun: bool = False  # a turn ran, in this process or before
+    forgot: bool = False
+    mode: str = "ask"
+    number: int = 0
+    prompts: dict[str, dict[str, Any]] = field(default_factory=dict)  # that were not accepted yet
+    failed: str = ""
+    usage: dict[str, int] = field(default_factory=dict)
+    cost: float = 0.0
+
+    @property
+    def cuts_lines(self) -> bool:
+        return True
+
+    @property
+    def ready(self) -> bool:
+        return not self.turn.running
+
+    def traces(self, wanted: Launch, notes: Mapping[str, str]) -> Sequence[str]:
+        return (CONVERSATION,)
+
+    def command(self, wanted: Launch, past: Past) -> Launch:
+        home = wanted.env.get("HOME", "")
+        self.begun = BEGUN in past.notes
+        self.forgot = self.begun and not past.found
+        flags = ("--mode", "rpc", "--session", f"{home}/{CONVERSATION}", "-e", f"{home}/{EXTENSION_FILE}")
+        env = {"PI_CODING_AGENT_DIR": f"{home}/.pi", **wanted.env}
+        return Launch((*wanted.argv, *flags), env, (HomeFile(EXTENSION_FILE, EXTENSION),), wanted.directory)
+
+    def begin(self, start: bytes | None) -> Sequence[Out]:
+        return list(self._begin(read(start or b"")))
+
+    def _begin(self, start: dict[str, Any]) -> Iterator[Out]:
+        if self.forgot:
+            yield from self.turn.say("agent_status", status="memory_lost")
+        self._set_mode(start.get("mode"))
+        provider, slash, model = text(start.get("model")).partition("/")
+        if slash:
+            yield self._command("set_model", provider=provider, modelId=model)
+
+    def waits(self, line: bytes) -> bool:
+        frame = read(line)
+        return frame.get("type") == "message" and not _steers(frame)
+
+    def down(self, line: bytes) -> Sequence[Out]:
+        return list(self._down(read(line)))
+
+    def _down(self, frame: dict[str, Any]) -> Iterator[Out]:
+        match frame:
+            case {"type": "message"}:
+                yield self._message(frame)
+            case {"type": "permission_response" | "ask_user_answer"}:
+                asked = self.turn.answered(frame.get("requestId"))
+                if asked is None:
+                    yield from self.turn.say("error", code="unknown_request", error="the agent asks this no more")
+                else:
+                    yield _reply(asked["id"], **_answer(asked, frame))
+            case {"type": "abort"} if self.turn.running and not self.turn.aborting:
+                self.turn.aborting = True
+                for name, asked in list(self.turn.requests.items()):
+                    yield _reply(asked["id"], cancelled=True)
+                    yield from self.turn.withdraw(name, "the turn was aborted")
+                yield self._command("abort")
+            case {"type": "set_mode"}:
+                self._set_mode(frame.get("mode"))
+
+    def _message(self, frame: dict[str, Any]) -> Out:
+        steers = {"streamingBehavior": "steer"} if self.turn.running else {}
+        self.turn.begin(_seq(frame))
+        said = self._command("prompt", message=words_of(frame.get("content")) or " ", **steers)
+        self.prompts[f"h{self.number}"] = frame
+        return said
+
+    def _set_mode(self, mode: Any) -> None:
+        if isinstance(mode, str) and mode in MODES:
+            self.mode = mode
+
+    def _command(self, kind: str, **given: str) -> Out:
+        self.number += 1
+        return ToAgent(line({"id": f"h{self.number}", "type": kind, **given}))
+
+    def up(self, lines: Sequence[bytes]) -> Sequence[Out]:
+        return [out for each in lines for out in self._up(read(each))]
+
+    def _up(self, said: dict[str, Any]) -> Iterator[Out]:
+        match said:
+            case {"type": "message_update", "assistantMessageEvent": {"type": str(kind), "delta": str(words)}}:
+                if kind in ("text_delta", "thinking_delta"):
+                    yield from self.turn.piece("chunk" if kind == "text_delta" else "thinking", words)
+            case {"type": "message_update"}:
+                pass
+            case {"type": "message_end", "message": dict(message)}:
+                yield from self._message_ended(message)
+            case {"type": "extension_ui_request", "id": str(name), "method": str(method)} if method in DIALOGS:
+                yield from self._asked(name, method, said)
+            case {"type": "extension_ui_request", "method": "notify", "message": str(words)}:
+                yield from self.turn.say("agent_status", status="notice", message=cut_text(words, MAX_ERROR))
+            case {"type": "auto_retry_start"}:
+                yield Wake(SETTLE, None)
+                yield from self.turn.say(
+                    "agent_status",
+                    status="retrying",
+                    attempt=said.get("attempt"),
+                    of=said.get("maxAttempts"),
+                    inMs=said.get("delayMs"),
+                    error=cut_text(text(said.get("errorMessage")), MAX_ERROR),
+                )
+            case {"type": "agent_end", "willRetry": _}:
+                pass  # a version that says when it has settled
+            case {"type": "agent_end"}:
+                yield Wake(SETTLE, SETTLE_SECONDS)
+            case {"type": "agent_settled"}:
+                yield from self._over()
+            case {"type": "response"}:
+                yield from self._responded(said)
+            case _ if not SILENT.fullmatch(kind := text(said.get("type"))):
+                yield Unknown(kind or "no frame")
+
+    def _message_ended(self, message: dict[str, Any]) -> Iterator[Out]:
+        content = message.get("content")
+        match message.get("role"):
+            case "assistant":
+                self._count(members(message.get("usage")))
+                self.failed = ""
+                if message.get("stopReason") == "error":
+                    self.failed = text(message.get("errorMessage")) or "the agent failed"
+                blocks = [block for part in items(content) if (block := _block(part)) is not None]
+                yield from self.turn.message("assistant", blocks)
+            case "toolResult":
+                name, failed = text(message.get("toolCallId")), message.get("isError") is True
+                result = {"type": "tool_result", "tool_use_id": name, "content": items(content), "is_error": failed}
+                yield from self.turn.message("user", [result])
+
+    def _count(self, usage: dict[str, Any]) -> None:
+        names = {"inputTokens": "input", "outputTokens": "output", "cacheReadTokens": "cacheRead",
+                 "cacheWriteTokens": "cacheWrite"}  # fmt: skip
+        for name, theirs in names.items():
+            if isinstance(count := usage.get(theirs), int):
+                self.usage[name] = self.usage.get(name, 0) + count
+        if isinstance(cost := members(usage.get("cost")).get("total"), int | float):
+            self.cost += cost
+
+    def _asked(self, name: str, method: str, said: dict[str, Any]) -> Iterator[Out]:
+        title, asked = text(said.get("title")), {"id": name, "method": method}
+        if not self.turn.running:
+            yield _reply(name, cancelled=True)
+        elif title.startswith(PERMISSION):
+            about = read(title.removeprefix(PERMISSION).encode())
+            yield from self._asked_for_tool(asked, about)
+        elif method == "confirm":
+            given = {"title": title, "message": text(said.get("message"))}
+            yield from self.turn.ask(PERMIT, f"pi-{name}", asked, toolName="confirm", toolInput=given)
+        else:
+            options = said.get("options")
+            labels = [{"label": text(each)} for each in options] if isinstance(options, list) else []
+            question = {"question": title or text(said.get("message")), "header": "pi", "options": labels}
+            if title.startswith(QUESTION):
+                question |= read(title.removeprefix(QUESTION).encode())
+            asked["question"] = text(question["question"])
+            yield from self.turn.ask(
+                "ask_user_question", f"pi-{name}", asked, questions=[{**question, "multiSelect": False}]
+            )
+
+    def _asked_for_tool(self, asked: dict[str, Any], about: dict[str, Any]) -> Iterator[Out]:
+        tool = text(about.get("toolName"))
+        if self.mode in ("all", "plan") or (self.mode == "edits" and tool in EDITS):
+            yield _reply(asked["id"], value=DENY if self.mode == "plan" else ALLOW)
+        else:
+            given, use = members(about.get("toolInput")), text(about.get("toolUseId")) or None
+            kept = {**asked, "permission": True}
+            yield from self.turn.ask(PERMIT, f"pi-{asked['id']}", kept, toolName=tool, toolInput=given, toolUseId=use)
+
+    def _responded(self, said: dict[str, Any]) -> Iterator[Out]:
+        prompt = self.prompts.pop(text(said.get("id")), None)
+        if said.get("success") is True:
+            return
+        told = cut_text(text(said.get("error")) or "the agent failed", MAX_ERROR)
+        if prompt is None or said.get("command") != "prompt":
+            yield from self.turn.say("agent_status", status="notice", message=told)
+        elif not self.prompts and self.turn.seqs in ([], [_seq(prompt)]):
+            self.failed = told
+            yield from self._over()
+        else:
+            yield from self.turn.say("error", code="agent", error=told)
+
+    def _over(self) -> Iterator[Out]:
+        yield Wake(SETTLE, None)
+        failed = bool(self.failed) and not self.turn.aborting
+        if failed and self.turn.running:
+            yield from self._error()
+        if self.turn.running and not self.begun:
+            self.begun = True
+            yield Note({BEGUN: "yes"})
+        cost = round(self.cost, 9) or None
+        yield from self.turn.done(failed=failed, costUsd=cost, usage=dict(self.usage) or None)
+        self.failed, self.cost = "", 0.0
+        self.usage.clear()
+        self.prompts.clear()
+
+    def _error(self) -> Iterator[Out]:
+        told, code = self.failed, "agent"
+        if re.search(r"\b40[13]\b|[Aa][Pp][Ii] key", told):
+            told, code = f"the model refused the key, or there is none: set another ({told})", "agent_auth"
+        yield from self.turn.say("error", code=code, error=cut_text(told, MAX_ERROR))
+
+    def woken(self, name: str) -> Sequence[Out]:
+        if name == SETTLE:
+            return list(self._over())
+        return list(self.turn.gathered()) if name == GATHER else ()
+
+    def interrupt(self) -> Sequence[Out]:
+        return (End("the agent did not stop its turn: it is started anew"),)
+
+    def over(self) -> Sequence[Out]:
+        return list(self.turn.over())
+
+
+def _seq(frame: dict[str, Any]) -> int | None:
+    seq = frame.get("seq")
+    return seq if isinstance(seq, int) else None
+
+
+def _steers(frame: dict[str, Any]) -> bool:
+    return members(frame.get("metadata")).get("steer") is True
+
+
+def _block(part: dict[str, Any]) -> dict[str, Any] | None:
+    match part:
+        case {"type": "text", "text": str(words)}:
+            return {"type": "text", "text": words}
+        case {"type": "toolCall", "id": str(name), "name": str(tool)}:
+            return {"type": "tool_use", "id": name, "name": tool, "input": members(part.get("arguments"))}
+    return None
+
+
+def _reply(name: str, **given: Any) -> Out:
+    return ToAgent(line({"type": "extension_ui_response", "id": name, **given}))
+
+
+def _answer(asked: dict[str, Any], frame: dict[str, Any]) -> dict[str, Any]:
+    allowed = frame.get("allow") is True or frame.get("behavior") == "allow"
+    if asked["method"] == "confirm":
+        return {"confirmed": allowed}
+    if asked.get("permission"):
+        return {"value": ALLOW if allowed else DENY}
+    answers = frame.get("answers", frame.get("answer"))
+    if isinstance(answers, dict):
+        answers = answers.get(asked["question"], next(iter(answers.values()), None))
+    if answers is None:
+        return {"cancelled": True}
+    return {"value": answers if isinstance(answers, str) else json.dumps(answers)}
