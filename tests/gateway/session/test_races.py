@@ -87,7 +87,7 @@ async def test_a_sandbox_whose_start_breaks_can_be_started_again(world: World, m
     await (await world.welcomed()).until("connection_status", sandboxStatus="connected")
     await actor.sleep()
 
-    async def start(spec: object) -> None:
+    async def start(spec: object, progress: object) -> None:
         fail()
 
     monkeypatch.setattr(world.fleet, "start", start)

@@ -15,6 +15,7 @@ from persistence.errors import StoreUnavailable
 from persistence.record import Session
 from sandbox.ports.fleet import SandboxSpec
 from sandbox.ports.link import Link, LinkEvents
+from sandbox.ports.progress import OnProgress
 from sandbox.ports.tree import TreeFailed
 from sandbox.protocol.values import Position
 from sync.ports import ObjectsUnavailable
@@ -228,13 +229,13 @@ async def test_rescues_come_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
             await town.fleet.sandbox(f"s{number}").stop()
         start, now, most = town.fleet.start, 0, 0
 
-        async def counted(spec: SandboxSpec) -> None:
+        async def counted(spec: SandboxSpec, progress: OnProgress) -> None:
             nonlocal now, most
             now += 1
             most = max(most, now)
             try:
                 await asyncio.sleep(2)
-                await start(spec)
+                await start(spec, progress)
             finally:
                 now -= 1
 
@@ -287,9 +288,9 @@ async def test_a_sync_of_a_session_that_has_its_users_last_place_waits_for_no_ot
         await town.open()
         start = town.fleet.start
 
-        async def slow(spec: SandboxSpec) -> None:
+        async def slow(spec: SandboxSpec, progress: OnProgress) -> None:
             await asyncio.sleep(1)
-            await start(spec)
+            await start(spec, progress)
 
         monkeypatch.setattr(town.fleet, "start", slow)
         actor = await town.create()
