@@ -20,6 +20,7 @@ examples:
   holdfast sessions create --sleep-after 4h           under a new id, which is printed; sleeps after 4 idle hours
   holdfast sessions show first
   holdfast sessions sleep first                       stop its sandbox; the next message, or wake, starts it again
+  holdfast sessions pending first                     messages that wait; cancel one: holdfast sessions cancel first 7
   holdfast sessions delete first                      its sandbox and files go, its conversation stays, archived
   HOLDFAST_API_TOKEN=... holdfast sessions list --url https://gw.example.com
 """
@@ -60,6 +61,9 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "sleep", "stop its sandbox until it is needed", "Stop a session's sandbox; the next message starts it again."
     )
     action("pause", "stop its sandbox until resume", "Stop a session's sandbox; messages wait until it is resumed.")
+    action("pending", "messages that wait", "List the messages that a session's agent does not have yet, in order.")
+    cancel = action("cancel", "take a message back", "Cancel a message that the session's agent does not have yet.")
+    cancel.add_argument("seq", metavar="SEQ", type=int, help="its number, as `pending` lists it")
     resume = action("resume", "go on", "Start a session that is paused, or that says error, needs_env or unrestored.")
     _add_env(resume)
     resume.add_argument("--empty", action="store_true", help="begin with an empty workspace if none can be restored")
@@ -109,7 +113,7 @@ def _variable(text: str) -> tuple[str, str]:
 
 async def run(words: argparse.Namespace, settings: "Settings") -> int:
     """Do it; the exit code. Raises CommandFailed."""
-    from gateway.cli.commands import sessions
+    from gateway.cli.commands import pending, sessions
 
     chosen = sessions.SessionChoice(words.url, words.token, words.json)
     match words.action:
@@ -134,6 +138,10 @@ async def run(words: argparse.Namespace, settings: "Settings") -> int:
             return await sessions.create_session(settings, chosen, words.session, wish, **whose)
         case "delete":
             return await sessions.delete_session(settings, chosen, words.session, purge=words.purge, sure=words.yes)
+        case "pending":
+            return await pending.list_pending(settings, chosen, words.session)
+        case "cancel":
+            return await pending.cancel_pending(settings, chosen, words.session, words.seq)
         case "resume":
             how = {"envVars": dict(words.env) or None, "empty": words.empty or None, "keep": words.keep or None}
             return await sessions.steer(settings, chosen, words.session, "resume", how)

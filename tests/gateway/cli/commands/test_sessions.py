@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.cli.client.login import whoever
+from gateway.cli.commands.pending import row as pending_row
 from gateway.cli.commands.sessions import full, question, row
 from gateway.cli.main import main
 from tests.support.gateway import PASSED_ON, Gateway
@@ -143,6 +144,31 @@ async def test_sessions_of_others_and_of_the_services(gateway: Gateway) -> None:
     assert "(409)" in errors
 
 
+async def test_a_message_that_waits_is_listed_and_cancelled(gateway: Gateway) -> None:
+    data = gateway.data_dir
+    await gateway.create("waits", agent=["cat"])
+    assert (await holdfast(data, "pause", "waits"))[0] == 0
+    async with gateway.http(gateway.internal) as client:
+        wish = {"role": "user", "content": "so\nwhat", "deliver": True}
+        seq = (await client.post("/internal/sessions/waits/messages", json=wish)).json()["seq"]
+    code, out, _ = await holdfast(data, "pending", "waits")
+    assert (code, "so" in out, "until" in out) == (0, True, True)
+    code, out, _ = await holdfast(data, "pending", "waits", "--json")
+    assert json.loads(out)["seq"] == seq
+    assert await holdfast(data, "cancel", "waits", str(seq)) == (
+        0,
+        f"#{seq}: cancelled; the agent will not get it\n",
+        "",
+    )
+    code, out, errors = await holdfast(data, "cancel", "waits", str(seq))
+    assert (code, out, "(409)" in errors) == (1, "", True)
+    assert await holdfast(data, "pending", "waits") == (
+        0,
+        "",
+        "holdfast: nothing waits: the agent has every message\n",
+    )
+
+
 async def test_a_gateway_elsewhere_by_its_address_and_a_token(gateway: Gateway, tmp_path: Path) -> None:
     """From a machine that shares nothing with it: as a user by a JWT, as a service by the API token."""
     await gateway.create("eves", "eve")
@@ -224,3 +250,15 @@ def test_a_session_is_told_in_words_that_no_terminal_obeys() -> None:
     assert question(bare, purge=True) == (
         "Delete session s? Its sandbox, its files and its conversation are lost. [y/N] "
     )
+
+
+def test_a_message_that_waits_is_one_line_whatever_it_says() -> None:
+    message = {"seq": 7, "createdAt": "then", "inSandbox": False, "expiresAt": "soon", "content": "a\nb\x1b[31m"}
+    seq, created, where, text = pending_row(message)
+    assert (seq, created, where) == ("7", "then", "until soon")
+    assert "\n" not in text
+    assert "\x1b" not in text
+    assert pending_row({**message, "inSandbox": True})[2] == "in the sandbox"
+    assert pending_row({**message, "expiresAt": None})[2] == "as long as it takes"
+    assert pending_row({**message, "content": {"a": 1}})[3] == '{"a": 1}'
+    assert pending_row({**message, "content": None, "omitted": True})[3] == "(too long to be listed)"
