@@ -114,6 +114,65 @@ async def test_a_message_wakes_a_sleeping_session_and_attaching_does_not(tmp_pat
         assert await _status(gateway, "idle", "status") == "running"
 
 
+# It reads its first line, then nothing until somebody writes `go`; then it answers all there is.
+SLOW = """
+import json, os, sys, time
+def line():
+    found = b""
+    while not found.endswith(b"\\n"):
+        found += os.read(0, 1)
+    return json.loads(found)
+def answer(frame):
+    with open("heard", "a") as heard:
+        heard.write(frame["cid"] + "\\n")
+    print(json.dumps({"type": "done", "metadata": {}}), flush=True)
+answer(line())
+while not os.path.exists("go"):
+    time.sleep(0.05)
+while True:
+    answer(line())
+"""
+
+
+async def test_a_message_that_waits_in_the_sandbox_is_cancelled_and_a_killed_gateway_remembers_it(
+    tmp_path: Path,
+) -> None:
+    async with Gateway(tmp_path / "data") as gateway:
+        await gateway.create("busy", agent=["python3", "-c", SLOW])
+        seqs: dict[str, int] = {}
+        async with gateway.chat("busy") as socket:
+            await hear(socket, "welcome")
+            for cid, size in (("first", 1), ("fills its pipe", 200_000), ("never", 1), ("after", 1)):
+                await say(socket, "message", cid=cid, content="x" * size)
+                seqs[cid] = (await hear(socket, "ack"))["seq"]
+            async with gateway.http() as client:
+
+                async def they_wait() -> bool:
+                    found = (await client.get("/api/sandboxes/busy/pending")).json()["messages"]
+                    return [each["cid"] for each in found if each["inSandbox"]] == ["never", "after"]
+
+                await until(they_wait, "two that wait in the sandbox")
+                one = "/api/sandboxes/busy/pending/"
+                refused = await client.delete(f"{one}{seqs['fills its pipe']}")
+                assert (refused.status_code, refused.json()["code"]) == (409, "not_pending")
+                cancelled = await client.delete(f"{one}{seqs['never']}")
+                assert (cancelled.status_code, cancelled.json()["status"]) == (200, "cancelled"), cancelled.text
+            told = await hear(socket, "expired")
+            assert (told["cid"], told["reason"]) == ("never", "cancelled")
+        await gateway.restart(kill=True)
+        workspace = gateway.data_dir / "sandboxes" / "busy" / "kept" / "workspace"
+        (workspace / "go").write_text("")
+
+        async def answered() -> list[dict[str, Any]]:
+            records = await gateway.messages("busy")
+            return records if sum(record["role"] == "assistant" for record in records) == 3 else []
+
+        records = await until(answered, "three answers")
+        expected = dict.fromkeys(("first", "fills its pipe", "after"), "delivered") | {"never": "cancelled"}
+        assert {each["cid"]: each["status"] for each in records if each["role"] == "user"} == expected
+        assert (workspace / "heard").read_text().splitlines() == ["first", "fills its pipe", "after"]
+
+
 async def _status(gateway: Gateway, session_id: str, member: str) -> Any:
     async with gateway.http() as client:
         return (await client.get(f"/api/sandboxes/{session_id}/status")).json()[member]

@@ -28,6 +28,7 @@ from gateway.session.sandbox.lifecycle import events as on_
 from gateway.session.sandbox.lifecycle import table
 from sandbox.ports.progress import ImageChosen, ImagePull
 from sandbox.protocol.values import Position
+from sandbox.providers.memory.scripted import OnLine, ScriptedProcess, said
 from tests.support.sessions import World
 from tests.support.simulation import Simulation
 from tests.support.virtual_time import VirtualTimeLoop
@@ -87,6 +88,42 @@ async def a_busy_day(world: World) -> None:
         await actor.destroy(purge=False)
 
 
+async def a_day_of_cancels(world: World) -> None:
+    def busy(process: ScriptedProcess) -> OnLine:
+        def on_line(line: bytes) -> None:
+            frame = json.loads(line)
+            process.emit({"type": "agent_status", "name": "busy", "status": "retrying"})
+            process.emit({"type": "tool_permission_request", "requestId": "r"})
+            process.emit({"type": "request_gone", "requestId": "r"})
+            process.emit({"type": "done", "answers": [frame["seq"]]})
+            if said(frame) == "work":
+                process.hang()
+
+        return on_line
+
+    world.fleet.script = busy
+    async with world:
+        actor = await world.create()
+        await actor.pause()
+        tab = await world.welcomed()
+        tab.say("first", "c1")
+        tab.say("second", "c2")
+        await tab.until("ack", count=2)
+        await actor.pending.extend(2, 900.0)
+        await actor.pending.cancel(1)
+        await actor.resume(None)
+        await tab.until("done")
+        for text in ("work", "waits", "last"):
+            tab.say(text, text)
+        await tab.until("ack", cid="last")
+        await tab.until("receipt", cid="work")
+        await actor.pending.cancel(actor.pending.listed()[0]["seq"])
+        await actor.change({"mode": "plan"})
+        actor.post(actor.intake.tell_mode)
+        await actor.sleep()
+        await actor.destroy(purge=False)
+
+
 async def a_day_of_waiting_for_images(world: World) -> None:
     async with world:
         world.fleet.images = {"": ImageChosen("house:1", "id-1", "house@sha256:1")}
@@ -113,6 +150,12 @@ def recorded(directory: Path, day: Callable[[World], Awaitable[None]] = a_busy_d
     world.recordings.close()
     (lines,) = lines_of(directory).values()
     return lines
+
+
+def test_what_was_cancelled_and_withdrawn_can_be_done_again(tmp_path: Path) -> None:
+    again = replayed(recorded(tmp_path, a_day_of_cancels))
+    assert again.difference is None, str(again.difference)
+    assert again.note == ""
 
 
 def test_waiting_for_an_image_can_be_done_again(tmp_path: Path) -> None:
