@@ -167,7 +167,7 @@ def test_a_wrong_configuration_is_refused(wrong: dict[str, Any]) -> None:
 def test_a_core_is_chosen_by_name_and_an_unknown_name_is_answered_with_those_there_are() -> None:
     assert parse_config(json.dumps(GOOD).encode()).core == "plain"
     assert parse_config(json.dumps({**GOOD, "core": "plain"}).encode()).core == "plain"
-    with pytest.raises(ConfigError, match=r"^core: no such core of an agent; this bridge has plain$"):
+    with pytest.raises(ConfigError, match=r"^core: no such core of an agent; this bridge has [a-z, -]*\bplain\b"):
         parse_config(json.dumps({**GOOD, "core": "clair"}).encode())
 
 
