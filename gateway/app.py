@@ -531,6 +531,8 @@ class House:
             await open_parts.enter_async_context(Watchdog())
             if os.geteuid() == 0:
                 log.warning("house.root", text=RUNS_AS_ROOT)
+            if (gap := self.agents.problem(self._settings.agent)) is not None:
+                log.warning("house.agent", text=f"HOLDFAST_AGENT: {gap.told}")
             if self._settings.demo and not self._settings.loopback_only:
                 log.warning("house.demo", text=DEMO_IS_ON)
             if gone := self._settings.gone_providers:

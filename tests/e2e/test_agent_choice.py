@@ -1,5 +1,6 @@
 """Which agent a session gets, on a real gateway: by its word, by the gateway's default, and none at all."""
 
+import json
 import sys
 from collections.abc import AsyncIterator
 
@@ -27,7 +28,7 @@ async def answer(gateway: Gateway, session_id: str) -> str:
     """What the agent says to a message."""
     async with gateway.chat(session_id) as socket:
         await hear(socket, "welcome")
-        await say(socket, type="message", content="hello", cid="c1")
+        await say(socket, type="message", content="hello")
         said = await hear(socket, "sdk_message")
         await hear(socket, "done")
     return str(said["message"]["message"]["content"][0]["text"])
@@ -44,14 +45,21 @@ async def test_a_session_without_an_agent_says_so_and_has_terminals(gateway: Gat
 
 async def test_a_default_that_cannot_run_says_so_in_the_session(gateway: Gateway) -> None:
     assert (await gateway.create("usual"))["agent"] is None
-    assert "Codex" in await answer(gateway, "usual")
+    told = "Codex is not installed: run `holdfast agents install codex`"
+    assert await answer(gateway, "usual") == told
+
+
+async def test_the_log_says_that_the_default_cannot_run(gateway: Gateway) -> None:
+    lines = [json.loads(line) for line in gateway.log.splitlines()]
+    (told,) = (line["text"] for line in lines if line["event"] == "house.agent")
+    assert told.startswith("HOLDFAST_AGENT: Codex is not installed: run `holdfast agents install codex`")
 
 
 async def test_who_names_one_that_cannot_run_is_refused(gateway: Gateway) -> None:
     async with gateway.http(gateway.bearer()) as ada:
         refused = await ada.post("/api/sandboxes/wish", json={"agent": "codex"})
         assert refused.status_code == 409
-        assert refused.json()["code"] in ("agent_not_built", "agent_not_installed")
+        assert refused.json()["code"] == "agent_not_installed"
         bad = await ada.post("/api/sandboxes/wish", json={"agent": "claude"})
         assert (bad.status_code, bad.json()["code"]) == (400, "bad_member")
         assert (await ada.get("/api/sandboxes/wish")).status_code == 404
@@ -59,12 +67,14 @@ async def test_who_names_one_that_cannot_run_is_refused(gateway: Gateway) -> Non
 
 async def test_a_word_and_a_command_outlive_the_gateway(gateway: Gateway) -> None:
     await gateway.create("demo", agent="demo")
+    assert await answer(gateway, "demo") == "hello"
     assert (await gateway.create("own", agent=ECHO))["agent"] == ECHO
+    async with gateway.http(gateway.bearer()) as ada:
+        assert (await ada.post("/api/sandboxes/demo/sleep")).status_code == 200
     await gateway.restart(kill=True)
     async with gateway.http(gateway.bearer()) as ada:
         found = {each["id"]: each["agent"] for each in (await ada.get("/api/sandboxes")).json()["sandboxes"]}
         assert (found["demo"], found["own"]) == ("demo", ECHO)
-        assert (await ada.post("/api/sandboxes/demo/sleep")).status_code == 200
     assert await answer(gateway, "demo") == "hello"
 
 

@@ -15,6 +15,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from gateway.agents.agents import Agents
+from gateway.agents.launch import needs_install
+from gateway.agents.shelf import AgentShelf
 from gateway.app import TRUSTS_EVERYBODY, make_fleets
 from gateway.cli.commands.doctor_objects import check_objects
 from gateway.cli.commands.doctor_snapshots import check_snapshots
@@ -64,6 +67,7 @@ def examine(settings: Settings) -> list[Finding]:
         ("objects", check_objects),
         ("snapshots", check_snapshots),
         ("sandbox", _sandbox),
+        ("agent", _agent),
         ("recordings", _recordings),
         ("port", _port),
         ("proxies", _proxies),
@@ -147,6 +151,17 @@ def _fleet(settings: Settings, fleet: Fleet, place: Path, warnings: list[str]) -
         return [found, _limits(settings, no_limits)]
     told = "; ".join(warnings) or "level trusted: no isolation between sessions"
     return [Finding("sandbox", "warn", told, "your own code only; install bubblewrap for level contained")]
+
+
+def _agent(settings: Settings) -> Finding | list[Finding]:
+    """The agent of sessions that name none, where it is one that is installed."""
+    agents = Agents(settings.agent, AgentShelf(settings.agents_dir))
+    if (gap := agents.problem(settings.agent)) is not None:
+        return Finding("agent", "fail", f"HOLDFAST_AGENT: {gap.told}")
+    if not needs_install(settings.agent):
+        return []
+    advice = f"holdfast agents doctor {settings.agent.said} tries it"
+    return Finding("agent", "ok", f"HOLDFAST_AGENT is {settings.agent.said}, and installed", advice)
 
 
 def _limits(settings: Settings, problem: str | None) -> Finding:

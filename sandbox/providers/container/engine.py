@@ -146,6 +146,12 @@ class Engine:
         status, content = await self._ask("GET", where, query={"path": path}, fine=(_GONE,), most=most)
         return None if status == _GONE else _first_file(content)
 
+    async def has_file(self, container: str, path: str) -> bool:
+        """Whether there is anything of that name in a container; a link counts, wherever it leads."""
+        where = f"/containers/{_quoted(container)}/archive"
+        status, _ = await self._ask("GET", where, query={"path": path}, fine=(_GONE,), most=MAX_ANSWER)
+        return status != _GONE
+
     async def events(
         self, labels: Mapping[str, str], *, since: int | None = None
     ) -> AsyncGenerator[dict[str, Any], None]:

@@ -40,6 +40,7 @@ from sandbox.providers.container.image import (
     cpu_name,
     user_of,
 )
+from sandbox.providers.container.image_files import ImageFiles
 from sandbox.providers.container.images import EngineImages
 from sandbox.providers.container.installation import Propose
 from sandbox.providers.container.kit_maker import start_line
@@ -60,7 +61,6 @@ PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 DOOR_SECONDS = 30.0
 STARTS_AFTER_PULL = 4
 _LOG_TAIL = 2000
-_ACCOUNTS_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +151,7 @@ class ContainerFleet:
         self._told: set[str] = set()
         self._grounds: _Grounds | None = None
         self._preparing = asyncio.Lock()
+        self._files = ImageFiles(self._containers)
         self._machine: ProviderHealth | None = None  # that of an engine that answered last
 
     async def open(self) -> None:
@@ -205,6 +206,7 @@ class ContainerFleet:
         progress(ImageChosen(spec.image or self._images.default, image.id, image.digest))
 
     async def _start(self, home: SandboxHome, spec: SandboxSpec, grounds: _Grounds, image: Image) -> None:
+        await self._files.check_libc(image, spec.image or self._images.default, spec.agent_libc)
         try:
             await self._make(home, grounds.user, empty=spec.empty)
             if spec.repo_url is not None and home.workspace_is_empty():
@@ -273,18 +275,9 @@ class ContainerFleet:
         path = self._host.data_dir / "accounts" / key
         async with self._preparing:
             if not path.exists():
-                content = await self._passwd_of(image)
+                content = await self._files.passwd(image)
                 await asyncio.to_thread(_put, path, accounts(content or b"", user, inner_paths().agent))
         return path
-
-    async def _passwd_of(self, image: Image) -> bytes | None:
-        """From a container that is made and never started: an image's files can be read only as a container's."""
-        looked = {"Image": image.id, "Cmd": ["true"], "Labels": self._containers.labels("")}
-        made, _ = await self._engine.create(f"{self._containers.name('')}-{secrets.token_hex(4)}", looked)
-        try:
-            return await self._engine.read_file(made, "/etc/passwd", _ACCOUNTS_BYTES)
-        finally:
-            await self._engine.remove(made)
 
     async def _launch(
         self, home: SandboxHome, spec: SandboxSpec, grounds: _Grounds, image: Image, passwd: Path

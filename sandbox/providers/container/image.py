@@ -10,6 +10,12 @@ from sandbox.providers.container.engine_answers import BadAnswer, inner, texts
 ROOT_USER, INNER_UID = 0, 1000
 OWN = "holdfast-sandbox"  # what deploy/sandbox.Dockerfile makes; sessions run in it unless another is named
 _GVISOR = ("runsc", "gvisor")
+_LOADERS = {
+    ("glibc", "x86_64"): ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-x86-64.so.2"),
+    ("glibc", "aarch64"): ("/lib/ld-linux-aarch64.so.1",),
+    ("musl", "x86_64"): ("/lib/ld-musl-x86_64.so.1",),
+    ("musl", "aarch64"): ("/lib/ld-musl-aarch64.so.1",),
+}
 _SAME = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -73,6 +79,18 @@ def check_image(image: Image, named: str, machine: str) -> None:
     host = cpu_name(machine)
     if image.cpu and image.cpu != host:
         raise Unusable(f"the image {named} is for {image.cpu}, and this host is {host}: use an image for it")
+
+
+def loaders(libc: str, machine: str) -> tuple[str, ...]:
+    """Where a program that is linked to `libc` looks for its loader."""
+    return _LOADERS.get((libc, machine), ())
+
+
+def no_libc(named: str, libc: str) -> str:
+    """For the user: why an agent cannot run in the image of that name."""
+    kind = "Debian, Ubuntu or Fedora" if libc == "glibc" else "Alpine"
+    other = "or an agent that brings what it needs, such as codex"
+    return f"this agent cannot run in the image {named}, which has no {libc}: use an image of {kind}, {other}"
 
 
 def check_engine(info: Mapping[str, Any], machine: str) -> None:

@@ -25,6 +25,7 @@ COMMANDS = (
     "migrate",
     "doctor",
     "providers",
+    "agents",
     "chat",
     "messages",
     "export",
@@ -147,6 +148,39 @@ def test_doctor_says_whether_sandboxes_can_be_held_to_limits(asked: dict[str, st
     assert (limits["state"], limits["told"]) == (
         "ok", named or "none is set; control groups are there for HOLDFAST_LIMIT_*"
     )  # fmt: skip
+
+
+def test_doctor_names_the_command_that_installs_the_agent_of_the_settings(tmp_path: Path) -> None:
+    shown = run("doctor", "--json", data=tmp_path / "data", settings={"HOLDFAST_PORT": "0", "HOLDFAST_AGENT": "codex"})
+    agent = findings(shown)["agent"]
+    assert (shown.returncode, agent["state"]) == (1, "fail")
+    assert agent["told"] == "HOLDFAST_AGENT: Codex is not installed: run `holdfast agents install codex`"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("doctor", "codex"), 1, "fail  installed   Codex is not installed: run `holdfast agents install codex`"),
+        (("doctor", "demo"), 2, "wants one of claude-code, codex, pi, opencode, gemini, perhaps with @VERSION"),
+        (("install", "claude"), 2, "wants claude-code: claude is the name of its program"),
+        (("install", "my-agent --x"), 2, "wants one of claude-code, codex"),
+        (("list",), 0, "To install one: holdfast agents install NAME"),
+    ],
+)
+def test_agents_are_named_and_installed_before_they_are_tried(
+    words: tuple[str, ...], code: int, told: str, tmp_path: Path
+) -> None:
+    shown = run("agents", *words, data=tmp_path / "data")
+    assert (shown.returncode, told in shown.stdout + shown.stderr) == (code, True), shown
+    assert not (tmp_path / "data").exists()
+
+
+def test_agents_are_listed_as_objects(tmp_path: Path) -> None:
+    shown = run("agents", "list", "--json", data=tmp_path / "data")
+    listed = {agent["name"]: agent for agent in map(json.loads, shown.stdout.splitlines())}
+    assert listed["demo"]["available"]
+    assert (listed["codex"]["installed"], listed["codex"]["available"]) == ([], False)
+    assert "holdfast agents install codex" in listed["codex"]["reason"]
 
 
 def test_doctor_tells_what_to_do_about_each_ill(tmp_path: Path) -> None:

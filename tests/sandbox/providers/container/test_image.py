@@ -18,7 +18,9 @@ from sandbox.providers.container.image import (
     check_image,
     check_runtime,
     image_of,
+    loaders,
     no_image,
+    no_libc,
     user_of,
 )
 
@@ -151,3 +153,17 @@ def test_whatever_an_image_has_there_every_line_is_an_account(content: bytes) ->
     assert lines.pop() == b""
     assert all(line.count(b":") == 6 for line in lines)
     assert any(line.split(b":")[2] == b"1000" for line in lines)
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_each_libc_has_its_loader(machine: str) -> None:
+    for libc in ("glibc", "musl"):
+        assert all(machine.replace("_", "-") in path.replace("_", "-") for path in loaders(libc, machine))
+        assert loaders(libc, machine)
+    assert loaders("glibc", "riscv64") == ()
+
+
+def test_an_image_without_a_libc_is_refused_with_what_to_use() -> None:
+    told = "this agent cannot run in the image alpine:3, which has no glibc: use an image of Debian, Ubuntu or Fedora"
+    assert no_libc("alpine:3", "glibc").startswith(told)
+    assert "an image of Alpine" in no_libc("debian:13", "musl")
