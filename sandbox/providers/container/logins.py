@@ -1,6 +1,7 @@
-"""Logins of registries, from a file as Docker's `config.json` and Podman's `auth.json` are. Pure, but for `LoginFile`.
+"""Logins of registries, from a file as Docker's `config.json` and Podman's `auth.json` are.
 
-The file is read at each pull: logins of some registries are good for hours. What it holds is in no message.
+`LoginFile` reads it, at each pull: logins of some registries are good for hours. All else decides. What the file holds
+is in no message.
 """
 
 import base64
