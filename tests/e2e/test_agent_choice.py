@@ -1,5 +1,6 @@
 """Which agent a session gets, on a real gateway: by its word, by the gateway's default, and none at all."""
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -7,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.support.chat import hear, say
-from tests.support.gateway import Gateway
+from tests.support.gateway import REPOSITORY, Gateway
 from tests.support.waiting import until
 
 ECHO = [sys.executable, "-c", "import json\nwhile True: input(); print(json.dumps({'type': 'done'}), flush=True)"]
@@ -102,3 +103,18 @@ async def test_agents_are_listed_with_what_can_be_chosen(gateway: Gateway) -> No
     codex = listed["codex"]
     assert (codex["installed"], codex["current"], codex["available"]) == ([], None, False)
     assert "Codex" in codex["reason"]
+
+
+async def test_a_chat_chooses_the_agent_of_its_new_session(gateway: Gateway) -> None:
+    pipe, command = asyncio.subprocess.PIPE, [sys.executable, "-m", "gateway", "chat", "--plain"]
+
+    async def chat(*words: str) -> str:
+        talking = await asyncio.create_subprocess_exec(
+            *command, *words, env=gateway.environment(), cwd=REPOSITORY, stdin=pipe, stdout=pipe, stderr=pipe
+        )
+        said, complained = await talking.communicate(b"hello\n")
+        return (said if talking.returncode == 0 else complained).decode()
+
+    assert await chat("--agent", "none") == "this session has terminals only: create one with an agent to talk to\n"
+    assert "Codex is not installed: run `holdfast agents install codex`" in await chat("--agent", "codex")
+    assert "--agent is for a new session" in await chat("demo", "--agent", "none")
