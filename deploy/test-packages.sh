@@ -7,7 +7,7 @@ for pair in chromium:chromium vim:vim-tiny less:less top:procps docker-compose:d
     cc:gcc "/lib/ld-musl-$(uname -m).so.1:musl"; do
     command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
 done
-for pair in dockerd:docker.io runc:runc podman:podman docker-registry:docker-registry; do
+for pair in dockerd:docker.io runc:runc podman:podman docker-registry:docker-registry runsc:runsc; do
     command -v "${pair%%:*}" >/dev/null 2>&1 && continue
     # Where systemd runs, their packages would start services: that is for the machine's owner to decide.
     if [ -d /run/systemd/system ]; then

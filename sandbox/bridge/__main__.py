@@ -15,6 +15,7 @@ from sandbox.bridge import serving
 from sandbox.bridge.agent.agent import Agent
 from sandbox.bridge.agent.taken import NotesInUse, TakenNotes
 from sandbox.bridge.base.config import Config, ConfigError, read_config
+from sandbox.bridge.handed import HandedIn
 from sandbox.bridge.reception import Reception
 from sandbox.bridge.server import Bridge
 from sandbox.system.child import guard_this_process
@@ -42,7 +43,7 @@ async def take_notes(state: Path, boot_id: str = "") -> TakenNotes:
         asked_at = loop.time()
 
 
-async def run(config: Config, listener: socket.socket) -> None:
+async def run(config: Config, listener: socket.socket | HandedIn) -> None:
     """Serve until SIGTERM, or until no gateway has come for `orphan_seconds`; then end the agent, then everything."""
     loop = asyncio.get_running_loop()
     config.state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -92,9 +93,10 @@ def main() -> int:
     try:
         os.chdir("/")  # nothing of the bridge's may lie in a root: roots come and go
         config = read_config(int(sys.argv[1]))
-        listener = socket.socket(fileno=int(sys.argv[2]))
+        number, _, door = sys.argv[2].partition(":")
+        listener = socket.socket(fileno=int(number))
         listener.setblocking(False)
-        serving.run(run(config, listener))
+        serving.run(run(config, HandedIn(listener, door, config.token) if door else listener))
     except (IndexError, ValueError):
         log("bridge.failed", reason=USAGE)
         return 2

@@ -4,14 +4,17 @@ A bridge runs on uvloop where that can be imported, and on asyncio's own loop wh
 """
 
 import asyncio
+import contextlib
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
+from sandbox.bridge.handed import HandedIn
 from sandbox.system.child import kill_descendants, reap_adopted
 
 BACKLOG = 2048
+Caller = Callable[[], asyncio.Protocol]
 
 
 def run(program: Coroutine[Any, Any, None]) -> None:
@@ -45,15 +48,31 @@ def end_on_signals() -> asyncio.Event:
 
 async def serve_until(
     ending: asyncio.Event,
-    caller: Callable[[], asyncio.Protocol],
-    listener: socket.socket,
+    caller: Caller,
+    listener: "socket.socket | HandedIn",
     end_programs: Callable[[], Awaitable[None]],
     close: Callable[[], Awaitable[None]],
 ) -> None:
     """Give each connection a `caller` until `ending` is set; then end the programs, then whoever is still connected."""
-    server = await asyncio.get_running_loop().create_server(caller, sock=listener, backlog=BACKLOG)
-    await ending.wait()
-    await end_programs()
-    kill_descendants()
-    server.close()
+    async with _served(caller, listener):
+        await ending.wait()
+        await end_programs()
+        kill_descendants()
     await close()
+
+
+@contextlib.asynccontextmanager
+async def _served(caller: Caller, listener: "socket.socket | HandedIn") -> AsyncIterator[None]:
+    if isinstance(listener, socket.socket):
+        server = await asyncio.get_running_loop().create_server(caller, sock=listener, backlog=BACKLOG)
+        try:
+            yield
+        finally:
+            server.close()
+        return
+    taking = asyncio.create_task(listener.take(caller), name="connections.taken")
+    try:
+        yield
+    finally:
+        taking.cancel()
+        await asyncio.wait({taking})

@@ -58,6 +58,7 @@ class BridgeSettings:
     exec_timeout: float = 600.0
     orphan_seconds: float = 600.0
     terminals: TerminalSettings = field(default_factory=TerminalSettings)
+    own_kernel: bool = False  # of each sandbox: it numbers files anew, and watches see nothing through another mount
 
 
 def bridge_config(
@@ -94,8 +95,13 @@ def bridge_config(
             "orphan_seconds": settings.orphan_seconds,
             "exec_timeout": settings.exec_timeout,
             **settings.terminals.config(),
+            **(_own_kernel(settings.terminals.config()) if settings.own_kernel else {}),
         }
     ).encode()
+
+
+def _own_kernel(members: Mapping[str, Any]) -> dict[str, Any]:
+    return {"new_inodes": True, "limits": {**members["limits"], "watches": 0}}
 
 
 def make_agents_dir(directory: Path) -> None:

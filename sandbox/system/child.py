@@ -7,6 +7,7 @@ there is room for it. The bridge reaps all its descendants: what leaves its grou
 import asyncio
 import contextlib
 import ctypes
+import errno
 import os
 import select
 import signal
@@ -69,22 +70,40 @@ class Spawned:
         ends_first(self.pid)
         _started.add(self.pid)
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._pidfd = os.pidfd_open(self.pid)
-        asyncio.get_running_loop().add_reader(self._pidfd, self._on_end)
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+        except OSError as exc:
+            if exc.errno != errno.ENOSYS:
+                raise
+            self._pidfd = -1  # gVisor has none: SIGCHLD says that one of them has ended
+            _unwatched[self.pid] = self
+        else:
+            asyncio.get_running_loop().add_reader(self._pidfd, self._on_end)
 
     def _on_end(self) -> None:
         # The group goes while its leader is still a zombie: until it is reaped, nobody else can get its number.
         self.signal_group(signal.SIGKILL)
-        asyncio.get_running_loop().remove_reader(self._pidfd)
-        os.close(self._pidfd)
+        if self._pidfd >= 0:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
+            os.close(self._pidfd)
+        else:
+            del _unwatched[self.pid]
         _started.discard(self.pid)
         self.ended.set_result(self._popen.wait())
+
+    def look(self) -> None:
+        """Notice its end, where nothing but SIGCHLD tells of it."""
+        if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            self._on_end()
 
     def signal_group(self, number: signal.Signals) -> None:
         """Signal everything in the group; nothing happens once the program has been seen to end."""
         if not self.ended.done():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
+
+
+_unwatched: dict[int, Spawned] = {}
 
 
 class Child(Spawned):
@@ -284,14 +303,34 @@ def descendants(of: int | None = None) -> Iterator[int]:
     given."""
     waiting = [os.getpid() if of is None else of]
     while waiting:
-        pid = waiting.pop()
-        try:
-            for task in os.listdir(f"/proc/{pid}/task"):
-                children = [int(word) for word in Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
-                waiting += children
-                yield from children
-        except OSError:
-            continue
+        found = _children(waiting.pop())
+        waiting += found
+        yield from found
+
+
+def _children(pid: int) -> list[int]:
+    """Whichever of its threads started them. What is gone has none."""
+    if not _LISTS_CHILDREN:
+        return [each for each in map(int, filter(str.isdigit, os.listdir("/proc"))) if _parent(each) == pid]
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            found += _started_by(pid, task)
+    return found
+
+
+def _started_by(pid: int, thread: int | str) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{thread}/children").read_text().split()]
+
+
+def _parent(pid: int) -> int:
+    """0 if it is gone."""
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+    return 0
+
+
+_LISTS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # not every kernel does, nor gVisor
 
 
 def start_ticks(pid: int) -> int | None:
@@ -330,7 +369,10 @@ def kill_descendants() -> None:
 
 def reap_adopted() -> None:
     """Collect adopted processes that have ended."""
+    for spawned in list(_unwatched.values()):
+        spawned.look()
     with contextlib.suppress(OSError):
-        for word in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
-            if int(word) not in _started:
-                os.waitpid(int(word), os.WNOHANG)
+        # Not those of other threads: they wait for what they have started.
+        for pid in _started_by(os.getpid(), os.getpid()) if _LISTS_CHILDREN else _children(os.getpid()):
+            if pid not in _started:
+                os.waitpid(pid, os.WNOHANG)

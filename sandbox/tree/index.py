@@ -16,7 +16,19 @@ from typing import Final
 import msgspec
 
 from sandbox.protocol.entry import MODE_BITS, ROOTS, Chunk, Entry, Kind
-from sandbox.tree.stat_stamp import DOUBT, MODE, MTIME, SIZE, UNSETTLED, YOUNG, Stamp, kept_mtime, possible, written_at
+from sandbox.tree.stat_stamp import (
+    DOUBT,
+    MODE,
+    MTIME,
+    SIZE,
+    UNSETTLED,
+    YOUNG,
+    Stamp,
+    kept_mtime,
+    possible,
+    renumbered,
+    written_at,
+)
 
 KINDS: Final = {stat.S_IFREG: Kind.FILE, stat.S_IFDIR: Kind.DIRECTORY, stat.S_IFLNK: Kind.SYMLINK}
 _TYPE_BITS: Final = 0o170000
@@ -123,6 +135,12 @@ class TreeIndex:
                     directory.stamps[name] = possible(stamp)
                 elif stat.S_ISLNK(stamp[MODE]) or kept[SIZE] == stamp[SIZE]:
                     directory.stamps[name] = written_at(stamp, now_ns)
+
+    def renumber(self) -> None:
+        """Files have other inodes than those that were kept."""
+        for root, top in self.roots.items():
+            for _, directory in top.below(root):
+                directory.stamps = {name: renumbered(stamp) for name, stamp in directory.stamps.items()}
 
     def sections(self) -> Iterator[Section]:
         """All of it, as differences from nothing."""

@@ -7,9 +7,11 @@ from sandbox.tree.index_file import TreeIndexFile
 
 
 class TreeIndexStore:
-    """`edition` is another after every change."""
+    """`edition` is another after every change. `new_inodes`: files have other inodes than when the cache was
+    written."""
 
-    def __init__(self, cache_path: Path) -> None:
+    def __init__(self, cache_path: Path, *, new_inodes: bool = False) -> None:
+        self._new_inodes = new_inodes
         self._cache = TreeIndexFile(cache_path)
         self._tree: TreeIndex | None = None
         self.edition = 0
@@ -19,6 +21,8 @@ class TreeIndexStore:
         """Read from the file when it is first asked for."""
         if self._tree is None:
             self._tree = self._cache.load()
+            if self._new_inodes:
+                self._tree.renumber()
         return self._tree
 
     def change(self, token: str, rules: dict[str, bytes], sections: list[Section]) -> None:

@@ -33,12 +33,14 @@ from sandbox.tree.walk import Visit, Walk
 
 
 class TreeScanner:
-    """Of the roots below `home`, for as long as the bridge lives. `cache_path` is a file of the scanner's own. Every
-    method may raise TreeProblem."""
+    """Of the roots below `home`, for as long as the bridge lives. `cache_path` is a file of the scanner's own; where
+    each start numbers files anew, `new_inodes` says so. Every method may raise TreeProblem."""
 
-    def __init__(self, home: Path, cache_path: Path, clock_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self, home: Path, cache_path: Path, clock_ns: Callable[[], int] = time.time_ns, *, new_inodes: bool = False
+    ) -> None:
         self._roots = Roots(home)
-        self._memory = TreeIndexStore(cache_path)
+        self._memory = TreeIndexStore(cache_path, new_inodes=new_inodes)
         self._cutter = Chunker()
         self._clock_ns = clock_ns
 

@@ -21,6 +21,7 @@ YOUNG: Final = 1  # it may have changed since, in the same grain
 UNSETTLED: Final = 2  # it did change while it was read
 MAPPED: Final = 3  # it may change without a trace, see sandbox/system/mapped_files.py
 YOUNG_NS: Final = 2_000_000_000
+ANY_INODE: Final = -1  # in a stamp that was kept where files had other numbers than now
 GRAIN_NS: Final = 100_000_000  # longer than a grain of any clock that tells fractions of a second
 
 stamp_of: Callable[[stat_result], Stamp] = attrgetter("st_mode", "st_size", "st_mtime_ns", "st_ctime_ns", "st_ino")
@@ -39,6 +40,11 @@ def written_at(stamp: Stamp, now_ns: int) -> Stamp:
     return doubted(stamp, YOUNG) if stamp[CTIME] > now_ns - grain else possible(stamp)
 
 
+def renumbered(stamp: Stamp) -> Stamp:
+    """A kept stamp, where files may have another number now."""
+    return (*stamp[:INODE], ANY_INODE, *stamp[DOUBT:])
+
+
 def doubted(stamp: Stamp, doubt: int) -> Stamp:
     return (stamp[MODE], stamp[SIZE], kept_mtime(stamp[MTIME]), stamp[CTIME], stamp[INODE], doubt)
 
@@ -55,5 +61,6 @@ def kept_mtime(mtime_ns: int) -> int:
 
 def as_kept(kept: Stamp, stamp: Stamp) -> bool:
     """Whether a walk that found `stamp` has no reason to think that the entry is not as it was kept."""
-    is_equal = kept[:DOUBT] == (*stamp[:MTIME], kept_mtime(stamp[MTIME]), *stamp[CTIME:])
+    numbers = stamp[CTIME:INODE] + (kept[INODE:DOUBT] if kept[INODE] == ANY_INODE else stamp[INODE:])
+    is_equal = kept[:DOUBT] == (*stamp[:MTIME], kept_mtime(stamp[MTIME]), *numbers)
     return is_equal and kept[DOUBT:] in ((), (YOUNG,))

@@ -240,10 +240,12 @@ class DockerEngine(_Engine):
 
     programs = ("containerd", "dockerd", "docker")
 
-    def __init__(self, *, live_restore: bool = True, data: Path | None = None) -> None:
-        """`data` is where it keeps its images; None: in its directory, which goes."""
+    def __init__(self, *, live_restore: bool = True, data: Path | None = None, runtimes: object = None) -> None:
+        """`data` is where it keeps its images; None: in its directory, which goes. `runtimes` are further ones, as its
+        settings name them."""
         super().__init__()
         self._live_restore = live_restore
+        self._runtimes = runtimes or {}
         self._data = data
 
     def start(self) -> None:
@@ -261,7 +263,7 @@ class DockerEngine(_Engine):
             for stale in ("docker.pid", "engine.sock"):  # of a daemon that was killed
                 (at / stale).unlink(missing_ok=True)
             settings = {"live-restore": self._live_restore, "bridge": "none", "iptables": False, "ip6tables": False}
-            (at / "daemon.json").write_text(json.dumps(settings))
+            (at / "daemon.json").write_text(json.dumps(settings | {"runtimes": self._runtimes}))
             where = [
                 "--data-root",
                 str(self._data or at / "data"),

@@ -69,7 +69,7 @@ def of_runtime(asked: str, version: Mapping[str, Any], info: Mapping[str, Any]) 
         told = f"HOLDFAST_DOCKER_RUNTIME={asked}: the engine knows {', '.join(sorted(known)) or 'none'}"
         return Finding("runtime", "fail", told, f'add it to "runtimes" in {DAEMON_JSON} and restart it, or unset it')
     try:
-        check_runtime(info, name)
+        check_runtime(info, asked or None)
     except Unusable as exc:
         return Finding("runtime", "fail", str(exc), "see the reason; unset it if the engine's own default is another")
     return Finding("runtime", "ok", name if asked else f"{name}, the engine's own")

@@ -67,6 +67,7 @@ class Config:
     shell: tuple[str, ...] = ()  # what a terminal runs; empty: a login shell
     sizes: SizePolicy = "active"  # who decides how large a terminal is
     boot_id: str = ""  # of the host; empty: the bridge asks its kernel, which not every sandbox lets it
+    new_inodes: bool = False  # each start of a sandbox numbers the files of its roots anew
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -125,6 +126,7 @@ def parse_config(text: bytes) -> Config:
         shell=_argv(members, "shell"),
         sizes=sizes,
         boot_id=_boot_id(members.get("boot_id", "")),
+        new_inodes=_flag(members, "new_inodes"),
         limits=_limits(members.get("limits", {})),
     )
 

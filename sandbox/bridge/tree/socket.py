@@ -241,7 +241,8 @@ class Trees:
     def _scan_with(self) -> TreeScanner:
         """In the worker."""
         if self._scanner is None:
-            self._scanner = TreeScanner(self._config.kept, self._config.state / "tree.cache")
+            cache = self._config.state / "tree.cache"
+            self._scanner = TreeScanner(self._config.kept, cache, new_inodes=self._config.new_inodes)
         return self._scanner
 
     async def _survey(self, ask: SurveyAsk) -> Survey:

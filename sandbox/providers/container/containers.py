@@ -3,22 +3,28 @@ one installation. A container is ours if its labels say so; whatever else has on
 
 import asyncio
 import signal
+import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from sandbox.client.endpoint import UnixEndpoint
 from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.ports.sandbox import SandboxFailed, SandboxUnavailable
 from sandbox.providers.container.document import container_name, home_of, label, labels
+from sandbox.providers.container.doorway import DOOR, Doorway, open_door
 from sandbox.providers.container.engine import Engine, EngineRefused
 from sandbox.providers.container.engine_answers import state
 from sandbox.providers.container.host_paths import HostPaths, host_paths, own_container
 from sandbox.providers.container.installation import Installation, Propose
-from sandbox.providers.container.note import read_note
+from sandbox.providers.container.note import ContainerNote, read_note
+from sandbox.providers.container.switchboard import Switchboard
 from sandbox.providers.local.host import LocalHost
+from sandbox.providers.local.launch import listen
 from sandbox.providers.local.layout import SandboxHome
 from sandbox.providers.local.processes import boot_id
 
+LEVEL, ISOLATED = "container", "isolated"
 TRASH = "trash-containers"
 _KILL_SECONDS = 10.0
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -33,14 +39,17 @@ class Containers:
         warn: Callable[[str], None],
         *,
         stop_timeout: float,
+        level: str = LEVEL,
         limits: ResourceLimits = NO_LIMITS,
         met_limit: Callable[[str], None] = lambda name: None,
     ) -> None:
         self.engine = engine
+        self.level = level
         self.installation = Installation(data_dir, propose)
         self.host = LocalHost(
             data_dir, warn, stop_timeout=stop_timeout, trash=TRASH, limits=limits, met_limit=met_limit
         )
+        self._switchboards: dict[str, Switchboard] = {}  # by session
 
     async def open(self) -> None:
         """Make the directories, and learn by which ids containers are ours. Raises SandboxFailed."""
@@ -50,6 +59,30 @@ class Containers:
             await self.installation.settle()
         except OSError as exc:
             raise SandboxFailed(f"the data directory cannot be used: {exc}") from exc
+
+    async def close(self) -> None:
+        """Let go of everything; containers go on."""
+        for session_id in list(self._switchboards):
+            await self.hang_up(session_id)
+        self.host.close()
+
+    def connect(self, note: ContainerNote, door: Doorway, listener: socket.socket, bridge: socket.socket) -> None:
+        """Hand connections to a bridge in by way of `bridge`, from now on; takes over all three."""
+        made = Switchboard(note.session_id, listener, door, note.token)
+        made.let_in(bridge)
+        self._switchboards[note.session_id] = made
+
+    async def hang_up(self, session_id: str) -> None:
+        if (found := self._switchboards.pop(session_id, None)) is not None:
+            await found.close()
+
+    def endpoint(self, note: ContainerNote) -> UnixEndpoint:
+        """Where the bridge of that note is reached, or will be in a moment. Raises OSError."""
+        if note.door and note.session_id not in self._switchboards:
+            door = open_door(Path(note.door))
+            listener = listen(self.host.sockets, note.socket)
+            self._switchboards[note.session_id] = Switchboard(note.session_id, listener, door, note.token)
+        return self.host.endpoint(note.socket, note.token)
 
     async def host_paths(self) -> HostPaths:
         return await find_host_paths(self.engine)
@@ -102,6 +135,9 @@ class Containers:
             except EngineRefused as exc:
                 raise _nothing_known(exc) from exc
         await self._end_orphan(home)
+        await self.hang_up(home.session_id)
+        if (note := read_note(home)) is not None and note.door:
+            (Path(note.door) / DOOR).unlink(missing_ok=True)  # of a gateway that was killed
         home.drop_note()
 
     async def _end_orphan(self, home: SandboxHome) -> None:

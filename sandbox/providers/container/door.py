@@ -3,7 +3,8 @@
 An engine hands down no descriptors; it shows arguments and environment to whoever may inspect, and writes both to its
 disk. So a container gets a read-only directory with one socket in it. Over that the gateway sends three descriptors:
 the configuration (a pipe), the listening socket, bound outside where nothing inside can reach or replace it, and the
-log. From here on everything is as in a sandbox of the local fleet.
+log. From here on everything is as in a sandbox of the local fleet. Where no listening socket gets in, the connection to
+the door stays, and brings the others (sandbox/bridge/handed.py).
 
 It runs from the kit, whose packages it must name itself, and imports nothing else of ours before that.
 
@@ -18,6 +19,7 @@ import sys
 from pathlib import Path
 
 DESCRIPTORS = 3  # configuration, listening socket, log
+KEEP = b"k"  # no listening socket comes: connections do, over this one
 _SET_NAME, _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 15, 38, 22, 2
 
 
@@ -33,7 +35,7 @@ def main() -> None:
     nothing = os.open("/dev/null", os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    sys.argv = ["holdfast-bridge", rlimits, *map(str, received)]
+    sys.argv = ["holdfast-bridge", rlimits, *received]
     runpy.run_module("sandbox.providers.local.init", run_name="__main__", alter_sys=True)
 
 
@@ -53,15 +55,20 @@ def hold_back() -> None:
         raise OSError(ctypes.get_errno(), "the filter of system calls could not be set")
 
 
-def _receive(door: str, seconds: float) -> list[int]:
-    """What the gateway sends. One that never says anything is not waited for: this container would be nobody's."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(seconds)
-        connection.connect(door)
-        _, received, _, _ = socket.recv_fds(connection, 1, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+def _receive(door: str, seconds: float) -> list[str]:
+    """What the gateway sends, as a bridge is told of it. One that never says anything is not waited for: this container
+    would be nobody's."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(seconds)
+    connection.connect(door)
+    said, received, _, _ = socket.recv_fds(connection, 1, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+    if said == KEEP and len(received) == DESCRIPTORS - 1:
+        config, log = map(str, received)
+        return [config, f"{connection.detach()}:{door}", log]
+    connection.close()
     if len(received) != DESCRIPTORS:
         sys.exit("the gateway sent no descriptors")
-    return received
+    return [str(each) for each in received]
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from sandbox.providers.bridge_config import BridgeSettings, bridge_config, faile
 from sandbox.providers.container import document
 from sandbox.providers.container.clearing import Clearing
 from sandbox.providers.container.cloning import OutsideClones
-from sandbox.providers.container.containers import Containers
+from sandbox.providers.container.containers import ISOLATED, LEVEL, Containers
 from sandbox.providers.container.document import Bind, ContainerLimits, ContainerPlan, inner_paths, label
 from sandbox.providers.container.engine import Engine
 from sandbox.providers.container.engine_answers import BadAnswer, machine_of, one_line
@@ -38,6 +38,7 @@ from sandbox.providers.container.image import (
     check_engine,
     check_runtime,
     cpu_name,
+    is_gvisor,
     user_of,
 )
 from sandbox.providers.container.image_files import ImageFiles
@@ -47,7 +48,7 @@ from sandbox.providers.container.kit_maker import start_line
 from sandbox.providers.container.kits import Kits
 from sandbox.providers.container.logins import LoginFile
 from sandbox.providers.container.pulls import PATIENCE_SECONDS, ImagePulls, PullEnd
-from sandbox.providers.container.sandbox import LEVEL, NAME, ContainerSandbox
+from sandbox.providers.container.sandbox import NAME, ContainerSandbox
 from sandbox.providers.container.starting import ContainerFailed, ContainerStart
 from sandbox.providers.local.cloning import CLONE_SECONDS
 from sandbox.providers.local.isolation import Trusted
@@ -77,7 +78,6 @@ class ContainerFleet:
     one does no I/O."""
 
     name = NAME
-    level = LEVEL
 
     def __init__(
         self,
@@ -120,6 +120,7 @@ class ContainerFleet:
             data_dir,
             warn,
             stop_timeout=stop_timeout,
+            level=ISOLATED if is_gvisor(runtime) else LEVEL,
             limits=self._limits.with_those_of(resources).of_the_whole,
             met_limit=met_limit,
         )
@@ -128,7 +129,7 @@ class ContainerFleet:
         self._engine = self._containers.engine
         self._base_env = dict(base_env or {})
         self._runtime = runtime
-        self._bridges = bridges or BridgeSettings()
+        self._bridges = replace(bridges or BridgeSettings(), own_kernel=is_gvisor(runtime))
         self._readable = dict(readable or {})
         self._agents = agents and agents.absolute()
         self._kits = kits or Kits(self._host.data_dir / "kit")
@@ -153,6 +154,10 @@ class ContainerFleet:
         self._preparing = asyncio.Lock()
         self._files = ImageFiles(self._containers)
         self._machine: ProviderHealth | None = None  # that of an engine that answered last
+
+    @property
+    def level(self) -> str:
+        return self._containers.level
 
     async def open(self) -> None:
         await self._containers.open()
@@ -234,7 +239,7 @@ class ContainerFleet:
 
     async def close(self) -> None:
         await self._images.close()
-        self._host.close()
+        await self._containers.close()
 
     async def _prepared(self) -> _Grounds:
         """What starts need, looked up once the engine answers. Raises SandboxUnavailable, SandboxFailed."""

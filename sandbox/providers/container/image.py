@@ -9,13 +9,13 @@ from sandbox.providers.container.engine_answers import BadAnswer, inner, texts
 
 ROOT_USER, INNER_UID = 0, 1000
 OWN = "holdfast-sandbox"  # what deploy/sandbox.Dockerfile makes; sessions run in it unless another is named
-_GVISOR = ("runsc", "gvisor")
 _LOADERS = {
     ("glibc", "x86_64"): ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-x86-64.so.2"),
     ("glibc", "aarch64"): ("/lib/ld-linux-aarch64.so.1",),
     ("musl", "x86_64"): ("/lib/ld-musl-x86_64.so.1",),
     ("musl", "aarch64"): ("/lib/ld-musl-aarch64.so.1",),
 }
+_HOST_SOCKETS = ("--host-uds=open", "--host-uds=all", "--fsgofer-host-uds")
 _SAME = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -102,15 +102,31 @@ def check_engine(info: Mapping[str, Any], machine: str) -> None:
         raise Unusable("the container engine runs no Linux containers")
 
 
+def is_gvisor(runtime: str | None) -> bool:
+    """By its name, as the engine knows it."""
+    return runtime is not None and "runsc" in runtime
+
+
 def check_runtime(info: Mapping[str, Any], asked: str | None) -> None:
     """Raises Unusable for a runtime in which no bridge could be reached. `asked`: None for the engine's own default."""
     name, known = asked or str(info.get("DefaultRuntime") or ""), info.get("Runtimes")
     entry = known.get(name) if isinstance(known, dict) else None
-    path = str(entry.get("path") or "") if isinstance(entry, dict) else ""
-    if any(word in f"{name} {path}".lower() for word in _GVISOR):
+    told: Mapping[str, Any] = entry if isinstance(entry, dict) else {}
+    if not is_gvisor(name):
+        if "runsc" in str(told.get("path") or ""):
+            raise Unusable(f"the runtime {name} is gVisor: give it a name with runsc in it, and set that")
+        return
+    if asked is None:
+        raise Unusable(f"the engine's own runtime is gVisor: set HOLDFAST_DOCKER_RUNTIME={name}")
+    if name.startswith("io.containerd."):
+        return  # what it is told stands in a file of its own
+    if entry is None:
+        raise Unusable(f"the container engine has no runtime {name}: add it there, or unset HOLDFAST_DOCKER_RUNTIME")
+    args = told.get("runtimeArgs")
+    if not isinstance(args, list) or not any(flag in args for flag in _HOST_SOCKETS):
         raise Unusable(
-            f"the runtime {name} is gVisor, which lets no listening socket into a sandbox, and by one its bridge is "
-            "reached: set HOLDFAST_DOCKER_RUNTIME to runc"
+            f"the runtime {name} lets no sandbox connect to a socket of the host, and by one its bridge gets what it "
+            'starts with: add "--host-uds=open" to its runtimeArgs ("--fsgofer-host-uds" before 2023)'
         )
 
 

@@ -20,6 +20,7 @@ class ContainerNote:
     boot: str
     pid: int = 0
     started: int = 0
+    door: str = ""  # its directory, where connections are handed in one by one
 
     @property
     def first_inside(self) -> Process | None:
@@ -30,7 +31,8 @@ def read_note(home: SandboxHome) -> ContainerNote | None:
     """The container noted last; None if there is none, or the note is another provider's."""
     try:
         members = json.loads(home.note.read_bytes())
-        return ContainerNote(**{known.name: members[known.name] for known in fields(ContainerNote)})
+        known = [each.name for each in fields(ContainerNote)]
+        return ContainerNote(**{name: members[name] for name in known if name in members})
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

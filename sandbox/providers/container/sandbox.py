@@ -22,18 +22,18 @@ from sandbox.providers.container.note import read_note
 from sandbox.providers.local.layout import SandboxHome
 from sandbox.providers.local.processes import boot_id
 
-NAME, LEVEL = "docker", "container"
+NAME = "docker"
 
 
 class ContainerSandbox:
     """Implements sandbox.ports.sandbox.Sandbox."""
 
     provider = NAME
-    level = LEVEL
     mounts_roots = True
 
     def __init__(self, session_id: str, containers: Containers) -> None:
         self.session_id = session_id
+        self.level = containers.level
         self._containers = containers
 
     @property
@@ -110,4 +110,9 @@ class ContainerSandbox:
         note = read_note(self._home)
         if note is None or note.boot != boot_id():
             raise LinkRefused(f"no sandbox runs for {self.session_id}")
-        return self._containers.host.endpoint(note.socket, note.token)
+        if note.door and (first := note.first_inside) is not None and not first.alive:
+            raise LinkRefused(f"the sandbox of {self.session_id} has ended")  # here its bridge is not who listens
+        try:
+            return self._containers.endpoint(note)
+        except OSError as exc:
+            raise LinkRefused(f"the bridge of {self.session_id} cannot be reached: {exc.strerror or exc}") from exc

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from sandbox.client.bridge_requests import CallFailed, call
 from sandbox.ports.sandbox import SandboxUnavailable
 from sandbox.providers.container import document, doorway
-from sandbox.providers.container.containers import Containers
+from sandbox.providers.container.containers import ISOLATED, Containers
 from sandbox.providers.container.document import ContainerPlan
 from sandbox.providers.container.engine import EngineRefused
 from sandbox.providers.container.engine_answers import one_line, state
@@ -64,11 +64,18 @@ class ContainerStart:
             note = await self._create()
             given = [config, listener.fileno(), log]
             async with self._not_beyond_its_end(note.container) as racing:
-                letting_in = door.hand_over(given, self.owner, lambda pid: self._is_first(note.container, pid))
-                caller = await racing(letting_in)
-                first = find(caller.pid) if caller.pid else None
+                if self.containers.level == ISOLATED:
+                    bridge = await racing(door.hand_over_and_keep([config, log], self.owner))
+                    note = replace(note, door=str(self.door))
+                    self.containers.connect(note, door.kept(), listener.dup(), bridge)
+                    first = find(await self._first_of(note.container))
+                else:
+                    letting_in = door.hand_over(given, self.owner, lambda pid: self._is_first(note.container, pid))
+                    caller = await racing(letting_in)
+                    first = find(caller.pid) if caller.pid else None
                 if first is not None:
-                    write_note(self.home, replace(note, pid=first.pid, started=first.started))
+                    note = replace(note, pid=first.pid, started=first.started)
+                write_note(self.home, note)
                 kept = os.dup(config_end)
                 ours.close()
                 # More than a pipe holds waits for the bridge to read it; should that end, the write fails.
@@ -96,7 +103,11 @@ class ContainerStart:
         await call(self.containers.host.endpoint(self.home.socket), "GET", "/health", timeout=self.seconds)
 
     async def _is_first(self, container: str, pid: int) -> bool:
-        return state(await self.containers.engine.inspect(container)).get("Pid") == pid
+        return await self._first_of(container) == pid
+
+    async def _first_of(self, container: str) -> int:
+        found = state(await self.containers.engine.inspect(container)).get("Pid")
+        return found if isinstance(found, int) else 0
 
     @contextlib.asynccontextmanager
     async def _not_beyond_its_end(self, container: str) -> AsyncIterator[Callable[[Awaitable[T]], Awaitable[T]]]:

@@ -4,6 +4,9 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from sandbox.system import child
 from sandbox.system.child import descendants, ends_first
 from tests.support.waiting import until
 
@@ -12,8 +15,12 @@ def score(pid: int) -> str:
     return Path(f"/proc/{pid}/oom_score_adj").read_text().strip()
 
 
-async def test_a_program_goes_before_the_bridge_with_all_that_it_had_started(tmp_path: Path) -> None:
-    """It had time to start some before anybody could say so."""
+@pytest.mark.parametrize("listed", [True, False])
+async def test_a_program_goes_before_the_bridge_with_all_that_it_had_started(
+    listed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had time to start some before anybody could say so. Not every kernel lists the children of a process."""
+    monkeypatch.setattr(child, "_LISTS_CHILDREN", child._LISTS_CHILDREN and listed)
     script = f"(sleep 600; :) & sleep 600 & wait; touch {tmp_path}/ended"
     with subprocess.Popen(["sh", "-c", script], start_new_session=True) as program:
         try:

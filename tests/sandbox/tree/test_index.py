@@ -15,7 +15,7 @@ from sandbox.tree.index import (
     split_names,
     tree_of,
 )
-from sandbox.tree.stat_stamp import UNSETTLED, YOUNG_NS, doubted
+from sandbox.tree.stat_stamp import ANY_INODE, UNSETTLED, YOUNG_NS, doubted
 from tests.sandbox.scans import section
 
 FILE, DIRECTORY, LINK = stat.S_IFREG | 0o644, stat.S_IFDIR | 0o755, stat.S_IFLNK | 0o777
@@ -44,6 +44,16 @@ def test_sections_change_a_tree() -> None:
     copy = TreeIndex()
     copy.apply(tree.sections())
     assert shape(copy.roots["workspace"]) == shape(tree.roots["workspace"])
+
+
+def test_a_tree_whose_files_have_new_numbers_forgets_the_old_ones() -> None:
+    tree = TreeIndex()
+    file, directory = ((FILE, 0, 1, 1, 7), b"\x90"), ((DIRECTORY, 0, 1, 1, 8), None)
+    tree.apply([section("workspace", a=file, d=directory), section("workspace/d", b=file)])
+    tree.renumber()
+    found = [stamp for each in tree.sections() for stamp in each.stamps]
+    assert sorted(found) == [(DIRECTORY, 0, 1, 1, ANY_INODE), *[(FILE, 0, 1, 1, ANY_INODE)] * 2]
+    assert shape(tree.roots["workspace"]) == {"a": None, "d": {"b": None}}
 
 
 def test_names_are_joined_and_split() -> None:

@@ -17,6 +17,7 @@ from sandbox.tree.stat_stamp import (
     doubted,
     possible,
     read_at,
+    renumbered,
     stamp_of,
     written_at,
 )
@@ -60,6 +61,18 @@ def test_an_unsettled_file_is_never_as_it_was_kept() -> None:
     stamp = (FILE, 5, OLD, OLD, 7)
     assert not as_kept(doubted(stamp, UNSETTLED), stamp)
     assert not as_kept(stamp, (FILE, 5, OLD, OLD, 8))
+
+
+def test_what_was_kept_under_another_number_is_known_by_all_else() -> None:
+    stamp = (FILE, 5, OLD, OLD, 7)
+    kept = renumbered(stamp)
+    assert kept != stamp, "a scan reads it again"
+    assert as_kept(kept, stamp)
+    assert as_kept(kept, (FILE, 5, OLD, OLD, 8))
+    assert as_kept(renumbered(doubted(stamp, YOUNG)), stamp)
+    for other in ((FILE, 6, OLD, OLD, 7), (FILE, 5, OLD + 1, OLD, 7), (FILE, 5, OLD, OLD + 1, 7)):
+        assert not as_kept(kept, other)
+    assert not as_kept(renumbered(doubted(stamp, UNSETTLED)), stamp)
 
 
 def test_a_time_that_cannot_be_kept_is_doubted_and_cut() -> None:

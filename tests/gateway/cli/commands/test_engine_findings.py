@@ -78,9 +78,20 @@ def test_limits_that_are_ignored_are_named_by_their_settings() -> None:
         ("io.containerd.kata.v2", {}, "ok", "io.containerd.kata.v2"),
         ("runsc", {}, "fail", "HOLDFAST_DOCKER_RUNTIME=runsc: the engine knows runc"),
         ("runsc", {"Runtimes": None}, "fail", "the engine knows none"),
-        ("runsc", {"Runtimes": {"runsc": {"path": "runsc"}}}, "fail", "the runtime runsc is gVisor"),
+        (
+            "runsc",
+            {"Runtimes": {"runsc": {"path": "runsc"}}},
+            "fail",
+            "lets no sandbox connect to a socket of the host",
+        ),
+        ("runsc", {"Runtimes": {"runsc": {"runtimeArgs": ["--host-uds=open"]}}}, "ok", "runsc"),
         ("own", {"Runtimes": {"own": {"path": "/usr/bin/runsc"}}}, "fail", "the runtime own is gVisor"),
-        ("", {"DefaultRuntime": "runsc-kvm", "Runtimes": {"runsc-kvm": 1}}, "fail", "the runtime runsc-kvm is gVisor"),
+        (
+            "",
+            {"DefaultRuntime": "runsc-kvm", "Runtimes": {"runsc-kvm": 1}},
+            "fail",
+            "set HOLDFAST_DOCKER_RUNTIME=runsc-kvm",
+        ),
     ],
 )
 def test_a_runtime_is_there_and_lets_a_bridge_be_reached(

@@ -217,9 +217,9 @@ async def test_why_a_start_fails_is_told_in_words(docker_engine: DockerEngine, t
             await fleet.start(spec())
         assert await fleet.containers.all(stopped=True) == []
     fleet = fleet_on(docker_engine, tmp_path / "gvisor", kits, runtime="runsc")
-    with pytest.raises(SandboxFailed, match=r"the runtime runsc is gVisor, .*: set HOLDFAST_DOCKER_RUNTIME to runc"):
+    with pytest.raises(SandboxFailed, match="the container engine has no runtime runsc"):
         await fleet.open()
-    assert "is gVisor" in ((await fleet.health()).problem or "")
+    assert "no runtime runsc" in ((await fleet.health()).problem or "")
     await fleet.close()
     small = ContainerLimits(memory_bytes=12 << 20)
     async with opened(docker_engine, tmp_path / "small", kits, limits=small) as fleet:

@@ -75,26 +75,39 @@ def test_an_engine_of_another_machine_is_refused() -> None:
         check_engine({"OSType": "windows"}, "x86_64")
 
 
-@pytest.mark.parametrize(
-    "info", [{}, {"Runtimes": None}, {"Runtimes": {"runc": 7}}, {"Runtimes": {"runc": {"path": 7}}}]
-)
-def test_a_runtime_like_the_engines_own_is_fine(info: dict[str, Any]) -> None:
-    for asked in (None, "runc", "io.containerd.kata.v2"):
-        check_runtime(info, asked)
+OPEN = {"path": "runsc", "runtimeArgs": ["--platform=kvm", "--host-uds=open"]}
 
 
 @pytest.mark.parametrize(
     ("asked", "info"),
     [
-        ("runsc", {}),
+        (None, {}),
+        ("runc", {}),
+        (None, {"DefaultRuntime": "runc", "Runtimes": None}),
+        ("runc", {"Runtimes": {"runc": 7}}),
+        ("crun", {"Runtimes": {"crun": {"path": 7}}}),
+        ("io.containerd.kata.v2", {}),
         ("io.containerd.runsc.v1", {}),
-        ("gVisor", {}),
-        ("own", {"Runtimes": {"own": {"path": "/usr/bin/runsc"}}}),
-        (None, {"DefaultRuntime": "runsc"}),
+        ("runsc", {"Runtimes": {"runsc": OPEN}}),
+        ("runsc-kvm", {"Runtimes": {"runsc-kvm": OPEN | {"runtimeArgs": ["--fsgofer-host-uds"]}}}),
     ],
 )
-def test_gvisor_is_refused_with_the_reason(asked: str | None, info: dict[str, Any]) -> None:
-    with pytest.raises(Unusable, match=r"is gVisor, .* listening socket .*: set HOLDFAST_DOCKER_RUNTIME to runc"):
+def test_a_runtime_in_which_a_bridge_can_be_reached_is_fine(asked: str | None, info: dict[str, Any]) -> None:
+    check_runtime(info, asked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "info", "why"),
+    [
+        ("runsc", {}, "the container engine has no runtime runsc"),
+        ("runsc", {"Runtimes": {"runsc": {"path": "runsc"}}}, 'a socket of the host, .*: add "--host-uds=open"'),
+        ("runsc", {"Runtimes": {"runsc": OPEN | {"runtimeArgs": None}}}, "--host-uds=open"),
+        ("own", {"Runtimes": {"own": OPEN}}, "the runtime own is gVisor: give it a name with runsc in it"),
+        (None, {"DefaultRuntime": "runsc", "Runtimes": {"runsc": OPEN}}, "set HOLDFAST_DOCKER_RUNTIME=runsc"),
+    ],
+)
+def test_a_gvisor_in_which_none_can_be_reached_is_refused(asked: str | None, info: dict[str, Any], why: str) -> None:
+    with pytest.raises(Unusable, match=why):
         check_runtime(info, asked)
 
 
