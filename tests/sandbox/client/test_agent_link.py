@@ -428,3 +428,37 @@ async def test_an_idle_link_is_small(tmp_path: Path) -> None:
         link.close()
     await until(lambda: stages.writer is not None and stages.writer.is_closing())
     server.close()
+
+
+async def test_a_bridge_from_before_is_asked_nothing_back(stage: Stage) -> None:
+    owner = Owner()
+    link = await stage.link(owner)
+    assert link.recall(1), "its hello will tell what it took"
+    stage.say(HELLO)
+    await until(lambda: bool(owner.hellos))
+    link.deliver(1, b"one")
+    assert not link.recall(1)
+    link.drop(1)
+    link.inject(b"last")
+    await until(lambda: any(isinstance(each, str) and "last" in each for each in stage.heard))
+    assert not [each for each in stage.heard if isinstance(each, str) and ("recall" in each or "drop" in each)]
+    link.close()
+
+
+async def test_a_record_is_asked_back_and_what_nobody_asked_for_loses_the_link(stage: Stage) -> None:
+    owner = Owner()
+    link = await stage.link(owner)
+    stage.say(Hello("taker", 0, None, False, False, recalls=True))
+    await until(lambda: bool(owner.hellos))
+    link.deliver(1, b"one")
+    link.deliver(2, b"two")
+    assert link.recall(2)
+    await until(lambda: '{"type":"recall","seq":2}' in stage.heard)
+    stage.say(wire.Recalled(2))
+    await until(lambda: owner.recalled == [2])
+    link.drop(2)
+    await until(lambda: '{"type":"drop","seq":2}' in stage.heard)
+    stage.say(wire.Recalled(1))
+    await until(lambda: bool(owner.lost))
+    assert "a recall that does not fit" in owner.lost[0]
+    assert link.recall(1), "a link that is lost says nothing: the next one's hello will tell"
