@@ -26,7 +26,7 @@ class Capacity(JsonAnswer):
 
 class ProviderJson(JsonAnswer):
     name: Annotated[str, meaning("its kind; a session has it as `provider`")]
-    level: Annotated[str, meaning("trusted, contained or container")]
+    level: Annotated[str, meaning("trusted, contained, container or isolated")]
     healthy: Annotated[bool, meaning("it can start sandboxes, as of a few seconds ago")]
     problem: Annotated[str | None, meaning("why it is not healthy")]
     image: Annotated[str | None, meaning("what its sandboxes run in unless they name another; null: it has no images")]

@@ -31,6 +31,7 @@ export const LEVEL: Record<string, string> = {
   trusted: "Plain programs of the gateway's user: nothing keeps them from what that user may do.",
   contained: "A box on the gateway's host: files, processes and system calls of its own.",
   container: "A container: its files are those of an image, it has no privileges and no way out.",
+  isolated: "A container with a kernel of its own.",
 };
 
 /** Whether the store has nothing of it at all, so that what is on its disk may stay: the gateway names the way then. */
