@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 DEMO, NONE, ACP, NODE = "demo", "none", "acp", "node"
 # The cores that this version's bridge has; a test compares them with sandbox/agents/catalogue.py.
-CORES = ("plain", "claude-code", "codex", "pi")
+CORES = ("plain", "claude-code", "codex", "pi", "acp")
 NODE_VERSION = "24.19.0"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from sandbox.agents.acp import AcpCore
 from sandbox.agents.claude import ClaudeCore
 from sandbox.agents.codex import CodexCore
 from sandbox.agents.core import Core
@@ -9,4 +10,10 @@ from sandbox.agents.pi import PiCore
 from sandbox.agents.plain import PlainCore
 
 DEFAULT = "plain"
-CORES: dict[str, Callable[[], Core]] = {DEFAULT: PlainCore, "claude-code": ClaudeCore, "codex": CodexCore, "pi": PiCore}
+CORES: dict[str, Callable[[], Core]] = {
+    DEFAULT: PlainCore,
+    "claude-code": ClaudeCore,
+    "codex": CodexCore,
+    "pi": PiCore,
+    "acp": AcpCore,
+}

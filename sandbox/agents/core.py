@@ -29,14 +29,24 @@ class HomeFile:
 
 
 @dataclass(frozen=True, slots=True)
+class HomeMove:
+    """The first file of a directory below HOME that fits `pattern` gets this `name`, unless one has it; the others that
+    fit are put aside: `.aside` is added to their names."""
+
+    pattern: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
-    """The program to run, its environment, what is written before it starts, and where it starts: the workspace, "" if
-    that is not known."""
+    """The program to run, its environment, what is written before it starts, where it starts (the workspace, "" if that
+    is not known), and which files get other names before it starts."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)
     files: Sequence[HomeFile] = ()
     directory: str = ""
+    moves: Sequence[HomeMove] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,22 +14,28 @@ from tests.support.fake_model.serving import fake_model
 from tests.support.gateway import Gateway
 from tests.support.waiting import until
 
-AGENTS = ("claude-code", "codex", "pi", "pi@0.74.2")
+AGENTS = ("claude-code", "codex", "pi", "pi@0.74.2", "gemini")
+CURT = ("gemini",)  # has no question tool, and tries for minutes what a model fails at
 SAID, ANSWERED = "user message delivered", "assistant message complete"
 PERMITTED = ["assistant permission_request answered", "user permission_response delivered"]
 ABORTED = "assistant message aborted"
-EXPECTED = [
-    *(SAID, ANSWERED),
-    *(SAID, *PERMITTED, ANSWERED),
-    *(SAID, *PERMITTED, ANSWERED),
-    *(SAID, "assistant question answered", "user question_answer delivered", ANSWERED),
-    *(SAID, ABORTED),
-    *(SAID, "assistant permission_request expired", ABORTED),
-    *(SAID, PERMITTED[0], SAID, SAID, PERMITTED[1], ANSWERED, ANSWERED, ANSWERED),
-    *(SAID, ANSWERED),
-    *("user message interrupted", "assistant message incomplete"),
-    *[SAID, ANSWERED] * 3,
-]
+ASKED = [SAID, "assistant question answered", "user question_answer delivered", ANSWERED]
+FAILED = [SAID, ANSWERED]
+
+
+def expected(agent: str) -> list[str]:
+    return [
+        *(SAID, ANSWERED),
+        *(SAID, *PERMITTED, ANSWERED),
+        *(SAID, *PERMITTED, ANSWERED),
+        *(() if agent in CURT else ASKED),
+        *(SAID, ABORTED),
+        *(SAID, "assistant permission_request expired", ABORTED),
+        *(SAID, PERMITTED[0], SAID, SAID, PERMITTED[1], ANSWERED, ANSWERED, ANSWERED),
+        *(() if agent in CURT else FAILED),
+        *("user message interrupted", "assistant message incomplete"),
+        *[SAID, ANSWERED] * 3,
+    ]
 
 
 @pytest.fixture(params=AGENTS)
@@ -86,13 +92,18 @@ class Talk:
         return await self.answer("tool_permission_request", "permission_response", allow=allow)
 
 
-def put_models(directory: Path, model: str) -> None:
-    """pi is told of a model by files alone."""
+def configure(home: Path, model: str) -> None:
+    """What pi and Gemini are told by files alone."""
     models = [{"id": "m1", "contextWindow": 200_000, "maxTokens": 8000}]
     fake = {"baseUrl": f"{model}/v1", "api": "openai-responses", "apiKey": "good", "models": models}
-    directory.mkdir(parents=True)
-    (directory / "models.json").write_text(json.dumps({"providers": {"fake": fake}}))
-    (directory / "settings.json").write_text(json.dumps({"defaultProvider": "fake", "defaultModel": "m1"}))
+    auth = {"security": {"auth": {"selectedType": "gemini-api-key"}}, "telemetry": {"enabled": False}}
+    for path, content in (
+        (".pi/models.json", {"providers": {"fake": fake}}),
+        (".pi/settings.json", {"defaultProvider": "fake", "defaultModel": "m1"}),
+        (".gemini/settings.json", auth),
+    ):
+        (home / path).parent.mkdir(parents=True, exist_ok=True)
+        (home / path).write_text(json.dumps(content))
 
 
 async def records(gateway: Gateway) -> list[dict[str, Any]]:
@@ -105,8 +116,8 @@ async def last_answer(gateway: Gateway) -> str:
 
 async def test_the_same_records_come_of_a_conversation_with_any_agent(gateway: Gateway, model: str, agent: str) -> None:
     variables = {"ANTHROPIC_BASE_URL": model, "ANTHROPIC_API_KEY": "good", "OPENAI_BASE_URL": f"{model}/v1",
-                 "OPENAI_API_KEY": "good"}  # fmt: skip
-    put_models(gateway.data_dir / "sandboxes" / "talk" / "kept" / "agent" / ".pi", model)
+                 "OPENAI_API_KEY": "good", "GOOGLE_GEMINI_BASE_URL": model, "GEMINI_API_KEY": "good"}  # fmt: skip
+    configure(gateway.data_dir / "sandboxes" / "talk" / "kept" / "agent", model)
     await gateway.create("talk", agent=agent, network="outbound", envVars=variables)
     async with gateway.chat("talk") as socket, gateway.http() as ada:
         await say(socket, "start", model="m1")
@@ -124,10 +135,11 @@ async def test_the_same_records_come_of_a_conversation_with_any_agent(gateway: G
         await talk.hear("done")
         assert (await ada.get("/files/talk/never.txt")).status_code == 404
 
-        await talk.say("@@ask")
-        await talk.answer("ask_user_question", "ask_user_answer", answers={"Which colour?": "blue"})
-        await talk.hear("done")
-        assert "blue" in await last_answer(gateway)
+        if agent not in CURT:
+            await talk.say("@@ask")
+            await talk.answer("ask_user_question", "ask_user_answer", answers={"Which colour?": "blue"})
+            await talk.hear("done")
+            assert "blue" in await last_answer(gateway)
 
         await talk.say("@@hang I go on ")
         await talk.hear("chunk")
@@ -150,8 +162,9 @@ async def test_the_same_records_come_of_a_conversation_with_any_agent(gateway: G
         assert await last_answer(gateway) == "third"
         assert talk.errors == []
 
-        await talk.turn("@@error 500")
-        assert [error["code"] for error in talk.errors] == ["agent"]
+        if agent not in CURT:
+            await talk.turn("@@error 500")
+            assert [error["code"] for error in talk.errors] == ["agent"]
 
         await talk.say("@@hang at work ")
         await talk.hear("chunk")
@@ -174,4 +187,4 @@ async def test_the_same_records_come_of_a_conversation_with_any_agent(gateway: G
         await talk.turn("@@recall")
         assert "my name is Ada" in await last_answer(gateway)
         assert talk.errors == []
-    assert [f"{each['role']} {each['type']} {each['status']}" for each in await records(gateway)] == EXPECTED
+    assert [f"{each['role']} {each['type']} {each['status']}" for each in await records(gateway)] == expected(agent)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sandbox.agents.acp import AcpCore
 from sandbox.agents.claude import ClaudeCore
 from sandbox.agents.codex import CodexCore
 from sandbox.agents.core import Core, Launch, Note, Out, Past, ToAgent, ToGateway, Unknown
@@ -35,6 +36,10 @@ class Case:
 def _streamed(member: str, kind: str, words: bytes) -> bytes:
     delta = b'{"type":"%s","%s":%s}' % (kind.encode(), member.encode(), words)
     return b'{"type":"stream_event","event":{"type":"content_block_delta","delta":%s}}' % delta
+
+
+def _updated(what: bytes) -> bytes:
+    return b'{"method":"session/update","params":{"update":{"sessionUpdate":%b}}}' % what
 
 
 CASES = {
@@ -86,6 +91,19 @@ CASES = {
             ),
             (b'{"type":"of_tomorrow"}', b"no frame", b"", b'{"type":"auto_retry_start","attempt":1}'),
             (b'{"type":"agent_end"}', b'{"type":"agent_settled"}'),
+        ),
+    ),
+    "acp": Case(
+        AcpCore,
+        (None, MESSAGE, ANSWER, ABORT),
+        (
+            (b'{"id":1,"result":{}}', b'{"id":2,"result":{"sessionId":"of-the-test"}}'),
+            (
+                _updated(b'"agent_message_chunk","content":{"type":"text","text":"\xc3\xa4"}'),
+                b'{"id":0,"method":"session/request_permission","params":{"toolCall":{"toolCallId":"t"}}}',
+            ),
+            (b'{"method":"of/tomorrow"}', b"no frame", b"", b'{"id":9,"method":"fs/read_text_file"}'),
+            (b'{"id":3,"result":{"stopReason":"end_turn"}}',),
         ),
     ),
     "turns": Case(

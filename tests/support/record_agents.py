@@ -46,6 +46,7 @@ class Live:
         self._frames: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._seq = 0
         self._wakes: dict[str, asyncio.TimerHandle] = {}
+        self._waiting: list[dict[str, Any]] = []
         self.key = "good"
         self._home.mkdir()
         self._work.mkdir()
@@ -57,6 +58,9 @@ class Live:
             "ANTHROPIC_API_KEY": self.key,
             "OPENAI_BASE_URL": f"{self._model}/v1",
             "OPENAI_API_KEY": self.key,
+            "GOOGLE_GEMINI_BASE_URL": self._model,
+            "GEMINI_API_KEY": self.key,
+            "GEMINI_CLI_NO_RELAUNCH": "true",
         }
         quiet = {"DISABLE_TELEMETRY": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
         retries = {"CLAUDE_CODE_MAX_RETRIES": "2"}
@@ -66,6 +70,9 @@ class Live:
     async def start(self, start: dict[str, Any] | None = None) -> None:
         if self.agent == "pi":
             self._put_models()
+        if self.agent == "acp":  # Gemini
+            settings = {"security": {"auth": {"selectedType": "gemini-api-key"}}, "telemetry": {"enabled": False}}
+            home.write(self._home, HomeFile(".gemini/settings.json", json.dumps(settings).encode()))
         if self.agent == "codex":  # of a model that it knows it has tools of other kinds
             start = {"type": "start", "model": "m1", **(start or {})}
         self._core: Core = CORES[self.agent]()
@@ -76,6 +83,8 @@ class Live:
         self.entries.append(["command", {"notes": dict(self._notes), "found": list(found)}])
         for file in launch.files:
             home.write(self._home, file)
+        for move in launch.moves:
+            home.move(self._home, move)
         pipe = asyncio.subprocess.PIPE
         self._process = await asyncio.create_subprocess_exec(
             *launch.argv, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL, cwd=self._work,
@@ -124,13 +133,21 @@ class Live:
                         loop = asyncio.get_running_loop()
                         self._wakes[name] = loop.call_later(seconds, self._wake, name)
 
+        if self._waiting and self._core.ready:
+            first = self._waiting.pop(0)
+            self._perform(["down", first], self._core.down(json.dumps(first).encode()))
+
     def _wake(self, name: str) -> None:
         self._perform(["woken", name], self._core.woken(name))
 
     def down(self, kind: str, **members: Any) -> None:
         self._seq += 1
         frame = {"seq": self._seq, "type": kind, "cid": f"c{self._seq}", **members}
-        self._perform(["down", frame], self._core.down(json.dumps(frame).encode()))
+        said = json.dumps(frame).encode()
+        if self._core.waits(said) and not self._core.ready:
+            self._waiting.append(frame)
+        else:
+            self._perform(["down", frame], self._core.down(said))
 
     def say(self, content: str, **members: Any) -> None:
         self.down("message", content=content, **members)
@@ -263,6 +280,12 @@ async def errors(live: Live) -> None:
     await live.turn("@@say x")
 
 
+async def refused(live: Live) -> None:
+    live.key = "bad"
+    await live.start()
+    await live.turn("@@say x")
+
+
 async def modes(live: Live) -> None:
     await live.start({"type": "start", "mode": "edits"})
     await live.turn("@@write free.txt words")
@@ -271,7 +294,7 @@ async def modes(live: Live) -> None:
 
 
 CASES: dict[str, Callable[[Live], Awaitable[None]]] = {
-    each.__name__: each for each in (hello, permission, question, abort, steer, memory, errors, modes)
+    each.__name__: each for each in (hello, permission, question, abort, steer, memory, errors, refused, modes)
 }
 
 

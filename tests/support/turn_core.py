@@ -7,7 +7,7 @@ told the first message, `say TEXT`, `ask ID`, `over` at the end of a turn, and `
 What it says besides makes the core use all that a core may: `note TEXT` is remembered and `forget` is not any more, the
 next process is told `hi TEXT`; `wake TEXT` has the core say TEXT a little later, `sleep` takes that back; `end
 TEXT` ends the process; `what TEXT` is unknown. `--noted` is in its arguments where a note was, `--here` where `here*`
-is in its home, and `file` is written there.
+is in its home, `file` is written there, and what is called `old*` gets another name.
 """
 
 import json
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandbox.agents.catalogue import CORES
-from sandbox.agents.core import End, HomeFile, Launch, Note, Out, Past, ToAgent, ToGateway, Unknown, Wake
+from sandbox.agents.core import End, HomeFile, HomeMove, Launch, Note, Out, Past, ToAgent, ToGateway, Unknown, Wake
 from sandbox.bridge.__main__ import main
 
 NAME = "turns"
@@ -50,7 +50,9 @@ class TurnCore:
         self.noted = past.notes.get("text", "")
         flags = [*(["--noted"] if self.noted else []), *(["--here"] if HERE in past.found else [])]
         files = (HomeFile("made/file", b"of the core"),)
-        return Launch((*wanted.argv, "--turns", *flags), {**wanted.env, "TURNS": "one"}, files)
+        moves = (HomeMove("marks/*/old*", "renamed"),)
+        env = {**wanted.env, "TURNS": "one"}
+        return Launch((*wanted.argv, "--turns", *flags), env, files, wanted.directory, moves)
 
     def begin(self, start: bytes | None) -> Sequence[Out]:
         again = "hi again" if _frame(start or b"").get("resume") is True else "hi"

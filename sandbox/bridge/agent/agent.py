@@ -190,6 +190,8 @@ class Agent:
         launch = core.command(wanted, Past(notes, home.found(self._home, core.traces(wanted, notes))))
         for file in launch.files:
             self._write(file)
+        for move in launch.moves:
+            home.move(self._home, move)
         return launch
 
     def _write(self, file: HomeFile) -> None:

@@ -9,11 +9,11 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
-from sandbox.agents.core import HomeFile
+from sandbox.agents.core import HomeFile, HomeMove
 from sandbox.system.log import log
 
 NOTES = ".holdfast/agent.json"
@@ -92,10 +92,19 @@ def write(home: Path, file: HomeFile) -> None:
 
 def found(home: Path | None, patterns: Sequence[str]) -> Collection[str]:
     """Those patterns which a file below `home` fits."""
-    return () if home is None else tuple(pattern for pattern in patterns if _fits(home, pattern))
+    return () if home is None else tuple(pattern for pattern in patterns if any(_fitting(home, pattern)))
 
 
-def _fits(home: Path, pattern: str) -> bool:
+def move(home: Path | None, wanted: HomeMove) -> None:
+    """Nothing is raised: a file that cannot be moved stays."""
+    for path in sorted(_fitting(home, wanted.pattern)) if home is not None else ():
+        named = path.with_name(wanted.name)
+        if path != named:
+            with contextlib.suppress(OSError):
+                path.rename(path.with_name(f"{path.name}.aside") if named.exists() else named)
+
+
+def _fitting(home: Path, pattern: str) -> Iterator[Path]:
     *above, last = PurePosixPath(pattern).parts
     directories = [home]
     for part in above:
@@ -103,7 +112,8 @@ def _fits(home: Path, pattern: str) -> bool:
             directories = [path for directory in directories for path in _directories(directory)]
         else:
             directories = [directory / part for directory in directories]
-    return any(_has(directory, last) for directory in directories)
+    for directory in directories:
+        yield from _files(directory, last)
 
 
 def _directories(directory: Path) -> list[Path]:
@@ -114,18 +124,19 @@ def _directories(directory: Path) -> list[Path]:
         return []
 
 
-def _has(directory: Path, name: str) -> bool:
-    """Whether `directory` has a plain file of this name, which may begin or end with one `*`."""
+def _files(directory: Path, name: str) -> list[Path]:
+    """Plain files of this name, which may begin, end, or be cut in the middle by one `*`."""
     if "*" not in name:
         with contextlib.suppress(OSError):
-            return stat.S_ISREG(os.lstat(directory / name).st_mode)
-        return False
+            return [directory / name] if stat.S_ISREG(os.lstat(directory / name).st_mode) else []
+        return []
     begin, _, end = name.partition("*")
     try:
         with os.scandir(directory) as entries:
-            return any(
-                entry.name.startswith(begin) and entry.name.endswith(end) and entry.is_file(follow_symlinks=False)
+            return [
+                Path(entry.path)
                 for entry in islice(entries, MAX_LOOKED_AT)
-            )
+                if entry.name.startswith(begin) and entry.name.endswith(end) and entry.is_file(follow_symlinks=False)
+            ]
     except OSError:
-        return False
+        return []

@@ -55,6 +55,19 @@ def pi_used(output: str) -> Line:
     return {"type": "message_end", "message": {"role": "toolResult", "toolCallId": "t", "content": content}}
 
 
+def acp_updates(kind: str, **update: Any) -> Line:
+    return {"method": "session/update", "params": {"update": {"sessionUpdate": kind, **update}}}
+
+
+def acp_says(text: str) -> Iterator[Line]:
+    for at in range(0, len(text), len(PIECE)):
+        yield acp_updates("agent_message_chunk", content={"type": "text", "text": text[at : at + len(PIECE)]})
+
+
+def acp_used(output: str) -> Line:
+    return acp_updates("tool_call_update", toolCallId="t", status="completed", rawOutput=output)
+
+
 AGENTS: dict[str, tuple[list[Line], Callable[[str], Iterator[Line]], Callable[[str], Line], Line]] = {
     "claude-code": ([], claude_says, claude_used, {"type": "result"}),
     "codex": (
@@ -64,6 +77,12 @@ AGENTS: dict[str, tuple[list[Line], Callable[[str], Iterator[Line]], Callable[[s
         {"method": "turn/completed", "params": {"turn": {"status": "completed"}}},
     ),
     "pi": ([], pi_says, pi_used, {"type": "agent_settled"}),
+    "acp": (
+        [{"id": 1, "result": {}}, {"id": 2, "result": {"sessionId": "of-the-test"}}],
+        acp_says,
+        acp_used,
+        {"id": 3, "result": {"stopReason": "end_turn"}},
+    ),
 }
 every_agent = pytest.mark.parametrize("agent", AGENTS)
 
@@ -126,7 +145,7 @@ def test_the_result_of_a_tool_that_wrote_megabytes_arrives_cut(agent: str) -> No
     splitter, core = CuttingSplitter(), begun(agent)
     line = json.dumps(AGENTS[agent][2]("x" * 2_000_000)).encode() + b"\n"
     lines = [each for at in range(0, len(line), 65_536) for each in splitter.feed(line[at : at + 65_536])]
-    (out,) = core.up(lines)
+    out = core.up(lines)[-1]  # one of them is told of for the first time
     assert isinstance(out, ToGateway)
     (frame,) = out.frames
     assert len(frame) < 140_000

@@ -36,7 +36,8 @@ def streamed(events: Iterable[dict[str, Any]], *, hangs: bool) -> StreamingRespo
 
     async def body() -> AsyncIterator[str]:
         for event in events:
-            yield f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
+            name = f"event: {event['type']}\n" if "type" in event else ""
+            yield f"{name}data: {json.dumps(event)}\n\n"
         if hangs:
             await asyncio.Event().wait()
 

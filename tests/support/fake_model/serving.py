@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from tests.support.fake_model import gemini
 from tests.support.fake_model.answers import Numbers
 from tests.support.fake_model.anthropic import Messages
 from tests.support.fake_model.responses import Responses
@@ -33,6 +34,7 @@ def app() -> Starlette:
             Route("/v1/messages/count_tokens", _count, methods=["POST"]),
             Route("/v1/responses", Responses(numbers).answer, methods=["POST"]),
             Route("/v1/models", _models),
+            Route("/v1beta/{method:path}", gemini.answer, methods=["POST"]),
         ]
     )
 

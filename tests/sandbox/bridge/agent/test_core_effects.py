@@ -108,6 +108,22 @@ async def test_a_core_has_files_looked_for_and_written_before_the_start(tmp_path
         assert launched(bridge) == repr((["--turns", "--here"], "one"))
 
 
+async def test_a_core_has_files_renamed_before_the_start(tmp_path: Path) -> None:
+    (tmp_path / "marks" / "a").mkdir(parents=True)
+    (tmp_path / "marks" / "a" / "old-1").write_text("kept")
+    (tmp_path / "marks" / "b").symlink_to("/etc")
+    (tmp_path / "marks" / "c" / "old-2" / "inside").mkdir(parents=True)
+    with turns(tmp_path) as bridge:
+        session = await attached(bridge)
+        await session.run_and_end("say first")
+        assert (tmp_path / "marks" / "a" / "renamed").read_text() == "kept"
+        (tmp_path / "marks" / "a" / "old-3").write_text("another")
+        await session.run_and_end("say second")
+        found = {path.name: path.read_text() for path in (tmp_path / "marks" / "a").iterdir()}
+        assert found == {"renamed": "kept", "old-3.aside": "another"}
+        assert (tmp_path / "marks" / "c" / "old-2").is_dir()
+
+
 async def test_a_file_that_cannot_be_written_is_named_and_no_agent_is_started(tmp_path: Path) -> None:
     (tmp_path / "made").write_text("no directory")
     with turns(tmp_path) as bridge:

@@ -1,0 +1,298 @@
+"""The core of agents that speak the Agent Client Protocol, version 1: JSON-RPC in lines. Pure.
+
+The protocol has one turn at a time, and no way to fold a message into it: all messages wait. The conversation is
+resumed where the agent can (`session/resume`), else loaded (`session/load`): then the agent says it all again, some
+only after their answer, so nothing counts until it has been silent for SETTLE_SECONDS. An agent that can do neither, or
+does not know the conversation, begins a new one, and the user is told (`memory_lost`).
+
+A `session/cancel` leaves requests open, and some agents wait for their answers for ever: each is answered as cancelled.
+Gemini erases a conversation that it loads in the minute in which it was made, as its file is called after both: that
+file gets a name of another minute before the start. It goes on in that file, and makes one more of the old name, which
+is put aside. No other agent has such files.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sandbox.agents.core import End, HomeMove, Launch, Note, Out, Past, ToAgent, Unknown, Wake
+from sandbox.agents.json_lines import cut_text, items, line, members, read, text, words_of
+from sandbox.agents.turn import GATHER, REPEATED, Turn
+
+SESSION = "session"
+SETTLE, SETTLE_SECONDS = "settle", 0.2
+MODES = ("ask", "edits", "all", "plan")
+SILENT = (
+    "user_message_chunk",
+    "available_commands_update",
+    "current_mode_update",
+    "config_option_update",
+    "session_info_update",
+    "usage_update",
+)
+NAME = re.compile(r"[A-Za-z0-9_-]{8,128}")
+CLIENT = {
+    "protocolVersion": 1,
+    "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
+    "clientInfo": {"name": "holdfast", "version": "0"},
+}
+MAX_ERROR = 2000
+MAX_TOOLS = 256
+
+
+@dataclass(slots=True)
+class AcpCore:
+    """Implements sandbox.agents.core.Core."""
+
+    turn: Turn = field(default_factory=Turn)
+    noted: str = ""
+    directory: str = ""
+    session: str = ""
+    settling: bool = True  # what is said now belongs to no turn
+    mode: str = "ask"
+    number: int = 0
+    calls: dict[int, str] = field(default_factory=dict)
+    said: str = ""  # since the last message or tool
+    tools: set[str] = field(default_factory=set)
+
+    @property
+    def cuts_lines(self) -> bool:
+        return True
+
+    @property
+    def ready(self) -> bool:
+        return bool(self.session) and not (self.settling or self.turn.running)
+
+    def traces(self, wanted: Launch, notes: Mapping[str, str]) -> Sequence[str]:
+        session = _session_of(notes)
+        return (f".gemini/tmp/*/chats/session-*{session[:8]}.jsonl",) if session else ()
+
+    def command(self, wanted: Launch, past: Past) -> Launch:
+        self.directory = wanted.directory
+        self.noted = _session_of(past.notes)
+        moves = [HomeMove(found, f"session-2000-01-01T00-00-{self.noted[:8]}.jsonl") for found in past.found]
+        return Launch(wanted.argv, wanted.env, (), wanted.directory, moves)
+
+    def begin(self, start: bytes | None) -> Sequence[Out]:
+        self._set_mode(read(start or b"").get("mode"))
+        return [self._call("initialize", **CLIENT)]
+
+    def waits(self, line: bytes) -> bool:
+        return read(line).get("type") == "message"
+
+    def down(self, line: bytes) -> Sequence[Out]:
+        return list(self._down(read(line)))
+
+    def _down(self, frame: dict[str, Any]) -> Iterator[Out]:
+        match frame:
+            case {"type": "message"}:
+                seq = frame.get("seq")
+                self.turn.begin(seq if isinstance(seq, int) else None)
+                prompt = [{"type": "text", "text": words_of(frame.get("content")) or " "}]
+                yield self._call("session/prompt", sessionId=self.session, prompt=prompt)
+            case {"type": "permission_response"}:
+                asked = self.turn.answered(frame.get("requestId"))
+                if asked is None:
+                    yield from self.turn.say("error", code="unknown_request", error="the agent asks this no more")
+                else:
+                    allowed = frame.get("allow") is True or frame.get("behavior") == "allow"
+                    yield _chosen(asked, allowed, always=frame.get("always") is True)
+            case {"type": "abort"} if self.turn.running and not self.turn.aborting:
+                self.turn.aborting = True
+                told = {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": self.session}}
+                yield ToAgent(line(told))
+                for name, asked in list(self.turn.requests.items()):
+                    yield _reply(asked["id"], {"outcome": {"outcome": "cancelled"}})
+                    yield from self.turn.withdraw(name, "the turn was aborted")
+            case {"type": "set_mode"}:
+                self._set_mode(frame.get("mode"))
+
+    def _set_mode(self, mode: Any) -> None:
+        if isinstance(mode, str) and mode in MODES:
+            self.mode = mode
+
+    def _call(self, method: str, **given: Any) -> Out:
+        self.number += 1
+        self.calls[self.number] = method
+        return ToAgent(line({"jsonrpc": "2.0", "id": self.number, "method": method, "params": given}))
+
+    def up(self, lines: Sequence[bytes]) -> Sequence[Out]:
+        return [out for each in lines for out in self._up(read(each))]
+
+    def _up(self, said: dict[str, Any]) -> Iterator[Out]:
+        given = members(said.get("params"))
+        match said:
+            case {"method": "session/request_permission", "id": int() | str() as number}:
+                yield from self._asked(number, given)
+            case {"method": str(), "id": int() | str() as number}:
+                error = {"code": -32601, "message": "not supported"}
+                yield ToAgent(line({"jsonrpc": "2.0", "id": number, "error": error}))
+            case {"method": "session/update"}:
+                yield from self._updated(members(given.get("update")))
+            case {"method": str(method)}:
+                yield Unknown(method)
+            case {"id": int(number)}:
+                if method := self.calls.pop(number, ""):
+                    yield from self._returned(method, said)
+            case _:
+                yield Unknown("no message")
+
+    def _returned(self, method: str, said: dict[str, Any]) -> Iterator[Out]:
+        result, failed = members(said.get("result")), "error" in said
+        match method:
+            case "session/prompt":
+                yield from self._end_message()
+                if failed and not self.turn.aborting:
+                    yield from self._error(said["error"])
+                failed = failed and not self.turn.aborting
+                if self.noted != self.session:
+                    self.noted = self.session
+                    yield Note({SESSION: self.session})
+                yield from self.turn.done(failed=failed, reason=result.get("stopReason"), usage=_usage(result))
+                self.tools.clear()
+            case "initialize":
+                yield from self._open(members(result.get("agentCapabilities")))
+            case "session/new" if failed:
+                yield from self._error(said["error"])
+                yield End("the agent could not begin a conversation")
+            case _ if failed:
+                yield from self._begin_anew()
+            case _:
+                name = text(result.get("sessionId"))
+                self.session = name if NAME.fullmatch(name) else self.noted
+                self.settling = method == "session/load"
+                if self.settling:
+                    yield Wake(SETTLE, SETTLE_SECONDS)
+
+    def _open(self, capabilities: dict[str, Any]) -> Iterator[Out]:
+        where = {"cwd": self.directory or "/", "mcpServers": []}
+        if not self.noted:
+            yield self._call("session/new", **where)
+        elif "resume" in members(capabilities.get("sessionCapabilities")):
+            yield self._call("session/resume", sessionId=self.noted, **where)
+        elif capabilities.get("loadSession") is True:
+            yield self._call("session/load", sessionId=self.noted, **where)
+        else:
+            yield from self._begin_anew()
+
+    def _begin_anew(self) -> Iterator[Out]:
+        yield from self.turn.say("agent_status", status="memory_lost")
+        yield self._call("session/new", cwd=self.directory or "/", mcpServers=[])
+
+    def _error(self, error: Any) -> Iterator[Out]:
+        told, code = text(members(error).get("message")) or "the agent failed", "agent"
+        if re.search(r"\b40[13]\b|[Aa][Pp][Ii] key|[Aa]uthenticat", told):
+            told, code = f"the model refused the key, or there is none: set another ({told})", "agent_auth"
+        yield from self.turn.say("error", code=code, error=cut_text(told, MAX_ERROR))
+
+    def _updated(self, update: dict[str, Any]) -> Iterator[Out]:
+        if self.settling:
+            if self.session:
+                yield Wake(SETTLE, SETTLE_SECONDS)
+            return
+        match update:
+            case {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": str(words)}}:
+                if len(self.said) <= REPEATED:
+                    self.said += words
+                yield from self.turn.piece("chunk", words)
+            case {"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": str(words)}}:
+                yield from self.turn.piece("thinking", words)
+            case {"sessionUpdate": "tool_call" | "tool_call_update"}:
+                yield from self._tool(update)
+            case {"sessionUpdate": "plan"}:
+                steps = [{"step": each.get("content"), "status": each.get("status")}
+                         for each in items(update.get("entries"))]  # fmt: skip
+                yield from self.turn.say("plan", steps=steps)
+            case _ if (kind := text(update.get("sessionUpdate"))) not in SILENT:
+                yield Unknown(kind or "no update")
+
+    def _end_message(self) -> Iterator[Out]:
+        words, self.said = self.said, ""
+        yield from self.turn.message("assistant", [{"type": "text", "text": words}] if words else [])
+
+    def _tool(self, call: dict[str, Any]) -> Iterator[Out]:
+        """A tool begins or ends. Some are told of only when they end, or when they are asked for."""
+        name, status = text(call.get("toolCallId")), call.get("status")
+        if not name:
+            return
+        if name not in self.tools and len(self.tools) < MAX_TOOLS:
+            self.tools.add(name)
+            yield from self._end_message()
+            use = {"type": "tool_use", "id": name, "name": _tool_of(call), "input": _given(call)}
+            yield from self.turn.message("assistant", [use])
+        if status in ("completed", "failed"):
+            out = call.get("rawOutput") or call.get("content")
+            content = out if isinstance(out, str) else json.dumps(out) if out else text(status)
+            result = {"type": "tool_result", "tool_use_id": name, "content": content, "is_error": status == "failed"}
+            yield from self.turn.message("user", [result])
+
+    def _asked(self, number: int | str, given: dict[str, Any]) -> Iterator[Out]:
+        call, options = members(given.get("toolCall")), items(given.get("options"))
+        asked = {"id": number, "options": options}
+        if not self.turn.running:
+            yield _reply(number, {"outcome": {"outcome": "cancelled"}})
+            return
+        yield from self._tool({**call, "status": "pending"})
+        if self.mode in ("all", "plan") or (self.mode == "edits" and call.get("kind") == "edit"):
+            yield _chosen(asked, self.mode != "plan", always=False)
+        else:
+            use = text(call.get("toolCallId"))
+            yield from self.turn.ask(
+                "tool_permission_request",
+                f"acp-{self.session[:64]}-{use[:64]}-{number}"[:256],
+                asked,
+                toolName=_tool_of(call),
+                toolInput=_given(call),
+                toolUseId=use or None,
+                suggestions=["session"] if any(each.get("kind") == "allow_always" for each in options) else None,
+            )
+
+    def woken(self, name: str) -> Sequence[Out]:
+        if name == SETTLE:
+            self.settling = False
+            return ()
+        return list(self.turn.gathered()) if name == GATHER else ()
+
+    def interrupt(self) -> Sequence[Out]:
+        return (End("the agent did not stop its turn: it is started anew"),)
+
+    def over(self) -> Sequence[Out]:
+        return list(self.turn.over())
+
+
+def _session_of(notes: Mapping[str, str]) -> str:
+    session = notes.get(SESSION, "")
+    return session if NAME.fullmatch(session) else ""
+
+
+def _tool_of(call: dict[str, Any]) -> str:
+    return text(call.get("name")) or text(call.get("kind")) or "tool"
+
+
+def _given(call: dict[str, Any]) -> dict[str, Any]:
+    given = members(call.get("rawInput"))
+    return given or {name: call[name] for name in ("title", "content", "locations") if call.get(name)}
+
+
+def _reply(number: int | str, result: dict[str, Any]) -> Out:
+    return ToAgent(line({"jsonrpc": "2.0", "id": number, "result": result}))
+
+
+def _chosen(asked: dict[str, Any], allowed: bool, *, always: bool) -> Out:
+    """The option that says so; the nearest to it if there is none."""
+    kind = "allow" if allowed else "reject"
+    wanted = f"{kind}_{'always' if always and allowed else 'once'}"
+    kinds = {text(each.get("kind")): each.get("optionId") for each in reversed(asked["options"])}
+    near = [option for each, option in kinds.items() if each.startswith(kind)]
+    option = kinds.get(wanted, near[0] if near else None)
+    outcome = {"outcome": "cancelled"} if option is None else {"outcome": "selected", "optionId": option}
+    return _reply(asked["id"], {"outcome": outcome})
+
+
+def _usage(result: dict[str, Any]) -> dict[str, int] | None:
+    """As Gemini tells it."""
+    counted = members(members(members(result.get("_meta")).get("quota")).get("token_count"))
+    names = {"inputTokens": "input_tokens", "outputTokens": "output_tokens"}
+    return {name: counted[each] for name, each in names.items() if isinstance(counted.get(each), int)} or None

@@ -1,0 +1,233 @@
+"""The core of agents that speak ACP, beyond what is recorded of Gemini (test_golden.py)."""
+
+from typing import Any
+
+import pytest
+
+from sandbox.agents.acp import MAX_TOOLS, SESSION, SETTLE, AcpCore
+from sandbox.agents.core import Core, End, HomeMove, Launch, Note, Past, Unknown
+from sandbox.agents.turn import REPEATED
+from tests.support.cores import down, heard, up
+from tests.support.golden import recordings, replay
+
+RAN = "11111111-1111-4111-8111-111111111111"
+WANTED = Launch(("agent", "--acp"), {}, directory="/workspace")
+OPTIONS = [{"optionId": kind, "kind": kind} for kind in ("allow_always", "allow_once", "reject_once")]
+
+
+@pytest.mark.parametrize(("case", "entries"), recordings("acp").items())
+def test_a_recorded_conversation_becomes_what_is_recorded(case: str, entries: list[Any]) -> None:
+    assert replay("acp", entries) == entries
+
+
+def begun(
+    notes: dict[str, str] | None = None, capabilities: Any = None, start: bytes | None = None
+) -> tuple[AcpCore, list[Any]]:
+    """A core that has said hello, and what it asks for then."""
+    core = AcpCore()
+    core.command(WANTED, Past(notes or {}))
+    heard(core.begin(start))
+    return core, up(core, id=1, result={"agentCapabilities": capabilities})
+
+
+def at_work(start: bytes | None = None) -> AcpCore:
+    core, _ = begun(start=start)
+    up(core, id=2, result={"sessionId": RAN})
+    assert core.ready
+    down(core, type="message", seq=1, content="go")
+    return core
+
+
+def updates(core: Core, kind: str, /, **update: Any) -> list[Any]:
+    return up(core, method="session/update", params={"update": {"sessionUpdate": kind, **update}})
+
+
+def says(core: Core, words: str, kind: str = "agent_message_chunk") -> list[Any]:
+    return updates(core, kind, content={"type": "text", "text": words})
+
+
+def asks(core: Core, kind: str = "execute", options: Any = OPTIONS, **call: Any) -> list[Any]:
+    params = {"toolCall": {"toolCallId": "t", "kind": kind, **call}, "options": options}
+    return up(core, id=7, method="session/request_permission", params=params)
+
+
+def outcome(said: list[Any]) -> Any:
+    return said[-1][1]["result"]["outcome"]
+
+
+def over(core: Core, **answer: Any) -> list[Any]:
+    return up(core, id=3, **(answer or {"result": {"stopReason": "end_turn"}}))
+
+
+def test_a_conversation_is_resumed_or_loaded_or_begun_as_the_agent_can() -> None:
+    notes = {SESSION: RAN}
+    for capabilities, method in (
+        ({"sessionCapabilities": {"resume": {}}, "loadSession": True}, "session/resume"),
+        ({"loadSession": True}, "session/load"),
+    ):
+        core, ((_, line),) = begun(notes, capabilities)
+        assert (line["method"], line["params"]["sessionId"], line["params"]["cwd"]) == (method, RAN, "/workspace")
+        assert not core.ready
+    _, ((_, line),) = begun()
+    assert line["method"] == "session/new"
+    _, (lost, (_, line)) = begun(notes)
+    assert (lost["status"], line["method"]) == ("memory_lost", "session/new")
+    assert begun({SESSION: "../*"})[1][0][1]["method"] == "session/new"
+
+
+def test_what_a_loaded_conversation_says_again_is_nothing() -> None:
+    core, _ = begun({SESSION: RAN}, {"loadSession": True})
+    assert says(core, "before its answer") == []
+    up(core, id=2, result=None)
+    assert not core.ready
+    assert says(core, "after its answer") == []
+    assert core.woken(SETTLE) == ()
+    assert (core.ready, core.session) == (True, RAN)
+
+
+def test_a_conversation_that_the_agent_does_not_know_is_begun_anew() -> None:
+    core, _ = begun({SESSION: RAN}, {"loadSession": True})
+    lost, (_, line) = up(core, id=2, error={"code": 1})
+    assert (lost["status"], line["method"]) == ("memory_lost", "session/new")
+    error, end = up(core, id=3, error={"message": "Authentication required"})
+    assert error["code"] == "agent_auth"
+    assert isinstance(end, End)
+
+
+def test_a_file_of_gemini_gets_a_name_of_another_minute() -> None:
+    core, notes = AcpCore(), {SESSION: RAN}
+    (pattern,) = core.traces(WANTED, notes)
+    assert pattern == ".gemini/tmp/*/chats/session-*11111111.jsonl"
+    assert core.traces(WANTED, {}) == ()
+    launch = core.command(WANTED, Past(notes, (pattern,)))
+    assert launch.moves == [HomeMove(pattern, "session-2000-01-01T00-00-11111111.jsonl")]
+    assert AcpCore().command(WANTED, Past()) == Launch(WANTED.argv, {}, (), "/workspace", [])
+
+
+def test_all_messages_wait() -> None:
+    core = at_work()
+    assert core.waits(b'{"type":"message","metadata":{"steer":true}}')
+    assert not core.ready
+    note, done = over(core)
+    assert note == Note({SESSION: RAN})
+    assert done == {"type": "done", "answers": [1], "metadata": {"reason": "end_turn"}}
+    down(core, type="message", seq="none", content=[{"type": "text", "text": "x"}])
+    assert [each["type"] for each in up(core, id=4, result={})] == ["done"]
+
+
+def test_text_is_a_message_when_a_tool_or_the_turn_ends_it() -> None:
+    core = at_work()
+    says(core, "one")
+    said = updates(core, "tool_call", toolCallId="t", kind="read", rawInput={"a": 1})
+    assert [each["type"] for each in said] == ["stream_end", "sdk_message", "sdk_message"]
+    use = said[2]["message"]["message"]["content"][0]
+    assert use == {"type": "tool_use", "id": "t", "name": "read", "input": {"a": 1}}
+    for status, out, content in (
+        ("completed", {"rawOutput": "out"}, "out"),
+        ("failed", {"content": [1]}, "[1]"),
+        ("completed", {}, "completed"),
+    ):
+        (result,) = updates(core, "tool_call_update", toolCallId="t", status=status, **out)
+        block = result["message"]["message"]["content"][0]
+        assert (block["content"], block["is_error"]) == (content, status == "failed")
+    assert updates(core, "tool_call", toolCallId=7) == []
+    for number in range(MAX_TOOLS + 5):
+        updates(core, "tool_call", toolCallId=f"t{number}")
+    assert len(core.tools) == MAX_TOOLS
+    over(core)
+    assert core.tools == set()
+
+
+def test_thoughts_plans_and_what_nobody_knows() -> None:
+    core = at_work()
+    assert says(core, "so", "agent_thought_chunk") == [{"type": "thinking", "text": "so"}]
+    (plan,) = updates(core, "plan", entries=[{"content": "a", "status": "pending"}])
+    assert plan == {"type": "plan", "steps": [{"step": "a", "status": "pending"}]}
+    assert updates(core, "usage_update") == []
+    assert updates(core, "of_tomorrow") == [Unknown("of_tomorrow")]
+    assert up(core, method="session/update") == [Unknown("no update")]
+    assert up(core, method="of/tomorrow") == [Unknown("of/tomorrow")]
+    assert up(core, id="text") == [Unknown("no message")]
+    assert up(core, id=99, result={}) == down(core, type="of_tomorrow") == []
+    ((_, line),) = up(core, id=8, method="fs/read_text_file")
+    assert line["error"]["code"] == -32601
+
+
+@pytest.mark.parametrize(
+    ("answer", "options", "expected"),
+    [
+        ({"allow": True}, OPTIONS, "allow_once"),
+        ({"behavior": "allow", "always": True}, OPTIONS, "allow_always"),
+        ({"allow": True}, OPTIONS[:1], "allow_always"),
+        ({"allow": False, "always": True}, OPTIONS, "reject_once"),
+        ({"allow": False}, OPTIONS[:2], None),
+        ({"allow": True}, None, None),
+    ],
+)
+def test_a_permission_is_answered_by_the_option_that_says_so(answer: Any, options: Any, expected: Any) -> None:
+    core = at_work()
+    *_, asked = asks(core, options=options, title="ls")
+    assert (asked["toolName"], asked["toolInput"], asked["toolUseId"]) == ("execute", {"title": "ls"}, "t")
+    assert asked.get("suggestions") == (["session"] if options and options[0]["kind"] == "allow_always" else None)
+    chosen = outcome(down(core, type="permission_response", requestId=asked["requestId"], **answer))
+    assert chosen == ({"outcome": "selected", "optionId": expected} if expected else {"outcome": "cancelled"})
+    assert down(core, type="permission_response", requestId=asked["requestId"])[0]["code"] == "unknown_request"
+
+
+@pytest.mark.parametrize(
+    ("mode", "shell", "edit"),
+    [("ask", None, None), ("edits", None, "allow_once"), ("all", "allow_once", "allow_once"),
+     ("plan", "reject_once", "reject_once")],
+)  # fmt: skip
+def test_a_mode_answers_by_itself(mode: str, shell: str | None, edit: str | None) -> None:
+    core = at_work(b'{"mode":"all"}')
+    down(core, type="set_mode", mode=7)
+    down(core, type="set_mode", mode=mode)
+    for kind, option in (("execute", shell), ("edit", edit)):
+        said = asks(core, kind)
+        if option is None:
+            assert said[-1]["type"] == "tool_permission_request"
+        else:
+            assert outcome(said) == {"outcome": "selected", "optionId": option}
+
+
+def test_what_is_asked_without_a_turn_is_cancelled() -> None:
+    assert outcome(asks(begun()[0])) == {"outcome": "cancelled"}
+
+
+def test_an_abort_answers_what_is_open() -> None:
+    core = at_work()
+    asks(core)
+    (_, cancel), (_, answer), gone = down(core, type="abort")
+    assert (cancel["method"], answer["id"], gone["type"]) == ("session/cancel", 7, "request_gone")
+    assert down(core, type="abort") == []
+    assert over(core, error={"message": "aborted"})[-1]["metadata"] == {"aborted": True}
+    assert down(AcpCore(), type="abort") == []
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [({"message": "API key not valid"}, "agent_auth"), ({"message": "x"}, "agent"), (7, "agent")]
+)
+def test_an_error_ends_the_turn(error: Any, code: str) -> None:
+    told, _, done = over(at_work(), error=error)
+    assert (told["code"], done["metadata"]) == (code, {"error": True})
+
+
+def test_it_is_woken_for_its_text_and_dies_of_an_interrupt() -> None:
+    core = at_work()
+    says(core, "a")
+    says(core, "b")
+    assert core.woken("another") == ()
+    assert heard(core.woken("gather")) == [{"type": "chunk", "text": "b"}]
+    (end,) = core.interrupt()
+    assert isinstance(end, End)
+    assert heard(core.over()) == []
+    assert core.cuts_lines
+
+
+def test_of_a_text_that_is_not_said_again_only_the_beginning_is_kept() -> None:
+    core = at_work()
+    says(core, "x" * (REPEATED + 1))
+    says(core, "y")
+    assert len(core.said) == REPEATED + 1
+    assert "sdk_message" not in [each["type"] for each in over(core) if isinstance(each, dict)]
