@@ -27,7 +27,8 @@ class AgentShelf:
 
     def make(self) -> None:
         """Sandboxes mount it, so it is there before anything is installed. Raises OSError."""
-        self.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self.directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # often the data directory: it is private
+        self.directory.mkdir(mode=0o755, exist_ok=True)
 
     def find(self, name: str, version: str = "") -> InstalledAgent | None:
         """That version, else the current one; None if it is not installed."""

@@ -89,6 +89,9 @@ def put_back(directory: Path, where: RestorePaths, told: Callable[[str, int], No
     return copier
 
 
+NOBODYS = ("lock", "holdfast.db.lock", "lost+found", "agents")  # no backup has them
+
+
 def check_empty(where: RestorePaths) -> None:
     if os.path.lexists(where.data / RESTORING):
         raise CannotRestore(f"a restore into {where.data} was cut off: empty the directory and restore again")
@@ -103,6 +106,4 @@ def check_empty(where: RestorePaths) -> None:
 
 
 def _holds_something(place: Path) -> bool:
-    return not place.is_dir() or any(
-        each.name not in ("lock", "holdfast.db.lock", "lost+found") for each in place.iterdir()
-    )
+    return not place.is_dir() or any(each.name not in NOBODYS for each in place.iterdir())

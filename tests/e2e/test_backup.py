@@ -240,7 +240,10 @@ async def test_a_gateway_does_not_start_on_a_restore_that_was_cut_off(
     backed_up: tuple[Gateway, Path], tmp_path: Path
 ) -> None:
     gateway, backup = backed_up
+    installed = tmp_path / "new" / "agents" / "bin"
+    installed.mkdir(parents=True)  # agents are in no backup, and in no way of one
     code, said, complained = await holdfast(gateway, "restore", str(backup), "--into", str(tmp_path / "new"), "--json")
+    assert installed.is_dir()
     assert (code, json.loads(said)["data"]) == (0, str(tmp_path / "new")), complained
     (tmp_path / "new" / "restore-unfinished").touch()
     at = {"HOLDFAST_DATA_DIR": str(tmp_path / "new"), "HOLDFAST_PORT": "0"}

@@ -35,6 +35,11 @@ def test_an_empty_shelf_has_nothing(tmp_path: Path) -> None:
     assert not shelf.has_node
 
 
+def test_the_data_directory_stays_private_if_it_is_made_for_agents(tmp_path: Path) -> None:
+    AgentShelf(tmp_path / "data" / "agents").make()
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("data", "data/agents")] == [0o700, 0o755]
+
+
 def test_what_is_installed_is_found_by_its_version_or_as_the_current_one(shelf: AgentShelf) -> None:
     put(shelf, "pi", "0.87.1")
     put(shelf, "pi", "0.74.2", current=False)
