@@ -3,6 +3,7 @@ was sent and written.
 """
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 from sandbox.protocol.values import Position
@@ -12,9 +13,14 @@ from tests.support.simulated_people import Person
 
 
 def check_session(
-    history: list[dict[str, Any]], truth: Truth, people: list[Person], agent: ScriptedProcess | None
+    history: list[dict[str, Any]],
+    truth: Truth,
+    people: list[Person],
+    agent: ScriptedProcess | None,
+    cancelled: Collection[int] = (),
 ) -> Counter[str]:
-    """Raise AssertionError unless every promise was kept; return how many records ended in which way."""
+    """Raise AssertionError unless every promise was kept; return how many records ended in which way. `cancelled` are
+    those of which somebody was told so."""
     assert [record["seq"] for record in history] == list(range(1, len(history) + 1)), "seq has no holes"
     by_cid = {record["cid"]: record for record in history}
     assert len(by_cid) == len(history), "each cid is stored once"
@@ -25,6 +31,9 @@ def check_session(
             seen_all = Position(agent.epoch, len(truth.written[agent.epoch]))
             assert person.place == seen_all, f"{person.name} does not see everything"
     _check_deliveries(history, truth)
+    for record in history:
+        if record["seq"] in cancelled:
+            assert record["status"] in ("cancelled", "rejected"), f"{record} was cancelled"
     _check_answers(history, truth)
     return Counter(f"{record['type']} {record['status']}" for record in history)
 
@@ -56,8 +65,8 @@ def _check_deliveries(history: list[dict[str, Any]], truth: Truth) -> None:
         seq, status = record["seq"], record["status"]
         if record["role"] == "assistant" or record["type"] == "rejected":
             continue
-        assert status in ("delivered", "interrupted", "expired"), f"{record} has no end"
-        assert status != "expired" or seq not in received, f"{record} expired, and the agent has it"
+        assert status in ("delivered", "interrupted", "expired", "cancelled"), f"{record} has no end"
+        assert status not in ("expired", "cancelled") or seq not in received, f"{record} expired, and the agent has it"
         if record["type"] == "message":
             assert status != "delivered" or seq in received, f"{record} was never received"
             assert (status == "delivered") == (seq in answered), f"{record} is not what became of it"

@@ -116,7 +116,8 @@ class Person:
         elif kind == "nack":
             self._on_nack(frame)
         elif kind in ("expired", "interrupted") and "requestId" not in frame:
-            assert self.told.setdefault(frame["cid"], kind) == kind, f"{frame} after {self.told[frame['cid']]}"
+            word = "cancelled" if frame.get("reason") == "cancelled" else kind
+            assert self.told.setdefault(frame["cid"], word) == word, f"{frame} after {self.told[frame['cid']]}"
         elif kind == "tool_permission_request":
             self._grant(frame["requestId"])
 

@@ -73,6 +73,7 @@ class Simulation:
             "resume": (1, lambda: self._ask("resume")),
             "wake": (1, lambda: self._ask("wake")),
             "abort": (0.7, self._abort),
+            "cancel": (2.5, self._cancel),
             "close": (0.5, self._close),
             "start": (0.5, self._start),
             "start fails": (0.7, self._start_fails),
@@ -87,6 +88,7 @@ class Simulation:
         calm = self.rng.random()
         self._deeds = {name: deed for name, deed in deeds.items() if deed[0] > 2 or self.rng.random() > calm * 0.8}
         self.trace: list[str] = []
+        self.cancelled: set[tuple[str, int]] = set()  # session and seq of what somebody was told is cancelled
 
     def _script(self, process: ScriptedProcess) -> OnLine:
         return Agent(process, self.truths[process.spec.session_id]).on_line
@@ -114,7 +116,9 @@ class Simulation:
                 sandbox = self.world.fleet.sandboxes.get(name)
                 people = [person for person in self.people if person.session_id == name]
                 history = await self.world.history(name)
-                self.reached += check_session(history, truth, people, sandbox.agent if sandbox else None)
+                taken_back = {seq for session, seq in self.cancelled if session == name}
+                agent = sandbox.agent if sandbox else None
+                self.reached += check_session(history, truth, people, agent, taken_back)
         for person in self.people:
             self.reached += person.reached
 
@@ -284,6 +288,24 @@ class Simulation:
 
         name = self._somewhere()
         self._asides.create_task(ask())
+
+    def _cancel(self) -> None:
+        """Take back one of the messages that wait, if any."""
+        actor = self.world.sessions.loaded.get(self._somewhere()) if self.world.running else None
+        waiting = actor.pending.listed() if actor is not None else []
+        if actor is None or not waiting:
+            return
+        seq, pending = self.rng.choice(waiting)["seq"], actor.pending
+
+        async def cancel() -> None:
+            try:
+                await pending.cancel(seq)
+            except ApiError as error:
+                self.reached[f"cancel {error.code}"] += 1
+            else:
+                self.cancelled.add((actor.id, seq))
+
+        self._asides.create_task(cancel())
 
     def _abort(self) -> None:
         person = self._someone()

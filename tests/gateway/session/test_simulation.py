@@ -20,7 +20,8 @@ BUGS = ("session.crashed", "queue.callback_failed", "registry.keeper_died", "que
 SOMETIMES = (
     *("buffer_full", "already_answered", "recovered:True", "recovered:False", "new epoch"),
     *("gateway killed", "bridge killed", "bridge forgets", "cut while taking", "link cut", "reply lost", "store away"),
-    *("message delivered", "message interrupted", "message expired", "message incomplete"),
+    *("message delivered", "message interrupted", "message expired", "message cancelled", "message incomplete"),
+    *("cancel not_pending", "cancel session_failed"),
     *("permission_request answered", "permission_request expired"),
     *("ack accepted", "ack stored", "rejected", "rejected rejected", "owner_moved", "store falls behind"),
 )
