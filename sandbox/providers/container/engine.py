@@ -33,6 +33,7 @@ SCHEME = "unix://"
 MAX_ANSWER = 16 << 20
 ASK_SECONDS = 60.0
 _HEADERS = {"Host": "engine", "User-Agent": "holdfast"}
+_HEAD_BYTES = 64 << 10  # of an answer whose status alone is wanted
 _GONE, _IN_USE = 404, 409
 
 
@@ -43,6 +44,10 @@ class EngineRefused(SandboxFailed):
         super().__init__(f"the container engine refused: {reason}")
         self.status = status
         self.reason = reason
+
+
+class TooLong(SandboxFailed):
+    """What is in an image is longer than it may be: no fault of the engine's."""
 
 
 class Engine:
@@ -141,15 +146,18 @@ class Engine:
             return [members(each) for each in found]
 
     async def read_file(self, container: str, path: str, most: int) -> bytes | None:
-        """A file in a container, whether it runs or not; None if there is no such file."""
+        """A file in a container, whether it runs or not; None if there is no such file. Raises TooLong for one that
+        comes in more than `most` bytes."""
         where = f"/containers/{_quoted(container)}/archive"
-        status, content = await self._ask("GET", where, query={"path": path}, fine=(_GONE,), most=most)
+        status, content = await self._ask("GET", where, query={"path": path}, fine=(_GONE,), most=most, whole=False)
+        if len(content) > most:
+            raise TooLong(f"{path} is longer than {most} bytes")
         return None if status == _GONE else _first_file(content)
 
     async def has_file(self, container: str, path: str) -> bool:
         """Whether there is anything of that name in a container; a link counts, wherever it leads."""
         where = f"/containers/{_quoted(container)}/archive"
-        status, _ = await self._ask("GET", where, query={"path": path}, fine=(_GONE,), most=MAX_ANSWER)
+        status, _ = await self._ask("GET", where, query={"path": path}, fine=(_GONE,), most=_HEAD_BYTES, whole=False)
         return status != _GONE
 
     async def events(
@@ -214,8 +222,10 @@ class Engine:
         fine: tuple[int, ...] = (),
         seconds: float = 0,
         most: int = MAX_ANSWER,
+        whole: bool = True,
     ) -> tuple[int, bytes]:
-        """Status and body of an answer. Raises EngineRefused for a status that is neither 2xx nor `fine`."""
+        """Status and body of an answer; of one that need not be `whole`, as much as shows that it is longer than
+        `most`. Raises EngineRefused for a status that is neither 2xx nor `fine`."""
         payload = b"" if body is None else json.dumps(body).encode()
         kind = {"Content-Type": "application/json"} if payload else {}
         sent = {**_HEADERS, **(headers or {}), **kind, "Connection": "close"}
@@ -227,7 +237,7 @@ class Engine:
                     status, _, content = await connection.fetch(method, target, sent, payload, most=most + 1)
                 finally:
                     connection.close()
-            if len(content) > most:
+            if whole and len(content) > most:
                 raise BadAnswer("its answer is too long")
         if not (200 <= status < 300 or status in fine):
             raise EngineRefused(status, complaint(content))

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 from sandbox.ports.sandbox import SandboxFailed
 from sandbox.providers.container.containers import Containers
+from sandbox.providers.container.engine import TooLong
 from sandbox.providers.container.image import Image, loaders, no_libc
 
 _ACCOUNTS_BYTES = 1 << 20
@@ -19,9 +20,12 @@ class ImageFiles:
         self._with_libc: set[tuple[str, str]] = set()  # image, libc
 
     async def passwd(self, image: Image) -> bytes | None:
-        """Its /etc/passwd; None if it has none."""
+        """Its /etc/passwd; None if it has none. Raises SandboxFailed."""
         async with self._looked_into(image) as container:
-            return await self._containers.engine.read_file(container, "/etc/passwd", _ACCOUNTS_BYTES)
+            try:
+                return await self._containers.engine.read_file(container, "/etc/passwd", _ACCOUNTS_BYTES)
+            except TooLong as exc:
+                raise SandboxFailed(f"no session can run in this image: its {exc}") from exc
 
     async def check_libc(self, image: Image, named: str, libc: str) -> None:
         """Raises SandboxFailed unless a program that is linked to `libc` can run in it. What is right is remembered."""

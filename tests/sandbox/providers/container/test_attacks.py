@@ -4,6 +4,7 @@
 import contextlib
 import io
 import json
+import platform
 import tarfile
 import uuid
 from collections.abc import AsyncIterator
@@ -16,6 +17,7 @@ import pytest
 from sandbox.ports.link import LinkRefused
 from sandbox.ports.sandbox import Command, SandboxFailed, SandboxUnavailable
 from sandbox.providers.container.document import labels
+from sandbox.providers.container.image import loaders
 from sandbox.providers.container.kits import Kits
 from sandbox.providers.container.note import read_note
 from sandbox.providers.local.layout import SandboxHome
@@ -57,6 +59,27 @@ def with_members(*members: tuple[str, bytes, str | bytes]) -> bytes:
 
 
 # -- images -----------------------------------------------------------------------------------------------------------
+
+
+async def test_an_image_with_too_long_a_list_of_users_is_not_taken_for_an_engine_that_is_away(
+    docker_engine: DockerEngine, tmp_path: Path, kits: Kits
+) -> None:
+    """Its session would wait for ever, and be told that the engine does not answer."""
+    root = with_members(("etc/passwd", tarfile.REGTYPE, b"root:x:0:0::/:/bin/sh\n" * 50_000))
+    async with made_of(root, docker_engine, tmp_path, kits) as fleet:
+        with pytest.raises(SandboxFailed, match="its /etc/passwd is longer than 1048576 bytes"):
+            await fleet.start(spec())
+        assert docker_engine.client("ps", "--all", "--quiet") == ""
+
+
+async def test_whatever_is_in_place_of_a_loader_is_not_fetched_to_see_that_it_is_there(
+    docker_engine: DockerEngine, tmp_path: Path, kits: Kits
+) -> None:
+    """More than any answer may have: that was taken for an engine that is away."""
+    (loader, *_) = loaders("glibc", platform.machine())
+    root = with_members((f"{loader[1:]}/much", tarfile.REGTYPE, bytes(17 << 20)))
+    async with made_of(root, docker_engine, tmp_path, kits) as fleet:
+        await fleet.start(spec(agent_libc="glibc"))
 
 
 async def test_a_program_for_every_process_that_an_image_names_is_not_needed_to_start(

@@ -13,7 +13,7 @@ import pytest
 
 from sandbox.ports.sandbox import SandboxUnavailable
 from sandbox.providers.container import engine as engine_module
-from sandbox.providers.container.engine import Engine, EngineRefused
+from sandbox.providers.container.engine import Engine, EngineRefused, TooLong
 from tests.support.engine import DockerEngine, PodmanEngine
 from tests.support.waiting import until
 
@@ -92,8 +92,10 @@ async def test_a_file_of_an_image_is_read_without_running_anything(
     assert content.startswith(b"\x7fELF")
     assert await engine.read_file(made, "/etc/nothing", 1 << 20) is None
     assert await engine.read_file(made, "/bin", 64 << 20) is None, "a directory"
-    with pytest.raises(SandboxUnavailable, match="too long"):
+    with pytest.raises(TooLong, match="/bin/busybox is longer than 1000 bytes"):
         await engine.read_file(made, "/bin/busybox", 1000)
+    assert await engine.has_file(made, "/bin")
+    assert not await engine.has_file(made, "/etc/nothing")
 
 
 async def test_events_come_as_they_happen(docker_engine: DockerEngine) -> None:
