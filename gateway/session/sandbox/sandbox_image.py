@@ -1,6 +1,7 @@
 """The image of a session's sandbox: how much of it is fetched is told to viewers, now and then; what its name meant at
 the first start is noted for all later ones."""
 
+import asyncio
 from typing import Any
 
 from gateway.protocol import chat_frames
@@ -25,7 +26,7 @@ def pull_members(pull: ImagePull) -> dict[str, Any]:
 
 
 class SandboxImage:
-    __slots__ = ("_core", "_heard", "_host", "_life", "_log", "_publisher", "_pull", "_told_at")
+    __slots__ = ("_core", "_due", "_heard", "_host", "_latest", "_life", "_log", "_publisher", "_pull", "_told_at")
 
     def __init__(self, host: Host, core: Life, log: SessionLog, publisher: Publisher, life: LifeEvents) -> None:
         self._host = host
@@ -35,6 +36,8 @@ class SandboxImage:
         self._life = life
         self._heard = 0  # the start whose pull was heard of last
         self._told_at = 0.0
+        self._latest: ImagePull | None = None  # of that start, heard too soon after the last word
+        self._due: asyncio.TimerHandle | None = None  # when that is told, if nothing newer comes
         self._pull: ImagePull | None = None
 
     @property
@@ -62,13 +65,26 @@ class SandboxImage:
                 self._host.post(self._chosen, progress)
 
     def _hear_pull(self, number: int, pull: ImagePull) -> None:
+        """What is heard last is told, too: nothing may follow it for a long while."""
         now = self._host.now()
-        if number == self._heard and now < self._told_at + TELL_SECONDS:
-            return
         if number != self._heard:
             self._host.post(self._life.on, on_.ImageAwaited(number))
-        self._heard, self._told_at = number, now
+        elif now < self._told_at + TELL_SECONDS:
+            self._latest = pull
+            if self._due is None:
+                wait = self._told_at + TELL_SECONDS - now
+                self._due = asyncio.get_running_loop().call_later(wait, self._tell_latest)
+            return
+        if self._due is not None:
+            self._due.cancel()
+        self._heard, self._told_at, self._latest, self._due = number, now, None, None
         self._host.post(self._tell, number, pull)
+
+    def _tell_latest(self) -> None:
+        latest, self._latest, self._due = self._latest, None, None
+        if latest is not None and not self._host.ended:
+            self._told_at = self._host.now()
+            self._host.post(self._tell, self._heard, latest)
 
     # -- in the session's task ----------------------------------------------------------------------------------------
 

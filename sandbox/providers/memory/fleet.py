@@ -97,6 +97,7 @@ class MemoryFleet:
         self.images: dict[str, ImageChosen] = {}  # what the names of images mean; "": of those that name none
         self.pulls: list[ImagePull] = []  # each start waits for this one
         self.pull_seconds = 1.0  # for each of these steps
+        self.pull_ends_after = 0.0  # the last of them
         self.pull_problem: str | None = None
         self.starts = 0
         self.sandboxes: dict[str, MemorySandbox] = {}  # also those that do not run
@@ -132,6 +133,7 @@ class MemoryFleet:
         for pull in pulls:
             progress(pull)
             await asyncio.sleep(self.pull_seconds)
+        await asyncio.sleep(self.pull_ends_after)
         if self.pull_problem is not None:
             raise SandboxFailed(self.pull_problem)
         progress(ImagePulled(pulls[-1].image))

@@ -42,12 +42,24 @@ async def test_viewers_and_the_status_tell_how_much_is_fetched(world: World) -> 
 
 
 async def test_steps_that_follow_each_other_closely_are_told_now_and_then(world: World) -> None:
-    world.fleet.pulls, world.fleet.pull_seconds = pulls(30), 0.125
+    world.fleet.pulls, world.fleet.pull_seconds = pulls(30), 0.13
     actor = await world.create()
     tab = await world.tab()
     await tab.until("session_status", status="pulled")
-    assert [frame["bytes"] for frame in told(tab)[:-1]] == [0, 4, 8, 12, 16, 20, 24, 28]
+    assert [frame["bytes"] for frame in told(tab)[:-1]] == [0, 3, 7, 11, 15, 19, 23, 26]
     await until(lambda: actor.describe()["status"] == "running")
+
+
+async def test_the_last_step_is_told_even_if_nothing_follows_it(world: World) -> None:
+    """All layers are there soon after each other; then one is unpacked, and of that engines say little."""
+    world.fleet.pulls, world.fleet.pull_seconds, world.fleet.pull_ends_after = pulls(11), 0.01, 3600.0
+    actor = await world.create()
+    tab = await world.tab()
+    await until(lambda: told(tab))
+    await asyncio.sleep(60)
+    assert actor.describe()["pull"] == members(10)
+    assert {name: told(tab)[-1][name] for name in members(10)} == members(10)
+    assert len(told(tab)) <= 3
 
 
 async def test_a_pull_that_fails_is_why_the_start_fails(world: World) -> None:
