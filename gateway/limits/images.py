@@ -1,10 +1,12 @@
 """Which images users may name for their sessions. Pure.
 
 HOLDFAST_IMAGES has patterns. In each `*` stands for any characters but `/`, `**` for any, and a pattern that is one of
-these alone for every image. A pattern without a tag allows every tag and every digest, one with a tag that tag alone:
-beside a digest, a tag means nothing, so it allows none. Names are compared as Docker reads them: `debian` is
-`docker.io/library/debian`. Without patterns users may name HOLDFAST_DOCKER_IMAGE alone. A service may name any image.
-What a user named is looked at again at each start: the setting may have changed since.
+these alone for every image. A pattern that names a registry is compared with the registry and with the rest, each by
+itself; one that begins with `**` and names none is for every registry. A pattern without a tag allows every tag and
+every digest, one with a tag that tag alone: beside a digest, a tag means nothing, so it allows none. Names are compared
+as Docker reads them: `debian` is `docker.io/library/debian`. Without patterns users may name HOLDFAST_DOCKER_IMAGE
+alone. A service may name any image. What a user named is looked at again at each start: the setting may have changed
+since.
 """
 
 import re
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 
 from sandbox.ports.images import HUB, ImageReference, read_reference, split_reference
 
-_PATTERN = re.compile(r"[a-z0-9*][A-Za-z0-9._:/@*-]{0,254}", re.ASCII)
+_PATTERN = re.compile(r"[a-z0-9*][A-Za-z0-9._:/@*-]{0,253}[A-Za-z0-9._*-]|[a-z0-9*]", re.ASCII)
 _PIECES = re.compile(r"\*\*|\*|[^*]+")
 ANY_IMAGE = "**"
 _ALL = ("*", ANY_IMAGE)
@@ -59,10 +61,13 @@ def _allows(pattern: str, wanted: ImageReference) -> bool:
     if pattern in _ALL:
         return True
     registry, path, tag, digest = split_reference(pattern)
-    repository = f"{registry}/{path}"
-    if pattern.startswith("**"):  # of any registry
-        repository = repository.removeprefix(f"{HUB}/").removeprefix("library/")
-    if not _matches(repository, wanted.repository):
+    if registry == HUB and path not in pattern and (bare := path.removeprefix("library/")).startswith("**"):
+        path = bare  # `library` is what Docker puts before one word, and `**` is any number of them
+    if registry == HUB and pattern.startswith("**"):  # of any registry
+        named = _matches(path, wanted.repository)
+    else:
+        named = _matches(registry, wanted.registry) and _matches(path, wanted.path)
+    if not named:
         return False
     if digest:
         return bool(wanted.digest) and _matches(digest, wanted.digest)

@@ -25,6 +25,12 @@ DIGEST = f"sha256:{'0a' * 32}"
         ("r.example/team/**", ["r.example/team/a", "r.example/team/a/b:1"], ["r.example/team", "example/team/a"]),
         ("*.example/x", ["a.example/x", "a.b.example/x"], ["a.example.org/x", "a.example/y"]),
         ("**/base", ["r.example/a/base", "a/base"], ["base.example/x", "r.example/base/x"]),
+        ("**.example/x", ["a.example/x", "a.b.example/x"], ["evil.test/a.example/x", "evil.test/a/b.example/x"]),
+        ("**:5000/x", ["r.example:5000/x"], ["r.example/x", "r.example:5001/x"]),
+        ("docker.io/**", ["debian", "team/x", "docker.io/a/b/c:1"], ["r.example/x"]),
+        ("docker.io/library/**", ["debian"], ["team/x"]),
+        ("team/**", ["team/x", "team/x/y"], ["r.example/team/x", "debian"]),
+        ("**base", ["base", "r.example/a/base:1"], ["base/x"]),
         ("*", ["debian", "r.example:5000/a/b/c:1"], []),
         ("**", ["debian", "r.example:5000/a/b/c:1"], []),
         ("debian:12, python", ["debian:12", "python:3"], ["node"]),
@@ -48,7 +54,13 @@ def test_an_operators_image_that_is_known_by_its_id_alone_allows_no_name() -> No
     assert ImageRule().refusal("debian") is not None
 
 
-@pytest.mark.parametrize("text", ["a b", "a\nb", ";", "a@b@c", "x" * 256, ",".join(["x"] * 101), "ä"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a b", "a\nb", ";", "a@b@c", "x" * 256, ",".join(["x"] * 101), "ä"),
+        *("debian:", "debian@", "debian:12@", "r.example/"),
+    ],
+)
 def test_what_is_no_pattern_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="wants at most 100 patterns of images such as"):
         read_patterns(text)
