@@ -228,9 +228,11 @@ class _Kept:
         terminals, name = self._sandbox.terminals(), f"flood-{next(_numbers)}"
         await terminals.create(name, TerminalWish(command=("busybox", "yes", LINE.decode())))
         link = await terminals.open(name, Open.of(None, "drive", None), Watcher(), lambda frames: None)
+        await until(lambda: link.passed_bytes > 0)
         await asyncio.sleep(seconds / 4)
         before, began = link.passed_bytes, time.perf_counter()
         await asyncio.sleep(seconds)
+        await until(lambda: link.passed_bytes > before)  # on a busy machine nothing may come for so long
         passed, took = link.passed_bytes - before, time.perf_counter() - began
         link.close()
         await terminals.end(name)

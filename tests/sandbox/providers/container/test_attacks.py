@@ -16,13 +16,12 @@ import pytest
 
 from sandbox.ports.link import LinkRefused
 from sandbox.ports.sandbox import Command, SandboxFailed, SandboxUnavailable
-from sandbox.providers.container.document import labels
 from sandbox.providers.container.image import loaders
 from sandbox.providers.container.kits import Kits
 from sandbox.providers.container.note import read_note
 from sandbox.providers.local.layout import SandboxHome
 from tests.contract.sandbox import attach, run_agent, spec
-from tests.sandbox.containers import UID, AnyEngine, _Fleet, fleet_on, named, opened
+from tests.sandbox.containers import UID, AnyEngine, _Fleet, fleet_on, opened
 from tests.sandbox.local import python
 from tests.sandbox.providers.container.test_engine import _json, _liar
 from tests.sandbox.providers.container.test_fleet import shell
@@ -185,11 +184,12 @@ async def test_what_a_program_puts_in_place_of_what_the_gateway_opens_leads_nowh
 async def test_a_foreign_container_with_our_labels_is_not_attached_and_harms_no_session(
     any_engine: AnyEngine, tmp_path: Path, kits: Kits
 ) -> None:
-    async with opened(any_engine, tmp_path, kits, propose=named("house")) as fleet:
+    """It says that it is of this very directory, and nobody has a note of it: that is left over, like its own."""
+    async with opened(any_engine, tmp_path, kits) as fleet:
         host = {"NetworkMode": "none", "LogConfig": {"Type": "none"}}
         said = {"Image": any_engine.image, "Cmd": ["sleep", "600"], "HostConfig": host}
         for session_id in ("s1", "s2"):
-            other = {**said, "Labels": labels("house", session_id)}
+            other = {**said, "Labels": fleet.containers.labels(session_id)}
             made, _ = await fleet.containers.engine.create(f"other-{uuid.uuid4().hex}", other)
             await fleet.containers.engine.start(made)
         await fleet.start(spec("s1"))
@@ -200,11 +200,10 @@ async def test_a_foreign_container_with_our_labels_is_not_attached_and_harms_no_
             await fleet.sandbox("s2").connect(Owner(), None)
         await fleet.sandbox("s1").stop()
         assert not await fleet.sandbox("s1").runs()
-        # It says that it is this installation's, and nobody has a note of it: the next gateway removes it.
-        later = fleet_on(any_engine, tmp_path, kits, propose=named("house"))
-        await later.open()
-        assert await later.containers.all(stopped=True) == []
-        await later.close()
+        found = await fleet.leftovers()
+        assert sorted(each.session_id for each in found) == ["s1", "s2"]
+        assert [await fleet.clear(each) for each in found] == [True, True]
+        assert await fleet.containers.all(stopped=True) == []
 
 
 LIES: list[Any] = [
