@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandbox.agents.core import End, HomeMove, Launch, Note, Out, Past, ToAgent, Unknown, Wake
+from sandbox.agents.core import EndProcess, HomeMove, Launch, Note, Out, Past, ToAgent, UnknownFrame, WakeAfter
 from sandbox.agents.json_lines import cut_text, items, line, members, read, text, words_of
 from sandbox.agents.turn import GATHER, REPEATED, Turn
 
@@ -132,12 +132,12 @@ class AcpCore:
             case {"method": "session/update"}:
                 yield from self._updated(members(given.get("update")))
             case {"method": str(method)}:
-                yield Unknown(method)
+                yield UnknownFrame(method)
             case {"id": int(number)}:
                 if method := self.calls.pop(number, ""):
                     yield from self._returned(method, said)
             case _:
-                yield Unknown("no message")
+                yield UnknownFrame("no message")
 
     def _returned(self, method: str, said: dict[str, Any]) -> Iterator[Out]:
         result, failed = members(said.get("result")), "error" in said
@@ -156,7 +156,7 @@ class AcpCore:
                 yield from self._open(members(result.get("agentCapabilities")))
             case "session/new" if failed:
                 yield from self._error(said["error"])
-                yield End("the agent could not begin a conversation")
+                yield EndProcess("the agent could not begin a conversation")
             case _ if failed:
                 yield from self._begin_anew()
             case _:
@@ -164,7 +164,7 @@ class AcpCore:
                 self.session = name if NAME.fullmatch(name) else self.noted
                 self.settling = method == "session/load"
                 if self.settling:
-                    yield Wake(SETTLE, SETTLE_SECONDS)
+                    yield WakeAfter(SETTLE, SETTLE_SECONDS)
 
     def _open(self, capabilities: dict[str, Any]) -> Iterator[Out]:
         where = {"cwd": self.directory or "/", "mcpServers": []}
@@ -190,7 +190,7 @@ class AcpCore:
     def _updated(self, update: dict[str, Any]) -> Iterator[Out]:
         if self.settling:
             if self.session:
-                yield Wake(SETTLE, SETTLE_SECONDS)
+                yield WakeAfter(SETTLE, SETTLE_SECONDS)
             return
         match update:
             case {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": str(words)}}:
@@ -206,7 +206,7 @@ class AcpCore:
                          for each in items(update.get("entries"))]  # fmt: skip
                 yield from self.turn.say("plan", steps=steps)
             case _ if (kind := text(update.get("sessionUpdate"))) not in SILENT:
-                yield Unknown(kind or "no update")
+                yield UnknownFrame(kind or "no update")
 
     def _end_message(self) -> Iterator[Out]:
         words, self.said = self.said, ""
@@ -256,7 +256,7 @@ class AcpCore:
         return list(self.turn.gathered()) if name == GATHER else ()
 
     def interrupt(self) -> Sequence[Out]:
-        return (End("the agent did not stop its turn: it is started anew"),)
+        return (EndProcess("the agent did not stop its turn: it is started anew"),)
 
     def over(self) -> Sequence[Out]:
         return list(self.turn.over())

@@ -20,7 +20,7 @@ from pathlib import PurePosixPath
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
-from sandbox.agents.core import End, Launch, Note, Out, Past, ToAgent, Unknown
+from sandbox.agents.core import EndProcess, Launch, Note, Out, Past, ToAgent, UnknownFrame
 from sandbox.agents.json_lines import cut_text, items, line, members, read, text
 from sandbox.agents.turn import GATHER, Turn
 
@@ -162,7 +162,7 @@ class ClaudeCore:
         kind = text(said.get("type"))
         match said:
             case {"parent_tool_use_id": str()}:
-                yield Unknown(f"subagent {kind}")
+                yield UnknownFrame(f"subagent {kind}")
             case {"type": "stream_event"}:
                 yield from self._streamed(members(said.get("event")))
             case {"type": "assistant", "message": {"model": "<synthetic>"}}:
@@ -186,7 +186,7 @@ class ClaudeCore:
             case _:
                 kind = "/".join(part for part in (kind, text(said.get("subtype"))) if part)
                 if kind not in SILENT:
-                    yield Unknown(kind or "no frame")
+                    yield UnknownFrame(kind or "no frame")
 
     def _streamed(self, event: dict[str, Any]) -> Iterator[Out]:
         match event:
@@ -300,7 +300,7 @@ class ClaudeCore:
         return list(self.turn.gathered()) if name == GATHER else ()
 
     def interrupt(self) -> Sequence[Out]:
-        return (End("the agent did not stop its turn: it is started anew"),)
+        return (EndProcess("the agent did not stop its turn: it is started anew"),)
 
     def over(self) -> Sequence[Out]:
         return list(self.turn.over())

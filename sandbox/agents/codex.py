@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from sandbox.agents.core import End, HomeFile, Launch, Note, Out, Past, ToAgent, Unknown
+from sandbox.agents.core import EndProcess, HomeFile, Launch, Note, Out, Past, ToAgent, UnknownFrame
 from sandbox.agents.json_lines import cut_text, items, line, members, read, text, words_of
 from sandbox.agents.turn import GATHER, Turn
 
@@ -217,7 +217,7 @@ class CodexCore:
                 if method:
                     yield from self._returned(method, kept, said)
             case _:
-                yield Unknown("no message")
+                yield UnknownFrame("no message")
 
     def _returned(self, method: str, kept: Any, said: dict[str, Any]) -> Iterator[Out]:
         result, error = members(said.get("result")), members(said.get("error"))
@@ -234,7 +234,7 @@ class CodexCore:
                 yield self._open()
             case "thread/start" if told:
                 yield from self.turn.say("error", code="agent", error=told)
-                yield End("the agent could not begin a conversation")
+                yield EndProcess("the agent could not begin a conversation")
             case "thread/start" | "thread/resume":
                 self.thread = text(members(result.get("thread")).get("id"))
                 self.model = text(result.get("model")) or self.model
@@ -313,7 +313,7 @@ class CodexCore:
             case "error":
                 yield from self._failed(given)
             case _ if not SILENT.fullmatch(method):
-                yield Unknown(method)
+                yield UnknownFrame(method)
 
     def _started(self) -> Iterator[Out]:
         if self.noted != self.thread:
@@ -385,7 +385,7 @@ class CodexCore:
         return list(self.turn.gathered()) if name == GATHER else ()
 
     def interrupt(self) -> Sequence[Out]:
-        return (End("the agent did not stop its turn: it is started anew"),)
+        return (EndProcess("the agent did not stop its turn: it is started anew"),)
 
     def over(self) -> Sequence[Out]:
         return list(self.turn.over())

@@ -82,7 +82,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Wake:
+class WakeAfter:
     """Call `woken(name)` after so many seconds, in place of what was asked under this name before; None: never."""
 
     name: str
@@ -90,25 +90,25 @@ class Wake:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class UnknownFrame:
     """The agent said something of a `kind` that this core does not know. It is counted, and logged once."""
 
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
-class Interrupt:
+class InterruptProcess:
     """Send SIGINT to the process and its children. Most agents die of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndProcess:
     """End the process: SIGTERM, and SIGKILL if it does not go. The user is told `reason`; "" tells nobody."""
 
     reason: str = ""
 
 
-Out = ToAgent | ToGateway | Note | Wake | Unknown | Interrupt | End
+Out = ToAgent | ToGateway | Note | WakeAfter | UnknownFrame | InterruptProcess | EndProcess
 
 
 class Core(Protocol):
@@ -151,7 +151,7 @@ class Core(Protocol):
         ...
 
     def woken(self, name: str) -> Sequence[Out]:
-        """The time of a `Wake` has come."""
+        """The time of a `WakeAfter` has come."""
         ...
 
     def interrupt(self) -> Sequence[Out]:

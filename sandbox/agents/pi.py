@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandbox.agents.core import End, HomeFile, Launch, Note, Out, Past, ToAgent, Unknown, Wake
+from sandbox.agents.core import EndProcess, HomeFile, Launch, Note, Out, Past, ToAgent, UnknownFrame, WakeAfter
 from sandbox.agents.json_lines import cut_text, items, line, members, read, text, words_of
 from sandbox.agents.pi_extension import ALLOW, DENY, EXTENSION, PERMISSION, QUESTION
 from sandbox.agents.turn import GATHER, Turn
@@ -137,7 +137,7 @@ class PiCore:
             case {"type": "extension_ui_request", "method": "notify", "message": str(words)}:
                 yield from self.turn.say("agent_status", status="notice", message=cut_text(words, MAX_ERROR))
             case {"type": "auto_retry_start"}:
-                yield Wake(SETTLE, None)
+                yield WakeAfter(SETTLE, None)
                 yield from self.turn.say(
                     "agent_status",
                     status="retrying",
@@ -149,13 +149,13 @@ class PiCore:
             case {"type": "agent_end", "willRetry": _}:
                 pass  # a version that says when it has settled
             case {"type": "agent_end"}:
-                yield Wake(SETTLE, SETTLE_SECONDS)
+                yield WakeAfter(SETTLE, SETTLE_SECONDS)
             case {"type": "agent_settled"}:
                 yield from self._over()
             case {"type": "response"}:
                 yield from self._responded(said)
             case _ if not SILENT.fullmatch(kind := text(said.get("type"))):
-                yield Unknown(kind or "no frame")
+                yield UnknownFrame(kind or "no frame")
 
     def _message_ended(self, message: dict[str, Any]) -> Iterator[Out]:
         content = message.get("content")
@@ -225,7 +225,7 @@ class PiCore:
             yield from self.turn.say("error", code="agent", error=told)
 
     def _over(self) -> Iterator[Out]:
-        yield Wake(SETTLE, None)
+        yield WakeAfter(SETTLE, None)
         failed = bool(self.failed) and not self.turn.aborting
         if failed and self.turn.running:
             yield from self._error()
@@ -250,7 +250,7 @@ class PiCore:
         return list(self.turn.gathered()) if name == GATHER else ()
 
     def interrupt(self) -> Sequence[Out]:
-        return (End("the agent did not stop its turn: it is started anew"),)
+        return (EndProcess("the agent did not stop its turn: it is started anew"),)
 
     def over(self) -> Sequence[Out]:
         return list(self.turn.over())

@@ -8,7 +8,7 @@ lines cost nothing here.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sandbox.agents.core import Interrupt, Launch, Out, Past, ToAgent, ToGateway
+from sandbox.agents.core import InterruptProcess, Launch, Out, Past, ToAgent, ToGateway
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class PlainCore:
         return ()
 
     def interrupt(self) -> Sequence[Out]:
-        return (Interrupt(),)
+        return (InterruptProcess(),)
 
     def over(self) -> Sequence[Out]:
         return ()

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandbox.agents.core import Out, ToGateway, Wake
+from sandbox.agents.core import Out, ToGateway, WakeAfter
 from sandbox.agents.json_lines import frame, text
 
 GATHER = "gather"
@@ -70,7 +70,7 @@ class Turn:
         if not self._waking:
             self._waking = True
             yield from self._flush()
-            yield Wake(GATHER, GATHER_SECONDS)
+            yield WakeAfter(GATHER, GATHER_SECONDS)
         elif self._size >= GATHER_BYTES:
             yield from self._flush()
 
@@ -79,7 +79,7 @@ class Turn:
         self._waking = bool(self._pieces)
         if self._waking:
             yield from self._flush()
-            yield Wake(GATHER, GATHER_SECONDS)
+            yield WakeAfter(GATHER, GATHER_SECONDS)
 
     def _flush(self) -> Iterator[Out]:
         if self._pieces:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sandbox.agents.acp import AcpCore
 from sandbox.agents.claude import ClaudeCore
 from sandbox.agents.codex import CodexCore
-from sandbox.agents.core import Core, Launch, Note, Out, Past, ToAgent, ToGateway, Unknown
+from sandbox.agents.core import Core, Launch, Note, Out, Past, ToAgent, ToGateway, UnknownFrame
 from sandbox.agents.pi import PiCore
 from sandbox.agents.plain import PlainCore
 from sandbox.protocol.agent import MAX_LINE
@@ -154,7 +154,7 @@ def checked(outs: Iterable[Out]) -> list[Out | bytes]:
                 assert b"\n" not in line
             case Note(members):
                 assert len(json.dumps(dict(members)).encode()) < 4096
-            case Unknown(kind):
+            case UnknownFrame(kind):
                 kind.encode()
     return flat
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from sandbox.agents.core import Core, Out, ToAgent, ToGateway, Wake
+from sandbox.agents.core import Core, Out, ToAgent, ToGateway, WakeAfter
 
 
 def heard(outs: Iterable[Out]) -> list[Any]:
@@ -16,7 +16,7 @@ def heard(outs: Iterable[Out]) -> list[Any]:
                 found.append(("agent", json.loads(line)))
             case ToGateway(frames):
                 found += [json.loads(frame) for frame in frames]
-            case Wake():
+            case WakeAfter():
                 pass
             case _:
                 found.append(out)

@@ -12,7 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.agents.catalogue import CORES
-from sandbox.agents.core import Core, End, Interrupt, Launch, Note, Out, Past, ToAgent, ToGateway, Unknown, Wake
+from sandbox.agents.core import (
+    Core,
+    EndProcess,
+    InterruptProcess,
+    Launch,
+    Note,
+    Out,
+    Past,
+    ToAgent,
+    ToGateway,
+    UnknownFrame,
+    WakeAfter,
+)
 
 GOLDEN = Path(__file__).parents[1] / "sandbox" / "agents" / "golden"
 SESSION = "golden"
@@ -42,13 +54,13 @@ def told(out: Out) -> Iterator[Entry]:
             yield from (["> frame", json.loads(frame)] for frame in frames)
         case Note(members):
             yield ["> note", dict(members)]
-        case Wake(name, seconds):
+        case WakeAfter(name, seconds):
             yield ["> wake", name, seconds]
-        case Unknown(kind):
+        case UnknownFrame(kind):
             yield ["> unknown", kind]
-        case Interrupt():
+        case InterruptProcess():
             yield ["> interrupt"]
-        case End(reason):
+        case EndProcess(reason):
             yield ["> end", reason]
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.agents.catalogue import CORES
-from sandbox.agents.core import Core, HomeFile, Launch, Note, Out, Past, ToAgent, ToGateway, Wake
+from sandbox.agents.core import Core, HomeFile, Launch, Note, Out, Past, ToAgent, ToGateway, WakeAfter
 from sandbox.bridge.agent import home
 from tests.support.fake_model.serving import fake_model
 from tests.support.golden import GOLDEN, SESSION, replay
@@ -126,7 +126,7 @@ class Live:
                 case Note(members):
                     kept = {**self._notes, **members}
                     self._notes = {name: text for name, text in kept.items() if text is not None}
-                case Wake(name, seconds):
+                case WakeAfter(name, seconds):
                     if name in self._wakes:
                         self._wakes.pop(name).cancel()
                     if seconds is not None:

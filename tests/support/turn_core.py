@@ -17,7 +17,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandbox.agents.catalogue import CORES
-from sandbox.agents.core import End, HomeFile, HomeMove, Launch, Note, Out, Past, ToAgent, ToGateway, Unknown, Wake
+from sandbox.agents.core import (
+    EndProcess,
+    HomeFile,
+    HomeMove,
+    Launch,
+    Note,
+    Out,
+    Past,
+    ToAgent,
+    ToGateway,
+    UnknownFrame,
+    WakeAfter,
+)
 from sandbox.bridge.__main__ import main
 
 NAME = "turns"
@@ -101,19 +113,19 @@ class TurnCore:
                 yield Note({"text": None})
             case b"wake":
                 self.to_say = text
-                yield Wake("say", 0.01)
+                yield WakeAfter("say", 0.01)
             case b"sleep":
-                yield Wake("say", None)
+                yield WakeAfter("say", None)
             case b"end":
-                yield End(text)
+                yield EndProcess(text)
             case b"what":
-                yield Unknown(text)
+                yield UnknownFrame(text)
 
     def woken(self, name: str) -> Sequence[Out]:
         return [_to_gateway("chunk", text=self.to_say)]
 
     def interrupt(self) -> Sequence[Out]:
-        return [End("the agent did not stop")]
+        return [EndProcess("the agent did not stop")]
 
     def over(self) -> Sequence[Out]:
         return [_to_gateway("stream_end")] if self.busy else []

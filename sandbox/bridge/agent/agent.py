@@ -31,17 +31,17 @@ from select import PIPE_BUF
 from sandbox.agents.catalogue import CORES
 from sandbox.agents.core import (
     Core,
-    End,
+    EndProcess,
     HomeFile,
-    Interrupt,
+    InterruptProcess,
     Launch,
     Note,
     Out,
     Past,
     ToAgent,
     ToGateway,
-    Unknown,
-    Wake,
+    UnknownFrame,
+    WakeAfter,
 )
 from sandbox.bridge.agent import home
 from sandbox.bridge.agent.deliveries import DeliveryQueue, DueDelivery
@@ -369,13 +369,13 @@ class _Process:
                     self._lines_size += len(line)
                 case Note(members):
                     self._agent.core_notes.note(members)
-                case Wake(name, seconds):
+                case WakeAfter(name, seconds):
                     self._wake_in(name, seconds)
-                case Unknown(kind):
+                case UnknownFrame(kind):
                     self._count(kind[:MAX_KIND])
-                case Interrupt():
+                case InterruptProcess():
                     self.child.signal_group(signal.SIGINT)
-                case End(reason):
+                case EndProcess(reason):
                     asyncio.get_running_loop().call_soon(self._end_now, reason)  # the input may be in mid-write
         self.pace_output()
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sandbox.agents.acp import MAX_TOOLS, SESSION, SETTLE, AcpCore
-from sandbox.agents.core import Core, End, HomeMove, Launch, Note, Past, Unknown
+from sandbox.agents.core import Core, EndProcess, HomeMove, Launch, Note, Past, UnknownFrame
 from sandbox.agents.turn import REPEATED
 from tests.support.cores import down, heard, up
 from tests.support.golden import recordings, replay
@@ -91,7 +91,7 @@ def test_a_conversation_that_the_agent_does_not_know_is_begun_anew() -> None:
     assert (lost["status"], line["method"]) == ("memory_lost", "session/new")
     error, end = up(core, id=3, error={"message": "Authentication required"})
     assert error["code"] == "agent_auth"
-    assert isinstance(end, End)
+    assert isinstance(end, EndProcess)
 
 
 def test_a_file_of_gemini_gets_a_name_of_another_minute() -> None:
@@ -144,10 +144,10 @@ def test_thoughts_plans_and_what_nobody_knows() -> None:
     (plan,) = updates(core, "plan", entries=[{"content": "a", "status": "pending"}])
     assert plan == {"type": "plan", "steps": [{"step": "a", "status": "pending"}]}
     assert updates(core, "usage_update") == []
-    assert updates(core, "of_tomorrow") == [Unknown("of_tomorrow")]
-    assert up(core, method="session/update") == [Unknown("no update")]
-    assert up(core, method="of/tomorrow") == [Unknown("of/tomorrow")]
-    assert up(core, id="text") == [Unknown("no message")]
+    assert updates(core, "of_tomorrow") == [UnknownFrame("of_tomorrow")]
+    assert up(core, method="session/update") == [UnknownFrame("no update")]
+    assert up(core, method="of/tomorrow") == [UnknownFrame("of/tomorrow")]
+    assert up(core, id="text") == [UnknownFrame("no message")]
     assert up(core, id=99, result={}) == down(core, type="of_tomorrow") == []
     ((_, line),) = up(core, id=8, method="fs/read_text_file")
     assert line["error"]["code"] == -32601
@@ -220,7 +220,7 @@ def test_it_is_woken_for_its_text_and_dies_of_an_interrupt() -> None:
     assert core.woken("another") == ()
     assert heard(core.woken("gather")) == [{"type": "chunk", "text": "b"}]
     (end,) = core.interrupt()
-    assert isinstance(end, End)
+    assert isinstance(end, EndProcess)
     assert heard(core.over()) == []
     assert core.cuts_lines
 

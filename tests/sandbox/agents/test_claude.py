@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sandbox.agents.claude import SESSION, ClaudeCore
-from sandbox.agents.core import Core, End, Launch, Note, Past, Unknown
+from sandbox.agents.core import Core, EndProcess, Launch, Note, Past, UnknownFrame
 from tests.support.cores import down, heard, up
 from tests.support.golden import recordings, replay
 
@@ -233,10 +233,10 @@ def test_in_mode_all_nothing_is_asked_but_questions() -> None:
 
 def test_what_subagents_say_is_counted_and_so_is_what_nobody_knows() -> None:
     core, _ = at_work()
-    assert up(core, type="assistant", parent_tool_use_id="t") == [Unknown("subagent assistant")]
-    assert up(core, type="system", subtype="of_tomorrow") == [Unknown("system/of_tomorrow")]
+    assert up(core, type="assistant", parent_tool_use_id="t") == [UnknownFrame("subagent assistant")]
+    assert up(core, type="system", subtype="of_tomorrow") == [UnknownFrame("system/of_tomorrow")]
     assert up(core, type="system", subtype="init") == []
-    assert heard(core.up([b"no frame"])) == [Unknown("no frame")]
+    assert heard(core.up([b"no frame"])) == [UnknownFrame("no frame")]
     assert up(core, type="stream_event", event={"type": "message_stop"}) == []
 
 
@@ -248,7 +248,7 @@ def test_it_is_woken_for_its_text_alone_and_dies_of_an_interrupt() -> None:
     assert core.woken("another") == ()
     assert heard(core.woken("gather")) == [{"type": "chunk", "text": "a"}]
     (end,) = core.interrupt()
-    assert isinstance(end, End)
+    assert isinstance(end, EndProcess)
     assert heard(core.over()) == []
     assert core.cuts_lines
 

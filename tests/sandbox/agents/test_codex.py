@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sandbox.agents.codex import MAX_HELD, MAX_ITEMS, RULES, THREAD, CodexCore
-from sandbox.agents.core import End, Launch, Note, Past, Unknown
+from sandbox.agents.core import EndProcess, Launch, Note, Past, UnknownFrame
 from tests.support.cores import down, heard, up
 from tests.support.golden import recordings, replay
 
@@ -90,7 +90,7 @@ def test_a_conversation_that_cannot_begin_ends_the_process_with_the_cause() -> N
     up(core, id=1, result={})
     error, end = up(core, id=2, error={"message": "bad model"})
     assert error == {"type": "error", "code": "agent", "error": "bad model"}
-    assert isinstance(end, End)
+    assert isinstance(end, EndProcess)
 
 
 def test_without_a_configuration_of_the_users_it_is_told_its_model_and_its_rules() -> None:
@@ -330,8 +330,8 @@ def test_an_error_is_told_once_and_says_what_to_do(message: str | None, code: st
 
 def test_what_nobody_knows_is_counted() -> None:
     core = at_work()
-    assert up(core, method="of/tomorrow") == [Unknown("of/tomorrow")]
-    assert up(core, id="text") == [Unknown("no message")]
+    assert up(core, method="of/tomorrow") == [UnknownFrame("of/tomorrow")]
+    assert up(core, id="text") == [UnknownFrame("no message")]
     assert up(core, method="warning", params=7) == []
     assert down(core, type="of_tomorrow") == []
 
@@ -343,6 +343,6 @@ def test_it_is_woken_for_its_text_alone_and_dies_of_an_interrupt() -> None:
     assert core.woken("another") == ()
     assert heard(core.woken("gather")) == [{"type": "chunk", "text": "a"}]
     (end,) = core.interrupt()
-    assert isinstance(end, End)
+    assert isinstance(end, EndProcess)
     assert heard(core.over()) == []
     assert core.cuts_lines

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.agents.core import Core, End, Launch, Note, Past, Unknown, Wake
+from sandbox.agents.core import Core, EndProcess, Launch, Note, Past, UnknownFrame, WakeAfter
 from sandbox.agents.pi import BEGUN, CONVERSATION, EXTENSION_FILE, SETTLE, SETTLE_SECONDS, PiCore
 from sandbox.agents.pi_extension import EXTENSION, PERMISSION
 from tests.support.cores import down, heard, up
@@ -106,9 +106,9 @@ def test_a_message_that_is_refused_ends_its_turn() -> None:
 def test_versions_that_do_not_say_when_they_have_settled_are_waited_for() -> None:
     core = at_work()
     assert core.up([b'{"type":"agent_end","willRetry":true}']) == []
-    assert core.up([b'{"type":"agent_end"}']) == [Wake(SETTLE, SETTLE_SECONDS)]
+    assert core.up([b'{"type":"agent_end"}']) == [WakeAfter(SETTLE, SETTLE_SECONDS)]
     wake, _ = core.up([b'{"type":"auto_retry_start","attempt":1,"errorMessage":"500"}'])
-    assert wake == Wake(SETTLE, None)
+    assert wake == WakeAfter(SETTLE, None)
     assert heard(core.woken(SETTLE))[-1]["type"] == "done"
     assert core.ready
 
@@ -213,8 +213,8 @@ def test_an_error_is_told_once_at_the_turns_end(message: Any, code: str) -> None
 
 def test_what_nobody_knows_is_counted() -> None:
     core = at_work()
-    assert up(core, type="of_tomorrow") == [Unknown("of_tomorrow")]
-    assert heard(core.up([b""])) == [Unknown("no frame")]
+    assert up(core, type="of_tomorrow") == [UnknownFrame("of_tomorrow")]
+    assert heard(core.up([b""])) == [UnknownFrame("no frame")]
     assert up(core, type="turn_start") == up(core, type="message_update") == said(core, role="user") == []
     assert up(core, type="message_update", assistantMessageEvent={"type": "toolcall_delta", "delta": "{"}) == []
     assert down(core, type="of_tomorrow") == []
@@ -227,6 +227,6 @@ def test_it_is_woken_for_its_text_and_dies_of_an_interrupt() -> None:
     assert core.woken("another") == ()
     assert heard(core.woken("gather")) == [{"type": "chunk", "text": "a"}]
     (end,) = core.interrupt()
-    assert isinstance(end, End)
+    assert isinstance(end, EndProcess)
     assert heard(core.over()) == []
     assert core.cuts_lines

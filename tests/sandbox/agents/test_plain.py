@@ -4,7 +4,7 @@ it promises as any core does."""
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.agents.core import Interrupt, Launch, Past, ToAgent, ToGateway
+from sandbox.agents.core import InterruptProcess, Launch, Past, ToAgent, ToGateway
 from sandbox.agents.plain import PlainCore
 
 LINES = st.lists(st.binary(max_size=30))
@@ -36,4 +36,4 @@ def test_what_was_configured_is_run() -> None:
 def test_it_has_no_time_nothing_to_add_at_the_end_and_stops_a_turn_with_sigint() -> None:
     core = PlainCore()
     assert not core.cuts_lines, "a frame that is cut would be another one"
-    assert (core.woken("x"), core.interrupt(), core.over()) == ((), (Interrupt(),), ())
+    assert (core.woken("x"), core.interrupt(), core.over()) == ((), (InterruptProcess(),), ())

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from sandbox.agents.core import Out, ToGateway, Wake
+from sandbox.agents.core import Out, ToGateway, WakeAfter
 from sandbox.agents.turn import GATHER, GATHER_BYTES, GATHER_SECONDS, MAX_REQUESTS, REPEATED, Turn
 
 
@@ -15,7 +15,7 @@ def heard(outs: Iterable[Out]) -> list[Any]:
         if isinstance(out, ToGateway):
             found += [json.loads(frame) for frame in out.frames]
         else:
-            assert out == Wake(GATHER, GATHER_SECONDS)
+            assert out == WakeAfter(GATHER, GATHER_SECONDS)
             found.append("wake")
     return found
 
