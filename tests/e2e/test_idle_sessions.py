@@ -86,7 +86,8 @@ async def test_an_idle_session_keeps_little_with_a_viewer_and_without_one(tmp_pa
 
         def at_most(most: int) -> bool:
             more = objects() - before
-            return more.total() <= most * SESSIONS and more["collections.deque"] <= DEQUES * SESSIONS
+            # Fewer than one more for each: what the gateway itself does meanwhile may need a few.
+            return more.total() <= most * SESSIONS and more["collections.deque"] < (DEQUES + 1) * SESSIONS
 
         await idle(0)  # and what the first of them brings about once
         before = objects()
