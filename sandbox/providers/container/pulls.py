@@ -1,13 +1,14 @@
 """Images fetched by an engine: each by one pull, however many wait for it, and not many at once.
 
 Who waits may leave; a pull ends with the last who does. It is given up when it has made no progress for a while,
-however long it takes in all. Full: PULLS_AT_ONCE are under way and others wait for their turn, in order; there are
-never more than there are starts. A crash of the gateway ends its pulls, and the engine keeps the layers that it has.
+however long it takes in all. Full: PULLS_AT_ONCE have their turn and others wait for theirs, in order. One that takes
+longer than TURN_SECONDS goes on beside them: registries that send little at a time keep nobody waiting for ever. There
+are never more than there are starts. A crash of the gateway ends its pulls, and the engine keeps the layers it has.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,6 +30,7 @@ from sandbox.providers.container.pull_failure import (
 from sandbox.providers.container.pull_progress import PullProgress
 
 PULLS_AT_ONCE = 3
+TURN_SECONDS = 120.0
 PATIENCE_SECONDS = 300.0
 
 
@@ -66,12 +68,14 @@ class ImagePulls:
         cpu: str = "",
         logins: LoginFile | None = None,
         patience: float = PATIENCE_SECONDS,
+        turn_seconds: float = TURN_SECONDS,
         on_end: Callable[[PullEnd], None] = lambda end: None,
     ) -> None:
         self._engine = engine
         self._cpu = cpu
         self._logins = logins
         self._patience = patience
+        self._turn_seconds = turn_seconds
         self._on_end = on_end
         self._turns = asyncio.Semaphore(PULLS_AT_ONCE)
         self._under_way: dict[str, _Pull] = {}
@@ -113,7 +117,7 @@ class ImagePulls:
         now = asyncio.get_running_loop().time
         began, failure = now(), PullFailure(CANCELLED, "")
         try:
-            async with self._turns:
+            async with self._turn():
                 began = now()
                 failure = await self._fetch(image, pull)
         except SandboxUnavailable as exc:
@@ -124,6 +128,25 @@ class ImagePulls:
             fetched = pull.progress.view.bytes
             self._on_end(PullEnd(image, failure.result, now() - began, fetched, failure.words))
         return None if failure.result == OK else SandboxFailed(failure.words)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Wait for a turn, and have it until the end or until its time is up."""
+        await self._turns.acquire()
+        released = False
+
+        def release() -> None:
+            nonlocal released
+            if not released:
+                released = True
+                self._turns.release()
+
+        timer = asyncio.get_running_loop().call_later(self._turn_seconds, release)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            release()
 
     async def _fetch(self, image: str, pull: _Pull) -> PullFailure:
         now = asyncio.get_running_loop().time

@@ -133,11 +133,32 @@ async def test_a_failure_is_told_to_all_who_wait_and_the_next_tries_again() -> N
 
 async def test_only_a_few_are_fetched_at_once_and_waiting_is_not_standing_still() -> None:
     engine = SlowEngine()
-    pulls = ImagePulls(engine, patience=2 * SECONDS_A_STEP)
+    pulls = ImagePulls(engine, patience=2 * SECONDS_A_STEP, turn_seconds=10 * SECONDS_A_STEP)
     waiters = [Waiter(pulls, f"image:{number}") for number in range(PULLS_AT_ONCE + 2)]
     await asyncio.gather(*(waiter.task for waiter in waiters))
     assert engine.most == PULLS_AT_ONCE
     assert [image for image, _ in engine.asked] == [f"image:{number}" for number in range(PULLS_AT_ONCE + 2)]
+
+
+async def test_pulls_that_take_very_long_keep_others_from_theirs_for_a_while_only() -> None:
+    """A registry may send a byte now and then: that is progress."""
+    engine = SlowEngine()
+    engine.STEPS = 10_000
+    pulls = ImagePulls(engine, patience=2 * SECONDS_A_STEP, turn_seconds=5 * SECONDS_A_STEP)
+    slow = [Waiter(pulls, f"slow:{number}") for number in range(PULLS_AT_ONCE)]
+    await moment()
+    engine.STEPS = 2
+    began = asyncio.get_running_loop().time()
+    await asyncio.gather(*(Waiter(pulls, f"quick:{number}").task for number in range(PULLS_AT_ONCE)))
+    assert asyncio.get_running_loop().time() - began < 10 * SECONDS_A_STEP
+    assert engine.most == 2 * PULLS_AT_ONCE
+    assert not any(waiter.task.done() for waiter in slow), "they go on"
+    await pulls.close()
+    await asyncio.wait({waiter.task for waiter in slow})
+    waiters = [Waiter(pulls, f"last:{number}") for number in range(PULLS_AT_ONCE + 1)]
+    await moment()
+    assert engine.under_way == PULLS_AT_ONCE, "each gave its turn back once"
+    await asyncio.gather(*(waiter.task for waiter in waiters))
 
 
 async def test_at_the_end_nothing_is_under_way() -> None:
