@@ -16,7 +16,7 @@ from sandbox.providers.container.doorway import DOOR, Doorway, open_door
 from sandbox.providers.container.engine import Engine, EngineRefused
 from sandbox.providers.container.engine_answers import state
 from sandbox.providers.container.host_paths import HostPaths, host_paths, own_container
-from sandbox.providers.container.installation import Installation, Propose
+from sandbox.providers.container.installation import TRIALS, Installation, Propose
 from sandbox.providers.container.note import ContainerNote, read_note
 from sandbox.providers.container.switchboard import Switchboard
 from sandbox.providers.local.host import LocalHost
@@ -112,12 +112,12 @@ class Containers:
         return [each for each in found if home_of(each) == self.installation.home]
 
     async def of_installation(self, *, stopped: bool = True, only: str | None = None) -> list[dict[str, Any]]:
-        """The same, whichever data directory its roots are in; `only` the one with that id. Raises
+        """The same, whichever data directory its roots are in, and those of trials; `only` the one with that id. Raises
         SandboxUnavailable."""
         try:
             return [
                 found
-                for installation in self.installation.known
+                for installation in dict.fromkeys((*self.installation.known, TRIALS))
                 for found in await self.engine.list(labels(installation), stopped=stopped, only=only)
             ]
         except EngineRefused as exc:

@@ -16,6 +16,9 @@ from pathlib import Path
 # What the store says when the id is proposed to it; None if it does not answer now.
 Propose = Callable[[str], Awaitable[str | None]]
 
+# Of containers that were made to try an engine, and of no session's. Any gateway may clear away what is left of them.
+TRIALS = "doctor"
+
 _ID = re.compile(r"[0-9a-zA-Z-]{1,64}")
 _MOST = 16
 

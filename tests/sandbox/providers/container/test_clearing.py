@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.providers.container.clearing import Clearing
+from sandbox.providers.container.installation import TRIALS
 from sandbox.providers.container.kits import Kits
 from sandbox.providers.container.left_over import ELSEWHERE_SECONDS
 from sandbox.providers.container.note import read_note, write_note
@@ -94,6 +95,25 @@ async def test_a_start_that_is_under_way_leaves_nothing_over(fleet: _Fleet, tmp_
     await starting
     assert await fleet.running() == ["s1"]
     assert await _left(fleet) == {}
+
+
+async def test_what_a_killed_trial_left_is_removed_by_any_gateway_when_it_ended_long_ago(
+    docker_engine: DockerEngine, tmp_path: Path, kits: Kits
+) -> None:
+    """A doctor has a directory of its own, and is known to no store."""
+    async with (
+        opened(docker_engine, tmp_path / "trial", kits, propose=named(TRIALS)) as trial,
+        opened(docker_engine, tmp_path / "gateway", kits) as gateway,
+    ):
+        await trial.start(spec("runs"))
+        await trial.start(spec("ended"))
+        assert await trial.sandbox("ended").kill()
+        assert (await _left(gateway), await gateway.running()) == ({}, [])
+        later = Clearing(gateway.containers, clock=lambda: time.time() + 2 * ELSEWHERE_SECONDS)
+        (left,) = await later.look()
+        assert left.session_id == "ended"
+        assert await later.clear(left)
+        assert await trial.running() == ["runs"]
 
 
 async def test_of_another_directory_on_the_same_store_only_what_ended_long_ago_is_removed(

@@ -1,15 +1,18 @@
 """`holdfast doctor` at real engines: what it says of each ill, and that nothing is left of what it tried."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.app import make_fleets
+from gateway.cli.commands.doctor import _sandbox
 from gateway.cli.commands.doctor_engine import check_engine
 from gateway.cli.commands.doctor_store import Finding
 from gateway.config.settings import load_settings
+from sandbox.providers.container.installation import TRIALS
 from tests.support.engine import DockerEngine, PodmanEngine, root_of, whats_missing
 from tests.support.image_registry import ImageRegistry
 
@@ -40,6 +43,25 @@ async def test_an_engine_that_is_well_is_said_to_be(any_engine: DockerEngine | P
     named = "Docker Engine" if isinstance(any_engine, DockerEngine) else "Podman"
     assert found["engine"].told.startswith(named)
     assert any_engine.client("ps", "--all", "--quiet") == ""
+
+
+async def test_what_is_tried_can_be_found_should_the_doctor_be_killed(
+    docker_engine: DockerEngine, place: Path
+) -> None:
+    settings = load_settings(
+        {
+            "HOLDFAST_SANDBOX": "docker",
+            "HOLDFAST_DOCKER": f"unix://{docker_engine.socket}",
+            "HOLDFAST_DOCKER_IMAGE": docker_engine.image,
+            "HOLDFAST_DATA_DIR": str(place),
+        }
+    )
+    began = int(time.time())
+    found = await asyncio.to_thread(_sandbox, settings)
+    assert {each.name: each.state for each in found}["sandbox"] == "ok", found
+    asked = ["--since", str(began), "--until", str(int(time.time()) + 1), "--filter", "event=create"]
+    told = docker_engine.client("events", *asked, "--filter", f"label=dev.holdfast.installation={TRIALS}")
+    assert "dev.holdfast.session=doctor" in told
 
 
 async def test_what_to_change_is_said_of_an_image_a_runtime_and_a_socket(
