@@ -74,7 +74,7 @@ class Settings:
     docker_pull: str = field(default="missing", metadata=by(values.choice("missing", "never")))
     docker_pull_timeout: float = field(default=300.0, metadata=by(values.positive_duration))  # without progress
     docker_auth_file: Path | None = field(default=None, metadata=by(Path))
-    docker_runtime: str = field(default="", metadata=by(values.image))  # "": the engine's own default
+    docker_runtime: str = field(default="", metadata=by(values.runtime))  # "": the engine's own default
     gone_providers: tuple[str, ...] = field(default=(), metadata=by(values.names))
     agent: AgentChoice = field(default=DEMO_CHOICE, metadata=by(read_choice))
     agents_dir: Path = field(default=Path(), metadata=by(Path))  # the default: in the data directory
@@ -275,7 +275,7 @@ def _provider_problems(settings: Settings) -> list[str]:
     if problems:
         return problems
     if settings.sandbox not in settings.providers:
-        problems.append(f"HOLDFAST_PROVIDERS lacks {settings.sandbox}, the one of HOLDFAST_SANDBOX: add it")
+        problems.append(f"HOLDFAST_PROVIDERS lacks {settings.sandbox}: add it, or change HOLDFAST_SANDBOX")
     if settings.sandbox == "docker" and settings.network != "none":
         problems.append("HOLDFAST_NETWORK: containers have no way out yet; use none with HOLDFAST_SANDBOX=docker")
     return problems

@@ -177,9 +177,18 @@ def unix_address(text: str) -> str:
 
 
 def image(text: str) -> str:
-    """The name of an image or a runtime, as an engine takes it."""
+    """The name of an image, as an engine takes it."""
+    return _engine_name(text, "debian:bookworm")
+
+
+def runtime(text: str) -> str:
+    """The name of a runtime, as an engine takes it."""
+    return _engine_name(text, "runc")
+
+
+def _engine_name(text: str, example: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}", text):
-        raise ValueError("wants a name such as debian:bookworm")
+        raise ValueError(f"wants a name such as {example}")
     return text
 
 

@@ -251,6 +251,8 @@ def test_sessions_may_run_in_containers_of_a_named_image() -> None:
     ("given", "says"),
     [
         ({"PROVIDERS": "local", "SANDBOX": "docker", "DOCKER_IMAGE": "x"}, "HOLDFAST_PROVIDERS lacks docker"),
+        ({"PROVIDERS": "docker"}, "HOLDFAST_PROVIDERS lacks local: add it, or change HOLDFAST_SANDBOX"),
+        ({"DOCKER_RUNTIME": "a b"}, "HOLDFAST_DOCKER_RUNTIME wants a name such as runc"),
         ({"SANDBOX": "docker", "DOCKER_IMAGE": "x", "NETWORK": "outbound"}, "HOLDFAST_NETWORK: containers have no way"),
         (
             {"PROVIDERS": "local,docker", "DOCKER_IMAGE": "x", "GONE_PROVIDERS": "docker"},

@@ -45,9 +45,7 @@ async def test_an_engine_that_is_well_is_said_to_be(any_engine: DockerEngine | P
     assert any_engine.client("ps", "--all", "--quiet") == ""
 
 
-async def test_what_is_tried_can_be_found_should_the_doctor_be_killed(
-    docker_engine: DockerEngine, place: Path
-) -> None:
+async def test_what_is_tried_can_be_found_should_the_doctor_be_killed(docker_engine: DockerEngine, place: Path) -> None:
     settings = load_settings(
         {
             "HOLDFAST_SANDBOX": "docker",
