@@ -59,7 +59,13 @@ def _opencode(address: str) -> TrialSurroundings:
 
 
 def _gemini(address: str) -> TrialSurroundings:
-    settings = {"security": {"auth": {"selectedType": "gemini-api-key"}}, "telemetry": {"enabled": False}}
+    settings = {
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "model": {"name": "gemini-2.5-flash"},  # left to itself it asks the model which model to ask, again and again
+        "telemetry": {"enabled": False},
+        "privacy": {"usageStatisticsEnabled": False},
+        "general": {"enableAutoUpdate": False},
+    }
     env = {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": address}
     return TrialSurroundings(env, {".gemini/settings.json": json.dumps(settings)})
 
