@@ -127,6 +127,9 @@ class Containers:
         """End and remove the session's container; it has `patience` seconds to end in order. Nothing there is fine.
         Raises SandboxUnavailable, SandboxFailed; then its note stays, and it is found again."""
         found = await self.find(home.session_id)
+        if found is None and await self._is_noted_by_another(home):
+            home.drop_note()
+            return
         if found is not None:
             try:
                 if patience > 0 and runs(found):
@@ -140,6 +143,16 @@ class Containers:
             (Path(note.door) / DOOR).unlink(missing_ok=True)  # of a gateway that was killed
         home.drop_note()
 
+    async def _is_noted_by_another(self, home: SandboxHome) -> bool:
+        """Whether the note is of another data directory's container: this directory is a copy of that."""
+        if (note := read_note(home)) is None:
+            return False
+        try:
+            noted = await self.engine.inspect(note.container)
+        except EngineRefused as exc:
+            raise _nothing_known(exc) from exc
+        return noted is not None and home_of(_labelled(noted)) not in ("", self.installation.home)
+
     async def _end_orphan(self, home: SandboxHome) -> None:
         """An engine that lost track of a container says that it is gone, and its programs run on: nobody else may have
         the roots before they have ended."""
@@ -151,8 +164,7 @@ class Containers:
             raise SandboxFailed(f"the first process of {home.session_id} does not end: {note.pid}")
 
     def _is_ours(self, found: Mapping[str, Any], session_id: str) -> bool:
-        config = found.get("Config")
-        said = config if isinstance(config, dict) else {}
+        said = _labelled(found)
         ours = label(said, "installation") in self.installation.known and home_of(said) == self.installation.home
         return ours and label(said, "session") == session_id
 
@@ -161,6 +173,12 @@ async def find_host_paths(engine: Engine) -> HostPaths:
     """Where the engine's host has the files of this process. Raises SandboxUnavailable, SandboxFailed, BadAnswer."""
     own = own_container(await asyncio.to_thread(_MOUNTS.read_text))
     return host_paths(await engine.inspect(own) if own is not None else None)
+
+
+def _labelled(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Where an inspected container has its labels."""
+    config = found.get("Config")
+    return config if isinstance(config, dict) else {}
 
 
 def runs(found: Mapping[str, Any]) -> bool:

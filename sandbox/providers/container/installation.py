@@ -30,6 +30,7 @@ class Installation:
     def __init__(self, data_dir: Path, propose: Propose | None) -> None:
         self._own = data_dir / "installation"
         self._noted = data_dir / "installations"
+        self._inode = data_dir / "installation-inode"
         self._propose = propose
         self._settled = propose is None
         self.home = ""
@@ -41,7 +42,11 @@ class Installation:
 
     def open(self) -> None:
         """Read what is noted, and make the directory's own id if there is none. Raises OSError."""
-        self.home = _read_own(self._own) or _make_own(self._own)
+        inode = str(self._own.parent.stat().st_ino)
+        is_copy = _read_id(self._inode) not in ("", inode)
+        self.home = ("" if is_copy else _read_id(self._own)) or _make_own(self._own)
+        if _read_id(self._inode) != inode:
+            _put(self._inode, inode)
         self.known = tuple(dict.fromkeys((*_read_noted(self._noted), self.home)))
 
     async def settle(self) -> None:
@@ -56,7 +61,7 @@ class Installation:
             self.known, self._settled = known, True
 
 
-def _read_own(path: Path) -> str:
+def _read_id(path: Path) -> str:
     with suppress(FileNotFoundError):
         if _ID.fullmatch(found := path.read_text()):
             return found

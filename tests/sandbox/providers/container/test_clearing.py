@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import shutil
 import subprocess
 import time
 from collections.abc import AsyncIterator
@@ -114,6 +115,24 @@ async def test_what_a_killed_trial_left_is_removed_by_any_gateway_when_it_ended_
         assert left.session_id == "ended"
         assert await later.clear(left)
         assert await trial.running() == ["runs"]
+
+
+async def test_a_copy_of_a_data_directory_ends_nothing_of_the_original(
+    docker_engine: DockerEngine, tmp_path: Path, kits: Kits
+) -> None:
+    """It has the original's notes, too, which name containers and processes."""
+    async with opened(docker_engine, tmp_path / "first", kits, propose=named("house")) as first:
+        await first.start(spec())
+        shutil.copytree(tmp_path / "first", tmp_path / "copy", ignore=shutil.ignore_patterns("*.sock"))
+        async with opened(docker_engine, tmp_path / "copy", kits, propose=named("house")) as copy:
+            assert (await copy.running(), await copy.leftovers()) == ([], [])
+            assert not await copy.sandbox("s1").runs()
+            await copy.sandbox("s1").stop()
+            assert read_note(SandboxHome(tmp_path / "copy", "s1")) is None
+            assert read_note(SandboxHome(tmp_path / "first", "s1")) is not None
+            assert (await first.running(), await first.sandbox("s1").runs()) == (["s1"], True)
+            owner = Owner()
+            await attach(first, owner)
 
 
 async def test_of_another_directory_on_the_same_store_only_what_ended_long_ago_is_removed(

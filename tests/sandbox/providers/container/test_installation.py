@@ -1,5 +1,6 @@
 """By which ids containers are known: the store's, and those that the directory had before."""
 
+import shutil
 from pathlib import Path
 
 from sandbox.providers.container.installation import Installation
@@ -73,6 +74,19 @@ async def test_a_store_that_is_away_is_asked_again_and_meanwhile_what_was_known_
     known.append((await opened(tmp_path, store)).known)
     known.append((await opened(tmp_path, None)).known)
     assert known == [(found.home,), *[("one", found.home)] * 3]
+
+
+async def test_a_copy_of_a_directory_is_another_one(tmp_path: Path) -> None:
+    store = _Store()
+    (tmp_path / "a").mkdir()
+    first = await opened(tmp_path / "a", store)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    copy = await opened(tmp_path / "b", store)
+    assert copy.home != first.home
+    assert copy.known == (first.home, copy.home)
+    assert (await opened(tmp_path / "b", store)).home == copy.home
+    (tmp_path / "a").rename(tmp_path / "c")
+    assert (await opened(tmp_path / "c", store)).home == first.home, "it was moved"
 
 
 async def test_what_is_no_id_is_not_taken(tmp_path: Path) -> None:
