@@ -32,12 +32,15 @@ class Clearing:
         return [Leftover(str(found.get("Id")), label(found, "session"), why) for found, why in left]
 
     async def clear(self, leftover: Leftover) -> bool:
-        """Look once more while nobody starts or stops the session, and remove it. Raises SandboxUnavailable,
-        SandboxFailed."""
+        """Look once more while nobody starts or stops the session, and remove it. False if somebody does so now: that
+        removes what is left, and may take as long as a pull. Raises SandboxUnavailable, SandboxFailed."""
         home = self._home(leftover.session_id)
         if home is None:
             return await self._remove(leftover)
-        async with self._containers.host.turn(leftover.session_id):
+        turn = self._containers.host.turn(leftover.session_id)
+        if turn.locked():
+            return False
+        async with turn:
             removed = await self._remove(leftover)
             note = read_note(home)
             if removed and note is not None and note.container == leftover.name:

@@ -117,6 +117,19 @@ async def test_what_a_killed_trial_left_is_removed_by_any_gateway_when_it_ended_
         assert await trial.running() == ["runs"]
 
 
+async def test_what_is_left_of_a_session_that_starts_keeps_the_clearing_of_others_waiting_for_nothing(
+    fleet: _Fleet,
+) -> None:
+    """A start may wait for its image for hours."""
+    await fleet.start(spec())
+    assert await fleet.sandbox("s1").kill()
+    await until(lambda: _left(fleet), "what is left")
+    (left,) = await fleet.leftovers()
+    async with fleet.containers.host.turn("s1"), asyncio.timeout(60):
+        assert not await fleet.clear(left)
+    assert await fleet.clear(left)
+
+
 async def test_a_copy_of_a_data_directory_ends_nothing_of_the_original(
     docker_engine: DockerEngine, tmp_path: Path, kits: Kits
 ) -> None:
