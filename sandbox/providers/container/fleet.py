@@ -55,6 +55,7 @@ from sandbox.providers.local.isolation import Trusted
 from sandbox.providers.local.layout import SandboxHome, tail
 from sandbox.providers.local.processes import MARKER, boot_id
 from sandbox.providers.local.roots import make_roots
+from sandbox.system.give_away import give_tree
 from sandbox.system.interpreter import PYTHON
 from sandbox.tree.root_swap import begin_empty
 
@@ -361,7 +362,15 @@ def _roots(home: SandboxHome) -> list[Bind]:
 
 
 def _give(home: SandboxHome, user: ContainerUser) -> None:
-    for path in (home.kept, home.state, home.workspace, home.agent):
+    """The directories are made by root at each start. All that is in them has its owner already, unless containers had
+    another user before: the engine remaps users now, say. What tells is the directory that is given last."""
+    if home.state.stat(follow_symlinks=False).st_uid != user.owner:
+        give_tree(home.kept, user.owner, user.owner_group)
+        for entry in home.state.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                give_tree(entry, user.owner, user.owner_group)
+            os.chown(entry, user.owner, user.owner_group, follow_symlinks=False)
+    for path in (home.kept, home.workspace, home.agent, home.state):
         os.chown(path, user.owner, user.owner_group, follow_symlinks=False)
 
 

@@ -438,3 +438,19 @@ async def test_twenty_start_at_once(fleet: _Fleet) -> None:
     assert await fleet.running() == names
     told = await asyncio.gather(*(shell(fleet, "echo $HOLDFAST_SESSION_ID", name) for name in names))
     assert told == names
+
+
+async def test_files_of_the_user_that_containers_had_before_are_given_to_the_one_they_have(
+    fleet: _Fleet, tmp_path: Path
+) -> None:
+    """An engine may remap users from one day on, or not any more."""
+    await fleet.start(spec())
+    await shell(fleet, "mkdir -m 700 /workspace/d; echo mine > /workspace/d/f; ln -s /etc/hostname /workspace/link")
+    await fleet.sandbox("s1").stop()
+    home = SandboxHome(tmp_path, "s1")
+    subprocess.run(["chown", "-hR", "4321:4321", home.kept, home.state], check=True)
+    await fleet.start(spec(incarnation=2))
+    assert await shell(fleet, "echo more >> /workspace/d/f; cat /workspace/d/f") == "mine\nmore"
+    strangers = subprocess.run(["find", home.kept, home.state, "!", "-uid", str(UID)], capture_output=True, check=True)
+    assert strangers.stdout == b""
+    assert Path("/etc/hostname").stat().st_uid == 0
