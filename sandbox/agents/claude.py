@@ -21,7 +21,7 @@ from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
 from sandbox.agents.core import EndProcess, Launch, Note, Out, Past, ToAgent, UnknownFrame
-from sandbox.agents.json_lines import cut_text, items, line, members, read, text
+from sandbox.agents.json_lines import amount, count, cut_text, items, line, members, read, text, word
 from sandbox.agents.turn import GATHER, Turn
 
 FLAGS = (
@@ -240,7 +240,7 @@ class ClaudeCore:
 
     def _moved(self, name: str, state: str) -> Iterator[Out]:
         """What became of a message. One that ends and never began was known to Claude: it answers it no more."""
-        if state == "started":
+        if state == "started" and name in self.sent:
             self.started.add(name)
         elif state in ("completed", "cancelled") and name not in self.started and name in self.sent:
             del self.sent[name]
@@ -260,12 +260,11 @@ class ClaudeCore:
             yield from self._failed(said)
         self.sent, self.started = still, self.started & still.keys()
         yield from self._note()
-        cost = said.get("total_cost_usd")
         yield from self.turn.done(
             [seq for seq in still.values() if seq is not None],
             failed=failed,
             reason=said.get("terminal_reason"),
-            costUsd=self._spent(cost),
+            costUsd=self._spent(amount(said.get("total_cost_usd"))),
             turns=said.get("num_turns"),
             usage=_usage(members(said.get("usage"))),
         )
@@ -289,11 +288,11 @@ class ClaudeCore:
             self.noted = True
             yield Note({SESSION: self.session})
 
-    def _spent(self, cost: Any) -> float | None:
+    def _spent(self, cost: float | None) -> float | None:
         """On this turn: Claude counts over all of its process."""
-        if isinstance(cost, bool) or not isinstance(cost, int | float):
+        if cost is None:
             return None
-        spent, self.cost = round(cost - self.cost, 9), float(cost)
+        spent, self.cost = round(cost - self.cost, 9), cost
         return max(0.0, spent)
 
     def woken(self, name: str) -> Sequence[Out]:
@@ -360,8 +359,8 @@ def _answers(given: dict[str, Any], frame: dict[str, Any]) -> dict[str, Any]:
 
 def _label(answer: Any) -> str:
     if isinstance(answer, list):
-        return ", ".join(_label(each) for each in answer)
-    return "" if answer is None else str(answer)
+        return ", ".join(map(word, answer))
+    return word(answer)
 
 
 def _usage(usage: dict[str, Any]) -> dict[str, int] | None:
@@ -371,5 +370,5 @@ def _usage(usage: dict[str, Any]) -> dict[str, int] | None:
         "cacheReadTokens": "cache_read_input_tokens",
         "cacheWriteTokens": "cache_creation_input_tokens",
     }
-    counted = {name: usage[theirs] for name, theirs in names.items() if isinstance(usage.get(theirs), int)}
-    return counted or None
+    counted = {name: count(usage.get(theirs)) for name, theirs in names.items()}
+    return {name: each for name, each in counted.items() if each is not None} or None

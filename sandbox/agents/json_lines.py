@@ -1,7 +1,8 @@
 """Lines of JSON in, frames out, for cores of agents that speak JSON. Pure.
 
 What an agent writes is read leniently and never raises. What becomes a frame is bounded: its long strings are cut with
-a remark, base64 data is dropped and counted, and a frame that is still too long keeps its type alone.
+a remark, base64 data is dropped and counted, numbers that no reader takes are nothing, and a frame that is still too
+long keeps its type alone.
 """
 
 import json
@@ -14,6 +15,8 @@ MAX_TEXT = 64 << 10  # characters of one string in a frame
 SHORT_TEXT = 1 << 10  # the same in a frame that would be too long
 SLACK = 64  # characters that may be beyond, for the remark of a string that was cut before
 MAX_DEPTH = 64
+MOST = 1 << 53
+INTEGERS = range(-(1 << 63), 1 << 64)  # beyond, some readers refuse the whole line
 
 _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
@@ -65,7 +68,7 @@ def cut(value: Any, limit: int = MAX_TEXT, depth: int = MAX_DEPTH) -> Any:
         if value.get("type") == "base64" and isinstance(value.get("data"), str):
             value = {**value, "data": "", "omitted": len(value["data"])}
         return {cut_text(name, SHORT_TEXT): cut(each, limit, depth - 1) for name, each in value.items()}
-    return value
+    return None if isinstance(value, int) and value not in INTEGERS else value
 
 
 def cut_text(whole: str, limit: int = MAX_TEXT) -> str:
@@ -87,6 +90,21 @@ def members(value: Any) -> dict[str, Any]:
 def items(value: Any) -> list[dict[str, Any]]:
     """The objects of a list; nothing if it is no list."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def count(value: Any) -> int | None:
+    """`value` if it is a number of things."""
+    return value if type(value) is int and 0 <= value < MOST else None
+
+
+def amount(value: Any) -> float | None:
+    """`value` if it is a number that can be added to others, such as a price."""
+    return float(value) if type(value) in (int, float) and -MOST < value < MOST else None
+
+
+def word(answer: Any) -> str:
+    """One answer that somebody gave: its text, or its number. What is put together of others says nothing."""
+    return "" if answer is None or isinstance(answer, dict | list) else str(answer)
 
 
 def words_of(content: Any) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandbox.agents.core import EndProcess, HomeFile, Launch, Note, Out, Past, ToAgent, UnknownFrame, WakeAfter
-from sandbox.agents.json_lines import cut_text, items, line, members, read, text, words_of
+from sandbox.agents.json_lines import amount, count, cut_text, items, line, members, read, text, words_of
 from sandbox.agents.pi_extension import ALLOW, DENY, EXTENSION, PERMISSION, QUESTION
 from sandbox.agents.turn import GATHER, Turn
 
@@ -176,10 +176,9 @@ class PiCore:
         names = {"inputTokens": "input", "outputTokens": "output", "cacheReadTokens": "cacheRead",
                  "cacheWriteTokens": "cacheWrite"}  # fmt: skip
         for name, theirs in names.items():
-            if isinstance(count := usage.get(theirs), int):
-                self.usage[name] = self.usage.get(name, 0) + count
-        if isinstance(cost := members(usage.get("cost")).get("total"), int | float):
-            self.cost += cost
+            if (more := count(usage.get(theirs))) is not None:
+                self.usage[name] = self.usage.get(name, 0) + more
+        self.cost += amount(members(usage.get("cost")).get("total")) or 0.0
 
     def _asked(self, name: str, method: str, said: dict[str, Any]) -> Iterator[Out]:
         title, asked = text(said.get("title")), {"id": name, "method": method}

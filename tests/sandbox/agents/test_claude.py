@@ -259,3 +259,25 @@ def test_an_abort_is_said_once() -> None:
     assert down(core, type="abort") == down(begun(), type="abort") == down(core, type="of_tomorrow") == []
     done = up(core, type="result", is_error=True, errors=["x"])[-1]
     assert done["metadata"] == {"aborted": True}
+
+
+def test_a_cost_that_is_no_price_is_none() -> None:
+    core, _ = at_work()
+    done = up(core, type="result", total_cost_usd=10**400, usage={"input_tokens": 10**400, "output_tokens": 5})[-1]
+    assert done["metadata"] == {"usage": {"outputTokens": 5}}
+
+
+def test_an_answer_that_is_nested_without_end_is_no_label() -> None:
+    core, _ = at_work()
+    asks(core, "AskUserQuestion", input={"questions": [{"question": "Which?"}]})
+    deep: list[Any] = []
+    for _ in range(500):
+        deep = [deep]
+    given = answered(down(core, type="ask_user_answer", requestId="r", answer=[*deep, "a"]))["updatedInput"]
+    assert given["answers"] == {"Which?": ", a"}
+
+
+def test_messages_that_are_not_ours_are_not_remembered() -> None:
+    core, _ = at_work()
+    up(core, type="command_lifecycle", command_uuid="another", state="started")
+    assert core.started == set()

@@ -2,6 +2,7 @@
 
 import json
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 from sandbox.agents.json_lines import (
     MAX_FRAME,
     MAX_TEXT,
+    amount,
+    count,
     cut,
     cut_text,
     frame,
@@ -76,3 +79,15 @@ def test_parts_of_another_type_are_nothing() -> None:
     )  # fmt: skip
     assert words_of("plain") == "plain"
     assert words_of([{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]) == "a\nb"
+
+
+def test_a_number_that_some_readers_refuse_is_nothing() -> None:
+    """A gateway that cannot read it takes the whole frame for output, and a `done` for none."""
+    said = orjson.loads(frame("done", {"turns": 10**400, "least": -(2**63), "most": 2**64 - 1, "yes": True}))
+    assert said == {"type": "done", "turns": None, "least": -(2**63), "most": 2**64 - 1, "yes": True}
+
+
+def test_a_count_and_an_amount_are_numbers_that_can_be_added() -> None:
+    assert [count(each) for each in (0, 7, -1, True, 1.5, 10**400, "7")] == [0, 7, None, None, None, None, None]
+    assert [amount(each) for each in (7, -0.5)] == [7.0, -0.5]
+    assert [amount(each) for each in (True, float("inf"), float("nan"), 10**400, None)] == [None] * 5

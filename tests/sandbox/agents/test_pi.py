@@ -230,3 +230,9 @@ def test_it_is_woken_for_its_text_and_dies_of_an_interrupt() -> None:
     assert isinstance(end, EndProcess)
     assert heard(core.over()) == []
     assert core.cuts_lines
+
+
+def test_what_cannot_be_added_costs_nothing() -> None:
+    core = at_work()
+    said(core, role="assistant", content=[], usage={"input": 10**400, "output": 5, "cost": {"total": 10**400}})
+    assert up(core, type="agent_settled")[-1]["metadata"] == {"usage": {"outputTokens": 5}}
