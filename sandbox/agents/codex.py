@@ -22,7 +22,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from sandbox.agents.core import EndProcess, HomeFile, Launch, Note, Out, Past, ToAgent, UnknownFrame
-from sandbox.agents.json_lines import cut_text, items, line, members, read, text, words_of
+from sandbox.agents.json_lines import count, cut_text, items, line, members, read, text, word, words_of
 from sandbox.agents.turn import GATHER, Turn
 
 THREAD = "thread"
@@ -181,6 +181,10 @@ class CodexCore:
             yield self._call("turn/steer", frame, expectedTurnId=self.turn_id, **self._said(frame))
         elif len(self.held) < MAX_HELD:
             self.held.append(frame)
+        else:
+            told = f"more than {MAX_HELD} messages for a turn that has not begun: say it again"
+            yield from self.turn.say("error", code="agent", error=told)
+            yield from self.turn.refuse(_seq(frame))
 
     def _start(self, frame: dict[str, Any]) -> Iterator[Out]:
         self.turn.begin(_seq(frame))
@@ -288,7 +292,8 @@ class CodexCore:
     def _told(self, method: str, given: dict[str, Any]) -> Iterator[Out]:
         match method:
             case "item/agentMessage/delta":
-                self.streamed.add(text(given.get("itemId")))
+                if len(self.streamed) < MAX_ITEMS:
+                    self.streamed.add(text(given.get("itemId")))
                 yield from self.turn.piece("chunk", text(given.get("delta")))
             case "item/reasoning/summaryTextDelta":
                 yield from self.turn.piece("thinking", text(given.get("delta")))
@@ -448,11 +453,11 @@ def _of(answers: Any, question: dict[str, Any]) -> Any:
 
 def _labels(answer: Any) -> list[str]:
     if isinstance(answer, list):
-        return [str(each) for each in answer]
-    return [] if answer is None else [str(answer)]
+        return [word(each) for each in answer]
+    return [] if answer is None else [word(answer)]
 
 
 def _usage(usage: dict[str, Any]) -> dict[str, int] | None:
     names = {"inputTokens": "inputTokens", "outputTokens": "outputTokens", "cacheReadTokens": "cachedInputTokens"}
-    counted = {name: usage[theirs] for name, theirs in names.items() if isinstance(usage.get(theirs), int)}
-    return counted or None
+    counted = {name: count(usage.get(theirs)) for name, theirs in names.items()}
+    return {name: each for name, each in counted.items() if each is not None} or None

@@ -137,6 +137,10 @@ class Turn:
         self.aborting = False
         self._said_again = 0
 
+    def refuse(self, seq: int | None) -> Iterator[Out]:
+        """No turn answers this message: the agent never has it."""
+        yield from self.say("done", answers=None if seq is None else [seq], metadata={"error": True})
+
     def over(self) -> Iterator[Out]:
         """The process is gone: say what was held back."""
         yield from self._flush()

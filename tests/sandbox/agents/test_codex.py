@@ -175,8 +175,11 @@ def test_what_steers_too_late_is_a_turn_of_its_own() -> None:
 
 def test_what_is_held_has_a_bound() -> None:
     core = begun()
-    for seq in range(MAX_HELD + 5):
-        steer(core, seq)
+    for seq in range(MAX_HELD):
+        assert steer(core, seq) == []
+    error, done = steer(core, MAX_HELD)
+    assert "say it again" in error["error"]
+    assert done == {"type": "done", "answers": [MAX_HELD], "metadata": {"error": True}}
     assert len(core.held) == MAX_HELD
 
 
@@ -346,3 +349,10 @@ def test_it_is_woken_for_its_text_alone_and_dies_of_an_interrupt() -> None:
     assert isinstance(end, EndProcess)
     assert heard(core.over()) == []
     assert core.cuts_lines
+
+
+def test_names_of_streamed_items_have_a_bound() -> None:
+    core = at_work()
+    for number in range(MAX_ITEMS + 5):
+        up(core, method="item/agentMessage/delta", params={"itemId": f"i{number}", "delta": ""})
+    assert len(core.streamed) == MAX_ITEMS
