@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandbox.agents.core import EndProcess, HomeMove, Launch, Note, Out, Past, ToAgent, UnknownFrame, WakeAfter
-from sandbox.agents.json_lines import cut_text, items, line, members, read, text, words_of
+from sandbox.agents.json_lines import count, cut_text, items, line, members, read, text, words_of
 from sandbox.agents.turn import GATHER, REPEATED, Turn
 
 SESSION = "session"
@@ -32,7 +32,7 @@ SILENT = (
     "session_info_update",
     "usage_update",
 )
-NAME = re.compile(r"[A-Za-z0-9_-]{8,128}")
+GEMINIS = re.compile(r"[A-Za-z0-9_-]{8,128}")  # names of its conversations, which are in names of files
 CLIENT = {
     "protocolVersion": 1,
     "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
@@ -40,6 +40,7 @@ CLIENT = {
 }
 MAX_ERROR = 2000
 MAX_TOOLS = 256
+MAX_NAME = 256  # characters of a conversation's; any are good
 
 
 @dataclass(slots=True)
@@ -67,7 +68,7 @@ class AcpCore:
 
     def traces(self, wanted: Launch, notes: Mapping[str, str]) -> Sequence[str]:
         session = _session_of(notes)
-        return (f".gemini/tmp/*/chats/session-*{session[:8]}.jsonl",) if session else ()
+        return (f".gemini/tmp/*/chats/session-*{session[:8]}.jsonl",) if GEMINIS.fullmatch(session) else ()
 
     def command(self, wanted: Launch, past: Past) -> Launch:
         self.directory = wanted.directory
@@ -160,8 +161,12 @@ class AcpCore:
             case _ if failed:
                 yield from self._begin_anew()
             case _:
-                name = text(result.get("sessionId"))
-                self.session = name if NAME.fullmatch(name) else self.noted
+                self.session = text(result.get("sessionId")) if method == "session/new" else self.noted
+                if not 0 < len(self.session) <= MAX_NAME:
+                    self.session = ""
+                    yield from self._error({"message": "the agent gave its conversation no name that can be kept"})
+                    yield EndProcess("the agent could not begin a conversation")
+                    return
                 self.settling = method == "session/load"
                 if self.settling:
                     yield WakeAfter(SETTLE, SETTLE_SECONDS)
@@ -264,7 +269,7 @@ class AcpCore:
 
 def _session_of(notes: Mapping[str, str]) -> str:
     session = notes.get(SESSION, "")
-    return session if NAME.fullmatch(session) else ""
+    return session if len(session) <= MAX_NAME else ""
 
 
 def _tool_of(call: dict[str, Any]) -> str:
@@ -295,4 +300,5 @@ def _usage(result: dict[str, Any]) -> dict[str, int] | None:
     """As Gemini tells it."""
     counted = members(members(members(result.get("_meta")).get("quota")).get("token_count"))
     names = {"inputTokens": "input_tokens", "outputTokens": "output_tokens"}
-    return {name: counted[each] for name, each in names.items() if isinstance(counted.get(each), int)} or None
+    told = {name: count(counted.get(each)) for name, each in names.items()}
+    return {name: each for name, each in told.items() if each is not None} or None

@@ -72,7 +72,7 @@ def test_a_conversation_is_resumed_or_loaded_or_begun_as_the_agent_can() -> None
     assert line["method"] == "session/new"
     _, (lost, (_, line)) = begun(notes)
     assert (lost["status"], line["method"]) == ("memory_lost", "session/new")
-    assert begun({SESSION: "../*"})[1][0][1]["method"] == "session/new"
+    assert begun({SESSION: "x" * 257})[1][0][1]["method"] == "session/new"
 
 
 def test_what_a_loaded_conversation_says_again_is_nothing() -> None:
@@ -231,3 +231,22 @@ def test_of_a_text_that_is_not_said_again_only_the_beginning_is_kept() -> None:
     says(core, "y")
     assert len(core.said) == REPEATED + 1
     assert "sdk_message" not in [each["type"] for each in over(core) if isinstance(each, dict)]
+
+
+def test_a_conversation_may_have_any_name() -> None:
+    core, _ = begun()
+    up(core, id=2, result={"sessionId": "ses:1/../x"})
+    assert core.ready
+    down(core, type="message", seq=1, content="go")
+    assert Note({SESSION: "ses:1/../x"}) in over(core)
+    _, ((_, line),) = begun({SESSION: "ses:1/../x"}, {"loadSession": True})
+    assert line["params"]["sessionId"] == "ses:1/../x"
+    assert AcpCore().traces(WANTED, {SESSION: "ses:1/../x"}) == (), "it is in no name of a file"
+
+
+@pytest.mark.parametrize("name", [None, "", "x" * 257, 7])
+def test_a_conversation_without_a_name_cannot_go_on(name: Any) -> None:
+    core, _ = begun()
+    error, end = up(core, id=2, result={"sessionId": name})
+    assert (error["code"], isinstance(end, EndProcess)) == ("agent", True)
+    assert not core.ready
