@@ -15,6 +15,7 @@ MAX_TEXT = 64 << 10  # characters of one string in a frame
 SHORT_TEXT = 1 << 10  # the same in a frame that would be too long
 SLACK = 64  # characters that may be beyond, for the remark of a string that was cut before
 MAX_DEPTH = 64
+MOST_NESTED = 500  # levels of a line; what can be read just so may be too deep to be written
 MOST = 1 << 53
 INTEGERS = range(-(1 << 63), 1 << 64)  # beyond, some readers refuse the whole line
 
@@ -28,7 +29,21 @@ def read(line: bytes) -> dict[str, Any]:
         found = _decoder.decode(line)
     except (msgspec.DecodeError, RecursionError):
         found = _read_halves(line)
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    few = line.count(b"{") + line.count(b"[") <= MOST_NESTED
+    return found if few or _within(found, MOST_NESTED) else {}
+
+
+def _within(value: dict[str, Any], depth: int) -> bool:
+    """Whether it is nested no deeper."""
+    level: list[Any] = [value]
+    for _ in range(depth):
+        inner = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [each for parts in inner for each in parts if isinstance(each, dict | list)]
+        if not level:
+            return True
+    return False
 
 
 def _read_halves(line: bytes) -> Any:

@@ -271,7 +271,7 @@ def test_an_answer_that_is_nested_without_end_is_no_label() -> None:
     core, _ = at_work()
     asks(core, "AskUserQuestion", input={"questions": [{"question": "Which?"}]})
     deep: list[Any] = []
-    for _ in range(500):
+    for _ in range(480):
         deep = [deep]
     given = answered(down(core, type="ask_user_answer", requestId="r", answer=[*deep, "a"]))["updatedInput"]
     assert given["answers"] == {"Which?": ", a"}

@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox.agents.catalogue import CORES
+from sandbox.agents.core import Launch, Past
 from sandbox.agents.json_lines import (
     MAX_FRAME,
     MAX_TEXT,
+    MOST_NESTED,
     amount,
     count,
     cut,
@@ -91,3 +94,27 @@ def test_a_count_and_an_amount_are_numbers_that_can_be_added() -> None:
     assert [count(each) for each in (0, 7, -1, True, 1.5, 10**400, "7")] == [0, 7, None, None, None, None, None]
     assert [amount(each) for each in (7, -0.5)] == [7.0, -0.5]
     assert [amount(each) for each in (True, float("inf"), float("nan"), 10**400, None)] == [None] * 5
+
+
+def test_what_is_nested_too_deeply_to_be_written_is_not_read() -> None:
+    for depth in (MOST_NESTED - 1, MOST_NESTED, 900, 988, 989, 990):
+        found = read(b'{"a":%b%b}' % (b"[" * depth, b"]" * depth))
+        assert bool(found) is (depth < MOST_NESTED)
+    assert read(b'{"a":[%b]}' % b",".join([b"[]"] * 1000)) == {"a": [[]] * 1000}
+
+
+@pytest.mark.parametrize("agent", sorted(CORES.keys() - {"plain"}))
+def test_no_core_fails_at_what_can_just_be_read(agent: str) -> None:
+    for depth in range(900, 1000):
+        deep = b"[" * depth + b"]" * depth
+        core = CORES[agent]()
+        core.command(Launch(("agent",), {"HOME": "/agent"}), Past())
+        core.begin(b'{"type":"start","mode":"all"}')
+        core.up([b'{"id":1,"result":{}}', b'{"id":2,"result":{"sessionId":"s","thread":{"id":"t"}}}'])
+        core.down(b'{"type":"message","seq":1,"content":"go"}')
+        request = b'{"subtype":"can_use_tool","tool_name":"Bash","input":{"a":%b}}' % deep
+        core.up([b'{"type":"control_request","request_id":"r","request":%b}' % request])
+        tool = b'{"sessionUpdate":"tool_call","toolCallId":"t","status":"completed","rawOutput":%b}' % deep
+        core.up([b'{"method":"session/update","params":{"update":%b}}' % tool])
+        item = b'{"type":"mcpToolCall","id":"i","result":%b}' % deep
+        core.up([b'{"method":"item/completed","params":{"item":%b}}' % item])
