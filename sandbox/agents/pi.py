@@ -45,6 +45,8 @@ class PiCore:
     mode: str = "ask"
     number: int = 0
     prompts: dict[str, dict[str, Any]] = field(default_factory=dict)  # that were not accepted yet
+    first: str = ""  # the one that began the turn
+    accepted: bool = False  # the turn has one that was
     failed: str = ""
     usage: dict[str, int] = field(default_factory=dict)
     cost: float = 0.0
@@ -106,10 +108,12 @@ class PiCore:
                 self._set_mode(frame.get("mode"))
 
     def _message(self, frame: dict[str, Any]) -> Out:
-        steers = {"streamingBehavior": "steer"} if self.turn.running else {}
+        folded = self.turn.running
+        steers = {"streamingBehavior": "steer"} if folded else {}
         self.turn.begin(_seq(frame))
         said = self._command("prompt", message=words_of(frame.get("content")) or " ", **steers)
         self.prompts[f"h{self.number}"] = frame
+        self.first = self.first if folded else f"h{self.number}"
         return said
 
     def _set_mode(self, mode: Any) -> None:
@@ -213,11 +217,12 @@ class PiCore:
     def _responded(self, said: dict[str, Any]) -> Iterator[Out]:
         prompt = self.prompts.pop(text(said.get("id")), None)
         if said.get("success") is True:
+            self.accepted |= prompt is not None
             return
         told = cut_text(text(said.get("error")) or "the agent failed", MAX_ERROR)
         if prompt is None or said.get("command") != "prompt":
             yield from self.turn.say("agent_status", status="notice", message=told)
-        elif not self.prompts and self.turn.seqs in ([], [_seq(prompt)]):
+        elif not (self.prompts or self.accepted):
             self.failed = told
             yield from self._over()
         else:
@@ -232,10 +237,14 @@ class PiCore:
             self.begun = True
             yield Note({BEGUN: "yes"})
         cost = round(self.cost, 9) or None
-        yield from self.turn.done(failed=failed, costUsd=cost, usage=dict(self.usage) or None)
+        # What steered and was not heard yet has a turn of its own.
+        unheard = {name: frame for name, frame in self.prompts.items() if name != self.first}
+        self.prompts = {name: frame for name, frame in unheard.items() if _seq(frame) is not None}
+        still = [frame["seq"] for frame in self.prompts.values()]
+        yield from self.turn.done(still, failed=failed, costUsd=cost, usage=dict(self.usage) or None)
         self.failed, self.cost = "", 0.0
         self.usage.clear()
-        self.prompts.clear()
+        self.accepted = False
 
     def _error(self) -> Iterator[Out]:
         told, code = self.failed, "agent"

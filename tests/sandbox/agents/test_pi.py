@@ -85,6 +85,7 @@ def test_messages_wait_but_what_steers_is_given_as_such() -> None:
     assert not core.ready
     ((_, line),) = down(core, type="message", seq=2, content=[{"type": "text", "text": "now"}])
     assert (line["message"], line["streamingBehavior"]) == ("now", "steer")
+    up(core, type="response", id=line["id"], command="prompt", success=True)
     note, done = up(core, type="agent_settled")
     assert note == Note({BEGUN: "yes"})
     assert done == {"type": "done", "answers": [1, 2], "metadata": {}}
@@ -236,3 +237,23 @@ def test_what_cannot_be_added_costs_nothing() -> None:
     core = at_work()
     said(core, role="assistant", content=[], usage={"input": 10**400, "output": 5, "cost": {"total": 10**400}})
     assert up(core, type="agent_settled")[-1]["metadata"] == {"usage": {"outputTokens": 5}}
+
+
+def test_messages_that_are_all_refused_end_their_turn() -> None:
+    core = PiCore()
+    core.command(WANTED, Past())
+    down(core, type="message", seq=1, content="go")
+    down(core, type="message", seq=2, content="now", metadata={"steer": True})
+    assert up(core, type="response", id="h1", command="prompt", success=False, error="No API key")[0]["type"] == "error"
+    error, *_, done = up(core, type="response", id="h2", command="prompt", success=False, error="No API key")
+    assert (error["code"], done["answers"], core.ready) == ("agent_auth", [1, 2], True)
+
+
+def test_what_steers_while_the_turn_settles_has_a_turn_of_its_own() -> None:
+    core = at_work()
+    down(core, type="message", seq=2, content="now", metadata={"steer": True})
+    assert up(core, type="agent_settled")[-1]["answers"] == [1]
+    assert not core.ready
+    assert up(core, type="response", id="h2", command="prompt", success=True) == []
+    assert up(core, type="agent_settled")[-1]["answers"] == [2]
+    assert core.ready
