@@ -111,8 +111,10 @@ class PendingMessages:
 
     def recalled(self, seq: int) -> None:
         """The bridge holds it back."""
-        entry = self._delivery.window.find(seq)
-        if entry is not None and seq in self._asked and not entry.held:
+        entry, link = self._delivery.window.find(seq), self._delivery.link
+        if entry is None and link is not None:
+            link.drop(seq)  # the agent said that it has it: what follows would wait for ever
+        elif entry is not None and seq in self._asked and not entry.held:
             self._hold(entry)
 
     def _look_again(self) -> None:

@@ -140,6 +140,20 @@ async def test_a_message_that_the_agent_takes_first_is_not_cancelled(world: Worl
     assert (await statuses(world))["a"] == "delivered"
 
 
+async def test_an_agent_that_answers_what_it_does_not_have_keeps_nothing_from_itself(world: World) -> None:
+    """It says so before the bridge, which was asked for the message, holds it back with all that follows."""
+    tab = await busy(world, "a", "b")
+    agent = world.sandbox().agent
+    assert agent is not None
+    asked = asyncio.ensure_future(refused(tab.actor.pending.cancel(2)))
+    agent.emit({"type": "done", "answers": [2]})
+    assert await asked == "not_pending"
+    agent.read_on()
+    await tab.until("done", count=2)
+    assert handed(world) == ["work", "b"]
+    assert (await statuses(world))["b"] == "delivered"
+
+
 async def test_two_who_cancel_the_same_message_are_both_answered(world: World) -> None:
     tab = await busy(world, "a")
     both = await asyncio.gather(tab.actor.pending.cancel(2), tab.actor.pending.cancel(2))
