@@ -7,7 +7,7 @@ pi asks no permissions. An extension of ours, written before the start, has it a
 files, and gives the model a question tool (pi_extension.py). Modes are the core's own: it answers by itself.
 
 An `abort` waits for ever while a dialog is open: each is cancelled first. Versions before 0.87 say `agent_end` before
-they try again, and nothing after the last one: the turn is over if no retry is told within SETTLE_SECONDS.
+they try again, and nothing after the last one: the turn is over if nothing begins within SETTLE_SECONDS.
 """
 
 import json
@@ -47,6 +47,7 @@ class PiCore:
     prompts: dict[str, dict[str, Any]] = field(default_factory=dict)  # that were not accepted yet
     first: str = ""  # the one that began the turn
     accepted: bool = False  # the turn has one that was
+    settling: bool = False
     failed: str = ""
     usage: dict[str, int] = field(default_factory=dict)
     cost: float = 0.0
@@ -140,7 +141,11 @@ class PiCore:
                 yield from self._asked(name, method, said)
             case {"type": "extension_ui_request", "method": "notify", "message": str(words)}:
                 yield from self.turn.say("agent_status", status="notice", message=cut_text(words, MAX_ERROR))
+            case {"type": "agent_start"} if self.settling:
+                self.settling = False
+                yield WakeAfter(SETTLE, None)
             case {"type": "auto_retry_start"}:
+                self.settling = False
                 yield WakeAfter(SETTLE, None)
                 yield from self.turn.say(
                     "agent_status",
@@ -153,6 +158,7 @@ class PiCore:
             case {"type": "agent_end", "willRetry": _}:
                 pass  # a version that says when it has settled
             case {"type": "agent_end"}:
+                self.settling = True
                 yield WakeAfter(SETTLE, SETTLE_SECONDS)
             case {"type": "agent_settled"}:
                 yield from self._over()
@@ -229,6 +235,7 @@ class PiCore:
             yield from self.turn.say("error", code="agent", error=told)
 
     def _over(self) -> Iterator[Out]:
+        self.settling = False
         yield WakeAfter(SETTLE, None)
         failed = bool(self.failed) and not self.turn.aborting
         if failed and self.turn.running:

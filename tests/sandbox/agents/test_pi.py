@@ -257,3 +257,13 @@ def test_what_steers_while_the_turn_settles_has_a_turn_of_its_own() -> None:
     assert up(core, type="response", id="h2", command="prompt", success=True) == []
     assert up(core, type="agent_settled")[-1]["answers"] == [2]
     assert core.ready
+
+
+def test_what_steers_before_an_older_version_has_settled_is_part_of_the_turn() -> None:
+    core = at_work()
+    assert core.up([b'{"type":"agent_end"}']) == [WakeAfter(SETTLE, SETTLE_SECONDS)]
+    down(core, type="message", seq=2, content="now", metadata={"steer": True})
+    up(core, type="response", id="h2", command="prompt", success=True)
+    assert core.up([b'{"type":"agent_start"}', b'{"type":"agent_start"}']) == [WakeAfter(SETTLE, None)]
+    assert core.up([b'{"type":"agent_end"}']) == [WakeAfter(SETTLE, SETTLE_SECONDS)]
+    assert heard(core.woken(SETTLE))[-1]["answers"] == [1, 2]
