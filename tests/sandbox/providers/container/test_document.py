@@ -39,6 +39,7 @@ def test_what_a_session_asks_for_takes_the_place_of_what_every_container_gets() 
     asked = standard.with_those_of(ResourceLimits(memory=1 << 30, cpus=0.5, pids=70))
     assert (asked.memory_bytes, asked.cpus, asked.processes, asked.tmp) == (1 << 30, 0.5, 70, 256 << 20)
     assert asked.open_files == standard.open_files
+    assert asked.of_the_whole == ResourceLimits(memory=1 << 30, cpus=0.5, pids=70)
 
 
 def test_a_container_can_do_nothing_that_it_need_not() -> None:
