@@ -72,6 +72,7 @@ class _Heard:
         self._over: asyncio.Future[str] = loop.create_future()
         self._texts: list[str] = []
         self._errors: list[str] = []
+        self._problems: list[str] = []  # of a process that runs: how it ends says more
 
     async def turn(self, link: Link) -> str:
         link.start(None)
@@ -114,12 +115,15 @@ class _Heard:
                 self._frame(frame)
 
     def on_exit(self, exit: AgentExit) -> None:
-        self._end("; ".join([*self._errors, f"the agent ended: {exit.reason}"]))
+        self._end("; ".join([*self._errors, *self._problems, f"the agent ended: {exit.reason}"]))
 
     def on_taken(self, seq: int) -> None: ...
     def on_recalled(self, seq: int) -> None: ...
     def on_problem(self, reason: str) -> None:
-        self._end(reason)
+        if self._ready.done():
+            self._problems.append(reason)
+        else:
+            self._end(reason)
 
     def on_changed(self) -> None: ...
     def on_lost(self, reason: str) -> None:

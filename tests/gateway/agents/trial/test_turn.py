@@ -12,7 +12,8 @@ from gateway.agents.launch import AgentLaunch
 from gateway.agents.trial.answers import SAID
 from gateway.agents.trial.model import TrialModel
 from gateway.agents.trial.surroundings import TrialSurroundings
-from gateway.agents.trial.turn import TrialFailed, one_turn
+from gateway.agents.trial.turn import TrialFailed, _Heard, one_turn
+from sandbox.protocol.values import AgentExit
 from sandbox.providers.local.fleet import LocalFleet
 
 ASKS = """
@@ -60,6 +61,23 @@ async def test_what_comes_instead_of_an_answer_is_told(
     with pytest.raises(TrialFailed, match=told):
         await one_turn(fleet, tmp_path, python(program), TrialSurroundings({}))
     assert await fleet.running() == []
+
+
+async def test_how_a_process_ended_is_told_behind_what_was_noticed_first() -> None:
+    """Of one that ends at once the bridge may notice first that nobody reads what it is told."""
+    heard = _Heard()
+    heard.on_epoch("e", 0)
+    heard.on_problem("the agent closed its input")
+    heard.on_exit(AgentExit("e", 0, 0, 3, None, "exited with code 3"))
+    with pytest.raises(TrialFailed, match=r"^the agent closed its input; the agent ended: exited with code 3$"):
+        await heard._over
+
+
+async def test_an_agent_that_cannot_be_started_is_told_of_at_once() -> None:
+    heard = _Heard()
+    heard.on_problem("the agent could not be started: no such file")
+    with pytest.raises(TrialFailed, match="no such file"):
+        await heard._over
 
 
 async def test_one_that_says_nothing_is_given_up(fleet: LocalFleet, tmp_path: Path) -> None:
