@@ -157,8 +157,8 @@ class Settings:
             object.__setattr__(self, "store", StoreUrl(f"sqlite:///{self.data_dir}/holdfast.db"))
         if self.objects == ObjectsUrl(""):
             object.__setattr__(self, "objects", ObjectsUrl("file", self.data_dir / "objects"))
-        if self.agents_dir == Path():
-            object.__setattr__(self, "agents_dir", self.data_dir / "agents")
+        agents_dir = self.data_dir / "agents" if self.agents_dir == Path() else self.agents_dir
+        object.__setattr__(self, "agents_dir", agents_dir.absolute())  # programs in it are run in other directories
         if not self.providers:
             object.__setattr__(self, "providers", (self.sandbox,))
         if not self.network_max:

@@ -332,6 +332,15 @@ def test_names_of_the_test_suite_are_left_alone_and_an_empty_value_is_no_value()
     assert settings.port == 8080
 
 
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [({}, ".holdfast/agents"), ({"DATA_DIR": "data"}, "data/agents"), ({"AGENTS_DIR": "there"}, "there")],
+)
+def test_agents_lie_at_a_place_that_is_the_same_from_everywhere(given: dict[str, str], found: str) -> None:
+    settings = load_settings({f"HOLDFAST_{name}": value for name, value in given.items()})
+    assert settings.agents_dir == Path(found).absolute()
+
+
 def test_settings_are_frozen_and_print_no_secret() -> None:
     settings = Settings(jwt_secret=SecretStr(LONG))
     assert LONG not in repr(settings)

@@ -107,10 +107,11 @@ class Command:
     """`holdfast agents install claude-code@7.0.0` as a process."""
 
     def __init__(self, shelf: AgentShelf, registry: NpmRegistry) -> None:
-        env = {**registry.environ(shelf.directory.parent / "home"), "HOLDFAST_AGENTS_DIR": str(shelf.directory)}
+        parent, name = shelf.directory.parent, shelf.directory.name  # as people name it: from where they are
+        env = {**registry.environ(parent / "home"), "HOLDFAST_AGENTS_DIR": name}
         env["PYTHONPATH"] = str(Path(__file__).parents[4])
         argv = [sys.executable, "-m", "gateway", "agents", "install", "claude-code@7.0.0", "--json"]
-        self.process = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.process = subprocess.Popen(argv, cwd=parent, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def end(self) -> dict[str, object]:
         said, complained = self.process.communicate()
