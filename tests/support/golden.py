@@ -7,6 +7,7 @@ makes them.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from sandbox.agents.core import (
 
 GOLDEN = Path(__file__).parents[1] / "sandbox" / "agents" / "golden"
 SESSION = "golden"
+PACKAGES = re.compile(r'/[^\s"\\]*(?=/node_modules/)')  # where an agent lay when it was recorded: "/packages" instead
 ENV = {"HOME": "/agent", "HOLDFAST_SESSION_ID": SESSION, "OPENAI_API_KEY": "good"}
 Entry = Sequence[Any]
 

@@ -22,7 +22,7 @@ from sandbox.agents.catalogue import CORES
 from sandbox.agents.core import Core, HomeFile, Launch, Note, Out, Past, ToAgent, ToGateway, WakeAfter
 from sandbox.bridge.agent import home
 from tests.support.fake_model.serving import fake_model
-from tests.support.golden import GOLDEN, SESSION, replay
+from tests.support.golden import GOLDEN, PACKAGES, SESSION, replay
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 TIMES = re.compile(r'("\w*(?:ms|Ms|At|timestamp)": )(?:[0-9.]+|"[0-9TZ:.+-]+")')
@@ -173,6 +173,7 @@ class Live:
     def normalised(self) -> list[list[Any]]:
         whole = "\n".join(json.dumps(_trimmed(entry), ensure_ascii=False) for entry in self.entries)
         whole = whole.replace(str(self._home), "/agent").replace(str(self._work), "/workspace")
+        whole = PACKAGES.sub("/packages", whole)
         whole = TIMES.sub(r"\g<1>0", whole.replace(self._model.removeprefix("http://"), "model"))
         names: dict[str, str] = {}
         for name in UUID.findall(whole):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from sandbox.agents.catalogue import CORES
-from tests.support.golden import GOLDEN, Entry, command, inputs, line_of, put, recordings, replay
+from tests.support.golden import GOLDEN, PACKAGES, Entry, command, inputs, line_of, put, recordings, replay
 
 CASES = {
     f"{agent.name}-{case}": (agent.name, entries)
@@ -24,6 +24,11 @@ GARBAGE = (
 
 def test_every_core_but_plain_has_recordings() -> None:
     assert {agent for agent, _ in CASES.values()} == CORES.keys() - {"plain"}
+
+
+def test_recordings_do_not_say_where_they_were_made() -> None:
+    said = {place for path in GOLDEN.rglob("*.jsonl") for place in PACKAGES.findall(path.read_text())}
+    assert said <= {"/packages"}
 
 
 @every_recording
