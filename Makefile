@@ -98,7 +98,7 @@ images: $(STAMP)  ## build the images of deploy/, and run a session with them
 pictures: $(TEST_STAMP) page  ## take the README's pictures anew, of the real console
 	@$(BIN)/python -m tests.support.pictures
 
-routes: setup  ## write the table of routes in docs/protocol.md anew, from their declarations
+routes: setup  ## write the table of routes in docs/protocol/routes.md anew, from their declarations
 	@$(BIN)/python -m tests.support.route_table
 
 archive: setup  ## add the code of COMMIT to tests/releases/: the next versions must take over what it leaves

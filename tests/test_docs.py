@@ -15,7 +15,9 @@ from gateway.routing.route import WS
 from tests.support.routes import SPECS
 
 ROOT = Path(__file__).parent.parent
-PROTOCOL = (ROOT / "docs/protocol.md").read_text()
+PAGES_OF_PROTOCOL = sorted(ROOT.glob("docs/protocol/*.md"))
+PROTOCOL = "\n".join(page.read_text() for page in PAGES_OF_PROTOCOL)
+ROUTES = (ROOT / "docs/protocol/routes.md").read_text()
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
 
 
@@ -55,8 +57,8 @@ def test_every_command_is_documented() -> None:
 
 def test_every_route_is_in_the_table_as_it_is_declared() -> None:
     """`make routes` writes it."""
-    assert written_into(PROTOCOL, SPECS) == PROTOCOL
-    table = PROTOCOL.partition(BEGIN)[2].partition(END)[0].partition("| answer |")[0]
+    assert written_into(ROUTES, SPECS) == ROUTES
+    table = ROUTES.partition(BEGIN)[2].partition(END)[0].partition("| answer |")[0]
     assert first_cells(table) == {f"{spec.method} {spec.path}" for spec in SPECS}
 
 
@@ -97,6 +99,24 @@ OWN_PATH = re.compile(
 def test_every_path_a_page_names_exists(page: Path) -> None:
     named = [(ROOT / path) if path else (page.parent / link) for path, link in OWN_PATH.findall(page.read_text())]
     assert [str(path) for path in named if not path.exists()] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page, as links name them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_heading_a_page_links_to_exists(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text())
+    named = [(page.parent / path if path else page, anchor) for path, anchor in links]
+    assert [f"{path}#{anchor}" for path, anchor in named if anchor not in anchors(path)] == []
+
+
+def test_the_first_page_of_the_protocol_lists_the_others() -> None:
+    listed = set(re.findall(r"^\| \[[^]]+\]\(([^)]+)\)", (ROOT / "docs/protocol/README.md").read_text(), re.MULTILINE))
+    assert listed == {page.name for page in PAGES_OF_PROTOCOL} - {"README.md"}
 
 
 def test_every_promise_of_the_readme_names_what_proves_it() -> None:

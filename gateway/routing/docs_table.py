@@ -1,4 +1,4 @@
-"""The table of routes in docs/protocol.md, from their declarations. Pure."""
+"""The table of routes in docs/protocol/routes.md, from their declarations. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args, get_origin

@@ -3,7 +3,7 @@
 `@route` stands above the method that serves it and says everything that is known of the route: method, path, who may,
 body, answers, parameters, one line of docs. `served` makes Starlette's routes from the declarations of an object. Each
 carries its policy, which the middleware in front of the app applies, and its `spec`, from which `/openapi.json` and the
-table in docs/protocol.md are made.
+table in docs/protocol/routes.md are made.
 """
 
 import re

@@ -1,6 +1,6 @@
 """The judge of a campaign: a process of its own, written from the promises alone. It imports nothing of the house.
 
-The promises (README, docs/protocol.md): every send ends in an ack, a nack or an `expired`; what was acknowledged, also
+The promises (README, docs/protocol/): every send ends in an ack, a nack or an `expired`; what was acknowledged, also
 as `accepted`, is stored once, unchanged, at the seq it was told; a session's `seq` has no gap; each sender's messages
 are in the order it first sent them; `stored` is not said before the store has it; a known `cid` sent again is answered
 with its first `seq`.

@@ -1,4 +1,4 @@
-// A client of the native dialect, as docs/protocol.md asks for one: it counts, comes back where it was, clears and
+// A client of the native dialect, as docs/protocol/terminal.md asks for one: it counts, comes back where it was, clears and
 // paints at a `reset`, and keeps to itself what its terminal answers to bytes that are old. For Node and for browsers.
 const AGAIN_MS = 50;
 

@@ -1,11 +1,11 @@
-"""`make routes`: write the table of routes in docs/protocol.md anew, from their declarations."""
+"""`make routes`: write the table of routes in docs/protocol/routes.md anew, from their declarations."""
 
 from pathlib import Path
 
 from gateway.routing.docs_table import written_into
 from tests.support.routes import SPECS
 
-PAGE = Path(__file__).parents[2] / "docs/protocol.md"
+PAGE = Path(__file__).parents[2] / "docs/protocol/routes.md"
 
 
 def main() -> None:

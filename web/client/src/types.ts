@@ -23,7 +23,7 @@ export type GetToken = (why: Why) => string | Promise<string>;
 /** A string, or parts that each have a `type`. */
 export type Content = string | Array<{ type: string } & Json>;
 
-/** A stored message, as docs/protocol.md has it. */
+/** A stored message, as docs/protocol/history.md has it. */
 export interface StoredRecord {
   id?: string;
   seq: number;

@@ -1,6 +1,6 @@
 /**
  * A small world for the shells: a clock that is moved by hand, sockets that deliver one frame at a time, and a model of a
- * gateway with one session in it, a few lines for each promise. It is what docs/protocol.md says, and nothing of the client.
+ * gateway with one session in it, a few lines for each promise. It is what docs/protocol/ says, and nothing of the client.
  */
 import type { Platform } from "../src/platform.ts";
 import type { Json, StoredRecord } from "../src/types.ts";

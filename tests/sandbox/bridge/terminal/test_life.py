@@ -201,7 +201,7 @@ async def test_a_program_that_is_hung_up_on_has_time_to_save_its_work(tmp_path: 
             assert (await client.delete("/terminals/main")).status_code == 204
             assert await viewer.until(lambda: viewer.exit) == Exit(3, None)
             assert (bridge.workspace / "work").read_text() == "saved\n"
-    assert Limits().terminal_hang_up_seconds == 5, "docs/protocol.md says so"
+    assert Limits().terminal_hang_up_seconds == 5, "docs/protocol/routes.md says so"
 
 
 async def test_a_killed_bridge_takes_its_terminals_along(tmp_path: Path) -> None:
