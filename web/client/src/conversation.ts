@@ -6,6 +6,7 @@
  *
  *   queued -> sent -> (accepted ->) stored     it leaves the outbox, and is watched until the agent has it
  *                  -> refused | expired        it stays, until somebody resends it under a new cid or withdraws it
+ *                  -> cancelled                it leaves the outbox: somebody wanted it so
  *
  * Nothing is sent before `welcome`. On every new connection everything unsettled is sent again, oldest first, each with the
  * cid it always had: the gateway knows which it has. So is what is watched, for a receipt may have been missed.
@@ -28,6 +29,7 @@ export const MOST_BYTES = 4 << 20;
 export const LONGEST_FRAME = 1 << 20;
 export const MOST_WATCHED = 1000;
 export const TRIES = 6;
+const CANCELLED = "cancelled";
 const AGAIN_FIRST = 4; // a busy gateway is given seconds, not milliseconds: the exponent to begin with
 
 /** What became of an item. */
@@ -192,7 +194,7 @@ export class Conversation {
         break;
       case "expired":
       case "interrupted":
-        this.became(entry, frame.type, seq);
+        this.became(entry, frame.reason === CANCELLED ? CANCELLED : frame.type, seq);
     }
   }
 
@@ -203,7 +205,7 @@ export class Conversation {
       entry.delivered = true;
       this.changes.fates.push({ cid, to: "delivered", seq });
       this.watched.delete(cid);
-    } else if (status === "interrupted" && !entry.delivered) {
+    } else if ((status === "interrupted" || status === CANCELLED) && !entry.delivered) {
       entry.delivered = true;
       this.changes.fates.push({ cid, to: "failed", code: status, seq });
       this.watched.delete(cid);

@@ -8,7 +8,7 @@
  * A status only moves forward (`stored`, `delivered`, then how it ended), because a page may have been read before the frame
  * that told more. What may have moved while nobody listened is read again on each new connection: from the oldest record on
  * that can still change. A message that was delivered is settled by its answer, and each answer is that of the oldest which
- * has none; but that can only be said of a status that is known to be as new as the answer. So with each record goes the
+ * has none, unless it names those that it answers (`metadata.answers`); but that can only be said of a status that is known to be as new as the answer. So with each record goes the
  * last seq there was when its status was known (`asOf`): that of the page, or of the last record heard while listening.
  *
  * If the gateway knows fewer records than are here, or other ones, they are of another conversation under the same name, or
@@ -222,12 +222,14 @@ export class History {
 
   /** The oldest record to which the gateway may have given another status, or may yet. */
   private moving(): number | undefined {
-    const owed: number[] = [];
+    let owed: number[] = [];
     for (const [at, { seq, type, status }] of this.records.entries()) {
       if (status === "stored" || status === "open") return owed[0] ?? seq;
       if (isAnswer(this.records[at]!)) {
         if (owed[0] !== undefined && this.asOf[owed[0] - this.first]! < seq) return owed[0];
-        owed.shift();
+        const named = this.records[at]!.metadata.answers;
+        if (Array.isArray(named)) owed = owed.filter((each) => !named.includes(each));
+        else owed.shift();
       } else if (type === "message" && status === "delivered") owed.push(seq);
     }
     return owed[0];

@@ -3,6 +3,7 @@
  * answers, the last request of that name before it.
  */
 import { isObject, textOf, words } from "./frames.ts";
+import { workOf } from "./work.ts";
 import type { Item, Json, OutboxItem, RequestItem, StoredRecord } from "./types.ts";
 
 export const REQUESTS: Record<string, "permission" | "question"> = { permission_request: "permission", question: "question" };
@@ -24,7 +25,7 @@ export function itemOf(record: StoredRecord, key = `record:${record.seq}`): Item
     return { kind: "note", key, seq, type, role, text: text || (why ?? ""), content, metadata, status, createdAt };
   }
   if (role === "assistant") {
-    return { kind: "answer", key, seq, text, blocks: blocksOf(metadata), metadata, streaming: false, status, createdAt };
+    return { kind: "answer", key, seq, text, blocks: blocksOf(metadata), metadata, work: workOf(metadata), streaming: false, status, createdAt };
   }
   return { kind: "message", key: `message:${cid}`, seq, cid, role, content, text, metadata, status, createdAt };
 }

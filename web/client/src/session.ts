@@ -15,7 +15,7 @@ import { pledgeError, Pledges } from "./pledges.ts";
 import { browser, type Platform } from "./platform.ts";
 import { Requests, type RequestNews } from "./requests.ts";
 import { TerminalChannel, type TerminalOptions } from "./terminal.ts";
-import type { Content, Json, OutboxItem, Page, Sent, SessionEvents, State, StoredRecord, Welcome } from "./types.ts";
+import type { Content, Json, Mode, OutboxItem, Page, PendingMessage, Sent, SessionEvents, State, StoredRecord, Welcome } from "./types.ts";
 
 export interface ConnectOptions extends AccessOptions {
   session: string;
@@ -66,11 +66,12 @@ export class Session extends Linked<SessionEvents> {
 
   // what a page says
 
-  /** Send a message, now or when there is a connection. */
-  send(content: Content, { cid, metadata }: { cid?: string; metadata?: Json } = {}): Sent {
+  /** Send a message, now or when there is a connection. One with `steer` goes to an agent that can take it into its running
+   * turn at once, before those that wait. */
+  send(content: Content, { cid, metadata, steer }: { cid?: string; metadata?: Json; steer?: boolean } = {}): Sent {
     const parts = Array.isArray(content) && content.length && content.every((part) => isObject(part) && words(part.type));
     const fine = (typeof content === "string" || parts) && (metadata === undefined || isObject(metadata));
-    return this.post(fine ? { type: "message", content, metadata } : undefined, cid);
+    return this.post(fine ? { type: "message", content, metadata: steer ? { ...metadata, steer } : metadata } : undefined, cid);
   }
 
   answerPermission(requestId: string, members: Json): Sent {
@@ -119,6 +120,31 @@ export class Session extends Linked<SessionEvents> {
     const records = Array.isArray(messages) ? messages.map(readRecord) : [undefined];
     if (!isCount(lastSeq) || records.includes(undefined)) throw new HoldfastError("bad_answer", "this is no history");
     return { messages: records as StoredRecord[], lastSeq, firstSeq: isCount(firstSeq) ? firstSeq : 1, stale: stale === true };
+  }
+
+  /** The messages that the agent does not have yet, in order. */
+  async pending(): Promise<PendingMessage[]> {
+    const { messages } = await this.ask("GET", "/pending");
+    return Array.isArray(messages) ? (messages.filter(isPending) as PendingMessage[]) : [];
+  }
+
+  /** Cancel one of them. Rejected with `not_pending` if the agent has it, or it was cancelled or expired before. */
+  async cancel(seq: number): Promise<void> {
+    await this.ask("DELETE", `/pending/${seq}`);
+  }
+
+  /** Let one of them wait for its sandbox for at least `seconds` from now. */
+  async extend(seq: number, seconds: number): Promise<void> {
+    await this.ask("POST", `/pending/${seq}/extend`, { seconds });
+  }
+
+  /** What the agent may do without asking; null: as the gateway's operator says. */
+  async setMode(mode: Mode | null): Promise<void> {
+    await this.ask("PATCH", "", { mode });
+  }
+
+  private ask(method: string, path: string, body?: Json): Promise<Json> {
+    return this.access.ask(method, `/api/sandboxes/${encodeURIComponent(this.id)}${path}`, body);
   }
 
   /** A terminal of this session, with a connection of its own. */
@@ -290,6 +316,10 @@ export class Session extends Linked<SessionEvents> {
       if (each.type === "settled") this.emit("settled", { requestId: each.requestId, status: each.status });
       else this.emit(each.type, { ...each.content, requestId: each.requestId, seq: each.seq });
   }
+}
+
+function isPending(value: unknown): boolean {
+  return isObject(value) && isCount(value.seq) && words(value.cid) !== undefined;
 }
 
 function isCid(cid: unknown): boolean {

@@ -6,25 +6,32 @@
  * way it was heard of first, and keeps its key on its way from one to the next. When nothing is on its way, the items are the
  * history, exactly.
  *
+ * What an agent thought and which files it changed is in no record. Who saw it keeps it, of the newest answers.
+ *
  * Beside those, `notes` of what is in no history and worth a line: the agent's exits, and errors. They stand where they were
  * heard, the newest few of them.
  */
 import { UnfinishedAnswer } from "./answer.ts";
 import { isCount, isObject, words } from "./frames.ts";
 import { History, type Question } from "./history.ts";
+import { agentAfter, NO_WORK, workOf } from "./work.ts";
 import { ANSWERS, answered, itemOf, itemOfOutbox, requestIdOf } from "./items.ts";
-import type { Item, Json, NoteItem, OutboxItem, Page, RequestItem, SessionEvents, StoredRecord, Welcome } from "./types.ts";
+import type { AgentNow, Item, Json, NoteItem, OutboxItem, Page, RequestItem, SessionEvents, StoredRecord, Welcome, Work } from "./types.ts";
 
 const MOST_NOTES = 50;
+const MOST_WORKS = 50; // answers whose thoughts and changes are remembered
 const ANSWER_FRAMES: Record<string, boolean> = { permission_response: true, ask_user_answer: true };
 
 export class Telling {
   readonly history = new History();
+  /** What the agent said of itself last. */
+  agent: AgentNow = {};
   private answer = new UnfinishedAnswer();
   private epoch = "";
   private outbox: OutboxItem[] = [];
   private coming = new Map<number, Item>(); // by seq: durable, and their records are not here yet
   private keys = new Map<number, string>(); // of answers that were seen being written
+  private works = new Map<number, Work>(); // likewise, by seq
   private notes: Array<{ after: number; note: NoteItem }> = [];
   private noted = 0;
   private made = new WeakMap<StoredRecord, Item | undefined>();
@@ -60,7 +67,9 @@ export class Telling {
   }
 
   framed(frame: SessionEvents["frame"]): void {
+    this.agent = agentAfter(this.agent, frame);
     if (frame.type === "done") this.ended(frame);
+    else if (frame.type === "agent_status" && frame.status === "notice") this.note("notice", words(frame.message) ?? "", frame);
     else if (frame.type === "error") this.note("error", words(frame.error) ?? words(frame.message) ?? "", frame);
     else if (this.answer.feed(frame)) this.shown = undefined;
   }
@@ -94,7 +103,10 @@ export class Telling {
   }
 
   status(frame: Json): void {
-    if (frame.status === "agent_exited") this.note("agent_exited", words(frame.reason) ?? "", frame);
+    if (frame.status !== "agent_exited") return;
+    if (this.answer.abandon()) this.shown = undefined;
+    this.agent = agentAfter(this.agent, {});
+    this.note("agent_exited", words(frame.reason) ?? "", frame);
   }
 
   note(type: string, text: string, metadata: Json): void {
@@ -118,22 +130,36 @@ export class Telling {
     if (type !== "message" || !cid.startsWith(`agent:${this.epoch}:`)) return;
     const place = cid.slice(cid.lastIndexOf(":") + 1);
     const { begun } = this.answer;
-    const key = this.key;
+    const { key } = this;
+    const { work } = this.answer;
     this.answer.finished(place === "end" ? Infinity : Number(place));
-    if (begun && !this.answer.begun) this.keys.set(record.seq, key);
+    if (begun && !this.answer.begun) this.saw(record.seq, key, work);
     this.shown = undefined;
   }
 
   /** The answer is over. Its record is here, unless it came while nobody listened. */
   private ended({ _offset: offset, seq, metadata }: SessionEvents["frame"]): void {
     if (this.answer.begun && isCount(seq) && seq > this.history.last) {
-      this.keys.set(seq, this.key);
+      this.saw(seq, this.key, this.answer.work);
       const known = isObject(metadata) ? metadata : {};
-      this.coming.set(seq, { ...this.writing(), seq, metadata: known, streaming: false, status: "complete" } as Item);
+      this.coming.set(seq, { ...this.writing(), seq, metadata: known, work: { ...this.answer.work, ...this.seen(seq, known) }, streaming: false, status: "complete" } as Item);
       this.history.exists(seq);
     }
     this.answer.finished(offset);
     this.shown = undefined;
+  }
+
+  private saw(seq: number, key: string, work: Work): void {
+    this.keys.set(seq, key);
+    if (!work.thinking && !work.changes.length) return;
+    this.works.set(seq, work);
+    if (this.works.size > MOST_WORKS) this.works.delete(this.works.keys().next().value!);
+  }
+
+  /** What is known of the work on an answer: what its record says, and what was seen of it. */
+  private seen(seq: number, metadata: Json): Work {
+    const { thinking, changes } = this.works.get(seq) ?? NO_WORK;
+    return { ...workOf(metadata), thinking, changes };
   }
 
   private get key(): string {
@@ -141,8 +167,8 @@ export class Telling {
   }
 
   private writing(): Item {
-    const { text, blocks } = this.answer;
-    return { kind: "answer", key: this.key, text, blocks, metadata: {}, streaming: true, status: "streaming" };
+    const { text, blocks, work } = this.answer;
+    return { kind: "answer", key: this.key, text, blocks, metadata: {}, work, streaming: true, status: "streaming" };
   }
 
   private show(): Item[] {
@@ -178,7 +204,10 @@ export class Telling {
   }
 
   private item(record: StoredRecord): Item | undefined {
-    if (!this.made.has(record)) this.made.set(record, itemOf(record, this.keys.get(record.seq)));
-    return this.made.get(record);
+    if (this.made.has(record)) return this.made.get(record);
+    const item = itemOf(record, this.keys.get(record.seq));
+    if (item?.kind === "answer" && this.works.has(record.seq)) item.work = this.seen(record.seq, record.metadata);
+    this.made.set(record, item);
+    return item;
   }
 }

@@ -8,7 +8,8 @@ import type { Question } from "./history.ts";
 import { pause } from "./returning.ts";
 import type { Session } from "./session.ts";
 import { Telling } from "./telling.ts";
-import type { Item, MessageItem, Sent, TranscriptEvents } from "./types.ts";
+export { partsOf, stepsOf } from "./work.ts";
+import type { AgentNow, Item, MessageItem, Sent, TranscriptEvents } from "./types.ts";
 
 const FIRST_AGAIN = 2; // the exponent of the first pause after a question that failed: about a second
 
@@ -60,6 +61,11 @@ export class Transcript extends Events<TranscriptEvents> {
 
   get items(): Item[] {
     return this.telling.items;
+  }
+
+  /** What the agent said of itself since this page listens; tells of a change as the items do. */
+  get agent(): AgentNow {
+    return this.telling.agent;
   }
 
   /** Whether the newest page is here: before that, an empty list says nothing. */

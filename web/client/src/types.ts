@@ -98,7 +98,7 @@ export interface SessionEvents {
   status: Json & { sandboxStatus?: string; status?: string; reason?: string } & Partial<Pull>;
   permission: Json & { requestId: string };
   question: Json & { requestId: string };
-  /** A permission or a question is open no more. */
+  /** A permission or a question is open no more: `expired` also if the agent asks no more. */
   settled: { requestId: string; status: "answered" | "expired" };
   ack: { cid: string; seq: number; stage: "accepted" | "stored"; status?: string };
   nack: { cid: string; reason: string; error?: string; retried: boolean };
@@ -140,6 +140,10 @@ export interface Sandbox extends Json {
   /** What it is made of, as it was named; null: nothing, or not known yet. */
   image?: string | null;
   imageDigest?: string | null;
+  /** A name, or a command; null: what the gateway runs unless told otherwise. */
+  agent?: string | string[] | null;
+  /** Only where one session is asked for alone. */
+  agentStatus?: (Partial<Record<"name" | "version" | "session" | "model" | "mode", string | null>> & { state: string }) | null;
 }
 
 export interface WatchEvents {
@@ -160,7 +164,7 @@ export interface MessageItem {
   content: unknown;
   text: string;
   metadata: Json;
-  status: Stage | "stored" | "delivered" | "interrupted" | (string & {});
+  status: Stage | "stored" | "delivered" | "interrupted" | "cancelled" | (string & {});
   reason?: string;
   createdAt?: string;
 }
@@ -172,6 +176,7 @@ export interface AnswerItem {
   text: string;
   blocks: Json[];
   metadata: Json;
+  work: Work;
   streaming: boolean;
   status: "streaming" | "complete" | "incomplete" | "aborted" | (string & {});
   createdAt?: string;
@@ -190,6 +195,75 @@ export interface RequestItem {
   sending?: boolean;
   createdAt?: string;
 }
+
+/** What an agent says of its work. `thinking` and `changes` are in no record: they are there for who was here, and bounded. */
+export interface Work {
+  thinking: string;
+  todo?: Json;
+  plan?: Json;
+  /** Tokens as the agent counts them, and `costUsd`. */
+  usage?: Json;
+  changes: FileChange[];
+}
+
+export interface FileChange {
+  path: string;
+  action: string;
+}
+
+/** One step of a plan, or of a list of what is to do. */
+export interface Step {
+  text: string;
+  state: "open" | "active" | "done";
+}
+
+/** A piece of an answer: words, or a tool with its result. Either may be missing: the call was cut off, or goes on. */
+export type AnswerPart = { kind: "text"; text: string } | { kind: "tool"; use?: Json; result?: Json };
+
+/** What the agent said of itself last. `retrying` is there while it tries to reach its model again. */
+export interface AgentNow {
+  name?: string;
+  version?: string;
+  session?: string;
+  model?: string;
+  mode?: string;
+  retrying?: Json;
+}
+
+export type Mode = "ask" | "edits" | "all" | "plan";
+
+/** A message that the agent does not have yet. `expiresAt` is null for one that waits in the sandbox (`inSandbox`). */
+export interface PendingMessage extends Json {
+  seq: number;
+  cid: string;
+  content: unknown;
+  metadata: Json | null;
+  status: string;
+  inSandbox: boolean;
+  expiresAt: string | null;
+}
+
+/** An agent that a session may have; `reason` says why it cannot be had here, with the command to type. */
+export interface Agent {
+  name: string;
+  title: string;
+  version: string | null;
+  installed: string[];
+  current: string | null;
+  available: boolean;
+  reason: string | null;
+}
+
+/** Frames of agents about their work, as they come in a `frame` event. */
+export type WorkFrame = { _offset: number } & (
+  | { type: "thinking"; text: string }
+  | ({ type: "todo" | "plan" } & Json)
+  | { type: "file_change"; path: string; action?: string }
+  | ({ type: "usage"; costUsd?: number } & Json)
+  | ({ type: "agent_status"; status?: string } & AgentNow)
+  | ({ type: "agent_event"; event: unknown } & Json)
+  | { type: "request_gone"; requestId: string; reason?: string }
+);
 
 /** A marker (`duplicate`, `rejected`), a raw line, a service's record of its own type; without `seq`: an exit of the agent
  * or an error, seen live and in no history. */

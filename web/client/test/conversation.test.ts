@@ -61,7 +61,7 @@ class Model {
     const waiting = this.kept.find((each) => each.status === "stored");
     if (!waiting) return;
     waiting.status = status;
-    this.down.push(status === "delivered" ? { type: "receipt", cid: waiting.cid, seq: waiting.seq } : { type: status, cid: waiting.cid, seq: waiting.seq });
+    this.down.push(status === "delivered" ? { type: "receipt", cid: waiting.cid, seq: waiting.seq } : { type: status === "cancelled" ? "expired" : status, reason: status, cid: waiting.cid, seq: waiting.seq });
   }
 }
 
@@ -70,7 +70,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 12, arbitrary: fc.record({ do: fc.constantFrom("offer", "up", "up", "down", "down", "connect", "cut", "twice", "store", "adopt") }) as fc.Arbitrary<Step> },
   { weight: 1, arbitrary: fc.constant<Step>({ do: "remote" }) },
   { weight: 2, arbitrary: fc.record({ do: fc.constant("refuse" as const), how: fc.constantFrom("busy", "storage_unavailable", "owner_moved", "buffer_full", "archived") }) },
-  { weight: 3, arbitrary: fc.record({ do: fc.constant("become" as const), how: fc.constantFrom("delivered", "delivered", "expired", "interrupted") }) },
+  { weight: 3, arbitrary: fc.record({ do: fc.constant("become" as const), how: fc.constantFrom("delivered", "delivered", "expired", "interrupted", "cancelled") }) },
   { weight: 2, arbitrary: fc.record({ do: fc.constant("pass" as const), time: fc.integer({ min: 1, max: 20_000 }) }) },
 );
 
@@ -150,7 +150,7 @@ test("everything offered is kept once or refused with its reason, whatever is cu
         const over = told(cid, "failed")[0] as (Fate & { to: "failed" }) | undefined;
         assert.ok(told(cid, "stored").length === 1 || over?.seq === kept.seq, `${cid} was stored, and nobody was told`);
         assert.equal(told(cid, "delivered").length, Number(kept.status === "delivered"));
-        if (kept.status === "expired" || kept.status === "interrupted") assert.equal(over?.code, kept.status);
+        if (kept.status === "expired" || kept.status === "interrupted" || kept.status === "cancelled") assert.equal(over?.code, kept.status);
         assert.equal(item?.stage, kept.status === "expired" ? "expired" : undefined);
       }
       assert.deepEqual([...outbox.keys()].sort(), [...left.keys()].sort(), "the outbox has what is left, and nothing else");

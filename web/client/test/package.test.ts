@@ -12,7 +12,7 @@ const HERE = fileURLToPath(new URL("..", import.meta.url));
 const TSC = fileURLToPath(new URL("../../node_modules/typescript/bin/tsc", import.meta.url));
 const run = (directory: string, ...args: string[]) => execFileSync(process.execPath, args, { cwd: directory, encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] });
 
-test("all of it is under 10 kB gzipped, and a page pays only for what it uses", async () => {
+test("all of it is under 10 KiB gzipped, and a page pays only for what it uses", async () => {
   assert.ok((await size("index")) <= LARGEST, `${await size("index")} bytes`);
   assert.ok((await size("xterm")) < 1024);
 });
@@ -50,6 +50,6 @@ test("it takes along its sources, what was built of them, its page and its licen
   const { files, license, exports } = JSON.parse(readFileSync(join(HERE, "package.json"), "utf8"));
   assert.deepEqual(files, ["dist", "src", "README.md", "LICENSE"]);
   assert.equal(license, "MIT");
-  assert.deepEqual(Object.keys(exports), [".", "./transcript", "./watch", "./xterm"]);
+  assert.deepEqual(Object.keys(exports), [".", "./agents", "./transcript", "./watch", "./xterm"]);
   assert.equal(readFileSync(join(HERE, "LICENSE"), "utf8"), readFileSync(join(HERE, "../../LICENSE"), "utf8"));
 });

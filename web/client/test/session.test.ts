@@ -6,6 +6,7 @@ import { IDBFactory } from "fake-indexeddb";
 import fc from "fast-check";
 import { connect, HoldfastError, indexedDBOutbox, memoryOutbox, type ConnectOptions, type OutboxItem, type Session, type Why } from "../src/index.ts";
 import { browser } from "../src/platform.ts";
+import { agents } from "../src/agents.ts";
 import { watch } from "../src/watch.ts";
 import { FakePlatform, FakeSocket, ModelGateway, turn, until } from "./world.ts";
 
@@ -496,4 +497,36 @@ test("a socket that is replaced says nothing any more", async () => {
   const hear: FakeSocket["onmessage"] = old.onmessage;
   assert.equal(hear, null);
   assert.ok(states.includes("waiting"));
+});
+
+test("what waits for the agent is listed, cancelled and given more time, and the mode is set, over HTTP", async () => {
+  const { platform, session } = await place();
+  const ask = async (promise: Promise<unknown>, status: number, body: unknown) => {
+    await turn();
+    const question = platform.asked.pop()!;
+    question.answer(status, body);
+    return [question.method, question.url.pathname, question.body, await promise.catch((error: HoldfastError) => error.code)];
+  };
+  const waiting = { seq: 7, cid: "c", content: "later", inSandbox: true, expiresAt: null };
+  assert.deepEqual(await ask(session.pending(), 200, { messages: [waiting, { cid: "no seq" }, "none"] }), ["GET", "/api/sandboxes/s/pending", undefined, [waiting]]);
+  assert.deepEqual(await ask(session.pending(), 200, {}), ["GET", "/api/sandboxes/s/pending", undefined, []]);
+  assert.deepEqual(await ask(session.cancel(7), 200, waiting), ["DELETE", "/api/sandboxes/s/pending/7", undefined, undefined]);
+  assert.deepEqual(await ask(session.cancel(7), 409, { code: "not_pending", error: "the agent has it" }), ["DELETE", "/api/sandboxes/s/pending/7", undefined, "not_pending"]);
+  assert.deepEqual(await ask(session.extend(7, 60), 200, waiting), ["POST", "/api/sandboxes/s/pending/7/extend", { seconds: 60 }, undefined]);
+  assert.deepEqual(await ask(session.setMode("plan"), 200, {}), ["PATCH", "/api/sandboxes/s", { mode: "plan" }, undefined]);
+  const listed = agents({ url: "https://gateway", getToken: () => "t", platform });
+  const codex = { name: "codex", title: "Codex", available: false, reason: "Codex is not installed: run `holdfast agents install codex`" };
+  assert.deepEqual(await ask(listed, 200, { agents: [codex, {}], default: "demo" }), ["GET", "/api/agents", undefined, { agents: [codex], default: "demo" }]);
+  session.leave();
+});
+
+test("a message for the running turn says so, beside whatever else it says of itself", async () => {
+  const { platform, gateway, session, settle } = await place();
+  await settle();
+  session.send("first");
+  session.send("now", { metadata: { by: "me" }, steer: true });
+  assert.deepEqual(platform.newest!.up.map((frame) => (JSON.parse(String(frame)) as { metadata?: unknown }).metadata), [undefined, { by: "me", steer: true }]);
+  await settle();
+  assert.equal(gateway.records.length, 2);
+  session.leave();
 });

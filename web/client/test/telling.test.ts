@@ -25,7 +25,7 @@ test("an answer keeps its key from the first word to its record", () => {
   made.framed({ type: "chunk", _offset: 3, text: "ds and more" });
   made.framed({ type: "sdk_message", _offset: 4, message: { type: "assistant", message: { content: [{ type: "text", text: "words" }, { type: "tool_use", id: "t" }] } } });
   assert.deepEqual([made.items[1]!.key, texts(made)], [key, ["m1", "words"]]);
-  assert.deepEqual(made.items[1]!.kind === "answer" && made.items[1]!.blocks, [{ type: "tool_use", id: "t" }]);
+  assert.deepEqual(made.items[1]!.kind === "answer" && made.items[1]!.blocks, [{ type: "text", at: 0 }, { type: "tool_use", id: "t" }]);
   made.told({ record: answer(2, 5), omitted: false });
   made.framed({ type: "done", _offset: 5, seq: 2 });
   assert.deepEqual(made.items.map((item) => [item.key, item.status]), [["message:c1", "delivered"], [key, "complete"]]);
@@ -173,4 +173,70 @@ test("a status older than an answer says nothing about whose answer it is", () =
   made.read({ after: 1, limit: 100 }, page([record(2), record(3, { role: "assistant", cid: "agent:f:4", status: "complete" })], 3), false);
   made.welcomed(welcome(3, { epoch: "f" }));
   assert.deepEqual(made.history.wanted, { after: 0, limit: 100 });
+});
+
+const frame = (_offset: number, type: string, members: object = {}) => ({ type, _offset, ...members });
+
+test("what the agent thinks and does is beside its words while they come, and stays for who saw it", () => {
+  const made = telling(record(1));
+  made.framed(frame(1, "thinking", { text: "Let me " }));
+  made.framed(frame(2, "thinking", { text: "see." }));
+  made.framed(frame(3, "todo", { items: [{ content: "look", status: "in_progress" }] }));
+  made.framed(frame(4, "chunk", { text: "I look" }));
+  made.framed(frame(5, "thinking", { text: "Done." }));
+  made.framed(frame(6, "file_change", { path: "a.py", action: "created" }));
+  made.framed(frame(7, "file_change", { path: "a.py", action: "changed" }));
+  made.framed(frame(8, "usage", { inputTokens: 5, costUsd: 0.1 }));
+  const work = { thinking: "Let me see.\n\nDone.", todo: { items: [{ content: "look", status: "in_progress" }] }, usage: { inputTokens: 5, costUsd: 0.1 }, changes: [{ path: "a.py", action: "changed" }] };
+  const shown = made.items[1]!;
+  assert.deepEqual([shown.kind, shown.kind === "answer" && shown.work], ["answer", work]);
+  made.framed(frame(9, "done", { seq: 2, metadata: { costUsd: 0.2 } }));
+  const ended = made.items[1]!;
+  assert.deepEqual(ended.kind === "answer" && ended.work, { ...work, usage: { costUsd: 0.2 } });
+  made.told({ record: { ...answer(2, 9), metadata: { todo: work.todo } }, omitted: false });
+  const kept = made.items[1]!;
+  assert.deepEqual(kept.kind === "answer" && kept.work, { thinking: work.thinking, changes: work.changes, todo: work.todo });
+  assert.deepEqual(kept.key, shown.key);
+});
+
+test("of what nobody saw there is what the record has", () => {
+  const made = telling(record(1), { ...answer(2, 5), metadata: { plan: { steps: [] }, usage: { inputTokens: 1 }, costUsd: 0.5, todo: "no list" } });
+  const shown = made.items[1]!;
+  assert.deepEqual(shown.kind === "answer" && shown.work, { thinking: "", changes: [], plan: { steps: [] }, usage: { inputTokens: 1, costUsd: 0.5 } });
+});
+
+test("thoughts of a process that is gone are no answer; a todo alone is none either", () => {
+  const made = telling(record(1));
+  made.framed(frame(1, "todo", { items: [] }));
+  assert.equal(made.items.length, 1);
+  made.framed(frame(2, "thinking", { text: "hm" }));
+  assert.equal(made.items.length, 2);
+  made.status({ status: "agent_exited", reason: "killed" });
+  assert.deepEqual(made.items.map(({ kind }) => kind), ["message", "note"]);
+});
+
+test("thoughts and changes are bounded", () => {
+  const made = telling(record(1));
+  for (let n = 1; n <= 300; n++) made.framed(frame(n, "thinking", { text: "x".repeat(1000) }));
+  for (let n = 301; n <= 600; n++) made.framed(frame(n, "file_change", { path: `f${n}` }));
+  const shown = made.items[1]!;
+  assert.deepEqual(shown.kind === "answer" && [shown.work.thinking.length, shown.work.changes.length], [65536, 200]);
+});
+
+test("who the agent is, and whether it tries again, is as it said last", () => {
+  const made = telling(record(1));
+  made.framed(frame(1, "agent_status", { name: "Claude Code", model: "m1" }));
+  made.framed(frame(2, "agent_status", { status: "retrying", attempt: 1, of: 3, model: 7 }));
+  assert.deepEqual([made.agent.name, made.agent.model, made.agent.retrying?.attempt], ["Claude Code", "m1", 1]);
+  made.framed(frame(3, "chunk", { text: "there" }));
+  assert.deepEqual(made.agent, { name: "Claude Code", model: "m1" });
+  made.framed(frame(4, "agent_status", { status: "notice", message: "look here" }));
+  assert.equal(made.items.find(({ kind }) => kind === "note")?.kind === "note" && made.items.some((item) => item.kind === "note" && item.text === "look here"), true);
+});
+
+test("an answer that names what it answers leaves the others owed", () => {
+  const named = { ...answer(4, 5), metadata: { answers: [1, 3] } };
+  const made = telling(record(1), record(2), record(3), named);
+  made.welcomed(welcome(4));
+  assert.deepEqual(made.history.wanted, { after: 1, limit: 100 }, "2 may have changed");
 });

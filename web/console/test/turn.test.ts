@@ -5,7 +5,7 @@ import { pagesOf } from "../src/chat/paging.ts";
 import { newsOf, turnOf, whyNot } from "../src/chat/turn.ts";
 
 const said = (seq: number, status: string): MessageItem => ({ kind: "message", key: `m${seq}`, seq, cid: `c${seq}`, role: "user", content: "x", text: "x", metadata: {}, status });
-const answer = (seq: number | undefined, streaming: boolean, text = "hi"): Item => ({ kind: "answer", key: "a", seq, text, blocks: [], metadata: {}, streaming, status: streaming ? "streaming" : "complete" });
+const answer = (seq: number | undefined, streaming: boolean, text = "hi"): Item => ({ kind: "answer", key: "a", seq, text, blocks: [], metadata: {}, work: { thinking: "", changes: [] }, streaming, status: streaming ? "streaming" : "complete" });
 const asked = (status: string, answered?: object): Item => ({ kind: "permission", key: "p", seq: 2, requestId: "r", content: {}, status, answer: answered as Record<string, unknown> | undefined });
 const exit: Item = { kind: "note", key: "n", type: "agent_exited", text: "", metadata: {} };
 
