@@ -17,14 +17,15 @@ from tests.support.routes import SPECS
 ROOT = Path(__file__).parent.parent
 PAGES_OF_PROTOCOL = sorted(ROOT.glob("docs/protocol/*.md"))
 PROTOCOL = "\n".join(page.read_text() for page in PAGES_OF_PROTOCOL)
+CHAT = (ROOT / "docs/protocol/chat.md").read_text()
 ROUTES = (ROOT / "docs/protocol/routes.md").read_text()
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
 
 
 def section(text: str, title: str) -> str:
-    """What stands under the heading or sentence `title`, up to the next of its kind."""
+    """What stands under the heading `title`, up to the next of its kind."""
     begin = text.index(title) + len(title)
-    end = re.search(r"^(## |Frames from)", text[begin:], re.MULTILINE)
+    end = re.search(r"^##+ ", text[begin:], re.MULTILINE)
     return text[begin : begin + end.start()] if end else text[begin:]
 
 
@@ -68,18 +69,18 @@ def test_every_websocket_has_its_section() -> None:
 
 
 def test_every_frame_the_gateway_says_is_documented() -> None:
-    documented = first_cells(section(PROTOCOL, "Frames from the gateway:"))
+    documented = first_cells(section(CHAT, "## Frames from the gateway"))
     assert documented == set(chat_frames.OWN_TYPES) | {"done", "error"}
 
 
-@pytest.mark.parametrize("kind", sorted(first_cells(section(PROTOCOL, "Frames from the browser:"))))
+@pytest.mark.parametrize("kind", sorted(first_cells(section(CHAT, "## Frames from the browser"))))
 def test_every_documented_frame_of_a_browser_is_understood(kind: str) -> None:
     members = b'"content":"x","requestId":"r","token":"t"'
     assert chat_frames.read_frame(b'{"type":"%s",%s}' % (kind.encode(), members)).type == kind
 
 
 def test_every_frame_a_browser_may_send_is_documented() -> None:
-    documented = first_cells(section(PROTOCOL, "Frames from the browser:"))
+    documented = first_cells(section(CHAT, "## Frames from the browser"))
     source = (ROOT / "gateway/protocol/chat_frames.py").read_text()
     understood = {
         name
