@@ -120,6 +120,13 @@ def test_the_first_page_of_the_protocol_lists_the_others() -> None:
     assert listed == {page.name for page in PAGES_OF_PROTOCOL} - {"README.md"}
 
 
+def test_the_glossary_can_be_looked_up() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    words = re.findall(r"^\| ([a-z].*?) \|", section(page, "## Words"), re.MULTILINE)[1:]
+    assert len(words) >= 30
+    assert words == sorted(words, key=str.lower)
+
+
 def test_every_promise_of_the_readme_names_what_proves_it() -> None:
     readme = (ROOT / "README.md").read_text()
     rows = re.findall(r"^\| (.+?) \| (.+?) \|$", section(readme, "## Promises, and what proves each"), re.MULTILINE)[1:]
