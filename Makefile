@@ -19,7 +19,7 @@ WEB_STAMP := web/node_modules/.ready
 WEB_SOURCES := $(shell find web/*/src web/*/public -print 2>/dev/null) \
 	$(wildcard web/package.json web/tsconfig*.json web/*/package.json web/*/tsconfig*.json web/*/index.html web/*/*.ts)
 
-.PHONY: help setup page wheel run test agents test-agents stress lint bench soak lock clean images pictures routes archive
+.PHONY: help setup page wheel run test agents test-agents stress lint bench soak lock clean images pictures tables archive
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -98,8 +98,8 @@ images: $(STAMP)  ## build the images of deploy/, and run a session with them
 pictures: $(TEST_STAMP) page  ## take the README's pictures anew, of the real console
 	@$(BIN)/python -m tests.support.pictures
 
-routes: setup  ## write the table of routes in docs/protocol/routes.md anew, from their declarations
-	@$(BIN)/python -m tests.support.route_table
+tables: setup  ## write the tables of docs/ anew that are made from the code: routes, settings
+	@$(BIN)/python -m tests.support.tables
 
 archive: setup  ## add the code of COMMIT to tests/releases/: the next versions must take over what it leaves
 	@$(BIN)/python -m tests.support.releases $(or $(COMMIT),HEAD)

@@ -16,7 +16,8 @@ import uvloop
 from bench.processes import raise_descriptor_limit
 from gateway.app import build_house
 from gateway.config.data_dir import DataDirLock
-from gateway.config.settings import Settings, load_settings, resolve_secrets
+from gateway.config.loading import load_settings
+from gateway.config.settings import Settings, resolve_secrets
 from gateway.server.server import serve
 from gateway.telemetry.telemetry import configure_logging
 from sandbox.client import agent_link

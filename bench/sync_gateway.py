@@ -15,7 +15,7 @@ from typing import Any
 
 import uvloop
 
-from gateway.config.settings import load_settings
+from gateway.config.loading import load_settings
 from gateway.wiring.objects import make_objects
 from sandbox.ports.fleet import SandboxSpec
 from sandbox.protocol.tree import ScanAsk

@@ -39,6 +39,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_configure() -> None:
+    if os.path.lexists("holdfast.toml"):
+        raise pytest.UsageError("gateways of tests are started here and would read holdfast.toml: move it elsewhere")
+
+
 COMPLAINTS = Complaints()
 logging.getLogger("asyncio").addHandler(COMPLAINTS)
 

@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from gateway.cli.main import parser
-from gateway.config.settings import KNOWN, Settings, load_settings
+from gateway.config.loading import load_settings
+from gateway.config.settings import KNOWN, Settings
 from gateway.http.site.static_page import BUILT
 from sandbox.providers.container import document
 from sandbox.providers.container.image import no_image

@@ -24,7 +24,8 @@ first steps:
   holdfast sessions list         which ones there are
   holdfast attach SESSION        a terminal where its agent works
 
-Settings are HOLDFAST_* environment variables; `holdfast doctor` shows whether they work on this machine.
+Settings are HOLDFAST_* environment variables, or lines of ./holdfast.toml; `holdfast settings` lists them, and
+`holdfast doctor` shows whether they work on this machine.
 Exit codes: 0 done, 1 failed, 2 wrong usage or settings.
 """
 
@@ -75,6 +76,14 @@ def parser() -> argparse.ArgumentParser:
         "fails.",
     )
     doctor.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+
+    settings = commands.add_parser(
+        "settings",
+        help="list every setting, its value and where that comes from",
+        description="List every setting: its value, whether that comes from the environment, a line of the file of "
+        "settings, or nowhere, its default, and what it is about. Secrets are shown as `set`.",
+    )
+    settings.add_argument("--json", action="store_true", help="one JSON array instead of lines")
 
     providers = commands.add_parser(
         "providers",
@@ -202,10 +211,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words.command is None:
         top.print_help()
         return EXIT_USAGE
-    from gateway.config.settings import SettingsError, load_settings
+    from gateway.config.config_file import read_config
+    from gateway.config.loading import load_settings
+    from gateway.config.settings import SettingsError
 
     try:
-        return _run(words, load_settings(os.environ))
+        return _run(words, load_settings(os.environ, read_config(os.environ)))
     except SettingsError as error:
         for problem in error.problems:
             complain(problem)
@@ -237,6 +248,10 @@ def _run(words: argparse.Namespace, settings: "Settings") -> int:
             from gateway.cli.commands.doctor import doctor
 
             return doctor(settings, as_json=words.json)
+        case "settings":
+            from gateway.cli.commands.settings import settings_command
+
+            return settings_command(settings, as_json=words.json)
     if words.command == "agents":
         return agents.run(words, settings)
     if words.command in backup.COMMANDS:

@@ -1,23 +1,26 @@
-"""Settings: read once from HOLDFAST_* variables, typed, frozen. All problems are told at once.
+"""Settings: typed, frozen, each declared once; `loading.py` reads them from the environment and a file.
 
-`load_settings` only reads the mapping it is given; `resolve_secrets` and `read_sandbox_env` touch the disk. A plain
-dataclass on purpose: this module is imported by every command, and a validation library would triple its start.
+`resolve_secrets` and `read_sandbox_env` touch the disk. A plain dataclass on purpose: this module is imported by every
+command, and a validation library would triple its start. The line of docs of each setting is in `descriptions.py`,
+which few commands need.
 """
 
-import difflib
+import enum
 import os
 import secrets
 import stat
+import types
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from gateway.agents.catalogue import CACHES
 from gateway.agents.choice import DEMO_CHOICE, AgentChoice, read_choice
 from gateway.config import values
-from gateway.config.objects_url import ObjectsUrl, completed, objects_url
+from gateway.config.objects_url import ObjectsUrl, objects_url
+from gateway.config.sources import Source
 from gateway.config.store_url import StoreUrl as StoreUrl
 from gateway.config.store_url import store_url
 from gateway.config.values import SecretStr as SecretStr
@@ -27,10 +30,11 @@ from gateway.limits.resources import MOST_CPUS, MOST_MEMORY, MOST_PIDS
 from sandbox.ports.resources import LEAST_CPUS, LEAST_MEMORY, LEAST_PIDS
 
 PREFIX = "HOLDFAST_"
-EVERYWHERE = "0.0.0.0"
+CONFIG = "HOLDFAST_CONFIG"
+# What opens a bucket, by the names that its own tools have for it: read where HOLDFAST_OBJECTS names one.
+BUCKET_NAMES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "CF_ACCOUNT_ID")
 PROVIDERS = ("local", "docker")
 OWN_IMAGE = "holdfast-sandbox"  # that of deploy/sandbox.Dockerfile
-_TEST_PREFIX = "HOLDFAST_TEST_"  # for the test suite alone; the gateway never reads them
 _MIB = 1 << 20
 # What an agent's home has and nobody misses: it is fetched or made again.
 AGENT_CACHES = (
@@ -55,6 +59,7 @@ def by(read: Callable[[str], Any]) -> dict[str, Any]:
 class Settings:
     """Every `HOLDFAST_<NAME>`, with defaults that run on a laptop. Times are seconds, sizes are bytes."""
 
+    config: Path | None = field(default=None, metadata=by(Path))  # the file that was read
     host: str = field(default="127.0.0.1", metadata=by(values.host))
     port: int = field(default=8080, metadata=by(values.whole(0, 65535)))
     data_dir: Path = field(default=Path(".holdfast"), metadata=by(Path))
@@ -152,6 +157,9 @@ class Settings:
     record_sessions: Path | None = field(default=None, metadata=by(Path))
     log_level: str = field(default="info", metadata=by(values.choice("debug", "info", "warning", "error")))
 
+    # Where each that was given comes from, by its name in the environment.
+    sources: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
+
     def __post_init__(self) -> None:
         if self.store == StoreUrl(""):
             object.__setattr__(self, "store", StoreUrl(f"sqlite:///{self.data_dir}/holdfast.db"))
@@ -184,126 +192,31 @@ class Secrets:
     relay_secret: SecretStr
 
 
-KNOWN: dict[str, Field[Any]] = {PREFIX + known.name.upper(): known for known in fields(Settings)}
+KNOWN: dict[str, Field[Any]] = {
+    PREFIX + known.name.upper(): known for known in fields(Settings) if "read" in known.metadata
+}
 
 
-def load_settings(environ: Mapping[str, str]) -> Settings:
-    """Read `environ`; raise SettingsError with every problem in it. An empty value of ours counts as not set.
+class WrittenForm(enum.Enum):
+    """How a file may write a setting; text in quotes is right for each."""
 
-    PORT is how a platform says where it sends requests, from another machine: with it, and unless the operator says
-    otherwise, the gateway listens on all addresses.
-    """
-    problems = [_unknown(name) for name in sorted(environ) if _is_unknown(name)]
-    chosen: dict[str, Any] = {}
-
-    def read(name: str, known: Field[Any], otherwise: str = "") -> None:
-        try:
-            chosen[known.name] = known.metadata["read"](environ[name])
-        except ValueError as exc:
-            problems.append(f"{name} {exc}{otherwise}")
-
-    if "PORT" in environ:
-        chosen["host"] = EVERYWHERE
-        if not environ.get("HOLDFAST_PORT"):
-            read("PORT", KNOWN["HOLDFAST_PORT"], "; unset it, or set HOLDFAST_PORT, which counts instead")
-    for name, known in KNOWN.items():
-        if environ.get(name):
-            read(name, known)
-    try:
-        if "objects" in chosen:
-            chosen["objects"] = completed(chosen["objects"], environ)
-    except ValueError as exc:
-        problems.append(f"HOLDFAST_OBJECTS {exc}")
-    settings = Settings(**chosen)
-    problems += _contradictions(settings)
-    if problems:
-        raise SettingsError(problems)
-    return settings
+    PLAIN = enum.auto()  # a number, true or false
+    TEXT = enum.auto()
+    LIST = enum.auto()  # of texts, which the environment separates by commas
+    WORDS = enum.auto()  # of a command line
 
 
-def _is_unknown(name: str) -> bool:
-    return name.startswith(PREFIX) and not name.startswith(_TEST_PREFIX) and name not in KNOWN
-
-
-def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name, KNOWN, n=1)
-    return f"{name} is no setting" + (f"; did you mean {near[0]}?" if near else "")
-
-
-def _contradictions(settings: Settings) -> list[str]:
-    return [
-        *_not_built(settings),
-        *_provider_problems(settings),
-        *_identity_problems(settings),
-        *(
-            ["HOLDFAST_SYNC_MAX_WAIT must not be shorter than HOLDFAST_SYNC_DEBOUNCE"]
-            if settings.sync_max_wait < settings.sync_debounce
-            else []
-        ),
-        *_network_problems(settings),
-        *_gone_problems(settings),
-    ]
-
-
-def _network_problems(settings: Settings) -> list[str]:
-    if NETWORKS.index(settings.network) <= NETWORKS.index(settings.network_max):
-        return []
-    given, most = settings.network, settings.network_max
-    why = "" if settings.loopback_only else ", which is its default where others can reach the gateway"
-    return [f"HOLDFAST_NETWORK is {given} and HOLDFAST_NETWORK_MAX {most}{why}: set HOLDFAST_NETWORK_MAX={given}, too"]
-
-
-def _not_built(settings: Settings) -> list[str]:
-    """Each line names the scheme only: the rest of an address may carry a password."""
-    problems = []
-    if settings.redis:
-        problems.append("HOLDFAST_REDIS: running on many nodes is not built yet; unset it")
-    if settings.limit_disk is not None:
-        told = "no sandbox can be held to it; unset it, and bound the file system of HOLDFAST_DATA_DIR instead"
-        problems.append(f"HOLDFAST_LIMIT_DISK: {told}")
-    return problems
-
-
-def _provider_problems(settings: Settings) -> list[str]:
-    problems = []
-    for name in dict.fromkeys((settings.sandbox, *settings.providers)):
-        told = "HOLDFAST_SANDBOX" if name == settings.sandbox else "HOLDFAST_PROVIDERS"
-        if name == "cloudflare":
-            problems.append(f"{told}: cloudflare is not built yet; use local or docker")
-        elif name not in PROVIDERS:
-            problems.append(f"{told} wants {' or '.join(PROVIDERS)}")
-    if problems:
-        return problems
-    if settings.sandbox not in settings.providers:
-        problems.append(f"HOLDFAST_PROVIDERS lacks {settings.sandbox}: add it, or change HOLDFAST_SANDBOX")
-    if settings.sandbox == "docker" and settings.network != "none":
-        problems.append("HOLDFAST_NETWORK: containers have no way out yet; use none with HOLDFAST_SANDBOX=docker")
-    return problems
-
-
-def _gone_problems(settings: Settings) -> list[str]:
-    here = "HOLDFAST_SANDBOX" if settings.providers == (settings.sandbox,) else "HOLDFAST_PROVIDERS"
-    return [
-        f"HOLDFAST_GONE_PROVIDERS names {name}, which {here} says is here: leave it out"
-        for name in settings.providers
-        if name in settings.gone_providers
-    ]
-
-
-def _identity_problems(settings: Settings) -> list[str]:
-    problems = []
-    if settings.jwt_jwks_url and not (settings.jwt_issuer and settings.jwt_audience):
-        problems.append("HOLDFAST_JWT_JWKS_URL needs HOLDFAST_JWT_ISSUER and HOLDFAST_JWT_AUDIENCE")
-    if settings.jwt_jwks_url and settings.jwt_secret:
-        problems.append("set HOLDFAST_JWT_SECRET or HOLDFAST_JWT_JWKS_URL, not both")
-    given = [
-        s.get_secret_value()
-        for s in (settings.jwt_secret, settings.api_token, settings.internal_token, settings.relay_secret)
-        if s is not None
-    ]
-    if len(set(given)) < len(given):
-        problems.append("two of HOLDFAST_JWT_SECRET, _API_TOKEN, _INTERNAL_TOKEN, _RELAY_SECRET are the same")
-    return problems
+def form_of(name: str) -> WrittenForm:
+    """Of a name of the environment."""
+    if name not in KNOWN:
+        return WrittenForm.TEXT
+    known = KNOWN[name]
+    kinds = get_args(known.type) if isinstance(known.type, types.UnionType) else (known.type,)
+    if known.metadata["read"] in (values.command, read_choice):
+        return WrittenForm.WORDS
+    if {int, float, bool} & set(kinds):
+        return WrittenForm.PLAIN
+    return WrittenForm.LIST if any(get_origin(kind) is tuple for kind in kinds) else WrittenForm.TEXT
 
 
 def resolve_secrets(settings: Settings) -> Secrets:

@@ -10,19 +10,10 @@ from gateway.auth.policy import RoutePolicy
 from gateway.routing.openapi import Schemas, component
 from gateway.routing.route import RouteSpec
 
-BEGIN = "<!-- routes: written by `make routes` from the declarations -->"
+BEGIN = "<!-- routes: written by `make tables` from the declarations -->"
 END = "<!-- end of routes -->"
 LIFECYCLE = Accept.RELAY | Accept.ADMIN | Accept.USER
 _TOKENS = {Accept.ADMIN: "API token", Accept.INTERNAL: "internal token", Accept.RELAY: "relay secret"}
-
-
-def written_into(page: str, specs: Sequence[RouteSpec]) -> str:
-    """The page, with the table between its two marks. Raises ValueError if one of them is not there."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page needs the lines {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n{table(specs)}{END}{after}"
 
 
 def table(specs: Sequence[RouteSpec]) -> str:

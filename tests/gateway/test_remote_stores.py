@@ -16,7 +16,7 @@ import asyncpg
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from gateway.config.settings import load_settings
+from gateway.config.loading import load_settings
 from gateway.config.store_url import store_url
 from gateway.wiring import spool_owner
 from persistence.errors import CannotOpen

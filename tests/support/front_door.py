@@ -222,7 +222,8 @@ def main() -> int:
     from gateway.auth.policy import PolicyMiddleware
     from gateway.auth.tickets import Tickets
     from gateway.auth.tokens import SharedSecret, TokenVerifier
-    from gateway.config.settings import load_settings, resolve_secrets
+    from gateway.config.loading import load_settings
+    from gateway.config.settings import resolve_secrets
     from gateway.server.front_door import FrontDoor, GuardLimits
     from gateway.server.server import serve
     from gateway.telemetry.telemetry import configure_logging

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.auth.tokens import Principal, SharedSecret, TokenVerifier, mint
-from gateway.config.settings import SecretStr, load_settings
+from gateway.config.loading import load_settings
+from gateway.config.settings import SecretStr
 from gateway.server.front_door import FrontDoor
 from gateway.server.spliced_socket import SplicedSocket
 from gateway.session.actor import SessionActor

@@ -17,7 +17,9 @@ from gateway.backup.take import Backup, CannotBackUp
 from gateway.cli.console.output import complain, say
 from gateway.cli.console.progress import Bar, size_in_words
 from gateway.config.data_dir import DataDirBusy
-from gateway.config.settings import Settings, load_settings
+from gateway.config.loading import load_settings
+from gateway.config.settings import Settings
+from gateway.config.sources import FILE, Source
 from sync.objects.files import FileObjects
 from sync.snapshots.presence import look
 
@@ -63,7 +65,8 @@ def backup(settings: Settings, directory: Path, *, as_json: bool) -> int:
 
 def not_copied(settings: Settings) -> list[str]:
     """What belongs to the gateway and lies elsewhere, with what to do about it."""
-    found = ["the HOLDFAST_* settings themselves: keep them where you keep configuration"]
+    file = f", and {settings.config}" if settings.config is not None else ""
+    found = [f"the HOLDFAST_* settings themselves{file}: keep them where you keep configuration"]
     if settings.store.kind == "postgresql":
         found.append(
             f"the conversations in {settings.store}: run pg_dump now. After this backup, not before it: what waited in "
@@ -120,8 +123,7 @@ def restore(settings: Settings, directory: Path, *, into: Path | None, as_json: 
     names = elsewhere(given, settings)
     if names:
         say(f"{' and '.join(names)} must be unset to use what was restored: it lies in {where.data}, and not there")
-    unset = f"env {' '.join(f'-u {name}' for name in names)} " if names else ""
-    prefix = f"{unset}HOLDFAST_DATA_DIR={shlex.quote(str(where.data.absolute()))}"
+    prefix = environment_for(given, names, where.data.absolute())
     say(f"next:  {prefix} holdfast doctor")
     say(f"then:  {prefix} holdfast serve")
     return 0
@@ -135,6 +137,18 @@ def elsewhere(given: Settings, used: Settings) -> list[str]:
         ("HOLDFAST_OBJECTS", given.objects != used.objects, given.objects != default.objects),
     )
     return [name for name, differs, is_set in chosen if differs and is_set]
+
+
+def environment_for(given: Settings, names: list[str], data: Path) -> str:
+    """What stands before a command that is to use what was restored. What a file says cannot be unset: it is set to
+    what the default would be."""
+    usual = Settings(data_dir=data)
+    values = {"HOLDFAST_STORE": usual.store, "HOLDFAST_OBJECTS": usual.objects}
+    in_file = [name for name in names if given.sources.get(name, Source()).kind == FILE]
+    unset = [f"-u {name}" for name in names if name not in in_file]
+    chosen = [f"{name}={shlex.quote(str(values[name]))}" for name in in_file]
+    words = [*(["env", *unset] if unset else []), f"HOLDFAST_DATA_DIR={shlex.quote(str(data))}", *chosen]
+    return " ".join(words)
 
 
 def _settings_for(settings: Settings, into: Path, found: manifest.BackupManifest) -> Settings:

@@ -25,6 +25,7 @@ from gateway.cli.commands.doctor_store import Finding, check_store
 from gateway.cli.console.output import say
 from gateway.config.data_dir import RESTORING, holder
 from gateway.config.settings import Settings, SettingsError
+from gateway.config.sources import ENVIRONMENT, FILE
 from gateway.config.values import widest
 from gateway.protocol.text import visible_line
 from gateway.session.recording.files import prepare_directory
@@ -61,6 +62,7 @@ def doctor(settings: Settings, *, as_json: bool) -> int:
 def examine(settings: Settings) -> list[Finding]:
     """Every finding, in the order a start would meet them. A check that breaks is a finding, not the end."""
     checks: list[tuple[str, Callable[[Settings], Finding | list[Finding]]]] = [
+        ("settings", _config),
         ("data", _data),
         ("gateway", _gateway),
         ("store", check_store),
@@ -82,6 +84,16 @@ def examine(settings: Settings) -> list[Finding]:
         except (OSError, sqlite3.Error) as error:
             found.append(Finding(name, "fail", str(error), "see the reason; check HOLDFAST_DATA_DIR and its owner"))
     return found
+
+
+def _config(settings: Settings) -> list[Finding]:
+    """Of the file, if there is one: a wrong one has ended the command before this."""
+    if settings.config is None:
+        return []
+    in_file = sum(each.kind == FILE for each in settings.sources.values())
+    beside = sum(each.kind == ENVIRONMENT for each in settings.sources.values())
+    told = f"{in_file} from {settings.config}, {beside} from the environment"
+    return [Finding("settings", "ok", told, "holdfast settings lists them")]
 
 
 def _data(settings: Settings) -> Finding:

@@ -17,7 +17,8 @@ from gateway.auth.links import Person
 from gateway.cli.client.login import whoever
 from gateway.cli.console.output import as_typed, complain, say
 from gateway.config.data_dir import DatabaseBusy, DatabaseLock, DataDirBusy, DataDirLock
-from gateway.config.settings import KNOWN, Settings, resolve_secrets
+from gateway.config.settings import Settings, resolve_secrets
+from gateway.config.sources import ENVIRONMENT, Source
 from gateway.config.version import version
 from gateway.protocol.errors import ApiError
 from gateway.server.garbage import collect_by_schedule, collect_rarely, leave_alone
@@ -139,7 +140,11 @@ def reachable(address: str) -> str:
 
 
 def typed(settings: Settings, command: str) -> str:
-    """`holdfast COMMAND`, as it has to be typed here."""
-    chosen = settings.data_dir != KNOWN["HOLDFAST_DATA_DIR"].default
-    prefix = f"HOLDFAST_DATA_DIR={shlex.quote(str(settings.data_dir))} " if chosen else ""
-    return prefix + as_typed(command)
+    """`holdfast COMMAND`, as it has to be typed here: with what the environment says of where the data is."""
+    chosen = {"HOLDFAST_CONFIG": settings.config, "HOLDFAST_DATA_DIR": settings.data_dir}
+    prefix = [
+        f"{name}={shlex.quote(str(value))} "
+        for name, value in chosen.items()
+        if settings.sources.get(name, Source()).kind == ENVIRONMENT
+    ]
+    return "".join(prefix) + as_typed(command)

@@ -13,7 +13,8 @@ import pytest
 from gateway.backup import databases, manifest
 from gateway.backup.take import Backup, CannotBackUp
 from gateway.cli.commands.backup import restore
-from gateway.config.settings import Settings, load_settings
+from gateway.config.loading import load_settings
+from gateway.config.settings import Settings
 from persistence.record import Session
 from persistence.sqlite.store import SqliteStore
 from sync.format.keys import Keys

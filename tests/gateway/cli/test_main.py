@@ -24,6 +24,7 @@ COMMANDS = (
     "url",
     "migrate",
     "doctor",
+    "settings",
     "providers",
     "agents",
     "chat",

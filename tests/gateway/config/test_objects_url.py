@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.config.loading import load_settings
 from gateway.config.objects_url import ObjectsUrl, completed, objects_url
-from gateway.config.settings import Settings, SettingsError, load_settings
+from gateway.config.settings import Settings, SettingsError
 from gateway.wiring.objects import check_objects, make_objects
 from sync.objects.probe import PromiseBroken
 from sync.objects.retrying import RequestLimits, RetryingObjects

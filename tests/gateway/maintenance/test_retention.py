@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gateway.app import build_house
-from gateway.config.settings import load_settings, resolve_secrets
+from gateway.config.loading import load_settings
+from gateway.config.settings import resolve_secrets
 from gateway.maintenance.retention import SESSIONS_AT_ONCE, Retention, RetentionPolicy, first_owed
 from gateway.maintenance.scheduler import Chore, MaintenanceScheduler
 from gateway.session.model.state import SessionState

@@ -20,7 +20,7 @@ from gateway.auth.policy import (
     SIGNED_IN,
     RoutePolicy,
 )
-from gateway.routing.docs_table import BEGIN, END, table, who, written_into
+from gateway.routing.docs_table import table, who
 from gateway.routing.json_types import Error, JsonAnswer, JsonBody, Nothing, must
 from gateway.routing.parameters import PATH, USER, FlagParameter
 from gateway.routing.route import WS, LinesOf, RouteSpec
@@ -82,16 +82,3 @@ def test_a_row_for_each_route_and_one_for_each_answer() -> None:
 )
 def test_who_may_is_said_in_words(policy: RoutePolicy, words: str) -> None:
     assert who(policy) == words
-
-
-def test_the_page_around_the_table_stays() -> None:
-    page = f"before\n{BEGIN}\nold\n{END}\nafter\n"
-    written = written_into(page, SPECS)
-    assert written == f"before\n{BEGIN}\n{table(SPECS)}{END}\nafter\n"
-    assert written_into(written, SPECS) == written
-
-
-@pytest.mark.parametrize("page", ["", BEGIN, END, f"{END}\n{BEGIN}\n"])
-def test_a_page_without_a_place_for_it_is_refused(page: str) -> None:
-    with pytest.raises(ValueError, match="the page needs the lines"):
-        written_into(page, SPECS)

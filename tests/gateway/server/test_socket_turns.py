@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from gateway.config.settings import load_settings
+from gateway.config.loading import load_settings
 from gateway.limits.allowance import TURN, WAITING_BYTES, Allowance, Throttled
 from gateway.limits.rate import Budget
 from gateway.server.app_queue import AppQueue, Writable

@@ -4,7 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from gateway.cli.commands.doctor_objects import check_objects
-from gateway.config.settings import Settings, load_settings
+from gateway.config.loading import load_settings
+from gateway.config.settings import Settings
 from tests.support.s3 import CarelessS3Server, S3Place
 
 

@@ -11,7 +11,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from gateway.app import build_house
-from gateway.config.settings import load_settings, resolve_secrets
+from gateway.config.loading import load_settings
+from gateway.config.settings import resolve_secrets
 from tests.support.gateway import Gateway
 
 

@@ -14,7 +14,8 @@ import pytest
 from starlette.routing import Route, WebSocketRoute
 
 from gateway.app import build_house
-from gateway.config.settings import load_settings, resolve_secrets
+from gateway.config.loading import load_settings
+from gateway.config.settings import resolve_secrets
 from gateway.routing.openapi import document
 from gateway.routing.route import WS
 from persistence.commit_plan import buried

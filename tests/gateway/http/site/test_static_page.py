@@ -14,7 +14,8 @@ from starlette.applications import Starlette
 from starlette.types import Message
 
 from gateway.app import build_house
-from gateway.config.settings import load_settings, resolve_secrets
+from gateway.config.loading import load_settings
+from gateway.config.settings import resolve_secrets
 from gateway.http.site import static_page as page_module
 from gateway.http.site.static_page import BadPage, read_page
 from tests.support.page import FILES, SCRIPT, make_page

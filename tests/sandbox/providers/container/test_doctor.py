@@ -11,7 +11,7 @@ from gateway.app import make_fleets
 from gateway.cli.commands.doctor import _sandbox
 from gateway.cli.commands.doctor_engine import check_engine
 from gateway.cli.commands.doctor_store import Finding
-from gateway.config.settings import load_settings
+from gateway.config.loading import load_settings
 from sandbox.providers.container.installation import TRIALS
 from tests.support.engine import DockerEngine, PodmanEngine, root_of, whats_missing
 from tests.support.image_registry import ImageRegistry

@@ -16,7 +16,8 @@ import pytest
 from gateway.app import make_fleets
 from gateway.cli.commands.doctor import examine
 from gateway.cli.commands.doctor_store import Finding
-from gateway.config.settings import SettingsError, load_settings
+from gateway.config.loading import load_settings
+from gateway.config.settings import SettingsError
 from gateway.session.providers import SILENT
 from sandbox.providers.local.layout import SandboxHome
 from tests.gateway.http.sessions.test_lifecycle import comes_to

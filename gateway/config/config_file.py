@@ -1,0 +1,73 @@
+"""The file of settings beside the environment: the one that HOLDFAST_CONFIG names, else ./holdfast.toml.
+
+It says which programs run, so nobody else may have written it; and it may hold secrets, which nobody else may read.
+"""
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from gateway.config.settings import CONFIG, SettingsError
+from gateway.config.sources import ConfigFile
+
+USUAL = Path("holdfast.toml")
+MOST_BYTES = 256 << 10
+_NOTHING = Path(os.devnull)  # for whoever wants no file
+
+
+def read_config(environ: Mapping[str, str]) -> ConfigFile | None:
+    """None if there is no file. Raises SettingsError, with one sentence, if there is one that cannot be used."""
+    named = environ.get(CONFIG, "")
+    path = Path(named) if named else USUAL
+    if path == _NOTHING or (not named and not os.path.lexists(path)):
+        return None
+    try:
+        data, status = _read(path)
+    except FileNotFoundError:
+        raise SettingsError([f"{CONFIG}: there is no file {path}" if named else f"{path} leads nowhere"]) from None
+    except OSError as exc:
+        told = f"{path} cannot be read: {exc.strerror or exc}"
+        raise SettingsError([f"{told}; change who may read it, or name another with {CONFIG}"]) from exc
+    if problem := _problem(path, status, found=not named):
+        raise SettingsError([problem])
+    from gateway.config.toml_settings import read_toml, secrets_in  # here, because few machines have a file to read
+
+    file = read_toml(data, path)
+    secrets = secrets_in(file)
+    if secrets and _is_readable_by_others(status):
+        raise SettingsError([f"{path} holds {', '.join(secrets)}, and others may read it: chmod 600 {path}"])
+    return file
+
+
+def _read(path: Path) -> tuple[bytes, os.stat_result]:
+    """Never waits: a FIFO is opened and refused."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return b"", status
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(MOST_BYTES + 1), status
+    finally:
+        os.close(descriptor)
+
+
+def _problem(path: Path, status: os.stat_result, *, found: bool) -> str | None:
+    if stat.S_ISDIR(status.st_mode):
+        return f"{path} is a directory: name the file in it with {CONFIG}"
+    if not stat.S_ISREG(status.st_mode):
+        return f"{path} is no regular file: name one with {CONFIG}"
+    if status.st_size > MOST_BYTES:
+        return f"{path} is larger than {MOST_BYTES >> 10} KiB: it is no file of settings; name one with {CONFIG}"
+    if status.st_mode & stat.S_IWOTH:
+        return f"{path} says which programs run, and everybody may write it: chmod o-w {path}"
+    if found and status.st_uid not in (os.geteuid(), 0):
+        return f"{path} belongs to somebody else: to use it all the same, set {CONFIG}={path}"
+    return None
+
+
+def _is_readable_by_others(status: os.stat_result) -> bool:
+    """What root gave to our group, as engines give files to containers, is readable by that group."""
+    others = stat.S_IRWXO if status.st_uid != os.geteuid() else stat.S_IRWXO | stat.S_IRWXG
+    return bool(status.st_mode & others)

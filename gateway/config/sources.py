@@ -1,0 +1,41 @@
+"""Where settings come from: the environment, a file beside it, or nowhere. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ENVIRONMENT, FILE, DEFAULT = "environment", "file", "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """`name` is what the setting is called there."""
+
+    kind: str = DEFAULT
+    name: str = ""
+    file: Path = Path()
+    line: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.line}" if self.kind == FILE else self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class SettingEntry:
+    """A setting as a file has it; the text is what the environment would hold."""
+
+    name: str
+    text: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """A file of settings, by the names of the environment. `problems` are complete sentences."""
+
+    path: Path
+    entries: Mapping[str, SettingEntry] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    def source(self, entry: SettingEntry) -> Source:
+        return Source(FILE, entry.name, self.path, entry.line)
