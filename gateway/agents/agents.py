@@ -1,12 +1,13 @@
 """The agents that sessions may have here: what is known of them, and what is installed."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from gateway.agents.catalogue import CORES, DEMO, KNOWN, NONE
 from gateway.agents.choice import DEMO_CHOICE, AgentChoice, read_choice
 from gateway.agents.launch import AgentGap, AgentLaunch, InstalledAgent, launch, needs_install, problem, unreadable
 from gateway.agents.shelf import AgentShelf
+from sandbox.protocol.agent_server import BadServer, read_server
 from sandbox.system.interpreter import PYTHON
 
 TITLES = {DEMO: "Demo agent, built in", NONE: "No agent: terminals only"}
@@ -34,8 +35,16 @@ class Agents:
         self._shelf = shelf
         self._cores = cores
 
-    def launch(self, command: tuple[str, ...] | None, name: str | None) -> AgentLaunch:
-        """What a sandbox runs for a session with that `command`, or the agent of that `name`."""
+    def launch(
+        self, command: tuple[str, ...] | None, name: str | None, server: Mapping[str, str] | None = None
+    ) -> AgentLaunch:
+        """What a sandbox runs for a session with that `command`, or the agent of that `name`. The command may be a
+        `server`: members of an AgentServer."""
+        if command and server is not None:
+            try:
+                return AgentLaunch(command, server=read_server(server.get("connect"), server.get("health", "")))
+            except BadServer:
+                return unreadable(PYTHON, f"at {server.get('connect')}")
         if command:
             return AgentLaunch(command)
         try:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from gateway.agents.catalogue import ACP, CORES, DEMO, KNOWN, NODE, NODE_VERSION, NONE
 from gateway.agents.choice import AgentChoice
 from sandbox.ports.fleet import AGENTS
+from sandbox.protocol.agent_server import AgentServer
 
 NO_AGENT = "this session has terminals only: create one with an agent to talk to"
 
@@ -17,12 +18,13 @@ NO_AGENT = "this session has terminals only: create one with an agent to talk to
 @dataclass(frozen=True, slots=True)
 class AgentLaunch:
     """`core` is a name of the bridge's; "": its default. Paths of installed agents begin with AGENTS. `libc` is what
-    its programs are linked to; "": they need none."""
+    its programs are linked to; "": they need none. With a `server` it is spoken with there, and not by its pipes."""
 
     argv: tuple[str, ...]
     core: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     libc: str = ""
+    server: AgentServer | None = None
 
 
 @dataclass(frozen=True, slots=True)

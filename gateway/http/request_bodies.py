@@ -24,6 +24,7 @@ from gateway.routing.json_types import JsonBody, meaning, must, one_of, schema
 from gateway.session.model.state import Wish
 from sandbox.ports.images import A_REFERENCE, LONGEST, read_reference
 from sandbox.ports.resources import LEAST_CPUS, LEAST_MEMORY, LEAST_PIDS, NO_LIMITS, ResourceLimits
+from sandbox.protocol.agent_server import A_CONNECT, A_HEALTH, AgentServer, BadServer, read_server
 from sandbox.protocol.terminal import MAX_SIDE, Size
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -42,7 +43,8 @@ SOME_ENV = f"an object with at most {ENV_COUNT} members"
 SOME_METADATA = f"an object of at most {METADATA_BYTES} bytes"
 LONGEST_EXTENSION = 30 * 86400  # seconds
 A_COMMAND = "a command line, or an array of strings, with at least a program"
-AN_AGENT = f"{WANTED}; an array of strings is a command"
+AN_AGENT = f"{WANTED}; an array of strings is a command, an object with command and connect is a server"
+SERVER_MEMBERS = ("command", "connect", "health")
 A_MODE = f"one of {', '.join(MODES)}, or null"
 A_DURATION = "seconds above 0, or a duration such as 90s, 15m, 2h, 30d"
 A_PATH = "a path of at most 4096 characters"
@@ -70,7 +72,23 @@ Env = Annotated[
     dict[str, Any] | None, must(SOME_ENV), schema(additionalProperties={"type": "string"}, maxProperties=ENV_COUNT)
 ]
 Command = Annotated[Annotated[str, meaning("a command line")] | list[str] | None, must(A_COMMAND)]
-AgentWish = Annotated[Annotated[str, meaning(WANTED)] | list[str] | None, must(AN_AGENT)]
+AgentServerWish = Annotated[
+    dict[str, Any],
+    meaning("a program that listens: it is started, waited for, and spoken with over a WebSocket"),
+    schema(
+        properties={
+            "command": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
+            "connect": {"type": "string", "description": A_CONNECT},
+            "health": {
+                "type": "string",
+                "description": f"{A_HEALTH}; left out: ready when connected to",
+            },
+        },
+        required=["command", "connect"],
+        additionalProperties=False,
+    ),
+]
+AgentWish = Annotated[Annotated[str, meaning(WANTED)] | list[str] | AgentServerWish | None, must(AN_AGENT)]
 Side = Annotated[Annotated[int, Meta(ge=1, le=MAX_SIDE)] | None, must(A_SIDE)]
 
 
@@ -187,11 +205,12 @@ def read_wish(body: WishBody) -> Wish:
     repo_url, repo_branch = _text("repoUrl", body.repo_url, 2048), _text("repoBranch", body.repo_branch, 255)
     if repo_branch is not None and repo_url is None:
         raise bad_member("repoBranch", "given together with repoUrl")
-    command, agent_name = read_agent(body.agent)
+    command, agent_name, agent_server = read_agent(body.agent)
     return Wish(
         env=read_env(body.env_vars),
         agent=command,
         agent_name=agent_name,
+        agent_server=agent_server,
         mode=body.mode or None,
         network=body.network,
         repo_url=repo_url,
@@ -298,16 +317,36 @@ def read_command(member: str, value: str | list[str] | None) -> tuple[str, ...] 
     return tuple(value)
 
 
-def read_agent(value: str | list[str] | None) -> tuple[tuple[str, ...] | None, str | None]:
-    """A command, or the name of an agent as `read_choice` reads it. What is given word by word is a command."""
+def read_agent(
+    value: str | list[str] | dict[str, Any] | None,
+) -> tuple[tuple[str, ...] | None, str | None, AgentServer | None]:
+    """A command, or the name of an agent as `read_choice` reads it. What is given word by word is a command. Of a
+    command that is a server, where it listens."""
+    if isinstance(value, dict):
+        return _agent_server(value)
     if not isinstance(value, str):
-        return read_command("agent", value), None
+        return read_command("agent", value), None, None
     try:
         choice = read_choice(value)
     except ValueError as error:
         raise bad_member("agent", str(error).removeprefix("wants ")) from None
     command = read_command("agent", list(choice.command)) if choice.command else None
-    return (command, None) if choice.is_plain_command else (None, choice.said)
+    return (command, None, None) if choice.is_plain_command else (None, choice.said, None)
+
+
+def _agent_server(value: dict[str, Any]) -> tuple[tuple[str, ...], None, AgentServer]:
+    if unknown := sorted(value.keys() - set(SERVER_MEMBERS)):
+        raise unknown_members([f"agent.{name}" for name in unknown], [f"agent.{name}" for name in SERVER_MEMBERS])
+    said = value.get("command")
+    is_command = isinstance(said, str) or (isinstance(said, list) and all(isinstance(each, str) for each in said))
+    command = read_command("agent.command", said) if is_command else None
+    if command is None:
+        raise bad_member("agent.command", A_COMMAND)
+    health = value.get("health")
+    try:
+        return command, None, read_server(value.get("connect"), "" if health is None else health)
+    except BadServer as error:
+        raise bad_member(f"agent.{error.member}", error.wanted) from None
 
 
 def _metadata(value: dict[str, Any] | UnsetType | None) -> dict[str, Any] | None:

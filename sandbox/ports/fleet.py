@@ -7,6 +7,7 @@ from typing import Protocol
 from sandbox.ports.progress import OnProgress, unheard
 from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.ports.sandbox import Sandbox
+from sandbox.protocol.agent_server import AgentServer
 
 AGENTS = "/holdfast-agents"  # installed agents, in commands: a provider puts its own place for it
 
@@ -32,6 +33,7 @@ class SandboxSpec:
     core: str = ""  # of the bridge, that speaks with the agent; "": its default
     agent_env: Mapping[str, str] = field(default_factory=dict)  # what agents of its kind want; no secrets
     agent_libc: str = ""  # what the agent is linked to: glibc or musl; "": nothing
+    agent_server: AgentServer | None = None  # the agent is reached there, and not by its pipes
 
 
 @dataclass(frozen=True, slots=True)

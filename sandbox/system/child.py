@@ -116,22 +116,24 @@ class Child(Spawned):
         cwd: str | Path,
         env: Mapping[str, str],
         with_input: bool,
+        with_output: bool = True,
     ) -> None:
-        """Start `argv`. Raises OSError or ValueError if that cannot be."""
+        """Start `argv`. Without output what it writes to its stdout goes to `errors`, too. Raises OSError or ValueError
+        if that cannot be."""
         popen = subprocess.Popen(
             list(argv),
             cwd=cwd,
             env=dict(env),
             stdin=subprocess.PIPE if with_input else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=subprocess.PIPE if with_output else subprocess.STDOUT,
             bufsize=0,
             start_new_session=True,
             preexec_fn=partial(die_with, os.getpid()),  # safe with other threads about: a few system calls
         )
         self.input = _take_over(popen.stdin)
-        self.output = _take_over(popen.stdout)
-        self.errors = _take_over(popen.stderr)
+        self.output = _take_over(popen.stdout if with_output else None)
+        self.errors = _take_over(popen.stderr if with_output else popen.stdout)
         super().__init__(popen)
 
 

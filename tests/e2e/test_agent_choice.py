@@ -4,13 +4,16 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
+from tests.support import agent_server
 from tests.support.chat import hear, say
 from tests.support.gateway import REPOSITORY, Gateway
 from tests.support.waiting import until
 
+SERVER = Path(agent_server.__file__).read_text()
 ECHO = [sys.executable, "-c", "import json\nwhile True: input(); print(json.dumps({'type': 'done'}), flush=True)"]
 
 
@@ -77,6 +80,28 @@ async def test_a_word_and_a_command_outlive_the_gateway(gateway: Gateway) -> Non
         found = {each["id"]: each["agent"] for each in (await ada.get("/api/sandboxes")).json()["sandboxes"]}
         assert (found["demo"], found["own"]) == ("demo", ECHO)
     assert await answer(gateway, "demo") == "hello"
+
+
+async def test_an_agent_may_be_a_server_in_a_sandbox_without_a_network(gateway: Gateway) -> None:
+    server = {"command": [sys.executable, "-u", "-c", SERVER, "8080", "1"], "connect": "ws://127.0.0.1:8080/agent"}
+    made = await gateway.create("server", agent={**server, "health": "/health"})
+    assert (made["agent"], made["network"]) == ({**server, "health": "/health"}, "none")
+    async with gateway.chat("server") as socket:
+        await hear(socket, "welcome")
+        await say(socket, type="message", content="hello")
+        assert (await hear(socket, "chunk"))["text"] == "you said hello"
+        await hear(socket, "done")
+        await say(socket, type="message", content="die")
+        exited = await hear(socket, lambda frame: frame.get("status") == "agent_exited")
+        assert exited["code"] == 3
+        await say(socket, type="message", content="are you back?")
+        await hear(socket, "done")
+    async with gateway.http(gateway.bearer()) as ada:
+        found = (await ada.get("/api/sessions/server/messages")).json()["messages"]
+        bad = await ada.post("/api/sandboxes/other", json={"agent": {**server, "connect": "ws://10.0.0.1:8080"}})
+    assert found[-1]["content"] == "you said are you back?"
+    assert (bad.status_code, bad.json()["code"]) == (400, "bad_member")
+    assert bad.json()["error"].startswith("agent.connect must be ws://HOST:PORT")
 
 
 async def test_installed_programs_are_on_the_path_of_terminals_and_cannot_be_changed(gateway: Gateway) -> None:

@@ -109,6 +109,14 @@ class AgentStatusJson(JsonAnswer):
     state: Annotated[str, one_of(*AgentState)]
 
 
+class AgentServerJson(JsonAnswer):
+    """An agent that is reached over a WebSocket."""
+
+    command: list[str]
+    connect: str
+    health: Annotated[str, meaning("empty: it is ready when it can be connected to")]
+
+
 class SessionJson(JsonAnswer):
     id: SessionId
     user_id: Owner
@@ -132,7 +140,8 @@ class SessionJson(JsonAnswer):
     sleep_after: Annotated[float | None, meaning("seconds; null: as HOLDFAST_SLEEP_AFTER says")]
     network: Network
     agent: Annotated[
-        list[str] | str | None, meaning("a command, or the name of an agent; null: as HOLDFAST_AGENT says")
+        list[str] | str | AgentServerJson | None,
+        meaning("a command, a server, or the name of an agent; null: as HOLDFAST_AGENT says"),
     ]
     repo_url: str | None
     repo_branch: str | None

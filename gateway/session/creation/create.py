@@ -93,7 +93,7 @@ class SessionCreation:
 
     def has_core(self, spec: SessionSpec) -> bool:
         """Whether the bridge speaks the agent's own words for it: then it can be told a mode while it runs."""
-        return self._agents.launch(spec.agent, spec.agent_name).core not in ("", "plain")
+        return self._agents.launch(spec.agent, spec.agent_name, spec.agent_server).core not in ("", "plain")
 
     def _checked(self, session_id: str, wish: Wish, there: str | None) -> SessionSpec:
         """What the session will be; `there`: the provider of the one there is. Raises ApiError if it may not be, or
@@ -111,7 +111,7 @@ class SessionCreation:
             raise ApiError(403, "image_not_allowed", told)
         limits = self._resources.given(spec.resources, granted=granted)
         try:
-            launch = self._agents.launch(spec.agent, spec.agent_name)
+            launch = self._agents.launch(spec.agent, spec.agent_name, spec.agent_server)
             self._fleets.check(sandbox_spec(session_id, 1, spec, launch, wish.env, limits=limits))
         except SandboxFailed as error:
             raise ApiError(400, "bad_sandbox", str(error)) from error

@@ -59,12 +59,19 @@ def describe(
         "metadata": spec.metadata,
         "sleepAfter": spec.sleep_after,
         "network": spec.network,
-        "agent": list(spec.agent) if spec.agent else spec.agent_name,
+        "agent": _agent(spec),
         "repoUrl": spec.repo_url,
         "repoBranch": spec.repo_branch,
         "sync": {**describe_sync(state), **live.sync},
         "queue": live.queue,
     }
+
+
+def _agent(spec: SessionSpec) -> list[str] | str | dict[str, Any] | None:
+    if not spec.agent:
+        return spec.agent_name
+    command = list(spec.agent)
+    return command if spec.agent_server is None else {"command": command, **spec.agent_server}
 
 
 def describe_sync(state: SessionState) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from gateway.auth.shares import Shares
 from gateway.protocol.stored_members import Unknown, arguments, dump
 from sandbox.ports.fleet import SandboxSpec
 from sandbox.ports.resources import NO_LIMITS, ResourceLimits
+from sandbox.protocol.agent_server import AgentServer
 
 
 class SessionStatus(StrEnum):
@@ -48,6 +49,7 @@ class Wish:
     provider: str | None = None
     image: str | None = None
     agent_name: str | None = None  # which agent, where it is no command
+    agent_server: AgentServer | None = None  # where the command is reached, if it is a server
     mode: str | None = None
     by_service: bool = False  # asked for by a service, not by a user
 
@@ -76,6 +78,7 @@ class SessionSpec(msgspec.Struct, frozen=True):
     agent_name: str | None = None  # which agent of the catalogue, where it is no command
     mode: str | None = None  # what the agent may do without asking (gateway/agents/status.py); None: as it likes
     agent_told: dict[str, str] = {}  # who the agent says that it is
+    agent_server: dict[str, str] | None = None  # where the command is reached, if it is a server: connect, health
     _unknown: Unknown = None
 
     @property
@@ -119,6 +122,7 @@ def spec_members(wish: Wish, network: str = "none") -> dict[str, Any]:
     return {
         "agent": wish.agent,
         "agent_name": wish.agent_name,
+        "agent_server": wish.agent_server.members() if wish.agent_server else None,
         "mode": wish.mode,
         "agent_told": {},
         "network": wish.network or network,
@@ -170,6 +174,7 @@ def sandbox_spec(
         core=agent.core,
         agent_env=agent.env,
         agent_libc=agent.libc,
+        agent_server=agent.server,
     )
 
 

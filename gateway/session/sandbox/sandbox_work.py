@@ -152,7 +152,7 @@ class SandboxWork:
             session.id,
             effect.incarnation,
             session.spec,
-            self._agents.launch(session.spec.agent, session.spec.agent_name),
+            self._agents.launch(session.spec.agent, session.spec.agent_name, session.spec.agent_server),
             env,
             has_snapshot=kept,
             empty=effect.empty,

@@ -47,9 +47,11 @@ from sandbox.bridge.agent import home
 from sandbox.bridge.agent.deliveries import DeliveryQueue, DueDelivery
 from sandbox.bridge.agent.lines import LineSplitter
 from sandbox.bridge.agent.long_lines import CuttingSplitter
+from sandbox.bridge.agent.server_socket import AgentSocket, taken_port
 from sandbox.bridge.agent.taken import TakenNotes
 from sandbox.bridge.base.config import Config, Limits
 from sandbox.protocol.agent import MAX_LINE
+from sandbox.protocol.agent_server import AgentServer
 from sandbox.protocol.agent_stream import FrameBacklog
 from sandbox.protocol.values import AgentExit, Hello, Position
 from sandbox.system.child import Child, Reader, Writer, describe_exit
@@ -169,10 +171,16 @@ class Agent:
             if self._process.ending:
                 self._next_start = (line,)
             return False
+        if self.server is not None and taken_port(self.server):
+            log("agent.start_failed", cause="its port is taken")
+            raise AgentFailed(
+                f"the agent could not be started: {self.server.address} is taken by another program: name another port"
+            )
         core = CORES[self._config.core]()
         launch = self._launch(core)
+        piped = self._config.server is None
         try:
-            child = Child(launch.argv, cwd=self._config.workspace, env=launch.env, with_input=True)
+            child = Child(launch.argv, cwd=self._config.workspace, env=launch.env, with_input=piped, with_output=piped)
         except (OSError, ValueError) as exc:
             cause = exc.strerror if isinstance(exc, OSError) else str(exc)
             log("agent.start_failed", cause=cause)
@@ -285,7 +293,8 @@ class Agent:
         self._next_start = None
         if self._process is not None and not self._process.ending:
             self.forget_deliveries()
-            self._process.stop(self._limits.stop_input_seconds, self._limits.stop_term_seconds)
+            # A server does not end with its input.
+            self._process.stop(0.0 if self.server else self._limits.stop_input_seconds, self._limits.stop_term_seconds)
 
     def kill(self) -> None:
         if self._process is not None:
@@ -313,6 +322,11 @@ class Agent:
     @property
     def limits(self) -> Limits:
         return self._limits
+
+    @property
+    def server(self) -> AgentServer | None:
+        """Where the agent is reached if not by its pipes."""
+        return self._config.server
 
     def finish(self, code: int) -> None:
         """The process is gone and its output is read to the end."""
@@ -350,12 +364,26 @@ class _Process:
         self._lines_size = 0
         self._unheeded = False  # the agent leaves too much unread of what its output was answered with
         log_file = agent.open_log()
-        self.input = Writer(child.input, self._next_piece, self._on_deaf)
-        self.output = Reader(child.output, self._on_output)
+        self.input, self.output = self._pipes(start)
         self._errors = Reader(child.errors, lambda chunk: log_file.write(chunk) if chunk else log_file.close())
         self._perform(core.begin(start))
         child.ended.add_done_callback(self._on_ended)
         self.input.write()
+
+    def _pipes(self, start: bytes | None) -> tuple[Writer | AgentSocket, Reader | AgentSocket]:
+        if self._agent.server is None:
+            output = Reader(self.child.output, self._on_output)
+            return Writer(self.child.input, self._next_piece, self._on_deaf), output
+        both = AgentSocket(
+            self._agent.server,
+            start_seconds=self._agent.limits.server_start_seconds,
+            start=start,
+            pull=self._next_piece,
+            on_chunk=self._on_output,
+            on_problem=lambda why: self._agent.on_problem(why),
+            on_lost=self._end_now,
+        )
+        return both, both
 
     def _perform(self, outs: Sequence[Out]) -> None:
         for out in outs:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from sandbox.agents.catalogue import CORES, DEFAULT
+from sandbox.protocol.agent_server import AgentServer, BadServer, read_server
 from sandbox.protocol.values import SizePolicy
 
 MAX_CONFIG = 4 * 1024 * 1024
@@ -37,6 +38,7 @@ class Limits:
     blind_hint_seconds: float = 30.0  # the same where changes cannot be watched, while an agent runs
     heartbeat_seconds: float = 2.0  # between two signs of life while an operation on the tree takes its time
     tree_silence_seconds: float = 600.0  # a gateway in the middle of an operation may wait for its object store
+    server_start_seconds: float = 60.0  # for an agent that is a server to be ready
     drain_seconds: float = 1.0  # how long the output of a dead process may be held open by one that left its group
     terminals: int = 16
     terminal_viewers: int = 64  # of one terminal
@@ -61,6 +63,7 @@ class Config:
     state: Path
     agent_log: Path
     core: str = DEFAULT  # which core speaks with the agent: a name in sandbox/agents/catalogue.py
+    server: AgentServer | None = None  # the agent is reached there, and not by its pipes
     hold: bool = False
     orphan_seconds: float = 600.0
     exec_timeout: float = 600.0
@@ -120,6 +123,7 @@ def parse_config(text: bytes) -> Config:
         state=Path(_text(members, "state")),
         agent_log=Path(_text(members, "agent_log")),
         core=core,
+        server=_server(members.get("server")),
         hold=_flag(members, "hold"),
         orphan_seconds=_number(members, "orphan_seconds", 600.0),
         exec_timeout=_number(members, "exec_timeout", 600.0),
@@ -138,6 +142,17 @@ def _limits(members: Any) -> Limits:
     if unknown:
         raise ConfigError(f"limits: unknown members: {', '.join(sorted(unknown))}")
     return Limits(**{name: _number(members, name, 0) for name in members})
+
+
+def _server(members: Any) -> AgentServer | None:
+    if members is None:
+        return None
+    if not isinstance(members, dict) or members.keys() - {"connect", "health"}:
+        raise ConfigError("server: an object with connect and health")
+    try:
+        return read_server(members.get("connect"), members.get("health", ""))
+    except BadServer as exc:
+        raise ConfigError(f"server.{exc.member}: {exc.wanted}") from None
 
 
 def _boot_id(value: Any) -> str:

@@ -31,6 +31,7 @@ from gateway.protocol.errors import ApiError
 from gateway.routing.bodies import members, read_struct
 from gateway.session.model.state import Wish
 from sandbox.ports.resources import NO_LIMITS, ResourceLimits
+from sandbox.protocol.agent_server import read_server
 from sandbox.protocol.terminal import Size
 
 
@@ -105,6 +106,16 @@ def test_a_wish_is_read() -> None:
 def test_an_agent_is_a_name_or_a_command(asked: Any, command: tuple[str, ...] | None, name: str | None) -> None:
     wish = read_wish({"agent": asked})
     assert (wish.agent, wish.agent_name) == (command, name)
+
+
+def test_an_agent_may_be_a_server() -> None:
+    wish = read_wish({"agent": {"command": "serve --port 8080", "connect": "ws://localhost:8080/a", "health": "/ok"}})
+    assert (wish.agent, wish.agent_name) == (("serve", "--port", "8080"), None)
+    assert wish.agent_server == read_server("ws://localhost:8080/a", "/ok")
+    bare = read_wish({"agent": {"command": ["serve"], "connect": "ws://localhost:8080", "health": None}})
+    assert bare.agent_server == read_server("ws://localhost:8080")
+    with pytest.raises(ApiError, match=r"unknown members: 'agent\.port'; known are agent\.command"):
+        read_wish({"agent": {"command": "serve", "connect": "ws://localhost:8080", "port": 1}})
 
 
 def test_a_change_names_what_it_was_given_and_nothing_else() -> None:
@@ -195,6 +206,15 @@ BAD_WISHES: list[tuple[str, dict[str, Any]]] = [
     ("envVars.A", {"envVars": {"A": 1}}),
     ("envVars.A", {"envVars": {"A": "\0"}}),
     ("envVars", {"envVars": {"A": "x" * ENV_BYTES}}),
+    ("agent", {"agent": 7}),
+    ("agent.command", {"agent": {}}),
+    ("agent.command", {"agent": {"connect": "ws://127.0.0.1:80"}}),
+    ("agent.command", {"agent": {"command": [1], "connect": "ws://127.0.0.1:80"}}),
+    ("agent.command", {"agent": {"command": "", "connect": "ws://127.0.0.1:80"}}),
+    ("agent.connect", {"agent": {"command": "serve"}}),
+    ("agent.connect", {"agent": {"command": "serve", "connect": "ws://10.0.0.1:80"}}),
+    ("agent.health", {"agent": {"command": "serve", "connect": "ws://127.0.0.1:80", "health": "x"}}),
+    ("agent.health", {"agent": {"command": "serve", "connect": "ws://127.0.0.1:80", "health": False}}),
     ("agent", {"agent": ""}),
     ("agent", {"agent": "'open"}),
     ("agent", {"agent": "claude"}),

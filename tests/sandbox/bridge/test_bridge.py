@@ -1,6 +1,7 @@
 """A real bridge process, a real link, real agents."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.bridge.agent.taken import TakenNotes
+from sandbox.bridge.base.config import ConfigError, parse_config
 from sandbox.client.agent_link import BridgeLink, Timings
 from sandbox.ports.link import LinkRefused
 from sandbox.protocol.values import AgentExit, Position
@@ -547,6 +549,22 @@ async def test_a_broken_configuration_is_said_without_its_values(tmp_path: Path)
     assert await asyncio.to_thread(bridge.process.wait, 30) == 1
     assert "env: an object of strings" in bridge.log
     assert "canary" not in bridge.log
+
+
+@pytest.mark.parametrize(
+    ("server", "told"),
+    [
+        ("ws://127.0.0.1:1", "server: an object with connect and health"),
+        ({"connect": "ws://127.0.0.1:1", "port": 1}, "server: an object with connect and health"),
+        ({"connect": "ws://10.9.8.7:1"}, "server.connect: ws://HOST:PORT"),
+        ({"connect": "ws://127.0.0.1:1", "health": "x"}, "server.health: a path of the same server"),
+    ],
+)
+def test_an_agents_server_is_one_of_its_own_sandbox(server: object, told: str) -> None:
+    members = {"session_id": "s1", "token": "t" * 43, "agent": ["x"], "kept": "/k", "workspace": "/w", "state": "/s"}
+    with pytest.raises(ConfigError) as refused:
+        parse_config(json.dumps({**members, "agent_log": "/l", "server": server}).encode())
+    assert str(refused.value).startswith(told)
 
 
 async def test_a_bridge_waits_for_the_notes_of_one_that_is_not_gone_yet(tmp_path: Path) -> None:

@@ -73,6 +73,9 @@ def test_what_its_creator_asked_for_is_shown_and_no_secret_is_among_it() -> None
     )
     shown = describe("s", "u", 0.0, 0, spec, SessionState(reason="because"), PLACE)
     assert shown["agent"] == ["run", "me"]
+    server = {"connect": "ws://127.0.0.1:80", "health": "/health"}
+    told = describe("s", "u", 0.0, 0, replace(spec, agent_server=server), SessionState(), PLACE)
+    assert told["agent"] == {"command": ["run", "me"], **server}
     assert (shown["network"], shown["title"], shown["metadata"]) == ("outbound", "A title", {"k": [1]})
     assert (shown["repoUrl"], shown["repoBranch"]) == ("https://example.com/a.git", "main")
     assert shown["reason"] == "because"

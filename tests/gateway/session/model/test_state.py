@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import fields, replace
 
+from gateway.agents.agents import Agents
 from gateway.agents.launch import AgentLaunch
 from gateway.session.model.state import (
     SessionSpec,
@@ -20,6 +21,7 @@ from gateway.session.model.state import (
 )
 from sandbox.ports.fleet import SandboxSpec
 from sandbox.ports.resources import NO_LIMITS, ResourceLimits
+from sandbox.protocol.agent_server import read_server
 
 TEXT = st.text(max_size=20)
 VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -187,6 +189,18 @@ def test_an_agent_that_was_chosen_by_name_is_kept() -> None:
     assert SessionSpec.from_json(b'{"agent": ["own"]}').agent_name is None, "a session from before"
     asked = sandbox_spec("s", 1, kept, AgentLaunch(("pi",), "pi", {"PI_OFFLINE": "1"}, "glibc"), {})
     assert (asked.agent, asked.core, asked.agent_env, asked.agent_libc) == (("pi",), "pi", {"PI_OFFLINE": "1"}, "glibc")
+
+
+def test_where_an_agent_that_is_a_server_listens_is_kept() -> None:
+    server = read_server("ws://127.0.0.1:8080/agent", "/health")
+    kept = SessionSpec(**spec_members(Wish(agent=("serve",), agent_server=server)))
+    read = SessionSpec.from_json(kept.to_json())
+    assert read.agent_server == server.members()
+    assert SessionSpec.from_json(b'{"agent": ["own"]}').agent_server is None, "a session from before"
+    launch = Agents().launch(read.agent, None, read.agent_server)
+    assert sandbox_spec("s", 1, read, launch, {}).agent_server == server
+    unknown = Agents().launch(("serve",), None, {"connect": "quic://127.0.0.1:8080", "health": ""})
+    assert "sandbox.absent_agent" in unknown.argv, "what another version stored"
 
 
 def test_the_limits_of_a_wish_are_kept_and_those_of_a_newer_version_too() -> None:
