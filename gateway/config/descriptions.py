@@ -179,9 +179,11 @@ DESCRIPTIONS = {
     ),
     "quiet_after": Description(
         "how long an agent that owes an answer may say nothing before its session counts as idle",
-        "Then the session sleeps as an idle one does, and what was not answered is `interrupted`. While the agent asks "
-        "something, or messages wait for it, it is waited for. A setting of its own, not a multiple of the idle "
-        "time: how long a silent build or test may take is the same for a session that sleeps after a minute and "
+        "Then the session sleeps as an idle one does, and what was not answered is `interrupted`. An agent that asks "
+        "something is waited for as long: then its permission or question is `expired`, and the next process is told "
+        "of it (`pending` in `start`). While messages wait for it, it is waited for. A setting of its own, not a "
+        "multiple of the idle time: how long a silent build or test may take is the same "
+        "for a session that sleeps after a minute and "
         "for one that sleeps after a day.", unit="s",
     ),
     "start_timeout": Description("how long a bridge and its agent may take to be ready", unit="s"),

@@ -177,8 +177,7 @@ class SessionActor:
             self.post(talk.touch)
             return 0.0
         silent, patience = self.host.now() - talk.active_at, self.host.limits.quiet_after
-        answering, asking = self.output.answering, bool(self.delivery.turns.open)
-        return 0.0 if len(self.delivery.window) or awaited(silent, patience, answering, asking) else silent
+        return 0.0 if len(self.delivery.window) or awaited(silent, patience, self.output.answering) else silent
 
     @property
     def sleep_after(self) -> float:

@@ -33,10 +33,10 @@ class Idleness:
     wants_rescue: bool
 
 
-def awaited(silent: float, patience: float, answering: bool, asking: bool) -> bool:
+def awaited(silent: float, patience: float, answering: bool) -> bool:
     """Whether an agent that has said nothing for `silent` seconds is waited for. Some agents never say that they are
-    done: after a long silence, in which it asks nothing either, nobody waits for it any more."""
-    return answering and (asking or silent <= patience)
+    done, and some questions are never answered: after a long silence nobody waits any more."""
+    return answering and silent <= patience
 
 
 def tired(idle: Idleness) -> bool:

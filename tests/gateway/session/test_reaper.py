@@ -42,20 +42,31 @@ async def test_a_session_whose_agent_never_says_done_sleeps_when_it_has_been_qui
         await world.until(lambda: actor.describe()["status"] == "sleeping")
 
 
-async def test_a_session_whose_agent_waits_for_an_answer_does_not_sleep() -> None:
+async def test_a_session_whose_agent_waits_for_an_answer_sleeps_when_nobody_gives_it_for_long() -> None:
     def asking(process: ScriptedProcess) -> OnLine:
         def on_line(line: bytes) -> None:
-            process.emit({"type": "tool_permission_request", "requestId": "r1"})
+            process.emit({"type": "tool_permission_request", "requestId": f"about {json.loads(line)['cid']}"})
 
         return on_line
 
-    async with World(asking, limits=SessionLimits(sleep_after=60.0, quiet_after=100.0)) as world:
+    async with World(asking, limits=SessionLimits(sleep_after=60.0, quiet_after=1000.0)) as world:
         actor = await world.create()
         tab = await world.welcomed()
-        tab.say("may you?")
+        tab.say("may you?", "c1")
         await tab.until("tool_permission_request")
-        await asyncio.sleep(5000)
+        await asyncio.sleep(900)
         assert actor.describe()["status"] == "running"
+        tab.say("hm", "c2")
+        await tab.until("tool_permission_request")
+        await asyncio.sleep(900)
+        assert actor.describe()["status"] == "running", "somebody is there"
+        await tab.until("interrupted", cid="c1", within=300)
+        await tab.until("expired", requestId="about c1")
+        await world.until(lambda: actor.describe()["status"] == "sleeping")
+        asked = [request["requestId"] for request in actor.conversation.spec.pending]
+        assert asked == ["about c1", "about c2"]
+        tab.send("permission_response", cid="c3", requestId="about c1", allow=True)
+        assert (await tab.until("nack", cid="c3"))["reason"] == "unknown_request"
 
 
 async def test_a_session_with_a_message_that_waits_does_not_sleep() -> None:
