@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from gateway.cli import agents, backup, sessions, snapshots, terminals
+from gateway.cli import agents, backup, init, sessions, snapshots, terminals
 from gateway.cli.arguments import EXIT_FAILED, EXIT_OK, EXIT_USAGE, add_url, session_id, token_text
 from gateway.cli.console.output import complain
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 first steps:
+  holdfast init                  write a file of settings for this machine; not needed on a laptop
   holdfast serve                 start the gateway here, and open the link it prints; all it keeps is in .holdfast/
   holdfast url                   in a second terminal: another link, to sign in with a browser
   holdfast chat                  a new session in this terminal, and talk to its agent
@@ -146,6 +147,7 @@ def parser() -> argparse.ArgumentParser:
     add_url(export)
     agents.add_to(commands)
     backup.add_to(commands)
+    init.add_to(commands)
     _add_dead_letters(commands)
     sessions.add_to(commands)
     snapshots.add_to(commands)
@@ -216,6 +218,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from gateway.config.settings import SettingsError
 
     try:
+        if words.command == "init":
+            return init.run(words)
         return _run(words, load_settings(os.environ, read_config(os.environ)))
     except SettingsError as error:
         for problem in error.problems:

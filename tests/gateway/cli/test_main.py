@@ -24,6 +24,7 @@ COMMANDS = (
     "url",
     "migrate",
     "doctor",
+    "init",
     "settings",
     "providers",
     "agents",
