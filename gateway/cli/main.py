@@ -251,7 +251,7 @@ def _run(words: argparse.Namespace, settings: "Settings") -> int:
         case "doctor":
             from gateway.cli.commands.doctor import doctor
 
-            return doctor(settings, as_json=words.json)
+            return doctor(settings, os.environ, as_json=words.json)
         case "settings":
             from gateway.cli.commands.settings import settings_command
 

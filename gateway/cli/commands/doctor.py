@@ -10,7 +10,7 @@ import sqlite3
 import stat
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -19,6 +19,7 @@ from gateway.agents.agents import Agents
 from gateway.agents.launch import needs_install
 from gateway.agents.shelf import AgentShelf
 from gateway.app import TRUSTS_EVERYBODY, make_fleets
+from gateway.cli.commands.doctor_names import check_names
 from gateway.cli.commands.doctor_objects import check_objects
 from gateway.cli.commands.doctor_snapshots import check_snapshots
 from gateway.cli.commands.doctor_store import Finding, check_store
@@ -46,8 +47,8 @@ class LimitedFleet(Protocol):
     def no_limits(self) -> str | None: ...
 
 
-def doctor(settings: Settings, *, as_json: bool) -> int:
-    findings = examine(settings)
+def doctor(settings: Settings, environ: Mapping[str, str], *, as_json: bool) -> int:
+    findings = [*check_names(settings, environ), *examine(settings)]
     failed = any(finding.state == "fail" for finding in findings)
     if as_json:
         say(json.dumps({"ok": not failed, "checks": [asdict(finding) for finding in findings]}, indent=2))
