@@ -163,10 +163,12 @@ def question(session: Mapping[str, Any], *, purge: bool) -> str:
     return f"Delete session {visible_line(named)}? {lost} are lost{rest}. [y/N] "
 
 
-def agent_said(agent: list[str] | str | None) -> str:
+def agent_said(agent: dict[str, Any] | list[str] | str | None) -> str:
     """Pure."""
     if agent is None:
         return "as HOLDFAST_AGENT says"
+    if isinstance(agent, dict):
+        return f"{shlex.join(agent['command'])}, at {agent['connect']}"
     return agent if isinstance(agent, str) else shlex.join(agent)
 
 

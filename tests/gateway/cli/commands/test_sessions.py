@@ -239,6 +239,8 @@ def test_a_session_is_told_in_words_that_no_terminal_obeys() -> None:
     assert "image:        debian:12 debian@sha256:0" in fetches
     unknown = full({**SESSION, "pull": {**pull, "bytes": 0, "ofBytes": 0}})
     assert "fetches:      the image debian:12: 2 of 5 layers" in unknown.splitlines()
+    server = {"command": ["serve", "my agent"], "connect": "ws://127.0.0.1:8080", "health": "/health"}
+    assert "agent:        serve 'my agent', at ws://127.0.0.1:8080" in full({**SESSION, "agent": server}).splitlines()
     sync = {**SESSION["sync"], "generation": 0, "lastError": None}
     bare = {**SESSION, "userId": None, "agent": None, "repoUrl": None, "repoBranch": None, "sleepAfter": None}
     bare |= {"queue": None, "metadata": {}, "title": None, "sync": sync, "reason": None, "terminals": None}
