@@ -119,6 +119,11 @@ class WishBody(ChangeBody):
     ] = None
     env_vars: Env = None
     agent: AgentWish = None
+    events: Annotated[
+        Literal["all"] | None,
+        meaning("all: what the agent says and no other frame tells comes as agent_event; left out: it is only counted"),
+        must("all, or left out"),
+    ] = None
     network: Annotated[Annotated[str, one_of(*NETWORKS)] | None, must(f"one of {', '.join(NETWORKS)}")] = None
     repo_url: Annotated[Annotated[str, Meta(max_length=2048)] | None, must(a_text(2048))] = None
     repo_branch: Annotated[Annotated[str, Meta(max_length=255)] | None, must(a_text(255))] = None
@@ -212,6 +217,7 @@ def read_wish(body: WishBody) -> Wish:
         agent_name=agent_name,
         agent_server=agent_server,
         mode=body.mode or None,
+        events=body.events,
         network=body.network,
         repo_url=repo_url,
         repo_branch=repo_branch,

@@ -19,8 +19,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gateway.agents.catalogue import CORES
 from gateway.config.settings import SecretStr
 from gateway.protocol.text import UNSEEN
+from gateway.telemetry.bounded_labels import OTHERS, BoundedLabels
 from gateway.telemetry.counter import PlainCounter
 from gateway.telemetry.histogram import LatencyHistogram
 
@@ -221,6 +223,9 @@ class _ShownCount(Collector):
         return [CounterMetricFamily(self._name, self._help, self.counter.count, created=self._created)]
 
 
+UNKNOWN_TYPES = 64  # of each agent
+
+
 class Metrics:
     """What `/metrics` shows. Each instance has its own registry, so that two gateways in one process do not mix."""
 
@@ -263,6 +268,13 @@ class Metrics:
             "Agents were not listened to for their haste",
             registry=registry,
         )
+        self.agent_unknown = Counter(
+            "holdfast_agent_unknown",
+            "Frames of agents that their core does not know",
+            ["agent", "type"],
+            registry=registry,
+        )
+        self._unknown_types = BoundedLabels(UNKNOWN_TYPES)
         self.limit_ends = Counter(
             "holdfast_limit_ends",
             "Programs that met a limit of their sandbox",
@@ -318,6 +330,11 @@ class Metrics:
 
     def orphan_removed(self, provider: str) -> None:
         self.orphans_removed.labels(provider).inc()
+
+    def unknown_frames(self, agent: str, kind: str, count: int) -> None:
+        """`kind` is an agent's word, and so of a bounded set."""
+        known = agent if agent in CORES else OTHERS
+        self.agent_unknown.labels(known, self._unknown_types.label(known, kind)).inc(count)
 
     def pulled(self, provider: str, result: str, seconds: float) -> None:
         """A pull of an image has ended. `result` is one of a fixed set."""

@@ -325,10 +325,12 @@ class BridgeLink(BridgeConnection):
             case wire.Changed():
                 self._count_aside()
                 self._events.on_changed()
-            case wire.Pong(n):
+            case wire.Pong(n, core, unknown):
                 if n != self._ping or not self._asked:
                     raise WireError("a pong that nobody asked for")
                 self._beat_later()
+                if unknown:
+                    self._events.on_unknown(core, unknown)
 
     def _count_aside(self) -> None:
         self._asides += 1

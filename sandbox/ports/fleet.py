@@ -33,6 +33,7 @@ class SandboxSpec:
     core: str = ""  # of the bridge, that speaks with the agent; "": its default
     agent_env: Mapping[str, str] = field(default_factory=dict)  # what agents of its kind want; no secrets
     agent_libc: str = ""  # what the agent is linked to: glibc or musl; "": nothing
+    all_events: bool = False  # of an agent that a core speaks with, also what the core does not know is passed on
     agent_server: AgentServer | None = None  # the agent is reached there, and not by its pipes
 
 

@@ -1,6 +1,6 @@
 """The gateway's connection to the agent of one sandbox."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from sandbox.protocol.values import AgentExit, Hello, Position
@@ -39,6 +39,11 @@ class LinkEvents(Protocol):
 
     def on_problem(self, reason: str) -> None:
         """Something the user should read: the agent could not be started, a line was too long."""
+        ...
+
+    def on_unknown(self, core: str, counts: Mapping[str, int]) -> None:
+        """How often the agent has said what its core does not know, by kind: a few short words that it chose. Told with
+        the link's heartbeat; what a lost link has not told is not told again."""
         ...
 
     def on_changed(self) -> None:

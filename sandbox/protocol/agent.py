@@ -10,9 +10,10 @@ A position is two members of its message, `epoch` and `offset`: `of` makes a mes
 """
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Annotated, Self
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import force_setattr
 
 from sandbox.protocol.messages import MAX_NUMBER, EpochName, Message, Number, WireError, clip, read
@@ -23,6 +24,9 @@ MAX_UP = 2 * 1024 * 1024  # one message of a bridge
 MAX_DOWN = 4 * 1024 * 1024  # one message of the gateway: a `start` line is escaped once more, which may double it
 MAX_DELIVERY = 2 * 1024 * 1024 - 32  # one delivered line
 MAX_CONTROL_UP = 8 * 1024
+MOST_UNKNOWN = 16  # kinds in one pong
+
+Kind = Annotated[str, Meta(pattern=r"^[ -~]{0,80}\Z")]
 
 
 class Attach(Message, frozen=True, tag="attach"):
@@ -123,8 +127,12 @@ class Problem(Message, frozen=True, tag="problem"):
         force_setattr(self, "reason", clip(self.reason))
 
 
-class Pong(Message, frozen=True, tag="pong"):
+class Pong(Message, frozen=True, tag="pong", omit_defaults=True):
+    """`unknown`: how often the agent has said what its `core` does not know, by its kind, since that was told last."""
+
     n: Number
+    core: Kind = ""
+    unknown: Annotated[dict[Kind, Number], Meta(max_length=MOST_UNKNOWN)] = msgspec.field(default_factory=dict)
 
 
 class Changed(Message, frozen=True, tag="changed"):

@@ -84,6 +84,7 @@ def bridge_config(
             "token": token,
             "agent": [_inside(part, places) for part in spec.agent],
             **({"core": spec.core} if spec.core else {}),
+            **({"all_events": True} if spec.all_events else {}),
             **({"server": spec.agent_server.members()} if spec.agent_server else {}),
             "env": dict(spec.env),
             "base_env": env,

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ class Owner:
     taken: int = 0
     recalled: list[int] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    unknown: list[tuple[str, dict[str, int]]] = field(default_factory=list)
     changes: int = 0
     lost: list[str] = field(default_factory=list)
     order: list[str] = field(default_factory=list)
@@ -70,6 +71,9 @@ class Owner:
     def on_problem(self, reason: str) -> None:
         self.order.append("problem")
         self.problems.append(reason)
+
+    def on_unknown(self, core: str, counts: Mapping[str, int]) -> None:
+        self.unknown.append((core, dict(counts)))
 
     def on_changed(self) -> None:
         self.changes += 1  # not in `order`: a hint may come at any time

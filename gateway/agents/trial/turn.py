@@ -3,7 +3,7 @@
 import asyncio
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +125,7 @@ class _Heard:
         else:
             self._end(reason)
 
+    def on_unknown(self, core: str, counts: Mapping[str, int]) -> None: ...
     def on_changed(self) -> None: ...
     def on_lost(self, reason: str) -> None:
         self._end(f"its bridge was lost: {reason}")

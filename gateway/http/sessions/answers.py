@@ -143,6 +143,9 @@ class SessionJson(JsonAnswer):
         list[str] | str | AgentServerJson | None,
         meaning("a command, a server, or the name of an agent; null: as HOLDFAST_AGENT says"),
     ]
+    events: Annotated[
+        str | None, meaning("all: agent_event frames tell what no other frame does; null: they are left out")
+    ]
     repo_url: str | None
     repo_branch: str | None
     sync: Sync

@@ -130,6 +130,11 @@ class AgentOutput:
         if gate.coming > COMING_LINES:
             gate.read_on()
 
+    def count_unknown(self, core: str, counts: Mapping[str, int]) -> None:
+        """What the agent says that its core does not know changes nothing here."""
+        for kind, count in counts.items():
+            self._metrics.unknown_frames(core, kind, count)
+
     def on_frames(self, epoch: str, first: int, lines: Sequence[bytes]) -> None:
         self.received = Position(epoch, first + len(lines) - 1)
         self._metrics.frames_relayed.inc(len(lines))

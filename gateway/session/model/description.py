@@ -60,6 +60,7 @@ def describe(
         "sleepAfter": spec.sleep_after,
         "network": spec.network,
         "agent": _agent(spec),
+        "events": spec.events,
         "repoUrl": spec.repo_url,
         "repoBranch": spec.repo_branch,
         "sync": {**describe_sync(state), **live.sync},

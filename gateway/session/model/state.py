@@ -21,6 +21,8 @@ from sandbox.ports.fleet import SandboxSpec
 from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.protocol.agent_server import AgentServer
 
+ALL_EVENTS = "all"
+
 
 class SessionStatus(StrEnum):
     STARTING = "starting"
@@ -51,6 +53,7 @@ class Wish:
     agent_name: str | None = None  # which agent, where it is no command
     agent_server: AgentServer | None = None  # where the command is reached, if it is a server
     mode: str | None = None
+    events: str | None = None
     by_service: bool = False  # asked for by a service, not by a user
 
 
@@ -78,6 +81,7 @@ class SessionSpec(msgspec.Struct, frozen=True):
     agent_name: str | None = None  # which agent of the catalogue, where it is no command
     mode: str | None = None  # what the agent may do without asking (gateway/agents/status.py); None: as it likes
     agent_told: dict[str, str] = {}  # who the agent says that it is
+    events: str | None = None  # "all": also what an agent's core does not know is passed on
     agent_server: dict[str, str] | None = None  # where the command is reached, if it is a server: connect, health
     _unknown: Unknown = None
 
@@ -124,6 +128,7 @@ def spec_members(wish: Wish, network: str = "none") -> dict[str, Any]:
         "agent_name": wish.agent_name,
         "agent_server": wish.agent_server.members() if wish.agent_server else None,
         "mode": wish.mode,
+        "events": wish.events,
         "agent_told": {},
         "network": wish.network or network,
         "network_granted": wish.by_service,
@@ -175,6 +180,7 @@ def sandbox_spec(
         agent_env=agent.env,
         agent_libc=agent.libc,
         agent_server=agent.server,
+        all_events=spec.events == ALL_EVENTS,
     )
 
 

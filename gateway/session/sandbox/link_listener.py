@@ -1,6 +1,6 @@
 """Hears one link: what it tells goes through the session's inbox, and counts only while the link is in use."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from gateway.session.conversation.outbound import AgentOutput
@@ -77,6 +77,9 @@ class LinkListener:
 
     def on_problem(self, reason: str) -> None:
         self._pass_on(self._hearer.had_problem, self.number, reason)
+
+    def on_unknown(self, core: str, counts: Mapping[str, int]) -> None:
+        self._output.count_unknown(core, counts)
 
     def on_changed(self) -> None:
         self._pass_on(self._hearer.files_changed)

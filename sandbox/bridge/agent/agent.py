@@ -22,6 +22,7 @@ import asyncio
 import contextlib
 import secrets
 import signal
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -43,12 +44,14 @@ from sandbox.agents.core import (
     UnknownFrame,
     WakeAfter,
 )
+from sandbox.agents.remarks import agent_event, not_passed_on
 from sandbox.bridge.agent import home
 from sandbox.bridge.agent.deliveries import DeliveryQueue, DueDelivery
 from sandbox.bridge.agent.lines import LineSplitter
 from sandbox.bridge.agent.long_lines import CuttingSplitter
 from sandbox.bridge.agent.server_socket import AgentSocket, taken_port
 from sandbox.bridge.agent.taken import TakenNotes
+from sandbox.bridge.agent.unknown import UnknownKinds
 from sandbox.bridge.base.config import Config, Limits
 from sandbox.protocol.agent import MAX_LINE
 from sandbox.protocol.agent_server import AgentServer
@@ -59,8 +62,8 @@ from sandbox.system.log import BoundedLog, ErrorLog, log
 
 MAX_INJECTED = 64
 UNREAD_BYTES = 1 << 20
-MAX_KINDS = 64  # of what a core does not know, that are counted apart
-MAX_KIND = 80  # characters
+CORE_FAILED = "what speaks with the agent failed: the agent is started anew"
+MOST_FAILURES = 5  # of a core that are logged, in one process
 
 
 class AgentFailed(Exception):
@@ -102,6 +105,7 @@ class Agent:
         self._kept_out = False
         self.held = config.hold
         self._next_start: tuple[bytes | None] | None = None
+        self.unknown = UnknownKinds()  # that no gateway was told of
 
     @property
     def alive(self) -> bool:
@@ -128,6 +132,16 @@ class Agent:
         else:
             return {"state": "waiting"}
         return {"state": "exited", "code": code, "signal": signal_name}
+
+    @property
+    def all_events(self) -> bool:
+        """Whether what the core does not know is passed on, too."""
+        return self._config.all_events
+
+    @property
+    def core(self) -> str:
+        """The name of the core that speaks with it."""
+        return self._config.core
 
     def attach(self) -> Hello:
         """A gateway came: forget what the one before had queued, and say where things stand."""
@@ -357,7 +371,8 @@ class _Process:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # and its output is all read
         self._splitter = CuttingSplitter() if core.cuts_lines else LineSplitter(MAX_LINE)
         self._oversized_told = 0
-        self._unknown: dict[str, int] = {}  # how often there was what
+        self._unknown = UnknownKinds()
+        self._failures = 0
         self._timer: asyncio.TimerHandle | None = None
         self._wakes: dict[str, asyncio.TimerHandle] = {}
         self._lines: deque[bytes] = deque()  # for the agent, before any delivery
@@ -366,7 +381,7 @@ class _Process:
         log_file = agent.open_log()
         self.input, self.output = self._pipes(start)
         self._errors = Reader(child.errors, lambda chunk: log_file.write(chunk) if chunk else log_file.close())
-        self._perform(core.begin(start))
+        self._perform(self._ask("begin", lambda: core.begin(start)))
         child.ended.add_done_callback(self._on_ended)
         self.input.write()
 
@@ -400,12 +415,49 @@ class _Process:
                 case WakeAfter(name, seconds):
                     self._wake_in(name, seconds)
                 case UnknownFrame(kind):
-                    self._count(kind[:MAX_KIND])
+                    self._count(kind)
                 case InterruptProcess():
                     self.child.signal_group(signal.SIGINT)
                 case EndProcess(reason):
                     asyncio.get_running_loop().call_soon(self._end_now, reason)  # the input may be in mid-write
         self.pace_output()
+
+    def _ask(self, what: str, core: Callable[[], Sequence[Out]]) -> Sequence[Out]:
+        """What the core wants. One that fails is of no more use: the process is ended, and the next has another."""
+        try:
+            return core()
+        except Exception as exc:
+            self._core_failed(what, exc)
+            return (EndProcess(CORE_FAILED),)
+
+    def _down(self, line: bytes) -> Sequence[Out]:
+        """A message that breaks the core is answered all the same: it counts as taken."""
+        try:
+            return self.core.down(line)
+        except Exception as exc:
+            self._core_failed("down", exc)
+            return [not_passed_on(line), *([] if self.core.ready else [EndProcess(CORE_FAILED)])]
+
+    def _up(self, lines: Sequence[bytes]) -> Sequence[Out]:
+        """A line that breaks the core costs that line."""
+        if not self.core.cuts_lines:
+            return self.core.up(lines)  # they pass as they are
+        outs: list[Out] = []
+        for line in lines:
+            try:
+                said = self.core.up((line,))
+            except Exception as exc:
+                self._core_failed("up", exc)
+                said = (UnknownFrame("breaks the core"),)
+            outs += said
+            if self._agent.all_events:
+                outs += [agent_event(out.kind, line) for out in said if isinstance(out, UnknownFrame)]
+        return outs
+
+    def _core_failed(self, what: str, exc: Exception) -> None:
+        if self._failures < MOST_FAILURES:
+            self._failures += 1
+            log("agent.core_failed", core=self._agent.core, asked=what, trace=traceback.format_exception(exc))
 
     def _wake_in(self, name: str, seconds: float | None) -> None:
         if (timer := self._wakes.pop(name, None)) is not None:
@@ -415,15 +467,13 @@ class _Process:
 
     def _on_wake(self, name: str) -> None:
         del self._wakes[name]
-        self._perform(self.core.woken(name))
+        self._perform(self._ask("woken", lambda: self.core.woken(name)))
         self.input.write()
 
     def _count(self, kind: str) -> None:
-        if kind not in self._unknown and len(self._unknown) >= MAX_KINDS:
-            kind = "others"
-        if kind not in self._unknown:
-            log("agent.unknown", kind=kind)
-        self._unknown[kind] = self._unknown.get(kind, 0) + 1
+        if (first := self._unknown.add(kind)) is not None:
+            log("agent.unknown", kind=first)
+        self._agent.unknown.add(kind)
 
     def _end_now(self, reason: str) -> None:
         if not self.ending:
@@ -433,7 +483,7 @@ class _Process:
             self.stop(0.0, self._agent.limits.stop_term_seconds)
 
     def interrupt(self) -> None:
-        self._perform(self.core.interrupt())
+        self._perform(self._ask("interrupt", self.core.interrupt))
         self.input.write()
 
     def pace_output(self) -> None:
@@ -462,7 +512,7 @@ class _Process:
             if due.noted is not None:
                 noted = due.noted
             if due.line is not None:
-                self._perform(self.core.down(due.line))
+                self._perform(self._down(due.line))
         if noted > taken:
             self._agent.note(noted)
         return self._cut_piece()
@@ -485,7 +535,7 @@ class _Process:
         """Say whether there was room for it."""
         if len(self._lines) >= MAX_INJECTED:
             return False
-        self._perform(self.core.down(line))
+        self._perform(self._down(line))
         self.input.write()
         return True
 
@@ -511,7 +561,7 @@ class _Process:
 
     def _heard(self, lines: Sequence[bytes]) -> None:
         before = self._lines_size
-        self._perform(self.core.up(lines))
+        self._perform(self._up(lines))
         self.input.write()  # its answers, and what it may be ready for now
         if self._lines_size > max(before, UNREAD_BYTES):
             self._unheeded = True
@@ -545,10 +595,10 @@ class _Process:
 
     def _finish_if_over(self) -> None:
         if self.output.done and self.child.ended.done() and not self.over.done():
-            self._perform(self.core.over())
+            self._perform(self._ask("over", self.core.over))
             for timer in self._wakes.values():
                 timer.cancel()
             self.over.set_result(None)
             if self._unknown:
-                log("agent.unknown_counts", counts=self._unknown)
+                log("agent.unknown_counts", counts=self._unknown.counts)
             self._agent.finish(self.child.ended.result())

@@ -170,7 +170,8 @@ class AgentLink(asyncio.Protocol):
         if self._cursor is None:
             return b"".join(out)
         if self._pong is not None:
-            out.append(_framed(wire.Pong(self._pong)))
+            unknown = self._agent.unknown.take(wire.MOST_UNKNOWN)
+            out.append(_framed(wire.Pong(self._pong, self._agent.core if unknown else "", unknown)))
             self._pong = None
         if self._changed:
             self._changed = False

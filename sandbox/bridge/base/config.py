@@ -64,6 +64,7 @@ class Config:
     agent_log: Path
     core: str = DEFAULT  # which core speaks with the agent: a name in sandbox/agents/catalogue.py
     server: AgentServer | None = None  # the agent is reached there, and not by its pipes
+    all_events: bool = False  # what the core does not know is passed on, too
     hold: bool = False
     orphan_seconds: float = 600.0
     exec_timeout: float = 600.0
@@ -124,6 +125,7 @@ def parse_config(text: bytes) -> Config:
         agent_log=Path(_text(members, "agent_log")),
         core=core,
         server=_server(members.get("server")),
+        all_events=_flag(members, "all_events"),
         hold=_flag(members, "hold"),
         orphan_seconds=_number(members, "orphan_seconds", 600.0),
         exec_timeout=_number(members, "exec_timeout", 600.0),

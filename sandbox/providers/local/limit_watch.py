@@ -6,7 +6,7 @@ last looked is kept here for each session, so that one end is told for one reaso
 
 import contextlib
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -82,6 +82,7 @@ class _Watched:
         self.on_taken: Callable[[int], None] = events.on_taken
         self.on_recalled: Callable[[int], None] = events.on_recalled
         self.on_problem: Callable[[str], None] = events.on_problem
+        self.on_unknown: Callable[[str, Mapping[str, int]], None] = events.on_unknown
         self.on_changed: Callable[[], None] = events.on_changed
 
     def on_exit(self, exit: AgentExit) -> None:

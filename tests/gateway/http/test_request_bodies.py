@@ -206,6 +206,8 @@ BAD_WISHES: list[tuple[str, dict[str, Any]]] = [
     ("envVars.A", {"envVars": {"A": 1}}),
     ("envVars.A", {"envVars": {"A": "\0"}}),
     ("envVars", {"envVars": {"A": "x" * ENV_BYTES}}),
+    ("events", {"events": "some"}),
+    ("events", {"events": True}),
     ("agent", {"agent": 7}),
     ("agent.command", {"agent": {}}),
     ("agent.command", {"agent": {"connect": "ws://127.0.0.1:80"}}),

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.config.settings import SecretStr
-from gateway.telemetry.telemetry import Metrics, Redactor, Repeating, configure_logging
+from gateway.telemetry.telemetry import UNKNOWN_TYPES, Metrics, Redactor, Repeating, configure_logging
 
 
 @pytest.fixture
@@ -178,6 +178,17 @@ def test_a_repeating_failure_is_told_first_then_each_minute_then_that_it_is_over
         ("store.failed.recovered", 13),
         ("store.failed", 1),
     ]
+
+
+def test_unknown_frames_of_agents_are_so_many_series_at_most() -> None:
+    metrics = Metrics()
+    for n in range(UNKNOWN_TYPES + 9):
+        metrics.unknown_frames("pi", f"kind {n}", 2)
+    metrics.unknown_frames("a bridge's own word", "kind 0", 1)
+    shown = metrics.render().decode()
+    assert shown.count('holdfast_agent_unknown_total{agent="pi"') == UNKNOWN_TYPES + 1
+    assert 'holdfast_agent_unknown_total{agent="pi",type="others"} 18.0' in shown
+    assert 'holdfast_agent_unknown_total{agent="others",type="kind 0"} 1.0' in shown
 
 
 def test_metrics_of_two_gateways_do_not_mix() -> None:

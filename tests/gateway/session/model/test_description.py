@@ -11,7 +11,7 @@ PLACE = SandboxPlace("local", "contained")
 SHAPE = {
     "id", "userId", "status", "reason", "sandboxStatus", "provider", "level", "image", "imageDigest", "pull",
     "incarnation", "viewers", "pending", "lastSeq",
-    "createdAt", "lastActiveAt", "hasWorkspace", "title", "metadata", "sleepAfter", "network", "agent",
+    "createdAt", "lastActiveAt", "hasWorkspace", "title", "metadata", "sleepAfter", "network", "agent", "events",
     "repoUrl", "repoBranch", "sync", "queue",
 }  # fmt: skip
 

@@ -203,6 +203,13 @@ def test_where_an_agent_that_is_a_server_listens_is_kept() -> None:
     assert "sandbox.absent_agent" in unknown.argv, "what another version stored"
 
 
+def test_that_all_events_are_wanted_is_kept() -> None:
+    kept = SessionSpec.from_json(SessionSpec(**spec_members(Wish(events="all"))).to_json())
+    assert sandbox_spec("s", 1, kept, AgentLaunch(("pi",)), {}).all_events
+    before = SessionSpec.from_json(b'{"agent": ["own"]}')
+    assert not sandbox_spec("s", 1, before, AgentLaunch(("own",)), {}).all_events
+
+
 def test_the_limits_of_a_wish_are_kept_and_those_of_a_newer_version_too() -> None:
     asked = ResourceLimits(memory=1 << 30, cpus=1.5)
     kept = SessionSpec(**spec_members(Wish(limits=asked)))
