@@ -98,7 +98,7 @@ images: $(STAMP)  ## build the images of deploy/, and run a session with them
 pictures: $(TEST_STAMP) page  ## take the README's pictures anew, of the real console
 	@$(BIN)/python -m tests.support.pictures
 
-tables: setup  ## write the tables of docs/ anew that are made from the code: routes, settings
+tables: setup  ## write the tables of docs/ anew that are made from the code: routes, settings, metrics, close codes, nacks
 	@$(BIN)/python -m tests.support.tables
 
 archive: setup  ## add the code of COMMIT to tests/releases/: the next versions must take over what it leaves

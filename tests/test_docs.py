@@ -1,19 +1,18 @@
 """The public surface and its pages in docs/ say the same."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gateway.app import build_house
 from gateway.cli.main import parser
-from gateway.config import descriptions
-from gateway.config.loading import load_settings
-from gateway.config.settings import BUCKET_NAMES, KNOWN, resolve_secrets
 from gateway.protocol import chat_frames
-from gateway.protocol.close_codes import CloseCode
+from gateway.protocol.nacks import NACKS
 from gateway.routing.docs_table import BEGIN, END
 from gateway.routing.route import WS
+from tests.support import public_names
+from tests.support.public_names import KINDS, differences
 from tests.support.routes import SPECS
 from tests.support.tables import TABLES, Table
 
@@ -48,23 +47,38 @@ def test_a_table_needs_its_place_on_the_page() -> None:
         Table("docs/operations.md", "<no such mark>", "<nor this>", str).written()
 
 
-def test_every_setting_is_documented_and_every_documented_setting_exists() -> None:
-    rows = first_cells(OPERATIONS.partition(descriptions.BEGIN)[2].partition(descriptions.END)[0])
-    assert rows == {*KNOWN, *BUCKET_NAMES}
-    assert set(re.findall(r"HOLDFAST_[A-Z_]*[A-Z]", section(OPERATIONS, "## Settings"))) <= set(KNOWN)
+PAGES_AS_THEY_ARE = {str(path.relative_to(ROOT)): path.read_text() for path in public_names.PAGES}
 
 
-def test_every_close_code_is_documented() -> None:
-    documented = set(map(int, re.findall(r"^\| (\d{4}) \|", PROTOCOL, re.MULTILINE)))
-    assert documented == {int(code) for code in CloseCode}
+@pytest.mark.parametrize("kind", KINDS)
+def test_code_and_docs_have_the_same_names(kind: str) -> None:
+    """`python -m tests.support.public_names` says all differences."""
+    assert differences(KINDS[kind], PAGES_AS_THEY_ARE) == []
 
 
-async def test_every_metric_is_documented_and_every_documented_metric_exists(tmp_path: Path) -> None:
-    shown = set()
-    for store in ("", "postgresql://h/db", "https://h"):
-        settings = load_settings({"HOLDFAST_DATA_DIR": str(tmp_path), "HOLDFAST_STORE": store})
-        shown |= build_house(settings, resolve_secrets(settings)).metrics.names()
-    assert set(re.findall(r"holdfast_[a-z_]+", section(OPERATIONS, "## What to watch"))) == shown
+@pytest.mark.parametrize(
+    ("kind", "wrong", "right"),
+    [
+        ("setting", "`HOLDFAST_PROT=1`", "`HOLDFAST_PORT=1`, `HOLDFAST_LIMIT_*`, `HOLDFAST_TEST_X`"),
+        ("route", "`GET /api/sandboxs`", "`GET /api/sandboxes`, `POST /api/sandboxes/first/wake`, `GET /files/{id}/`"),
+        ("close code", "closed with 4455", "closed with 4408, at 44080"),
+        ("nack", "hear `nack storage_fool`", 'hear `nack storage_full`, `nack{cid, reason: "invalid", error}`'),
+        ("metric", "`holdfast_queue_dept` grows", "`holdfast_queue_depth`, `holdfast_message_seconds_bucket`"),
+    ],
+)
+def test_a_name_that_the_code_does_not_have_is_found(kind: str, wrong: str, right: str) -> None:
+    assert differences(KINDS[kind], {"page": right}) == []
+    (found,) = differences(KINDS[kind], {"page": f"{wrong}, {right}"})
+    assert found.startswith("page: ")
+    assert found.endswith("is not in the code")
+
+
+def test_a_name_that_the_docs_do_not_have_is_found() -> None:
+    new = replace(KINDS["nack"], code=lambda: {*NACKS, "new_reason"}, more=lambda: {"unheard_of"})
+    assert differences(new, {}) == [
+        "new_reason is in the code and not in the table of nacks",
+        "unheard_of is used in the code and declared nowhere",
+    ]
 
 
 def test_every_command_is_documented() -> None:

@@ -1,6 +1,9 @@
-"""Every close code, its reason, and whether the client should come back."""
+"""Every close code, its reason, and whether the client should come back. Pure."""
 
 from enum import IntEnum
+
+BEGIN = "<!-- close codes: written by `make tables` from gateway/protocol/close_codes.py -->"
+END = "<!-- end of close codes -->"
 
 
 class CloseCode(IntEnum):
@@ -39,3 +42,23 @@ _MEANING: dict[CloseCode, tuple[str, bool]] = {
     CloseCode.OWNER_MOVED: ("the session moved, come back", True),
     CloseCode.TOO_MANY: ("too many connections", True),
 }
+# For the docs, where the reason on the wire does not say it.
+_WORDS = {
+    CloseCode.TOO_LONG: "a message is longer than `HOLDFAST_MAX_FRAME_BYTES`",
+    CloseCode.TOO_SLOW: "too slow",
+    CloseCode.OWNER_MOVED: "another gateway has the session",
+}
+_HOW = {
+    CloseCode.TOKEN: "with a new token",
+    CloseCode.TOO_SLOW: "yes, from the last offset",
+    CloseCode.TOO_MANY: "yes, later",
+}
+
+
+def table() -> str:
+    rows = [
+        f"| {int(code)} | {_WORDS.get(code, code.reason.removesuffix(', come back'))} "
+        f"| {_HOW.get(code, 'yes' if code.come_back else 'no')} |"
+        for code in CloseCode
+    ]
+    return "\n".join(["| code | meaning | come back? |", "|---|---|---|", *rows]) + "\n"

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.config import descriptions
+from gateway.protocol import close_codes, nacks
 from gateway.routing import docs_table
+from gateway.telemetry import metric_docs
 from tests.support.routes import SPECS
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +34,9 @@ class Table:
 TABLES = {
     "routes": Table("docs/protocol/routes.md", docs_table.BEGIN, docs_table.END, lambda: docs_table.table(SPECS)),
     "settings": Table("docs/operations.md", descriptions.BEGIN, descriptions.END, descriptions.table),
+    "metrics": Table("docs/operations.md", metric_docs.BEGIN, metric_docs.END, metric_docs.table),
+    "close codes": Table("docs/protocol/close-codes.md", close_codes.BEGIN, close_codes.END, close_codes.table),
+    "nacks": Table("docs/protocol/chat.md", nacks.BEGIN, nacks.END, nacks.table),
 }
 
 

@@ -4,20 +4,11 @@ from functools import partial
 
 from gateway.protocol import chat_frames
 from gateway.protocol.errors import ApiError
+from gateway.protocol.nacks import text_of
 from gateway.server.viewer import Viewer
 from gateway.session.conversation.receipts import Accepted, MessageRefused, Reply
 from persistence import crash_points
 
-ADVICE = {
-    "buffer_full": "the sandbox is away and its pending window is full: try again when it is back",
-    "busy": "the agent is behind: try again later",
-    "storage_unavailable": "the store does not answer: try again later",
-    "storage_full": "there is no more room to keep it: try again later",
-    "stored_too_much": "this user has stored as much as one may (HOLDFAST_MAX_STORED_PER_USER)",
-    "rejected": "the store does not take this record",
-    "archived": "the session is archived: create it again to revive its conversation",
-    "owner_moved": "another gateway has the session: connect again and send it again, with the same cid",
-}
 RETRY_SECONDS = 5.0
 HTTP_STATUS = {"storage_unavailable": 503, "storage_full": 503, "owner_moved": 503, "rejected": 422, "archived": 409}
 
@@ -33,12 +24,12 @@ def _acknowledge(viewer: Viewer, cid: str, outcome: Accepted | MessageRefused) -
         viewer.send(chat_frames.ack(cid, outcome.seq, stage=outcome.stage, status=outcome.status))
         crash_points.reached("ack.sent")
     else:
-        viewer.send(chat_frames.nack(cid, outcome.reason, outcome.text or ADVICE.get(outcome.reason)))
+        viewer.send(chat_frames.nack(cid, outcome.reason, outcome.text or text_of(outcome.reason)))
 
 
 def refusal(refused: MessageRefused) -> ApiError:
     """The same over HTTP."""
-    status, text = HTTP_STATUS.get(refused.reason, 429), refused.text or ADVICE[refused.reason]
+    status, text = HTTP_STATUS.get(refused.reason, 429), refused.text or text_of(refused.reason) or refused.reason
     return ApiError(status, refused.reason, text, retry_after=RETRY_SECONDS if status in (429, 503) else None)
 
 

@@ -1,0 +1,92 @@
+"""Every reason of a nack: what it says to people, and whether a client sends the message again by itself. Pure.
+
+Our clients go by `again`; `tests/vectors/nacks.json` holds both to it.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+BEGIN = "<!-- nacks: written by `make tables` from gateway/protocol/nacks.py -->"
+END = "<!-- end of nacks -->"
+
+
+class SendAgain(StrEnum):
+    NEVER = "never"
+    DECIDED = "when a person says so"  # it may stay so for hours: trying on would hold up what is younger
+    PAUSED = "after a pause, a few times"
+    CONNECTED = "on the next connection"
+
+
+@dataclass(frozen=True, slots=True)
+class Nack:
+    """`text` is `error` where nothing more is known, "" for none; `docs` is for the table."""
+
+    again: SendAgain
+    text: str
+    docs: str
+
+
+NACKS = {
+    "invalid": Nack(SendAgain.NEVER, "", "the frame is wrong; `error` says what"),
+    "start_too_large": Nack(SendAgain.NEVER, "", "a `start` has more than 64 KiB"),
+    "read_only": Nack(SendAgain.NEVER, "", "the token is for looking"),
+    "archived": Nack(
+        SendAgain.NEVER,
+        "the session is archived: create it again to revive its conversation",
+        "the session is archived: create it again to revive its conversation",
+    ),
+    "already_answered": Nack(SendAgain.NEVER, "", "somebody else answered the permission or question first"),
+    "unknown_request": Nack(SendAgain.NEVER, "", "there is no such permission or question, or it ended"),
+    "rejected": Nack(
+        SendAgain.NEVER,
+        "the store does not take this record",
+        "the store will never take this record, and `error` says why. If it was accepted before, the agent may have "
+        "had it. Its `cid` is free: sent again, it is another record. If it answers a permission or question and the "
+        "agent has not had it, the request stays open",
+    ),
+    "stored_too_much": Nack(
+        SendAgain.DECIDED,
+        "this user has stored as much as one may (HOLDFAST_MAX_STORED_PER_USER)",
+        "nothing was kept: this user has stored as much as one may",
+    ),
+    "buffer_full": Nack(
+        SendAgain.DECIDED,
+        "the sandbox is away and its pending window is full: try again when it is back",
+        "nothing was kept: the sandbox is away, and the window of messages that wait for it is full",
+    ),
+    "storage_full": Nack(
+        SendAgain.DECIDED,
+        "there is no more room to keep it: try again later",
+        "nothing was kept: the disk or the spool is full",
+    ),
+    "storage_unavailable": Nack(
+        SendAgain.PAUSED,
+        "the store does not answer: try again later",
+        "nothing was kept: the store does not answer",
+    ),
+    "busy": Nack(
+        SendAgain.PAUSED,
+        "the agent is behind: try again later",
+        "nothing was kept: too much waits for the agent already",
+    ),
+    "owner_moved": Nack(
+        SendAgain.CONNECTED,
+        "another gateway has the session: connect again and send it again, with the same cid",
+        "nothing was kept: another gateway has the session now; close code 4409 follows",
+    ),
+}
+
+
+def again(reason: str) -> SendAgain:
+    """Of a reason that is not known here, as an unknown gateway may say, never."""
+    return NACKS[reason].again if reason in NACKS else SendAgain.NEVER
+
+
+def text_of(reason: str) -> str | None:
+    """What its sender is told where nothing more is known."""
+    return (NACKS[reason].text or None) if reason in NACKS else None
+
+
+def table() -> str:
+    rows = [f"| `{reason}` | {nack.docs} | {nack.again} |" for reason, nack in NACKS.items()]
+    return "\n".join(["| nack | what it says | our clients send it again |", "|---|---|---|", *rows]) + "\n"
