@@ -22,13 +22,19 @@ LINK = re.compile(r"http://\S+/signin\?link=\S+")
 # Pictures of what the tests saw, for people to look at.
 ARTEFACTS = Path(os.environ.get("HOLDFAST_TEST_ARTEFACTS") or REPOSITORY / ".artefacts")
 
-_ROWS = """() => [...document.querySelectorAll('[data-testid="transcript"] [data-testid]')]
+_ROWS = """() => {
+  return [...document.querySelectorAll('[data-testid="transcript"] [data-testid]')]
   .filter(row => ['message', 'answer', 'permission', 'question', 'note'].includes(row.dataset.testid))
   .map(row => ({
     kind: row.dataset.testid, seq: row.dataset.seq ? Number(row.dataset.seq) : null,
     status: row.dataset.status ?? null, cid: row.dataset.cid ?? null, role: row.dataset.role ?? null,
-    text: (row.querySelector('[data-testid$="-text"]') ?? row).textContent,
-  }))"""
+    text: words(row),
+  }));
+  function words(row) {
+    const texts = [...row.querySelectorAll('[data-testid$="-text"]')];  // an answer has one before and after each tool
+    return texts.length ? texts.map(text => text.textContent).join(' ') : row.textContent;
+  }
+}"""
 _SCREEN = """name => {
   const terminal = window.holdfastTerminals?.get(name);
   if (!terminal) return null;

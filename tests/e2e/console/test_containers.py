@@ -10,12 +10,12 @@ from typing import ClassVar
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.e2e.console.test_looks import serious
 from tests.support.console import PHONE, Console, console
 from tests.support.engine import DockerEngine, busybox
 from tests.support.gateway import Gateway
 from tests.support.image_registry import ImageRegistry
 from tests.support.proxy import CuttingProxy, Passage
+from tests.support.usable import serious
 
 OTHER = "holdfast-test/other:2"
 

@@ -1,29 +1,14 @@
 """How the console looks, and whether everybody can use it: screens of every kind are looked through by axe, and kept as
 pictures."""
 
-from typing import Any
-
 import pytest
 from playwright.async_api import Browser, expect
 
 from tests.support.console import DESKTOP, PHONE, Console, console, visitor
 from tests.support.gateway import Gateway
-from tests.support.node import CLIENTS
+from tests.support.usable import serious
 
-AXE = CLIENTS / "node_modules" / "axe-core" / "axe.min.js"
 WORDS = "# A title\n\nSome **bold** words, `code`, a [link](https://example.com).\n\n```sh\nls -l\n```\n\n- one\n- two"
-# What xterm.js draws, it draws for itself; what it offers to screen readers is looked at.
-_LOOK = """async () => {
-  const found = await axe.run({exclude: ['.xterm-rows', '.xterm-helpers']}, {resultTypes: ['violations']});
-  return found.violations.map(({id, impact, nodes}) => ({id, impact, where: nodes.slice(0, 3).map(node => node.html)}));
-}"""
-
-
-async def serious(tab: Console) -> list[dict[str, Any]]:
-    """What somebody could not use. Nothing may be moving: in the middle of a fade every contrast is too low."""
-    await tab.page.evaluate(AXE.read_text())
-    found: list[dict[str, Any]] = await tab.page.evaluate(_LOOK)
-    return [each for each in found if each["impact"] in ("serious", "critical")]
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])

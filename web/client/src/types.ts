@@ -140,8 +140,8 @@ export interface Sandbox extends Json {
   /** What it is made of, as it was named; null: nothing, or not known yet. */
   image?: string | null;
   imageDigest?: string | null;
-  /** A name, or a command; null: what the gateway runs unless told otherwise. */
-  agent?: string | string[] | null;
+  /** A name, a command, or a server; null: what the gateway runs unless told otherwise. */
+  agent?: string | string[] | Json | null;
   /** Only where one session is asked for alone. */
   agentStatus?: (Partial<Record<"name" | "version" | "session" | "model" | "mode", string | null>> & { state: string }) | null;
 }

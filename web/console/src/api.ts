@@ -1,4 +1,5 @@
 // The gateway's HTTP routes, typed. Whatever goes wrong comes out as an ApiError and nothing else.
+import type { Agent, Mode } from "@holdfast/client";
 import type { Sandbox } from "./sandbox.ts";
 
 export interface Me {
@@ -35,8 +36,16 @@ export interface Providers {
   providers: Provider[];
 }
 
+/** The agents that a session may have, and why others not; `default` is what one gets that names none. */
+export interface Agents {
+  agents: Agent[];
+  default: string;
+}
+
 export interface NewSandbox {
   title?: string;
+  agent?: string;
+  mode?: Mode;
   provider?: string;
   image?: string;
   network?: Network;
@@ -165,6 +174,7 @@ export const api = {
   token: () => ask<{ token: string; expiresAt: string | number }>("POST", "/api/token", undefined, soon()),
 
   providers: () => ask<Providers>("GET", "/api/providers", undefined, soon()),
+  agents: () => ask<Agents>("GET", "/api/agents", undefined, soon()),
   sandboxes: () => ask<{ sandboxes: Sandbox[] }>("GET", "/api/sandboxes").then((answer) => answer.sandboxes),
   create: (id: string, what: NewSandbox) => ask<Sandbox>("POST", sandbox(id), what),
   status: (id: string) => ask<Sandbox>("GET", `${sandbox(id)}/status`),
@@ -172,6 +182,8 @@ export const api = {
   sleep: (id: string) => ask<Sandbox>("POST", `${sandbox(id)}/sleep`),
   pause: (id: string) => ask<Sandbox>("POST", `${sandbox(id)}/pause`),
   resume: (id: string, how: { envVars?: Record<string, string>; empty?: boolean; keep?: boolean } = {}) => ask<Sandbox>("POST", `${sandbox(id)}/resume`, how),
+  setMode: (id: string, mode: Mode) => ask<Sandbox>("PATCH", sandbox(id), { mode }),
+  cancel: (id: string, seq: number) => ask<unknown>("DELETE", `${sandbox(id)}/pending/${seq}`),
   abort: (id: string) => ask<unknown>("POST", `${sandbox(id)}/abort`),
   sync: (id: string) => ask<unknown>("POST", `${sandbox(id)}/sync?wait=0`),
   remove: (id: string, purge: boolean) => ask<void>("DELETE", `${sandbox(id)}${purge ? "?purge=1" : ""}`),

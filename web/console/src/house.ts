@@ -3,15 +3,15 @@
 // One watch keeps `sandboxes` true. A session that is open has its own socket, held by its handle; a handle that is left while
 // something still waits to be sent stays behind until that is gone.
 import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import { connect, indexedDBOutbox, type Item, type Outbox, type OutboxItem, type Session, type State } from "@holdfast/client";
+import { type AgentNow, connect, indexedDBOutbox, type Item, type Mode, type Outbox, type OutboxItem, type Session, type State } from "@holdfast/client";
 import { watch, type Watch } from "@holdfast/client/watch";
 import { transcript, type Transcript } from "@holdfast/client/transcript";
 import { announce } from "./announce.tsx";
-import { api, ApiError, type Limits, type Me, onSignedOut, type Providers } from "./api.ts";
+import { type Agents, api, ApiError, type Limits, type Me, onSignedOut, type Providers } from "./api.ts";
 import { drafts, kept, own } from "./kept.ts";
 import { go } from "./route.ts";
 import { type Pull, pullIn } from "./pull.ts";
-import type { Sandbox, SyncTransition } from "./sandbox.ts";
+import type { AgentStatus, Sandbox, SyncTransition } from "./sandbox.ts";
 import { userOf } from "./token.ts";
 import { toast } from "./ui/toast.tsx";
 import { seeAs, settleSeen } from "./unread.ts";
@@ -24,6 +24,8 @@ export const leftOnPurpose = signal(false);
 export const limits: Signal<Limits | undefined> = signal(undefined);
 /** Where sessions can run, as of the last look; undefined: not known, and nothing to choose. */
 export const providers: Signal<Providers | undefined> = signal(undefined);
+/** Which agents a session may have, as of the last look; undefined: not known. */
+export const agents: Signal<Agents | undefined> = signal(undefined);
 /** undefined until the first list came. */
 export const sandboxes: Signal<ReadonlyMap<string, Sandbox> | undefined> = signal(undefined);
 /** Of the watch: whether the list is live. */
@@ -46,6 +48,8 @@ export interface SessionHandle {
   /** Steps of its sync, oldest first, at most 200: those before this visit, then live. */
   readonly syncEvents: ReadonlySignal<readonly SyncTransition[]>;
   readonly state: ReadonlySignal<State>;
+  /** Who its agent is, and whether it tries again, as the gateway knows it and as the agent said since. */
+  readonly agent: ReadonlySignal<AgentNow>;
   /** How much of its image is fetched, while its start waits for that. */
   readonly pull: ReadonlySignal<Pull | undefined>;
   /** The transcript's, at most once a frame of the screen. */
@@ -117,6 +121,7 @@ export async function arrive(): Promise<void> {
   otherTabs?.postMessage({ signedIn: me.peek()?.userId });
   if (!watching) startWatching();
   void lookAtProviders();
+  void lookAtAgents();
 }
 
 const LIMITS_EVERY = 10_000; // the gateway counts no more often
@@ -125,6 +130,13 @@ export async function lookAtProviders(): Promise<void> {
   const user = me.peek()?.userId;
   const found = await api.providers().catch(() => undefined);
   if (found && user !== undefined && me.peek()?.userId === user) providers.value = found;
+}
+
+/** See which agents there are. What was known stays if nobody can say. */
+export async function lookAtAgents(): Promise<void> {
+  const user = me.peek()?.userId;
+  const found = await api.agents().catch(() => undefined);
+  if (found && user !== undefined && me.peek()?.userId === user) agents.value = found;
 }
 
 let looking: ReturnType<typeof setTimeout> | undefined;
@@ -192,9 +204,11 @@ function forgetMe(): void {
   for (const line of lines.keys()) line.leave(); // whoever is here next must not send what this one wrote
   lines.clear();
   syncs.clear();
+  agentStates.clear();
   batch(() => {
     sandboxes.value = undefined;
     providers.value = undefined;
+    agents.value = undefined;
     me.value = null;
   });
 }
@@ -239,10 +253,18 @@ function note(id: string, ...more: SyncTransition[]): void {
   steps.value = all.sort((one, other) => Date.parse(one.at) - Date.parse(other.at)).slice(-SYNCS_KEPT);
 }
 
-/** Ask for a session alone: for its sync's past, and for one that the list does not have. */
+const agentStates = new Map<string, Signal<AgentStatus | undefined>>();
+function agentStateOf(id: string): Signal<AgentStatus | undefined> {
+  const known = agentStates.get(id) ?? signal<AgentStatus | undefined>(undefined);
+  agentStates.set(id, known);
+  return known;
+}
+
+/** Ask for a session alone: for its sync's past and its agent, and for one that the list does not have. */
 export async function lookUp(id: string): Promise<Sandbox> {
   const found = await api.status(id);
   learn(found);
+  agentStateOf(id).value = found.agentStatus ?? undefined;
   note(id, ...(found.sync?.history ?? []));
   return found;
 }
@@ -277,8 +299,13 @@ export function openSession(first: Sandbox): SessionHandle {
   const outbox = signal<readonly OutboxItem[]>(client.outbox);
   const history = signal({ loaded: false, more: false, loading: false });
   const pull = signal<Pull | undefined>(first.pull ?? undefined);
+  const said = signal<AgentNow>(told.agent);
+  const agent = computed<AgentNow>(() => ({ ...agentIn(agentStateOf(id).value), ...said.value }));
   let left = false;
-  client.on("welcome", () => (pull.value = undefined)); // what is under way is said again
+  client.on("welcome", ({ first: again }) => {
+    pull.value = undefined; // what is under way is said again
+    if (!again) void lookUp(id).catch(() => undefined); // another process: it may be another one in what it says of itself
+  });
   client.on("status", (said) => (pull.value = pullIn(said, pull.peek())));
   client.on("state", (next) => {
     state.value = next;
@@ -298,6 +325,7 @@ export function openSession(first: Sandbox): SessionHandle {
     const { loaded, more } = told;
     batch(() => {
       items.value = told.items;
+      said.value = told.agent;
       if (loaded !== history.peek().loaded || more !== history.peek().more) history.value = { ...history.peek(), loaded, more };
     });
   });
@@ -305,7 +333,7 @@ export function openSession(first: Sandbox): SessionHandle {
   let last = first;
   const sandbox = computed(() => (last = sandboxes.value?.get(id) ?? last));
   return {
-    id, key: ++opened, user, created: first.createdAt, client, transcript: told, sandbox, syncEvents: stepsOf(id), state, pull, items, outbox, history,
+    id, key: ++opened, user, created: first.createdAt, client, transcript: told, sandbox, syncEvents: stepsOf(id), state, agent, pull, items, outbox, history,
     async loadEarlier() {
       if (history.peek().loading || !told.more) return;
       history.value = { ...history.peek(), loading: true };
@@ -317,6 +345,16 @@ export function openSession(first: Sandbox): SessionHandle {
       if (outbox.peek().every((item) => item.stage === "refused" || item.stage === "expired")) client.leave();
     },
   };
+}
+
+function agentIn(known: AgentStatus | undefined): AgentNow {
+  return Object.fromEntries(Object.entries(known ?? {}).filter(([name, value]) => name !== "state" && value !== null));
+}
+
+/** What the agent may do without asking. */
+export async function setMode(id: string, mode: Mode): Promise<void> {
+  await api.setMode(id, mode);
+  await lookUp(id);
 }
 
 /** Whoever waits for the next try does not have to: all lines look for their gateway now. */

@@ -53,8 +53,10 @@ export interface Sandbox {
   title: string | null;
   metadata: Record<string, unknown> | null;
   network: "none" | "outbound";
-  /** null: what the gateway runs unless told otherwise. */
-  agent: string[] | null;
+  /** A name, a command, or a server; null: what the gateway runs unless told otherwise. */
+  agent: string | string[] | { command: string | string[] } | null;
+  /** Who the agent says it is and what it may do, only where one session is asked for alone. */
+  agentStatus?: AgentStatus | null;
   repoUrl: string | null;
   repoBranch: string | null;
   sync: Sync | null;
@@ -63,6 +65,15 @@ export interface Sandbox {
   /** What it is held to and what it uses, only where one session is asked for alone; null: nothing is known of that. */
   limits?: ResourceLimits | null;
   usage?: ResourceUsage | null;
+}
+
+export interface AgentStatus {
+  name: string | null;
+  version: string | null;
+  session: string | null;
+  model: string | null;
+  mode: string | null;
+  state: string;
 }
 
 /** Of all its programs together; null: no limit. */

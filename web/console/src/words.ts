@@ -1,5 +1,6 @@
 // Status words and what they mean to somebody who reads them for the first time.
-import type { Limits, Network, Provider } from "./api.ts";
+import type { Agent, Mode } from "@holdfast/client";
+import type { Agents, Limits, Network, Provider } from "./api.ts";
 import { size } from "./panes/figures.ts";
 import type { Sandbox, Status, SyncState } from "./sandbox.ts";
 import type { Tone } from "./ui/badge.tsx";
@@ -72,4 +73,50 @@ export function limitWords(limits: Limits): string[] {
 export function queueWords({ position, reason }: { position: number; reason: string | null }): string {
   const place = position === 1 ? "It is the next to start." : `It is number ${position} of those that wait to start.`;
   return reason ? `${place} ${reason.charAt(0).toUpperCase()}${reason.slice(1)}.` : place;
+}
+
+/** What an agent may do without asking, in the order of trust. */
+export const MODE: Record<Mode, { word: string; meaning: string }> = {
+  plan: { word: "Plan only", meaning: "It looks and plans, and changes nothing" },
+  ask: { word: "Ask first", meaning: "It asks before it changes or runs something" },
+  edits: { word: "Edit freely", meaning: "It edits files, and asks before it runs something" },
+  all: { word: "Do everything", meaning: "It asks for nothing. What keeps it is its sandbox" },
+};
+
+/** As a session's description has it: a name, a command, a server, or nothing. */
+type Chosen = Sandbox["agent"];
+
+/** What a session's agent is called. If nothing was chosen, it is the gateway's own choice. */
+export function agentName(chosen: Chosen, known: Agents | undefined): string {
+  const command = chosen === null || typeof chosen === "string" ? [] : Array.isArray(chosen) ? chosen : [chosen.command].flat();
+  const name = chosen === null ? (known?.default ?? "") : typeof chosen === "string" ? chosen : (command[0]?.split("/").at(-1) ?? "");
+  return titleOf(name, known?.agents ?? []);
+}
+
+export function titleOf(name: string, known: readonly Agent[]): string {
+  const found = known.find((one) => one.name === name || name.startsWith(`${one.name}@`));
+  return found ? found.title.split(/[,:]/)[0] ?? name : name.length > 40 ? `${name.slice(0, 40)}…` : name;
+}
+
+/** Whether this is the built-in agent, for which the page has things to try. */
+export const isDemo = (chosen: Chosen, known: Agents | undefined): boolean => (chosen ?? known?.default ?? "demo") === "demo";
+
+// Of these no message goes into a running turn: it would wait like any other.
+const NO_STEERING = ["demo", "none", "gemini"];
+
+/** Whether an agent takes what is said to it while it works. */
+export function steers(chosen: Chosen, known: Agents | undefined): boolean {
+  const said = chosen ?? known?.default ?? "demo";
+  const name = typeof said === "string" ? said.split("@")[0] ?? "" : "";
+  return !NO_STEERING.includes(name) && (known?.agents ?? []).some((one) => one.name === name);
+}
+
+const KEY: Record<string, string> = { "claude-code": "ANTHROPIC_API_KEY", codex: "OPENAI_API_KEY", gemini: "GEMINI_API_KEY" };
+
+/** What a session with that agent needs, for somebody who is about to make one. */
+export function agentHelp(name: string, network: Network): string {
+  if (name === "demo") return "It needs no model: it repeats what you say, and does a few things on request.";
+  if (name === "none") return "Terminals and files only. Nobody answers messages.";
+  const key = KEY[name] ?? "the key of its model's provider";
+  return `It needs ${key} among the environment variables${network === "none" ? ", and a network (Outbound) to reach its model" : ""}, unless this gateway provides them.`;
 }

@@ -4,7 +4,7 @@ import { clock, count, duration, preciseClock, size } from "../src/panes/figures
 import { eventOf, linesOf, matching } from "../src/panes/lines.ts";
 import { passes, say, type Standing } from "../src/panes/standing.ts";
 import { mix, parseHex } from "../src/panes/tint.ts";
-import { imageWords, limitWords, mayKeepDisk, namedImages, networkWords, queueWords } from "../src/words.ts";
+import { agentHelp, agentName, imageWords, isDemo, limitWords, mayKeepDisk, namedImages, networkWords, queueWords, steers } from "../src/words.ts";
 
 const FINE: Standing = { phase: "online", status: "running", exit: null, error: null };
 
@@ -114,4 +114,30 @@ test("images that may be named are told, and those that are names are offered", 
   assert.deepEqual(namedImages(slim), ["debian:13", "python:3.13"]);
   assert.equal(imageWords({ image: null, images: ["**"] }), "Any image may be named.");
   assert.deepEqual(namedImages({ image: null, images: ["**"] }), []);
+});
+
+const AGENTS = {
+  default: "demo",
+  agents: [
+    { name: "demo", title: "Demo agent, built in", version: null, installed: [], current: null, available: true, reason: null },
+    { name: "claude-code", title: "Claude Code", version: "2", installed: ["2"], current: "2", available: true, reason: null },
+    { name: "gemini", title: "Gemini CLI", version: "1", installed: [], current: null, available: false, reason: "not installed" },
+  ],
+};
+
+test("an agent is called by its title, and a command by its program", () => {
+  assert.deepEqual([null, "claude-code", "claude-code@1.2", "other", ["/usr/bin/python3", "-c", "x"], { command: ["/bin/serve"] }].map((chosen) => agentName(chosen, AGENTS)), ["Demo agent", "Claude Code", "Claude Code", "other", "python3", "serve"]);
+  assert.equal(agentName(null, undefined), "");
+  assert.deepEqual([isDemo(null, AGENTS), isDemo("claude-code", AGENTS), isDemo(null, { ...AGENTS, default: "codex" })], [true, false, false]);
+});
+
+test("only to agents that take it something is said while they work", () => {
+  assert.deepEqual([null, "demo", "gemini", "claude-code", "claude-code@2.1", "acp:x", "some command", ["claude-code"]].map((chosen) => steers(chosen, AGENTS)), [false, false, false, true, true, false, false, false]);
+  assert.equal(steers(null, { ...AGENTS, default: "claude-code" }), true);
+});
+
+test("what an agent needs is said before a session is made with it", () => {
+  assert.match(agentHelp("claude-code", "none"), /ANTHROPIC_API_KEY.*Outbound/);
+  assert.doesNotMatch(agentHelp("codex", "outbound"), /Outbound/);
+  assert.match(agentHelp("none", "none"), /Terminals/);
 });

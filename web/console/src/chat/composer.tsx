@@ -1,12 +1,13 @@
 import { HoldfastError } from "@holdfast/client";
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import type { SessionHandle } from "../house.ts";
 import { drafts } from "../kept.ts";
+import { agents, type SessionHandle } from "../house.ts";
 import { Button } from "../ui/button.tsx";
-import { SendIcon, StopIcon } from "../ui/icons.tsx";
+import { SendIcon, SteerIcon, StopIcon } from "../ui/icons.tsx";
 import { toast } from "../ui/toast.tsx";
 import { isLonger, wordsOf } from "./draft.ts";
+import { steers } from "../words.ts";
 import type { Turn } from "./turn.ts";
 
 const LONGEST = 900 * 1024; // a frame may have 1 MiB, and has more in it than this
@@ -16,8 +17,8 @@ const KEPT_AT_ONCE = 8 * 1024;
 interface ComposerProps {
   session: SessionHandle;
   turn: Turn;
-  /** Hands out a function that writes into the field. */
-  onReady: (write: (text: string) => void) => void;
+  /** Hands out functions that write into the field: in place of what is there, and before it. */
+  onReady: (write: (text: string) => void, add: (text: string) => void) => void;
 }
 
 /** Where one writes. It takes text at all times; what cannot be sent yet waits in the outbox. */
@@ -40,10 +41,11 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
     drafts.set(session.user, session.id, text && text.length <= DRAFT_KEPT ? text : null);
   };
   useEffect(() => {
-    onReady((text) => {
+    const put = (text: string): void => {
       write(text);
       field.current?.focus();
-    });
+    };
+    onReady(put, (text) => put(draft.peek().trim() ? `${text}\n\n${draft.peek()}` : text));
     addEventListener("pagehide", keep);
     return () => {
       removeEventListener("pagehide", keep);
@@ -60,9 +62,11 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
   const tooLong = isLonger(draft.value, LONGEST);
   const empty = draft.value.trim() === "";
   const archived = session.sandbox.value.status === "archived";
-  const send = (): void => {
+  const running = turn !== "idle";
+  const maySteer = running && steers(session.sandbox.value.agent, agents.value);
+  const send = (steer = false): void => {
     if (empty || tooLong || archived) return;
-    const { cid, stored } = session.client.send(wordsOf(draft.value));
+    const { cid, stored } = session.client.send(wordsOf(draft.value), { steer });
     if (!session.client.outbox.some((item) => item.cid === cid)) {
       stored.catch((error: unknown) => (notTaken.value = whyNotTaken(error)));
       return;
@@ -74,12 +78,11 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
     // 229: the key belongs to an input method that has not finished, whatever it says it is.
     if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
     event.preventDefault();
-    send();
+    send(maySteer && (event.ctrlKey || event.metaKey));
   };
   const stop = (): void => {
     if (!session.client.abort()) toast("There is no connection to say it on. Try again in a moment.", "warn");
   };
-  const running = turn !== "idle";
   return (
     <form
       class="composer"
@@ -107,7 +110,10 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
         {running ? (
           <Button icon={<StopIcon />} aria-label="Stop the answer" data-testid="stop" class="composer-button" onClick={stop} />
         ) : null}
-        <Button kind="primary" type="submit" icon={<SendIcon />} aria-label="Send" aria-disabled={empty || tooLong || archived} data-testid="send" class="composer-button" />
+        {maySteer ? (
+          <Button icon={<SteerIcon />} aria-label="Say it to the running answer" aria-disabled={empty || tooLong} data-testid="steer" class="composer-button" onClick={() => send(true)} />
+        ) : null}
+        <Button kind="primary" type="submit" icon={<SendIcon />} aria-label={running ? "Send, to wait for its turn" : "Send"} aria-disabled={empty || tooLong || archived} data-testid="send" class="composer-button" />
       </div>
       <p class="composer-help" id="composer-help" data-testid="composer-help">
         {tooLong ? (
@@ -115,7 +121,7 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
         ) : notTaken.value ? (
           <span class="bad" role="alert">{notTaken}</span>
         ) : (
-          <Hint session={session} />
+          <Hint session={session} running={running} steers={maySteer} />
         )}
       </p>
     </form>
@@ -129,11 +135,13 @@ function whyNotTaken(error: unknown): string {
   return `Not sent: ${error instanceof Error ? error.message : String(error)}.`;
 }
 
-function Hint({ session }: { session: SessionHandle }) {
+function Hint({ session, running, steers }: { session: SessionHandle; running: boolean; steers: boolean }) {
   const offline = session.state.value.phase !== "online";
   const waiting = session.outbox.value.filter((item) => (item.stage === "queued" || item.stage === "sent") && item.frame.type === "message").length;
   if (waiting && offline) return <>{waiting === 1 ? "1 message waits" : `${waiting} messages wait`} here for the connection.</>;
   if (session.sandbox.value.status === "archived") return <>Archived: revive it to go on.</>;
   if (session.sandbox.value.status === "sleeping") return <>Sleeping: a message wakes it.</>;
+  if (steers) return <span class="keys">The agent works. Enter: after this answer. Ctrl+Enter: into this answer</span>;
+  if (running) return <span class="keys">The agent works. What you send is answered after this</span>;
   return <span class="keys">Enter sends, Shift+Enter begins a new line</span>;
 }

@@ -1,5 +1,6 @@
 // The rows of a conversation. A row is drawn again only when its item is another object: an item that changed is a new one.
 import type { AnswerItem, Item, Json, MessageItem, NoteItem } from "@holdfast/client";
+import { partsOf } from "@holdfast/client/transcript";
 import { Component, type ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { SessionHandle } from "../house.ts";
@@ -9,8 +10,8 @@ import { AlertIcon, CheckIcon, ClockIcon, DoubleCheckIcon, InfoIcon, RetryIcon, 
 import { UNSHOWN } from "../ui/guard.tsx";
 import { Prose } from "./prose.tsx";
 import { PermissionCard, QuestionCard } from "./requests.tsx";
-import { toolName } from "./told.ts";
 import { whyNot } from "./turn.ts";
+import { Changes, Plans, Thinking, ToolUse, Usage } from "./work.tsx";
 
 interface RowProps {
   item: Item;
@@ -77,6 +78,7 @@ function Mine({ item, session }: { item: MessageItem; session: SessionHandle }) 
       <Bubble item={item} />
       <div class="below">
         {item.createdAt ? <At at={item.createdAt} /> : null}
+        {item.metadata.steer === true ? <span title="Said to the answer that was under way">steers</span> : null}
         {failed ? (
           <Failed item={item} session={session} />
         ) : (
@@ -151,38 +153,33 @@ const ENDINGS = new Map<string | undefined, string>([
 
 function Answer({ item }: { item: AnswerItem }) {
   const ending = ENDINGS.get(item.status);
+  const parts = partsOf(item);
+  const last = parts.at(-1);
   return (
     <article class="row theirs" data-testid="answer" data-status={item.status} data-streaming={item.streaming} data-seq={item.seq} aria-label="Agent" aria-busy={item.streaming}>
-      {item.blocks.length ? <Tools blocks={item.blocks} /> : null}
-      <div data-testid="answer-text" class={item.streaming ? "growing" : undefined}>
-        <Prose text={item.text} growing={item.streaming} />
-      </div>
+      <Thinking item={item} />
+      <Plans work={item.work} />
+      {parts.map((part, at) =>
+        part.kind === "tool" ? (
+          <ToolUse key={at} part={part} running={item.streaming} />
+        ) : (
+          <div key={at} data-testid="answer-text" class={item.streaming && part === last ? "growing" : undefined}>
+            <Prose text={part.text} growing={item.streaming && part === last} />
+          </div>
+        ),
+      )}
+      {last?.kind === "text" ? null : <div data-testid="answer-text" class={item.streaming ? "growing" : undefined} />}
+      <Changes changes={item.work.changes} />
       {ending ? <p class="ending">{ending}</p> : null}
+      {item.streaming ? null : <Usage work={item.work} />}
     </article>
-  );
-}
-
-/** What the agent did besides talking, folded away. */
-function Tools({ blocks }: { blocks: readonly Json[] }) {
-  return (
-    <div class="tools">
-      {blocks.map((block, at) => {
-        if (block.type !== "tool_use" && block.type !== "tool_result") return null;
-        const told = block.type === "tool_use" ? block.input : block.content;
-        return (
-          <details key={at}>
-            <summary>{block.type === "tool_use" ? `Used ${toolName(block.name)}` : block.is_error ? "It failed" : "Result"}</summary>
-            <pre tabIndex={0}>{typeof told === "string" ? told : JSON.stringify(told, null, 2)}</pre>
-          </details>
-        );
-      })}
-    </div>
   );
 }
 
 const MARKERS = new Map([
   ["duplicate", "A message that had come before stands here once more; it was not run again."],
   ["rejected", "A record the store did not take was here."],
+  ["agent_status", "The agent has forgotten the conversation before this: it begins anew."],
 ]);
 
 function exitWords({ code, signal }: Json, reason: string): string {
@@ -193,7 +190,7 @@ function exitWords({ code, signal }: Json, reason: string): string {
 function Note({ item }: { item: NoteItem }) {
   const text = item.type === "agent_exited" ? exitWords(item.metadata, item.text) : (MARKERS.get(item.type) ?? item.text);
   return (
-    <div class={`row note note-${item.type}`} data-testid="note" data-type={item.type} data-seq={item.seq}>
+    <div class={`row note note-${item.type}`} role={item.type === "agent_status" ? "status" : undefined} data-testid="note" data-type={item.type} data-seq={item.seq}>
       <InfoIcon size={13} />
       <span>{text || item.type.replaceAll("_", " ")}</span>
       {item.createdAt ? <At at={item.createdAt} /> : null}

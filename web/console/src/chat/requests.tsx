@@ -42,15 +42,23 @@ const OVER = <p class="card-over">Nobody answered while the agent that asked was
 export function PermissionCard({ item, session }: CardProps) {
   const tool = typeof item.content.toolName === "string" ? item.content.toolName : "a tool";
   const allowed = item.answer?.allow === true || item.answer?.behavior === "allow";
-  const answer = (allow: boolean) => session.client.answerPermission(item.requestId, { allow, behavior: allow ? "allow" : "deny" });
+  const mayBeAlways = Array.isArray(item.content.suggestions) && item.content.suggestions.length > 0;
+  const answer = (allow: boolean, how: Json = {}) => session.client.answerPermission(item.requestId, { allow, behavior: allow ? "allow" : "deny", ...how });
+  const { reason } = item.content;
   return (
-    <Card item={item} icon={<ShieldIcon />} title={`May the agent use ${tool}?`} badge={stateBadge(item, allowed ? ["allowed", "good"] : ["denied", "bad"])}>
+    <Card item={item} icon={<ShieldIcon />} title={`May the agent use ${tool}?`} badge={stateBadge(item, allowed ? [item.answer?.always === true ? "always allowed" : "allowed", "good"] : ["denied", "bad"])}>
+      {typeof reason === "string" && reason ? <p class="card-reason">{reason}</p> : null}
       <Given value={item.content.toolInput} />
       {isOpen(item) ? (
         <div class="card-actions">
           <Button kind="primary" icon={<CheckIcon />} data-testid="permission-allow" onClick={() => answer(true)}>
             Allow
           </Button>
+          {mayBeAlways ? (
+            <Button data-testid="permission-always" title="The agent asks no more for this kind of thing" onClick={() => answer(true, { always: true })}>
+              Always allow
+            </Button>
+          ) : null}
           <Button icon={<CloseIcon />} data-testid="permission-deny" onClick={() => answer(false)}>
             Deny
           </Button>
@@ -62,8 +70,8 @@ export function PermissionCard({ item, session }: CardProps) {
   );
 }
 
-/** An input of a tool: its members one by one, long or nested ones as they are written. */
-function Given({ value }: { value: unknown }) {
+/** What a tool was given: its members one by one, long or nested ones as they are written. */
+export function Given({ value }: { value: unknown }) {
   if (value === undefined || value === null) return null;
   if (typeof value !== "object" || Array.isArray(value)) return <pre class="given" tabIndex={0}>{written(value)}</pre>;
   return (

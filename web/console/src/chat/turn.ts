@@ -1,23 +1,63 @@
 // What the items of a conversation say about its present. Pure.
-import type { Item } from "@holdfast/client";
+import type { Item, MessageItem } from "@holdfast/client";
 
 /** working: an answer is owed and none is written yet. answering: one is written. asking: the agent waits for somebody here. */
 export type Turn = "idle" | "working" | "answering" | "asking";
 
-export function turnOf(items: readonly Item[]): Turn {
-  for (let at = items.length - 1; at >= 0; at--) {
-    const item = items[at] as Item;
-    if (item.kind === "answer") return item.streaming ? "answering" : "idle";
-    if (item.kind === "permission" || item.kind === "question") {
-      if (item.status === "open" && !item.answer) return "asking";
-      if (item.status === "expired") return "idle";
-      return "working";
+/** Messages that the agent has and has not answered, in their order, after `items`; `answer` is told which answer is whose. */
+function owedOf(items: readonly Item[], answer: (to: MessageItem, at: number) => void = () => {}): MessageItem[] {
+  let owed: MessageItem[] = [];
+  items.forEach((item, at) => {
+    if (item.kind === "message" && item.status === "delivered") owed.push(item);
+    else if (item.kind === "note" && item.seq === undefined && item.type !== "notice") owed = []; // the agent ended, or said that something failed
+    else if (item.kind === "answer" && item.status !== "incomplete") {
+      const { answers } = item.metadata;
+      const named = Array.isArray(answers) ? owed.filter(({ seq }) => answers.includes(seq)) : owed.slice(0, 1);
+      for (const each of named) answer(each, at);
+      if (!item.streaming) owed = owed.filter((each) => !named.includes(each));
     }
-    if (item.kind === "note" && item.seq === undefined) return "idle"; // the agent ended, or said that something failed
-    if (item.kind === "message" && item.status === "delivered") return "working";
-    if (item.kind === "message" && item.status === "interrupted") return "idle";
-  }
-  return "idle";
+  });
+  return owed;
+}
+
+export function turnOf(items: readonly Item[]): Turn {
+  if (items.some((item) => item.kind === "answer" && item.streaming)) return items.some(isAsked) ? "asking" : "answering";
+  if (items.some(isAsked)) return "asking";
+  return owedOf(items).length ? "working" : "idle";
+}
+
+const isAsked = (item: Item): boolean => (item.kind === "permission" || item.kind === "question") && item.status === "open" && !item.answer;
+
+/** The messages that wait behind the turn that runs: stored, and the agent does not have them. */
+export function queueOf(items: readonly Item[]): MessageItem[] {
+  return items.filter((item): item is MessageItem => item.kind === "message" && item.role === "user" && item.seq !== undefined && (item.status === "stored" || item.status === "accepted"));
+}
+
+/** The items in the order in which they are read: a message that waited for answers before it stands behind those, before its
+ * own; what the agent asks stands at the end, until somebody answers. Records have the order in which things were said. */
+export function inTurns(items: readonly Item[]): readonly Item[] {
+  const last = items.at(-1);
+  if (last?.kind !== "answer" || !last.streaming || !items.some(isAsked)) return behindAnswers(items);
+  return [...behindAnswers(items.filter((item) => !isAsked(item))), ...items.filter(isAsked)];
+}
+
+function behindAnswers(items: readonly Item[]): readonly Item[] {
+  const own = new Map<Item, number>(); // where its answer stands
+  for (const each of owedOf(items, (to, at) => own.set(to, at))) if (!own.has(each)) own.set(each, items.length);
+  const before = new Map<number, number>(); // where the answer before this one stands
+  let last = -1;
+  items.forEach(({ kind }, at) => {
+    if (kind === "answer") before.set(at, last), (last = at);
+  });
+  before.set(items.length, last);
+  const behind = new Map<number, Item[]>();
+  items.forEach((item, at) => {
+    const place = before.get(own.get(item) ?? -1) ?? -1;
+    if (place > at) behind.set(place, [...(behind.get(place) ?? []), item]);
+  });
+  if (!behind.size) return items;
+  const moved = new Set([...behind.values()].flat());
+  return items.flatMap((item, at) => [...(moved.has(item) ? [] : [item]), ...(behind.get(at) ?? [])]);
 }
 
 /** What a reader who cannot see the page should hear of a change, or nothing. Never of a part of an answer. */

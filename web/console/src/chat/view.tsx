@@ -1,23 +1,31 @@
 // The conversation. It stays at its end unless the reader went up; what is before comes when they reach the top.
 import { useSignal, useSignalEffect } from "@preact/signals";
-import type { Item } from "@holdfast/client";
+import type { Item, MessageItem } from "@holdfast/client";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { announce } from "../announce.tsx";
-import type { SessionHandle } from "../house.ts";
+import { agents, type SessionHandle } from "../house.ts";
 import { Button } from "../ui/button.tsx";
 import { DownIcon } from "../ui/icons.tsx";
 import { Composer } from "./composer.tsx";
 import { PageRows } from "./pages.tsx";
 import { pagesOf } from "./paging.ts";
-import { newsOf, turnOf } from "./turn.ts";
+import { Queue } from "./queue.tsx";
+import { retryWords } from "./told.ts";
+import { inTurns, newsOf, queueOf, turnOf } from "./turn.ts";
+import { agentName, isDemo } from "../words.ts";
 
 const NEAR = 48;
+/** Where a message that is stored is on its way to the agent, and waits for nobody. */
+const MOVING = ["running", "starting", "sleeping"];
 
 export function Chat({ session }: { session: SessionHandle }) {
   const items = session.items.value;
   const { more, loading } = session.history.value;
   const turn = turnOf(items);
-  const pages = pagesOf(items);
+  const { status } = session.sandbox.value;
+  const queue = turn !== "idle" || !MOVING.includes(status) ? queueOf(items) : [];
+  const pages = pagesOf(inTurns(queue.length ? items.filter((item) => !queue.includes(item as MessageItem)) : items));
+  const { retrying } = session.agent.value;
   const frame = useRef<HTMLDivElement>(null);
   const content = useRef<HTMLDivElement>(null);
   const sticks = useRef(true);
@@ -25,6 +33,7 @@ export function Chat({ session }: { session: SessionHandle }) {
   const away = useSignal(false);
   const news = useSignal(false);
   const writeDraft = useRef<(text: string) => void>(() => {});
+  const addDraft = useRef<(text: string) => void>(() => {});
   const before = useRef<readonly Item[]>(items);
 
   const beginning = `${more} ${items[0]?.key}`;
@@ -83,10 +92,10 @@ export function Chat({ session }: { session: SessionHandle }) {
             {pages.map((page, at) => (
               <PageRows key={page.key} page={page} session={session} tail={at >= pages.length - 2} />
             ))}
-            {turn === "working" ? (
+            {turn === "working" || retrying ? (
               <div class="row working" data-testid="working">
                 <span class="dots" aria-hidden="true"><i /><i /><i /></span>
-                <span class="sr-only">The agent is working.</span>
+                {retrying ? <span class="retrying" role="status" data-testid="retrying">{retryWords(retrying)}</span> : <span class="sr-only">The agent is working.</span>}
               </div>
             ) : null}
           </div>
@@ -97,11 +106,13 @@ export function Chat({ session }: { session: SessionHandle }) {
           </Button>
         ) : null}
       </div>
+      <Queue session={session} waiting={queue} onEdit={(text) => addDraft.current(text)} />
       <Composer
         session={session}
         turn={turn}
-        onReady={(write) => {
+        onReady={(write, add) => {
           writeDraft.current = write;
+          addDraft.current = add;
         }}
       />
     </section>
@@ -118,8 +129,16 @@ const TRIES = [
 
 /** An empty conversation says what to do with it. */
 function FirstWords({ session, onPick }: { session: SessionHandle; onPick: (text: string) => void }) {
-  const demo = session.sandbox.value.agent === null;
+  const { agent } = session.sandbox.value;
+  const demo = isDemo(agent, agents.value);
   if (!session.history.value.loaded) return null; // it may be on its way
+  if (agent === "none")
+    return (
+      <div class="first-words" data-testid="first-words">
+        <h2>This session has no agent.</h2>
+        <p>Its terminals and files are beside this. Messages are kept, and nobody answers them.</p>
+      </div>
+    );
   return (
     <div class="first-words" data-testid="first-words">
       <h2>Say something.</h2>
@@ -140,7 +159,10 @@ function FirstWords({ session, onPick }: { session: SessionHandle; onPick: (text
           </ul>
         </>
       ) : (
-        <p>The agent reads what you write here. The terminal beside it is in the same workspace.</p>
+        <p>
+          {agentName(agent, agents.value) || "The agent"} reads what you write here, and works in the workspace that the terminal and the files beside this show. While it works
+          you can go on writing: it answers one message after the other.
+        </p>
       )}
     </div>
   );

@@ -1,13 +1,15 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { api, ApiError, type Network, type NewSandbox } from "../api.ts";
-import { learn, lookAtProviders, me } from "../house.ts";
+import type { Mode } from "@holdfast/client";
+import { learn, lookAtAgents, lookAtProviders, me } from "../house.ts";
 import { addressOf, go } from "../route.ts";
 import { markSeen } from "../unread.ts";
 import { Button } from "../ui/button.tsx";
 import { Dialog } from "../ui/dialog.tsx";
 import { attempt } from "../ui/toast.tsx";
 import { networkWords } from "../words.ts";
+import { AgentChoice, whyNoAgent } from "./agent.tsx";
 import { EnvRows } from "./env.tsx";
 import { type EnvRow, readRows } from "./variables.ts";
 import { providerOf, Where } from "./where.tsx";
@@ -46,10 +48,13 @@ export function CreateDialog({ onClose }: { onClose: () => void }) {
   const wanted = useSignal<Network>(allowed.default);
   const network: Network = offered.includes(wanted.value) ? wanted.value : "none";
   useEffect(() => {
-    void lookAtProviders();
-    const again = setInterval(() => void lookAtProviders(), LOOK_EVERY);
+    const look = (): void => void (lookAtProviders(), lookAtAgents());
+    look();
+    const again = setInterval(look, LOOK_EVERY);
     return () => clearInterval(again);
   }, []);
+  const agent = useSignal("");
+  const mode = useSignal<Mode | "">("");
   const repoUrl = useSignal("");
   const repoBranch = useSignal("");
   const rows = useSignal<readonly EnvRow[]>([]);
@@ -62,10 +67,13 @@ export function CreateDialog({ onClose }: { onClose: () => void }) {
     const named = id.value.trim();
     if (named && !ID.test(named)) error.value = "An id is letters, digits, - and _, and begins with a letter or digit.";
     else if (typeof env === "string") error.value = env;
+    else if (agent.value && whyNoAgent(agent.value)) error.value = "This agent cannot be had here. See what to type beside it, or choose another.";
     else {
       busy.value = true;
       error.value = undefined;
       const what: NewSandbox = { network };
+      if (agent.value) what.agent = agent.value;
+      if (mode.value) what.mode = mode.value;
       if (where && provider.value !== undefined) what.provider = where.name;
       if (where?.images.length && image.value.trim()) what.image = image.value.trim();
       if (title.value.trim()) what.title = title.value.trim();
@@ -77,7 +85,7 @@ export function CreateDialog({ onClose }: { onClose: () => void }) {
         onClose();
       } catch (cause) {
         if (!(cause instanceof ApiError)) throw cause;
-        error.value = cause.status === 409 ? "This id is somebody else's. Choose another." : cause.message;
+        error.value = cause.status === 409 && cause.code === "taken" ? "This id is somebody else's. Choose another." : cause.message;
       } finally {
         busy.value = false;
       }
@@ -102,6 +110,7 @@ export function CreateDialog({ onClose }: { onClose: () => void }) {
         <span>Title <em>optional</em></span>
         <input class="field" maxLength={256} value={title} data-autofocus data-testid="create-title" onInput={(event) => (title.value = event.currentTarget.value)} />
       </label>
+      <AgentChoice chosen={agent} mode={mode} network={network} />
       <label class="labelled">
         <span>Git repository <em>optional, cloned into the workspace</em></span>
         <input class="field" type="url" placeholder="https://example.com/project.git" value={repoUrl} data-testid="create-repo" onInput={(event) => (repoUrl.value = event.currentTarget.value)} />

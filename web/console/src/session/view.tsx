@@ -16,6 +16,7 @@ import { ChatIcon, FolderIcon, LogsIcon, MoreIcon, PeopleIcon, PlayIcon, SyncIco
 import { Menu } from "../ui/menu.tsx";
 import { panelOf, type Tab, Tabs } from "../ui/tabs.tsx";
 import { nameOf } from "../words.ts";
+import { AgentMenu } from "./agent.tsx";
 import { Banner } from "./banner.tsx";
 import { ConnectionState } from "./connection.tsx";
 import type { PaneProps } from "./pane.ts";
@@ -122,6 +123,7 @@ function Head({ session, menuButton, onReopen }: SessionViewProps) {
           <StatusBadge sandbox={sandbox} />
           <PlaceButton sandbox={sandbox} />
           <SyncFact sandbox={sandbox} />
+          <AgentMenu session={session} />
         </div>
       </div>
       <ConnectionState session={session} onReopen={onReopen} />

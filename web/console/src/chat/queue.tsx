@@ -1,0 +1,57 @@
+// What waits behind the turn that runs. The agent does not have it yet, so it can be taken back.
+import type { MessageItem } from "@holdfast/client";
+import { useSignal } from "@preact/signals";
+import { api, ApiError } from "../api.ts";
+import { announce } from "../announce.tsx";
+import type { SessionHandle } from "../house.ts";
+import { Button } from "../ui/button.tsx";
+import { CloseIcon, EditIcon } from "../ui/icons.tsx";
+import { toast } from "../ui/toast.tsx";
+
+interface QueueProps {
+  session: SessionHandle;
+  waiting: readonly MessageItem[];
+  /** Puts words into the composer, before those that are there. */
+  onEdit: (text: string) => void;
+}
+
+export function Queue({ session, waiting, onEdit }: QueueProps) {
+  if (!waiting.length) return null;
+  return (
+    <section class="queue" aria-label="Messages that wait for their turn" data-testid="queue">
+      <h3>{waiting.length === 1 ? "1 message waits" : `${waiting.length} messages wait`}</h3>
+      <ol>
+        {waiting.map((item) => (
+          <Waiting key={item.key} session={session} item={item} onEdit={onEdit} />
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+function Waiting({ session, item, onEdit }: { session: SessionHandle; item: MessageItem; onEdit: (text: string) => void }) {
+  const busy = useSignal(false);
+  const cancel = async (then: () => void): Promise<void> => {
+    busy.value = true;
+    try {
+      await api.cancel(session.id, item.seq as number);
+      then();
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      toast(error.code === "not_pending" ? "Too late: the agent has this message already." : error.message, "warn");
+    } finally {
+      busy.value = false;
+    }
+  };
+  const words = item.text || JSON.stringify(item.content);
+  const short = words.length > 60 ? `${words.slice(0, 60)}…` : words;
+  return (
+    <li data-testid="queued" data-seq={item.seq}>
+      <span class="queued-words">{words.slice(0, 400)}</span>
+      {item.text ? (
+        <Button small kind="quiet" busy={busy.value} icon={<EditIcon size={14} />} aria-label={`Edit: ${short}`} data-testid="queued-edit" onClick={() => void cancel(() => onEdit(item.text))} />
+      ) : null}
+      <Button small kind="quiet" busy={busy.value} icon={<CloseIcon size={14} />} aria-label={`Cancel: ${short}`} data-testid="queued-cancel" onClick={() => void cancel(() => announce("Cancelled."))} />
+    </li>
+  );
+}
