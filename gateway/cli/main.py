@@ -118,7 +118,10 @@ def parser() -> argparse.ArgumentParser:
     chat.add_argument("--user", help="who you are (default: your login name)")
     chat.add_argument("--email", help="your address (default: USER@localhost)")
     chat.add_argument("--token", help="a JWT to use instead; needed for a gateway elsewhere")
-    chat.add_argument("--agent", metavar="NAME", help="the agent of a new session (default: HOLDFAST_AGENT)")
+    told = "the agent of a new session, as `holdfast agents list` names them (default: HOLDFAST_AGENT)"
+    chat.add_argument("--agent", metavar="NAME", help=told)
+    told = "what the agent of a new session may do without asking: ask, edits, all or plan"
+    chat.add_argument("--mode", choices=["ask", "edits", "all", "plan"], metavar="MODE", help=told)
     chat.add_argument("--plain", action="store_true", help="line by line even on a terminal")
     add_url(chat)
 
@@ -273,11 +276,12 @@ def _talk(words: argparse.Namespace, settings: "Settings") -> int:
         if words.command == "chat":
             from gateway.cli.commands.chat import ChatOptions, chat
 
-            if words.session is not None and words.agent is not None:
-                complain("--agent is for a new session: leave SESSION out, or leave --agent out")
-                return EXIT_USAGE
+            for option, given in (("--agent", words.agent), ("--mode", words.mode)):
+                if words.session is not None and given is not None:
+                    complain(f"{option} is for a new session: leave SESSION out, or leave {option} out")
+                    return EXIT_USAGE
             who = words.token, words.user, words.email
-            options = ChatOptions(words.session, words.url, *who, words.plain, words.agent)
+            options = ChatOptions(words.session, words.url, *who, words.plain, words.agent, words.mode)
             return asyncio.run(chat(settings, options))
         if words.command == "url":
             from gateway.cli.commands.url import url

@@ -55,6 +55,30 @@ class GatewayApi:
     async def create(self, session_id: str, wish: dict[str, Any]) -> dict[str, Any]:
         return await self.ask("POST", f"/api/sandboxes/{session_id}", json=wish)
 
+    async def session(self, session_id: str) -> dict[str, Any]:
+        """The session, with what is known of its agent."""
+        return await self.ask("GET", f"/api/sandboxes/{session_id}")
+
+    async def set_mode(self, session_id: str, mode: str | None) -> None:
+        """What the agent may do without asking; None: as the operator says."""
+        await self.ask("PATCH", f"/api/sandboxes/{session_id}", json={"mode": mode})
+
+    async def pending(self, session_id: str) -> list[dict[str, Any]]:
+        """The messages that the agent does not have yet, in order."""
+        messages: list[dict[str, Any]] = (await self.ask("GET", f"/api/sandboxes/{session_id}/pending"))["messages"]
+        return messages
+
+    async def cancel_pending(self, session_id: str, seq: int) -> dict[str, Any]:
+        return await self.ask("DELETE", f"/api/sandboxes/{session_id}/pending/{seq}")
+
+    async def extend_pending(self, session_id: str, seq: int, seconds: float) -> dict[str, Any]:
+        """Let a message wait for its sandbox for at least so long from now."""
+        return await self.ask("POST", f"/api/sandboxes/{session_id}/pending/{seq}/extend", json={"seconds": seconds})
+
+    async def agents(self) -> dict[str, Any]:
+        """Which agents a session may have, and why others not."""
+        return await self.ask("GET", "/api/agents")
+
     async def history(self, path: str, **params: int) -> list[dict[str, Any]]:
         """One page of records."""
         records: list[dict[str, Any]] = (await self.page(path, **params))["messages"]

@@ -135,9 +135,10 @@ class ChatClient:
         """How many frames were sent (or wait to be) without an ack or nack."""
         return self._conversation.unsettled
 
-    async def send(self, content: str | list[dict[str, Any]]) -> str:
-        """Send a message, now or after the next reconnect; its cid."""
-        return await self.post({"type": "message", "content": content})
+    async def send(self, content: str | list[dict[str, Any]], *, steer: bool = False) -> str:
+        """Send a message, now or after the next reconnect; its cid. `steer`: it is for the turn that runs."""
+        meant = {"metadata": {"steer": True}} if steer else {}
+        return await self.post({"type": "message", "content": content, **meant})
 
     async def post(self, frame: dict[str, Any]) -> str:
         """Send any frame that the gateway acknowledges; its cid."""

@@ -10,7 +10,21 @@ from typing import Protocol
 
 from gateway.cli.client.api import CommandFailed, GatewayApi, find_gateway
 from gateway.cli.client.chat import ChatClient, Connected, ConnectionEnded
-from gateway.cli.commands.chat_view import Abort, Action, Break, ChatView, Line, Quit, Send, Shown, StreamedText
+from gateway.cli.commands.chat_view import (
+    Abort,
+    Action,
+    Break,
+    CancelPending,
+    ChatView,
+    Line,
+    ListPending,
+    Quit,
+    Send,
+    SetMode,
+    Shown,
+    StreamedText,
+    listed_pending,
+)
 from gateway.cli.commands.credentials import token_source
 from gateway.cli.console.output import as_typed, complain
 from gateway.cli.console.stdin_lines import input_lines
@@ -28,6 +42,7 @@ class ChatOptions:
     email: str | None
     plain: bool
     agent: str | None = None  # of a new session
+    mode: str | None = None  # likewise
 
 
 class ChatScreen(Protocol):
@@ -48,6 +63,7 @@ class Chat:
     ) -> None:
         self._client = client
         self._api = api
+        self._session_id = session_id
         self._history = f"/api/sessions/{session_id}/messages"
         self._view = view
         self._screen = screen
@@ -110,6 +126,25 @@ class Chat:
                 self._view.sent(await self._client.post(frame), frame)
             case Abort() if not await self._client.abort():
                 self._screen.show([Line("not connected: nothing to abort from here", "warn")])
+            case ListPending() | CancelPending() | SetMode():
+                try:
+                    self._screen.show(await self._ask(action))
+                except CommandFailed as failure:
+                    self._screen.show([Line(str(failure), "warn")])
+
+    async def _ask(self, action: ListPending | CancelPending | SetMode) -> Sequence[Shown]:
+        match action:
+            case ListPending():
+                return listed_pending(await self._api.pending(self._session_id))
+            case CancelPending(seq):
+                await self._api.cancel_pending(self._session_id, seq)
+                return [Line(f"#{seq} is cancelled")]
+            case SetMode(""):
+                status = (await self._api.session(self._session_id)).get("agentStatus") or {}
+                return [Line(f"mode: {status.get('mode') or 'what the agent is set to'}")]
+            case SetMode(mode):
+                await self._api.set_mode(self._session_id, mode)
+                return [Line(f"mode: {mode}")]
 
     async def _quiet(self) -> None:
         """Wait until the person is asked something, or all that was sent is settled."""
@@ -160,8 +195,8 @@ async def chat(settings: Settings, options: ChatOptions) -> int:
     session_id = options.session_id or secrets.token_hex(16)
     async with GatewayApi(url, lambda: {"Authorization": f"Bearer {token()}"}) as api:
         if options.session_id is None:
-            agent = {} if options.agent is None else {"agent": options.agent}
-            await api.create(session_id, {"title": "holdfast chat", **agent})
+            wish = {"title": "holdfast chat", "agent": options.agent, "mode": options.mode}
+            await api.create(session_id, {name: value for name, value in wish.items() if value is not None})
         client = ChatClient(url, session_id, token, rng=random.Random())
         view = ChatView()
         if options.plain or not (sys.stdin.isatty() and sys.stdout.isatty()):

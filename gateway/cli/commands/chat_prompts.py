@@ -7,6 +7,7 @@ from typing import Any
 from gateway.protocol.text import visible_line
 
 YES = frozenset({"y", "yes", "allow"})
+ALWAYS = frozenset({"a", "always"})
 NO = frozenset({"n", "no", "deny"})
 
 
@@ -17,21 +18,26 @@ class Permission:
     request_id: str
     tool: str
     tool_input: Any
+    may_be_always: bool = False  # the agent offers to ask no more for this kind of thing
 
     def prompt(self) -> list[str]:
         wanted = (
             "" if self.tool_input in (None, {}) else f" with {visible_line(json.dumps(self.tool_input), longest=500)}"
         )
-        return [f"The agent asks to use {self.tool}{wanted}", "Allow it? y/n"]
+        return [
+            f"The agent asks to use {self.tool}{wanted}",
+            "Allow it? y/n, or a for always" if self.may_be_always else "Allow it? y/n",
+        ]
 
     def answer(self, line: str) -> tuple[dict[str, Any] | None, str]:
         """The frame to send, or None and a hint."""
         word = line.lower()
-        if word not in YES | NO:
-            return None, "Please answer y or n (or /abort)"
-        allow = word in YES
+        always = self.may_be_always and word in ALWAYS
+        if not always and word not in YES | NO:
+            return None, f"Please answer y{', a' if self.may_be_always else ''} or n (or /abort)"
+        allow = always or word in YES
         frame = {"type": "permission_response", "requestId": self.request_id, "allow": allow}
-        return {**frame, "behavior": "allow" if allow else "deny"}, ""
+        return {**frame, "behavior": "allow" if allow else "deny", **({"always": True} if always else {})}, ""
 
 
 @dataclass(slots=True)
@@ -84,9 +90,9 @@ def read_ask(kind: str, body: Any) -> Ask | None:
     if not isinstance(body, dict) or not isinstance(body.get("requestId"), str):
         return None
     if kind == "permission_request":
-        return Permission(
-            body["requestId"], visible_line(_text(body.get("toolName")), longest=80), body.get("toolInput")
-        )
+        offered = body.get("suggestions")
+        tool = visible_line(_text(body.get("toolName")), longest=80)
+        return Permission(body["requestId"], tool, body.get("toolInput"), isinstance(offered, list) and bool(offered))
     listed = body.get("questions")
     questions = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
     # Answers are named by their question: of two equal ones the second could never be told apart.

@@ -9,16 +9,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.agents.status import MODES
 from gateway.cli.client.chat import Connected, Event, FrameHeard, Lost
 from gateway.cli.commands.chat_prompts import Ask, read_ask
+from gateway.cli.commands.chat_turns import ChatTurns
+from gateway.cli.commands.chat_work import ChatWork, brief
 from gateway.protocol.text import visible, visible_line
 
 HELP = """\
   Type a message and press Enter; the agent's answer streams in.
-  /abort   stop the running answer
-  /quit    leave; the session goes on, come back with its id
-  /help    this text
-  //...    send a line that begins with a slash: //help asks the agent
+  While it works you can go on: one message is answered after the other.
+  /steer TEXT    say something to the answer that runs, before what waits
+  /pending       the messages that the agent does not have yet
+  /cancel SEQ    take one of them back
+  /mode [WORD]   what it may do without asking: ask, edits, all or plan
+  /abort         stop the running answer
+  /quit          leave; the session goes on, come back with its id
+  /help          this text
+  //...          send a line that begins with a slash: //help asks the agent
   Any other /word goes to the agent. The demo agent knows /permission, /ask,
   /write, /read, /long, /lines, /crash."""
 
@@ -56,46 +64,25 @@ class Quit:
     pass
 
 
+@dataclass(frozen=True, slots=True)
+class ListPending:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class CancelPending:
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetMode:
+    """`mode` is "" to be told which one it is."""
+
+    mode: str
+
+
 Shown = Line | StreamedText | Break
-Action = Send | Abort | Quit
-
-
-class ChatTurns:
-    """Which messages have no answer yet. Each `done` answers the oldest of the session, whoever sent it."""
-
-    def __init__(self) -> None:
-        self._mine: set[str] = set()  # sent from here, not settled
-        self._asked: dict[int, str] = {}  # seq -> cid, stored and unanswered
-        self._newest = 0  # seq of the newest message in the books: an ack and a record tell of the same one
-        self._newest_answer = 0  # likewise of answers: a `done` and the history may both tell of one
-
-    @property
-    def waiting(self) -> bool:
-        """Whether anything that was sent from here may still be answered."""
-        return bool(self._mine)
-
-    def sent(self, cid: str) -> None:
-        self._mine.add(cid)
-
-    def expects(self, cid: str) -> bool:
-        return cid in self._mine
-
-    def asked(self, seq: int, cid: str) -> None:
-        if seq > self._newest:
-            self._newest = seq
-            self._asked[seq] = cid
-
-    def answered(self, seq: int) -> None:
-        """The answer stored as `seq` is complete."""
-        if seq > self._newest_answer:
-            self._newest_answer = seq
-            if self._asked:
-                self._mine.discard(self._asked.pop(min(self._asked)))
-
-    def dropped(self, cid: str) -> None:
-        """It will not be answered: refused, expired, interrupted. Told once or twice, it is one."""
-        self._mine.discard(cid)
-        self._asked = {seq: other for seq, other in self._asked.items() if other != cid}
+Action = Send | Abort | Quit | ListPending | CancelPending | SetMode
 
 
 class ChatView:
@@ -112,6 +99,7 @@ class ChatView:
         self._quarter = -1  # of an image on its way, the last that was told
         self._lost = False
         self._own: set[str] = set()  # every cid sent from here
+        self._work = ChatWork()
 
     @property
     def ask(self) -> Ask | None:
@@ -156,11 +144,13 @@ class ChatView:
         match record.get("role"), record.get("type"):
             case "assistant", "message" if answers:
                 self._streamed = False
-                self.turns.answered(record["seq"])
+                self.turns.answered(record["seq"], _named(record.get("metadata")))
                 cut: list[Shown] = [] if record.get("status") == "complete" else [Line(f"({record.get('status')})")]
                 return [StreamedText(text), Break(), *cut] if text else cut
             case _, "permission_request" | "question" if answers and record.get("status") == "open":
                 return self._asked(read_ask(record["type"], record.get("content")))
+            case _, "agent_status" if answers:
+                return self._works("agent_status", record.get("content"))
             case "user", "message" | "raw" if record["cid"] not in self._own:
                 return [Line(f"> {text}", "said")]
         return []
@@ -176,6 +166,13 @@ class ChatView:
                 self.turns.asked(seq, cid)
 
     def _heard(self, kind: str, body: dict[str, Any]) -> list[Shown]:
+        before = [] if kind == "thinking" else self._works("", None)
+        return [*before, *self._read(kind, body)]
+
+    def _works(self, kind: str, body: Any) -> list[Shown]:
+        return [Line(text, style) for text, style in self._work.feed(kind, body)]
+
+    def _read(self, kind: str, body: dict[str, Any]) -> list[Shown]:
         match kind:
             case "chunk":
                 self._streamed = True
@@ -195,8 +192,14 @@ class ChatView:
                 return [Line(visible_line(plain_text(told)), "warn")]
             case "record":
                 return self._record(body)
+            case "request_gone":
+                return self._gone(body)
+            case "expired" if isinstance(body.get("requestId"), str):
+                return self._gone(body)
             case "ack" | "nack" | "receipt" | "expired" | "interrupted":
                 return self._receipt(kind, body)
+            case "thinking" | "todo" | "plan" | "file_change" | "usage" | "agent_status":
+                return self._works(kind, body)
             case "connection_status":
                 self.status = visible_line(str(body.get("sandboxStatus", "connected")))
             case "session_status":
@@ -216,8 +219,8 @@ class ChatView:
             shown.append(StreamedText(visible(text)))
         shown.append(Break())
         for part in parts:
-            if isinstance(part, dict) and part.get("type") == "tool_use":
-                shown.append(Line(f"uses {visible_line(str(part.get('name')), longest=80)}"))
+            if isinstance(part, dict):
+                shown += self._works(str(part.get("type")), part)
         self._streamed = False
         return shown
 
@@ -230,10 +233,17 @@ class ChatView:
     def _done(self, body: dict[str, Any]) -> list[Shown]:
         self._streamed = False
         if isinstance(body.get("seq"), int):
-            self.turns.answered(body["seq"])
+            self.turns.answered(body["seq"], _named(body))
         metadata = body.get("metadata")
         aborted = isinstance(metadata, dict) and metadata.get("aborted")
-        return [Break(), *([Line("(aborted)")] if aborted else [])]
+        return [Break(), *([Line("(aborted)")] if aborted else []), *self._works("done", metadata)]
+
+    def _gone(self, body: dict[str, Any]) -> list[Shown]:
+        """The agent asks this no more."""
+        if self._asks.pop(str(body.get("requestId")), None) is None:
+            return []
+        reason = visible_line(plain_text(body.get("reason")), longest=200)
+        return [Line("the agent no longer asks this" + (f": {reason}" if reason else ""))]
 
     def _record(self, body: dict[str, Any]) -> list[Shown]:
         record = body.get("record")
@@ -265,13 +275,16 @@ class ChatView:
             return []
         expected = self.turns.expects(cid)
         self.turns.dropped(cid)
-        self.refused += expected
+        cancelled = body.get("reason") == "cancelled"
+        self.refused += expected and not cancelled
         reason = visible_line(str(body.get("error") or body.get("reason") or ""))
         if outcome == "nack" and cid in self._own:
             told = Line("already answered") if reason == "already_answered" else Line(f"not sent: {reason}", "warn")
             return [told]
         if not expected:
             return []
+        if cancelled:
+            return [Line(f"message #{seq} was cancelled; the agent will not get it")]
         if outcome == "expired":
             return [Line(f"message #{seq} expired before the agent could take it; send it again", "warn")]
         return [Line(f"message #{seq} was interrupted; the agent may have seen it", "warn")]
@@ -311,6 +324,20 @@ class ChatView:
                 return [], Quit()
             case "/abort":
                 return [], Abort()
+            case "/pending":
+                return [], ListPending()
+        word, _, rest = line.partition(" ")
+        match word, rest.strip():
+            case "/steer", "":
+                return [Line("/steer TEXT: what to say to the answer that runs", "warn")], None
+            case "/steer", text:
+                return [], Send({"type": "message", "content": text, "metadata": {"steer": True}})
+            case "/cancel", number:
+                return self._cancels(number)
+            case "/mode", mode if mode in ("", *MODES):
+                return [], SetMode(mode)
+            case "/mode", _:
+                return [Line(f"/mode is one of {', '.join(MODES)}", "warn")], None
         if (ask := self.ask) is not None:
             answered, hint = ask.answer(line)
             if answered is None:
@@ -318,6 +345,26 @@ class ChatView:
             self._asks.pop(ask.request_id)
             return [], Send(answered)
         return [], Send({"type": "message", "content": typed[1:] if line.startswith("//") else typed})
+
+    @staticmethod
+    def _cancels(number: str) -> tuple[list[Shown], Action | None]:
+        seq = number.removeprefix("#")
+        if seq.isascii() and seq.isdecimal() and len(seq) < 16:
+            return [], CancelPending(int(seq))
+        return [Line("/cancel SEQ: the number of a message, as /pending lists it", "warn")], None
+
+
+def listed_pending(messages: Sequence[dict[str, Any]]) -> list[Shown]:
+    """The messages that the agent does not have yet, a line each."""
+    if not messages:
+        return [Line("nothing waits: the agent has every message")]
+    return [Line(f"#{each.get('seq')}  {brief(plain_text(each.get('content')))}") for each in messages]
+
+
+def _named(body: Any) -> Sequence[int] | None:
+    """The messages that a `done` or a stored answer names; None if it names none."""
+    named = body.get("answers") if isinstance(body, dict) else None
+    return [seq for seq in named if type(seq) is int] if isinstance(named, list) else None
 
 
 def plain_text(content: Any) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.cli.commands.chat_view import plain_text
 from gateway.cli.commands.credentials import service_api
-from gateway.cli.commands.sessions import ALL, SessionChoice
+from gateway.cli.commands.sessions import SessionChoice
 from gateway.cli.console.output import complain, say
 from gateway.cli.console.tables import print_table
 from gateway.config.settings import Settings
@@ -17,7 +17,7 @@ HEAD = ("SEQ", "SENT", "WAITS", "TEXT")
 
 async def list_pending(settings: Settings, chosen: SessionChoice, session_id: str) -> int:
     async with service_api(settings, chosen.url, chosen.token) as api:
-        found = (await api.ask("GET", f"{ALL}/{session_id}/pending"))["messages"]
+        found = await api.pending(session_id)
     if chosen.as_json:
         for message in found:
             say(json.dumps(message))
@@ -30,7 +30,7 @@ async def list_pending(settings: Settings, chosen: SessionChoice, session_id: st
 
 async def cancel_pending(settings: Settings, chosen: SessionChoice, session_id: str, seq: int) -> int:
     async with service_api(settings, chosen.url, chosen.token) as api:
-        message = await api.ask("DELETE", f"{ALL}/{session_id}/pending/{seq}")
+        message = await api.cancel_pending(session_id, seq)
     say(json.dumps(message) if chosen.as_json else f"#{seq}: cancelled; the agent will not get it")
     return 0
 

@@ -102,6 +102,28 @@ async def test_a_script_talks_asks_and_answers(gateway: Gateway) -> None:
     assert again.out.endswith("back\n")
 
 
+async def test_the_agent_is_led_by_commands(gateway: Gateway) -> None:
+    async with running(gateway, "chat", "--agent", "demo", "--mode", "ask", "--user", "ada") as chat:
+        chat.type("/mode\n/mode plan\n/pending\n/cancel 99\nhello\n/steer and this\n")
+        assert await chat.finish() == 0
+    told = [line.rpartition("mode: ")[2] for line in chat.err.splitlines() if "mode: " in line]
+    assert told == ["ask", "plan"], chat.err
+    assert "nothing waits" in chat.err
+    assert "no such message" in chat.err
+    assert chat.out == "hello\nand this\n"
+    found = SESSION.search(chat.err)
+    assert found is not None
+    steered = [record for record in await gateway.messages(found[1]) if record["content"] == "and this"]
+    assert steered[0]["metadata"] == {"steer": True}
+
+
+async def test_what_is_for_new_sessions_is_refused_for_others(gateway: Gateway) -> None:
+    for option, word in (("--agent", "demo"), ("--mode", "plan")):
+        async with running(gateway, "chat", "first", option, word) as chat:
+            assert await chat.finish() == 2
+        assert f"{option} is for a new session" in chat.err
+
+
 async def test_no_input_at_all_is_a_short_conversation(gateway: Gateway) -> None:
     async with running(gateway, "chat") as chat:
         assert await chat.finish() == 0

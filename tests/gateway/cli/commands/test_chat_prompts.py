@@ -101,3 +101,17 @@ def test_whatever_an_agent_asks_can_be_answered_or_is_passed_over(kind: str, ask
     if ask is not None:
         assert all(isinstance(shown, str) for shown in ask.prompt())
         ask.answer(line)
+
+
+def test_a_permission_may_be_given_for_good_where_the_agent_offers_it() -> None:
+    offered = read_ask("permission_request", {"requestId": "r", "toolName": "Bash", "suggestions": ["session"]})
+    assert offered is not None
+    assert offered.prompt()[-1] == "Allow it? y/n, or a for always"
+    frame = {"type": "permission_response", "requestId": "r", "allow": True, "behavior": "allow"}
+    assert offered.answer("Always") == ({**frame, "always": True}, "")
+    assert offered.answer("y") == (frame, "")
+    assert offered.answer("perhaps") == (None, "Please answer y, a or n (or /abort)")
+    for none in ("", "session"):
+        plain = read_ask("permission_request", {"requestId": "r", "toolName": "Bash", "suggestions": none or []})
+        assert plain is not None
+        assert plain.answer("a") == (None, "Please answer y or n (or /abort)")

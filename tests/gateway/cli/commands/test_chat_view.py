@@ -11,7 +11,20 @@ from hypothesis import strategies as st
 from gateway.cli.client.api import GatewayApi
 from gateway.cli.client.chat import ChatClient, Connected, ConnectionEnded, Event, FrameHeard, Lost
 from gateway.cli.commands.chat import Chat
-from gateway.cli.commands.chat_view import Abort, Break, ChatView, Line, Quit, Send, Shown, StreamedText
+from gateway.cli.commands.chat_view import (
+    Abort,
+    Break,
+    CancelPending,
+    ChatView,
+    Line,
+    ListPending,
+    Quit,
+    Send,
+    SetMode,
+    Shown,
+    StreamedText,
+    listed_pending,
+)
 
 
 def heard(kind: str, **members: Any) -> FrameHeard:
@@ -396,3 +409,90 @@ async def test_an_answer_that_ends_while_the_history_is_read_is_shown_once(again
     printed = text_of(paper.shown)
     assert printed.count("yes") == 1
     assert printed.index("> well?") < printed.index("yes")
+
+
+def test_what_the_agent_does_stands_between_its_words() -> None:
+    used = {"type": "tool_use", "name": "Bash", "input": {"command": "ls"}}
+    result = {"type": "tool_result", "is_error": True, "content": "no such file"}
+    printed = show(
+        ChatView(),
+        heard("thinking", text="Hm. "),
+        heard("thinking", text="Look."),
+        heard("chunk", text="I look."),
+        heard("sdk_message", message={"type": "assistant", "message": {"content": [used]}}),
+        heard("sdk_message", message={"type": "user", "message": {"content": [result]}}),
+        heard("agent_status", status="retrying", attempt=1),
+        heard("chunk", text="Nothing."),
+        heard("done", seq=2, metadata={"costUsd": 0.25}),
+    )
+    assert printed.splitlines() == [
+        "thinks: Hm. Look.",
+        "I look.",
+        "uses Bash: ls",
+        "it failed: no such file",
+        "its model did not answer; trying again (try 1)",
+        "Nothing.",
+        "$0.2500",
+    ]
+
+
+def test_an_answer_to_several_messages_is_waited_for_once() -> None:
+    view = ChatView()
+    for seq, cid in ((1, "a"), (2, "b")):
+        send(view, cid, "words")
+        view.show(heard("ack", cid=cid, seq=seq, stage="stored"))
+    view.show(heard("done", seq=3, answers=[1, 2], metadata={}))
+    assert not view.turns.waiting
+
+
+def test_a_request_that_is_gone_is_answered_no_more() -> None:
+    view = ChatView()
+    view.show(heard("tool_permission_request", requestId="r", toolName="Bash"))
+    view.show(heard("tool_permission_request", requestId="s", toolName="Bash"))
+    gone = heard("expired", cid="agent:e:1", seq=4, requestId="r", reason="the turn is over")
+    assert show(view, gone, gone) == "the agent no longer asks this: the turn is over\n"
+    assert show(view, heard("request_gone", requestId="s")) == "the agent no longer asks this\n"
+    assert view.ask is None
+
+
+def test_a_cancelled_message_is_no_failure() -> None:
+    view = ChatView()
+    send(view, "a", "words")
+    view.show(heard("ack", cid="a", seq=1, stage="stored"))
+    assert "was cancelled" in show(view, heard("expired", cid="a", seq=1, reason="cancelled"))
+    assert (view.refused, view.turns.waiting) == (0, False)
+
+
+def test_the_memory_that_was_lost_is_recalled() -> None:
+    lost = record(3, "assistant", {"status": "memory_lost"}, kind="agent_status")
+    assert "forgotten" in text_of(ChatView().recall([lost], answers=True))
+
+
+@pytest.mark.parametrize(
+    ("typed", "action"),
+    [
+        ("/pending", ListPending()),
+        ("/cancel 7", CancelPending(7)),
+        ("/cancel #7", CancelPending(7)),
+        ("/mode", SetMode("")),
+        ("/mode  plan", SetMode("plan")),
+        ("/steer look there", Send({"type": "message", "content": "look there", "metadata": {"steer": True}})),
+    ],
+)
+def test_the_agent_is_led_by_commands(typed: str, action: object) -> None:
+    assert ChatView().read(typed) == ([], action)
+
+
+@pytest.mark.parametrize("typed", ["/cancel", "/cancel x", "/cancel \u0667", "/mode fast", "/steer", "/steer  "])
+def test_a_command_that_says_too_little_is_explained(typed: str) -> None:
+    (line,), action = ChatView().read(typed)
+    assert isinstance(line, Line)
+    assert (line.style, action) == ("warn", None)
+
+
+def test_what_waits_is_listed() -> None:
+    listed = listed_pending(
+        [{"seq": 7, "content": "two\nlines"}, {"seq": 8, "content": [{"type": "text", "text": "x"}]}]
+    )
+    assert text_of(listed) == "#7  two lines\n#8  x\n"
+    assert "nothing waits" in text_of(listed_pending([]))
