@@ -12,6 +12,7 @@ from gateway.agents.choice import AgentChoice
 from sandbox.ports.fleet import AGENTS
 from sandbox.protocol.agent_server import AgentServer
 
+VERSION_IN = "HOLDFAST_AGENT_VERSION"  # read by cores of agents that do not say their version
 NO_AGENT = "this session has terminals only: create one with an agent to talk to"
 
 
@@ -93,7 +94,8 @@ def launch(
     known = KNOWN[choice.name]
     program = f"{AGENTS}/{found.name}/{found.version}/{found.program}"
     node = (f"{AGENTS}/{NODE}/{NODE_VERSION}/bin/node",) if known.by_node else ()
-    return AgentLaunch((*node, program, *known.arguments), known.core, known.env, found.libc)
+    env = {**known.env, VERSION_IN: found.version}
+    return AgentLaunch((*node, program, *known.arguments), known.core, env, found.libc)
 
 
 def unreadable(python: str, words: str) -> AgentLaunch:

@@ -154,6 +154,8 @@ class AcpCore:
                 yield from self.turn.done(failed=failed, reason=result.get("stopReason"), usage=_usage(result))
                 self.tools.clear()
             case "initialize":
+                info = members(result.get("agentInfo"))
+                yield from self.turn.identify(name=text(info.get("name")), version=text(info.get("version")))
                 yield from self._open(members(result.get("agentCapabilities")))
             case "session/new" if failed:
                 yield from self._error(said["error"])
@@ -167,6 +169,8 @@ class AcpCore:
                     yield from self._error({"message": "the agent gave its conversation no name that can be kept"})
                     yield EndProcess("the agent could not begin a conversation")
                     return
+                model = text(members(result.get("models")).get("currentModelId"))
+                yield from self.turn.identify(session=self.session, model=model)
                 self.settling = method == "session/load"
                 if self.settling:
                     yield WakeAfter(SETTLE, SETTLE_SECONDS)

@@ -37,11 +37,11 @@ FLAGS = (
 )
 ENV = {"DISABLE_AUTOUPDATER": "1", "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1"}
 MODES = {"ask": "default", "edits": "acceptEdits", "all": "acceptEdits", "plan": "plan"}
+NAME = "claude-code"
 SESSION = "session"
 SILENT = {  # what is known, and nothing for a viewer
     "keep_alive",
     "control_response",
-    "system/init",
     "system/status",
     "system/thinking_tokens",
     "system/session_state_changed",
@@ -177,6 +177,9 @@ class ClaudeCore:
                 yield from self._asked(name, request)
             case {"type": "control_cancel_request", "request_id": str(name)}:
                 yield from self.turn.withdraw(name, "the agent asks this no more")
+            case {"type": "system", "subtype": "init"}:
+                version, model = text(said.get("claude_code_version")), text(said.get("model"))
+                yield from self.turn.identify(name=NAME, version=version, session=self.session, model=model)
             case {"type": "system", "subtype": "api_retry"}:
                 yield from self._retries(said)
             case {"type": "command_lifecycle", "command_uuid": str(name), "state": str(state)}:

@@ -25,6 +25,8 @@ from sandbox.agents.core import EndProcess, HomeFile, Launch, Note, Out, Past, T
 from sandbox.agents.json_lines import count, cut_text, items, line, members, read, text, word, words_of
 from sandbox.agents.turn import GATHER, Turn
 
+NAME = "codex"
+VERSION = re.compile(r"[^/\s]*/([0-9][^\s]*)")  # in what it calls itself: CLIENT/VERSION (...)
 THREAD = "thread"
 MODES = ("ask", "edits", "all", "plan")
 # One word each: what changes files, processes, packages or the world, and what runs other programs.
@@ -228,6 +230,8 @@ class CodexCore:
         told = cut_text(text(error.get("message")) or "the agent failed", MAX_ERROR) if "error" in said else ""
         match method:
             case "initialize":
+                if found := VERSION.match(text(result.get("userAgent"))):
+                    yield from self.turn.identify(name=NAME, version=found[1])
                 yield ToAgent(line({"method": "initialized"}))
                 if self.noted and not self.resumes:
                     yield from self.turn.say("agent_status", status="memory_lost")
@@ -242,6 +246,7 @@ class CodexCore:
             case "thread/start" | "thread/resume":
                 self.thread = text(members(result.get("thread")).get("id"))
                 self.model = text(result.get("model")) or self.model
+                yield from self.turn.identify(name=NAME, session=self.thread, model=self.model)
                 yield from self._go_on()
             case "turn/start" if told:
                 yield from self.turn.say("error", code="agent", error=told)

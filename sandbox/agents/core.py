@@ -19,6 +19,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+VERSION_IN = "HOLDFAST_AGENT_VERSION"  # in the environment: which version is installed, for agents that do not say it
+
 
 @dataclass(frozen=True, slots=True)
 class HomeFile:

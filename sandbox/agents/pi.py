@@ -16,13 +16,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandbox.agents.core import EndProcess, HomeFile, Launch, Note, Out, Past, ToAgent, UnknownFrame, WakeAfter
+from sandbox.agents.core import (
+    VERSION_IN,
+    EndProcess,
+    HomeFile,
+    Launch,
+    Note,
+    Out,
+    Past,
+    ToAgent,
+    UnknownFrame,
+    WakeAfter,
+)
 from sandbox.agents.json_lines import amount, count, cut_text, items, line, members, read, text, words_of
 from sandbox.agents.pi_extension import ALLOW, DENY, EXTENSION, PERMISSION, QUESTION
 from sandbox.agents.turn import GATHER, Turn
 
 CONVERSATION, EXTENSION_FILE = ".holdfast/pi.jsonl", ".holdfast/pi-extension.ts"
 BEGUN = "begun"
+NAME, STATE = "pi", "holdfast-state"  # the id of our question who it is
 SETTLE, SETTLE_SECONDS = "settle", 0.5
 MODES = ("ask", "edits", "all", "plan")
 EDITS = ("write", "edit")
@@ -42,6 +54,7 @@ class PiCore:
     turn: Turn = field(default_factory=Turn)
     begun: bool = False  # a turn ran, in this process or before
     forgot: bool = False
+    version: str = ""
     mode: str = "ask"
     number: int = 0
     prompts: dict[str, dict[str, Any]] = field(default_factory=dict)  # that were not accepted yet
@@ -66,6 +79,7 @@ class PiCore:
     def command(self, wanted: Launch, past: Past) -> Launch:
         home = wanted.env.get("HOME", "")
         self.begun = BEGUN in past.notes
+        self.version = wanted.env.get(VERSION_IN, "")
         self.forgot = self.begun and not past.found
         flags = ("--mode", "rpc", "--session", f"{home}/{CONVERSATION}", "-e", f"{home}/{EXTENSION_FILE}")
         env = {"PI_CODING_AGENT_DIR": f"{home}/.pi", **wanted.env}
@@ -81,6 +95,7 @@ class PiCore:
         provider, slash, model = text(start.get("model")).partition("/")
         if slash:
             yield self._command("set_model", provider=provider, modelId=model)
+        yield ToAgent(line({"id": STATE, "type": "get_state"}))
 
     def waits(self, line: bytes) -> bool:
         frame = read(line)
@@ -221,6 +236,9 @@ class PiCore:
             yield from self.turn.ask(PERMIT, f"pi-{asked['id']}", kept, toolName=tool, toolInput=given, toolUseId=use)
 
     def _responded(self, said: dict[str, Any]) -> Iterator[Out]:
+        if said.get("id") == STATE:
+            yield from self._identify(members(said.get("data")))
+            return
         prompt = self.prompts.pop(text(said.get("id")), None)
         if said.get("success") is True:
             self.accepted |= prompt is not None
@@ -233,6 +251,12 @@ class PiCore:
             yield from self._over()
         else:
             yield from self.turn.say("error", code="agent", error=told)
+
+    def _identify(self, state: dict[str, Any]) -> Iterator[Out]:
+        model = members(state.get("model"))
+        named = "/".join(part for part in (text(model.get("provider")), text(model.get("id"))) if part)
+        session = text(state.get("sessionId"))
+        yield from self.turn.identify(name=NAME, version=self.version, session=session, model=named)
 
     def _over(self) -> Iterator[Out]:
         self.settling = False

@@ -26,6 +26,7 @@ GATHER_SECONDS = 0.03
 GATHER_BYTES = 4096
 REPEATED = 48 << 10
 MAX_REQUESTS = 256
+MAX_IDENTITY = 200  # characters
 MAX_ID = 256  # characters of a request's id that the gateway takes
 
 
@@ -37,6 +38,7 @@ class Turn:
     aborting: bool = False
     seqs: list[int] = field(default_factory=list)
     requests: dict[str, Any] = field(default_factory=dict)
+    identity: dict[str, str] = field(default_factory=dict)  # what was told of the agent
     streaming: bool = False
     _kind: str = ""  # of the pieces that are gathered
     _pieces: list[str] = field(default_factory=list)
@@ -86,6 +88,14 @@ class Turn:
             yield _one(self._kind, {"text": "".join(self._pieces)})
             self._pieces.clear()
             self._size = 0
+
+    def identify(self, **members: str) -> Iterator[Out]:
+        """Who the agent says that it is: `name`, `version`, `session`, `model`. Only what is new is told."""
+        said = {name: each[:MAX_IDENTITY] for name, each in members.items()}
+        new = {name: each for name, each in said.items() if each and self.identity.get(name) != each}
+        if new:
+            self.identity |= new
+            yield from self.say("agent_status", **new)
 
     def end_stream(self) -> Iterator[Out]:
         yield from self._flush()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from gateway.agents.catalogue import ACP, AGENTS, KNOWN, NAMES, NODE_VERSION
 from gateway.agents.choice import AgentChoice
 from gateway.agents.launch import NO_AGENT, AgentLaunch, InstalledAgent, launch, needs_install, problem, unreadable
+from sandbox.agents.core import VERSION_IN as READ_VERSION_IN
 
 PYTHON = "/usr/bin/python3"
 CLAUDE = InstalledAgent("claude-code", "2.0.1", "node_modules/x/claude", "glibc")
@@ -39,6 +40,7 @@ def test_an_installed_agent_runs_from_where_it_is_mounted() -> None:
     found = launch(AgentChoice("claude-code"), CLAUDE, PYTHON, has_node=False, cores=ALL)
     assert found.argv == ("/holdfast-agents/claude-code/2.0.1/node_modules/x/claude",)
     assert (found.core, found.libc, found.env["DISABLE_AUTOUPDATER"]) == ("claude-code", "glibc", "1")
+    assert found.env[READ_VERSION_IN] == "2.0.1", "for cores of agents that do not say it"
 
 
 def test_an_agent_for_node_runs_by_the_node_that_lies_beside_it() -> None:

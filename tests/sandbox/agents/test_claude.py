@@ -6,6 +6,7 @@ import pytest
 
 from sandbox.agents.claude import SESSION, ClaudeCore
 from sandbox.agents.core import Core, EndProcess, Launch, Note, Past, UnknownFrame
+from sandbox.agents.turn import MAX_IDENTITY
 from tests.support.cores import down, heard, up
 from tests.support.golden import recordings, replay
 
@@ -235,7 +236,13 @@ def test_what_subagents_say_is_counted_and_so_is_what_nobody_knows() -> None:
     core, _ = at_work()
     assert up(core, type="assistant", parent_tool_use_id="t") == [UnknownFrame("subagent assistant")]
     assert up(core, type="system", subtype="of_tomorrow") == [UnknownFrame("system/of_tomorrow")]
-    assert up(core, type="system", subtype="init") == []
+    known = {"name": "claude-code", "session": core.session}
+    assert up(core, type="system", subtype="init") == [{"type": "agent_status", **known}]
+    told = {"claude_code_version": "2.1.326", "model": "m" * 300}
+    assert up(core, type="system", subtype="init", **told) == [
+        {"type": "agent_status", "version": "2.1.326", "model": "m" * MAX_IDENTITY}
+    ]
+    assert up(core, type="system", subtype="init", **told) == []
     assert heard(core.up([b"no frame"])) == [UnknownFrame("no frame")]
     assert up(core, type="stream_event", event={"type": "message_stop"}) == []
 

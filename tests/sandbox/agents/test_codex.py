@@ -54,7 +54,7 @@ def asks(core: CodexCore, kind: str = "commandExecution/requestApproval", **para
 
 
 def methods(said: list[Any]) -> list[str]:
-    return [each[1]["method"] for each in said]
+    return [each[1]["method"] for each in said if isinstance(each, tuple)]
 
 
 def test_the_thread_of_before_is_looked_for_and_resumed() -> None:
@@ -66,7 +66,8 @@ def test_the_thread_of_before_is_looked_for_and_resumed() -> None:
     initialized, (_, resume) = up(core, id=1, result={})
     assert initialized == ("agent", {"method": "initialized"})
     assert (resume["method"], resume["params"]["threadId"]) == ("thread/resume", RAN)
-    assert up(core, id=2, result={"thread": {"id": RAN}}) == []
+    known = {"name": "codex", "session": RAN}
+    assert up(core, id=2, result={"thread": {"id": RAN}}) == [{"type": "agent_status", **known}]
     assert core.ready
 
 

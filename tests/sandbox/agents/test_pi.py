@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from sandbox.agents.core import Core, EndProcess, Launch, Note, Past, UnknownFrame, WakeAfter
-from sandbox.agents.pi import BEGUN, CONVERSATION, EXTENSION_FILE, SETTLE, SETTLE_SECONDS, PiCore
+from sandbox.agents.core import VERSION_IN, Core, EndProcess, Launch, Note, Past, UnknownFrame, WakeAfter
+from sandbox.agents.pi import BEGUN, CONVERSATION, EXTENSION_FILE, SETTLE, SETTLE_SECONDS, STATE, PiCore
 from sandbox.agents.pi_extension import EXTENSION, PERMISSION
 from tests.support.cores import down, heard, up
 from tests.support.golden import recordings, replay
 
+WHO = ("agent", {"id": STATE, "type": "get_state"})
 WANTED = Launch(("pi",), {"HOME": "/agent"}, directory="/workspace")
 
 
@@ -62,18 +63,30 @@ def test_the_conversation_is_a_file_of_the_home() -> None:
 def test_a_conversation_that_is_gone_is_told() -> None:
     core = PiCore()
     core.command(WANTED, Past({BEGUN: "yes"}))
-    assert heard(core.begin(None)) == [{"type": "agent_status", "status": "memory_lost"}]
+    assert heard(core.begin(None)) == [{"type": "agent_status", "status": "memory_lost"}, WHO]
     core = PiCore()
     core.command(WANTED, Past({BEGUN: "yes"}, (CONVERSATION,)))
-    assert heard(core.begin(None)) == []
+    assert heard(core.begin(None)) == [WHO]
+
+
+def test_it_is_asked_who_it_is_and_its_version_is_the_installed_one() -> None:
+    core = PiCore()
+    core.command(Launch(("pi",), {"HOME": "/agent", VERSION_IN: "0.87.1"}), Past())
+    heard(core.begin(None))
+    state = {"sessionId": "s", "model": {"provider": "openai", "id": "gpt-5", "cost": {}}}
+    (told,) = up(core, type="response", id=STATE, command="get_state", success=True, data=state)
+    known = {"name": "pi", "version": "0.87.1", "session": "s", "model": "openai/gpt-5"}
+    assert told == {"type": "agent_status", **known}
+    assert up(core, type="response", id=STATE, command="get_state", success=True, data=state) == [], "told once"
+    assert up(core, type="response", id=STATE, command="get_state", success=False, error="no") == []
 
 
 def test_a_start_chooses_the_model_of_a_provider_and_the_mode() -> None:
     core = PiCore()
-    ((_, line),) = heard(core.begin(b'{"model":"openai/gpt/5","mode":"all"}'))
+    (_, line), _ = heard(core.begin(b'{"model":"openai/gpt/5","mode":"all"}'))
     assert line == {"id": "h1", "type": "set_model", "provider": "openai", "modelId": "gpt/5"}
     assert core.mode == "all"
-    assert heard(PiCore().begin(b'{"model":"gpt","mode":["all"]}')) == []
+    assert heard(PiCore().begin(b'{"model":"gpt","mode":["all"]}')) == [WHO]
     notice = {"type": "agent_status", "status": "notice", "message": "no such model"}
     assert up(core, type="response", id="h1", command="set_model", success=False, error="no such model") == [notice]
 
