@@ -39,8 +39,10 @@ class TrialModel:
     async def _answer(self, request: Request) -> Response:
         try:
             body = json.loads(await request.body() or b"{}")
-        except ValueError:
-            return JSONResponse({"error": {"message": "not JSON"}}, 400)
+        except (ValueError, RecursionError):
+            body = None
+        if not isinstance(body, dict):
+            return JSONResponse({"error": {"message": "the body is no JSON object"}}, 400)
         said = answer(request.url.path, body)
         if said is None:
             return JSONResponse({"error": {"message": "no such path"}}, 404)
