@@ -2,8 +2,8 @@
 
 The protocol has one turn at a time, and no way to fold a message into it: all messages wait. The conversation is
 resumed where the agent can (`session/resume`), else loaded (`session/load`): then the agent says it all again, some
-only after their answer, so nothing counts until it has been silent for SETTLE_SECONDS. An agent that can do neither, or
-does not know the conversation, begins a new one, and the user is told (`memory_lost`).
+only after their answer, so nothing counts until it has been silent for SETTLE_SECONDS, for AT_LAST_SECONDS at most. An
+agent that can do neither, or does not know the conversation, begins a new one, and the user is told (`memory_lost`).
 
 A `session/cancel` leaves requests open, and some agents wait for their answers for ever: each is answered as cancelled.
 Gemini erases a conversation that it loads in the minute in which it was made, as its file is called after both: that
@@ -23,6 +23,7 @@ from sandbox.agents.turn import GATHER, REPEATED, Turn
 
 SESSION = "session"
 SETTLE, SETTLE_SECONDS = "settle", 0.2
+AT_LAST, AT_LAST_SECONDS = "settle at last", 60.0
 MODES = ("ask", "edits", "all", "plan")
 SILENT = (
     "user_message_chunk",
@@ -174,6 +175,7 @@ class AcpCore:
                 self.settling = method == "session/load"
                 if self.settling:
                     yield WakeAfter(SETTLE, SETTLE_SECONDS)
+                    yield WakeAfter(AT_LAST, AT_LAST_SECONDS)
 
     def _open(self, capabilities: dict[str, Any]) -> Iterator[Out]:
         where = {"cwd": self.directory or "/", "mcpServers": []}
@@ -259,9 +261,9 @@ class AcpCore:
             )
 
     def woken(self, name: str) -> Sequence[Out]:
-        if name == SETTLE:
+        if name in (SETTLE, AT_LAST):
             self.settling = False
-            return ()
+            return [WakeAfter(each, None) for each in (SETTLE, AT_LAST) if each != name]
         return list(self.turn.gathered()) if name == GATHER else ()
 
     def interrupt(self) -> Sequence[Out]:

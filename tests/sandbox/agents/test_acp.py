@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from sandbox.agents.acp import MAX_TOOLS, SESSION, SETTLE, AcpCore
-from sandbox.agents.core import Core, EndProcess, HomeMove, Launch, Note, Past, UnknownFrame
+from sandbox.agents.acp import AT_LAST, AT_LAST_SECONDS, MAX_TOOLS, SESSION, SETTLE, SETTLE_SECONDS, AcpCore
+from sandbox.agents.core import Core, EndProcess, HomeMove, Launch, Note, Past, UnknownFrame, WakeAfter
 from sandbox.agents.turn import REPEATED
 from tests.support.cores import down, heard, up
 from tests.support.golden import recordings, replay
@@ -81,8 +81,18 @@ def test_what_a_loaded_conversation_says_again_is_nothing() -> None:
     up(core, id=2, result=None)
     assert not core.ready
     assert says(core, "after its answer") == []
-    assert core.woken(SETTLE) == ()
+    assert core.woken(SETTLE) == [WakeAfter(AT_LAST, None)]
     assert (core.ready, core.session) == (True, RAN)
+
+
+def test_an_agent_that_says_its_conversation_again_without_end_is_listened_to_at_last() -> None:
+    core, _ = begun({SESSION: RAN}, {"loadSession": True})
+    outs = core.up([b'{"id":2,"result":null}'])
+    assert outs[-2:] == [WakeAfter(SETTLE, SETTLE_SECONDS), WakeAfter(AT_LAST, AT_LAST_SECONDS)]
+    assert core.up([b'{"method":"session/update"}']) == [WakeAfter(SETTLE, SETTLE_SECONDS)]
+    assert not core.ready
+    assert core.woken(AT_LAST) == [WakeAfter(SETTLE, None)]
+    assert core.ready
 
 
 def test_a_conversation_that_the_agent_does_not_know_is_begun_anew() -> None:
