@@ -45,6 +45,7 @@ class Turn:
     _size: int = 0
     _waking: bool = False
     _said_again: int = 0
+    _left_out: bool = False  # a request was, in this turn
 
     def begin(self, seq: int | None) -> None:
         """A message goes to the agent: it begins a turn, or is folded into the one that runs."""
@@ -118,10 +119,15 @@ class Turn:
             yield from self.say("sdk_message", message={"type": role, "message": content})
 
     def ask(self, kind: str, request_id: str, kept: Any, **members: Any) -> Iterator[Out]:
-        """The agent asks something; `kept` is given back with the answer."""
+        """The agent asks something; `kept` is given back with the answer. What cannot be shown is told once a turn."""
         if self.running and 0 < len(request_id) <= MAX_ID and len(self.requests) < MAX_REQUESTS:
             self.requests[request_id] = kept
             yield from self.say(kind, requestId=request_id, **members)
+        elif self.running and not self._left_out:
+            self._left_out = True
+            many = len(self.requests) >= MAX_REQUESTS
+            why = f"more than {MAX_REQUESTS} of its requests are open" if many else "its request has no usable name"
+            yield from self.say("error", code="agent", error=f"the agent asks what is not shown, and may wait: {why}")
 
     def answered(self, request_id: Any) -> Any:
         """What was kept with a request that is answered now; None if nobody asks it."""
@@ -144,7 +150,7 @@ class Turn:
         yield from self.say("done", answers=answers or None, metadata=known)
         self.seqs = [seq for seq in self.seqs if seq in still]
         self.running = bool(self.seqs)
-        self.aborting = False
+        self.aborting = self._left_out = False
         self._said_again = 0
 
     def refuse(self, seq: int | None) -> Iterator[Out]:
