@@ -33,7 +33,7 @@ class HomeFile:
 @dataclass(frozen=True, slots=True)
 class HomeMove:
     """The first file of a directory below HOME that fits `pattern` gets this `name`, unless one has it; the others that
-    fit are put aside: `.aside` is added to their names."""
+    fit are put aside: `.aside` is added to their names, with a number where that one is taken."""
 
     pattern: str
     name: str

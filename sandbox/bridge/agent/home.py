@@ -1,10 +1,12 @@
 """What a bridge reads and writes in the agent's HOME: the notes of its core, and files before a start.
 
 The home is the agent's: it may have put a link, a pipe or a directory anywhere. So nothing is followed or waited for
-that is no plain file, everything read has a bound, and a file takes its place by a rename.
+that is no plain file, everything read has a bound, and a file takes its place by a rename. A directory may be a link to
+another one of the home; one that leads out of it is none.
 """
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -18,6 +20,7 @@ from sandbox.system.log import log
 
 NOTES = ".holdfast/agent.json"
 MAX_NOTES = 64 * 1024
+MOST_ASIDE = 100  # files put aside by one name
 MAX_LOOKED_AT = 10_000  # names in the home that one pattern may make the bridge look at
 
 
@@ -76,18 +79,41 @@ def _read(path: Path) -> bytes:
 
 def write(home: Path, file: HomeFile) -> None:
     """Raises OSError."""
-    path = home / PurePosixPath(file.path)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    path = PurePosixPath(file.path)
+    directory = _open_directory(home, path.parent)
     try:
-        with os.fdopen(descriptor, "wb") as target:
-            target.write(file.content)
-        os.replace(beside, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        raise
+        beside = f"{path.name}.{secrets.token_hex(4)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(beside, flags, 0o600, dir_fd=directory)
+        try:
+            with os.fdopen(descriptor, "wb") as target:
+                target.write(file.content)
+            os.replace(beside, path.name, src_dir_fd=directory, dst_dir_fd=directory)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(beside, dir_fd=directory)
+            raise
+    finally:
+        os.close(directory)
+
+
+def _open_directory(home: Path, below: PurePosixPath) -> int:
+    """A directory of the home, made if it is not there. Raises OSError, also for a link that leads out of the home."""
+    top = _real(home)
+    real = _real(top / below)
+    if not real.is_relative_to(top):
+        raise OSError(errno.ELOOP, "it is a link out of the home")
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+    directory = os.open(top, flags)
+    for part in real.relative_to(top).parts:  # by itself each: a link that took its place meanwhile is not followed
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, 0o700, dir_fd=directory)
+            inner = os.open(part, flags, dir_fd=directory)
+        finally:
+            os.close(directory)
+        directory = inner
+    return directory
 
 
 def found(home: Path | None, patterns: Sequence[str]) -> Collection[str]:
@@ -99,9 +125,15 @@ def move(home: Path | None, wanted: HomeMove) -> None:
     """Nothing is raised: a file that cannot be moved stays."""
     for path in sorted(_fitting(home, wanted.pattern)) if home is not None else ():
         named = path.with_name(wanted.name)
-        if path != named:
+        if path != named and (free := _aside(path) if os.path.lexists(named) else named) is not None:
             with contextlib.suppress(OSError):
-                path.rename(path.with_name(f"{path.name}.aside") if named.exists() else named)
+                path.rename(free)
+
+
+def _aside(path: Path) -> Path | None:
+    """A name beside it that no file has; None if too many are aside."""
+    names = (path.with_name(f"{path.name}.aside{number}") for number in ("", *range(2, MOST_ASIDE + 1)))
+    return next((each for each in names if not os.path.lexists(each)), None)
 
 
 def _fitting(home: Path, pattern: str) -> Iterator[Path]:
@@ -112,8 +144,15 @@ def _fitting(home: Path, pattern: str) -> Iterator[Path]:
             directories = [path for directory in directories for path in _directories(directory)]
         else:
             directories = [directory / part for directory in directories]
+    top = _real(home)
     for directory in directories:
-        yield from _files(directory, last)
+        if _real(directory).is_relative_to(top):
+            yield from _files(directory, last)
+
+
+def _real(path: Path) -> Path:
+    """Without links, but for those in a circle."""
+    return Path(os.path.realpath(path))
 
 
 def _directories(directory: Path) -> list[Path]:

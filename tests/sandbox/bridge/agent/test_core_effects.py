@@ -131,7 +131,7 @@ async def test_a_file_that_cannot_be_written_is_named_and_no_agent_is_started(tm
         link = await bridge.link(owner)
         link.start(None)
         await until(lambda: owner.problems)
-        assert owner.problems == ["the agent could not be started: HOME/made/file: File exists"]
+        assert owner.problems == ["the agent could not be started: HOME/made/file: Not a directory"]
         assert not (bridge.workspace / "launch").exists()
 
 
