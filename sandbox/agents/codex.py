@@ -5,7 +5,9 @@ its file is there. Where it is not, or the server does not know it, a new thread
 (`memory_lost`).
 
 `turn/start` in a running turn would drop the answer under way, so messages wait here. One that says `steer` is folded
-in by `turn/steer`, which wants the turn's id: a message that comes before it is known, or after the turn, is held.
+in by `turn/steer`, which wants the turn's id: until that is known, and while an abort is under way, the message stays
+in the bridge's queue. It belongs to the turn when the server has said so; one that the server refuses, because the turn
+was over, is held and begins the next one.
 
 Codex cannot make its own sandbox inside ours, so it runs without one there. Then it asks for nothing but what its rules
 name: a file of ours lists commands. That is a courtesy, no boundary. A `config.toml` in the home stands above all that.
@@ -156,6 +158,14 @@ class CodexCore:
         frame = read(line)
         return frame.get("type") == "message" and not _steers(frame)
 
+    def folds(self, line: bytes) -> bool:
+        frame = read(line)
+        return frame.get("type") == "message" and _steers(frame)
+
+    @property
+    def can_fold(self) -> bool:
+        return self.ready or (bool(self.turn_id) and not self.turn.aborting)
+
     def down(self, line: bytes) -> Sequence[Out]:
         return list(self._down(read(line)))
 
@@ -179,9 +189,12 @@ class CodexCore:
         if not self.turn.running and self.thread:
             yield from self._start(frame)
         elif self.turn_id:
-            self.turn.begin(_seq(frame))
             yield self._call("turn/steer", frame, expectedTurnId=self.turn_id, **self._said(frame))
-        elif len(self.held) < MAX_HELD:
+        else:
+            yield from self._hold(frame)
+
+    def _hold(self, frame: dict[str, Any]) -> Iterator[Out]:
+        if len(self.held) < MAX_HELD:
             self.held.append(frame)
         else:
             told = f"more than {MAX_HELD} messages for a turn that has not begun: say it again"
@@ -245,6 +258,10 @@ class CodexCore:
                 yield EndProcess("the agent could not begin a conversation")
             case "thread/start" | "thread/resume":
                 self.thread = text(members(result.get("thread")).get("id"))
+                if not self.thread:
+                    yield from self.turn.say("error", code="agent", error="the agent gave its conversation no id")
+                    yield EndProcess("the agent could not begin a conversation")
+                    return
                 self.model = text(result.get("model")) or self.model
                 yield from self.turn.identify(name=NAME, session=self.thread, model=self.model)
                 yield from self._go_on()
@@ -252,10 +269,18 @@ class CodexCore:
                 yield from self.turn.say("error", code="agent", error=told)
                 yield from self._done(failed=True)
             case "turn/steer" if told and isinstance(kept, dict):
-                self.turn.seqs = [seq for seq in self.turn.seqs if seq != _seq(kept)]
-                self.held.append(kept)  # the turn was over: it begins the next one
+                yield from self._hold(kept)  # the turn was over: it begins the next one
                 if not self.turn.running:
                     yield from self._go_on()
+            case "turn/steer" if isinstance(kept, dict):
+                yield from self._folded(_seq(kept))
+
+    def _folded(self, seq: int | None) -> Iterator[Out]:
+        """The server took a message into its turn, which may be over since."""
+        if self.turn.running:
+            self.turn.begin(seq)
+        elif seq is not None:
+            yield from self.turn.say("done", answers=[seq], metadata={})
 
     def _open(self) -> Out:
         own = {} if self.is_configured else {"sandbox": "danger-full-access", "approvalPolicy": "on-request"}

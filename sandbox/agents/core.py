@@ -17,7 +17,7 @@ never end. It goes past the messages that wait.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 VERSION_IN = "HOLDFAST_AGENT_VERSION"  # in the environment: which version is installed, for agents that do not say it
 
@@ -111,6 +111,21 @@ class EndProcess:
 
 
 Out = ToAgent | ToGateway | Note | WakeAfter | UnknownFrame | InterruptProcess | EndProcess
+
+
+@runtime_checkable
+class FoldingCore(Protocol):
+    """A core that can fold messages into its turn at some moments only. At others such a message stays in the bridge's
+    queue: there it can be cancelled, and the next process gets it."""
+
+    def folds(self, line: bytes) -> bool:
+        """Whether this record is a message for the turn that runs. Depends on the line alone, and changes nothing."""
+        ...
+
+    @property
+    def can_fold(self) -> bool:
+        """Whether it may be given now; also where it would begin a turn."""
+        ...
 
 
 class Core(Protocol):

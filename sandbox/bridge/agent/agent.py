@@ -33,6 +33,7 @@ from sandbox.agents.catalogue import CORES
 from sandbox.agents.core import (
     Core,
     EndProcess,
+    FoldingCore,
     HomeFile,
     InterruptProcess,
     Launch,
@@ -240,7 +241,8 @@ class Agent:
                 break
             accepted += 1
             if self._gate_open and self._process is not None and seq > self._notes.taken:
-                self._deliveries.add(seq, line, waits=self._process.core.waits(line))
+                process = self._process
+                self._deliveries.add(seq, line, waits=process.core.waits(line), folded=process.folds(line))
         if self._deliveries and self._process is not None:
             self._process.input.write()
         return accepted
@@ -256,10 +258,10 @@ class Agent:
             self._room.set()
             self.on_room()
 
-    def next_due(self, taken: int, *, ready: bool) -> DueDelivery | None:
+    def next_due(self, taken: int, *, ready: bool, can_fold: bool) -> DueDelivery | None:
         """The next record that may go to the agent, None if there is none; `taken` is what was taken so far. Its line
         may be written only after `note`."""
-        due = self._deliveries.next(taken, ready=ready)
+        due = self._deliveries.next(taken, ready=ready, can_fold=can_fold)
         self._make_room()
         return due
 
@@ -367,6 +369,7 @@ class _Process:
         self._agent = agent
         self.child = child
         self.core = core
+        self._folding = core if isinstance(core, FoldingCore) else None
         self.ending = False
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # and its output is all read
         self._splitter = CuttingSplitter() if core.cuts_lines else LineSplitter(MAX_LINE)
@@ -384,6 +387,10 @@ class _Process:
         self._perform(self._ask("begin", lambda: core.begin(start)))
         child.ended.add_done_callback(self._on_ended)
         self.input.write()
+
+    def folds(self, line: bytes) -> bool:
+        """Whether this record is a message for the turn that runs, for which the core must be able to take it in."""
+        return self._folding is not None and self._folding.folds(line)
 
     def _pipes(self, start: bytes | None) -> tuple[Writer | AgentSocket, Reader | AgentSocket]:
         if self._agent.server is None:
@@ -506,7 +513,8 @@ class _Process:
                     break
                 if not (is_free := is_free or self.input.is_free):
                     break
-            due = self._agent.next_due(noted, ready=self.core.ready)
+            can_fold = self._folding is None or self._folding.can_fold
+            due = self._agent.next_due(noted, ready=self.core.ready, can_fold=can_fold)
             if due is None:
                 break
             if due.noted is not None:

@@ -6,7 +6,8 @@ seq. So a record that was given ahead is not noted until all before it are: its 
 comes it is noted and not given again. The seq is kept for as long as the process runs, over any change of link, because
 a gateway that comes back delivers again what was not noted. With the process it is forgotten: what an agent asked dies
 with it, and so does the answer. Nothing that waits is ever given ahead, so no process is given a message that the
-notes do not have.
+notes do not have. A message that is *folded* into the turn that runs does not wait for that turn's end, but stays here
+while the agent cannot take it in.
 
 A record may be held back: then neither it nor what follows it is given, until it is dropped. What was given already
 cannot be.
@@ -32,7 +33,7 @@ class DeliveryQueue:
     def __init__(self, lines: int, size: int) -> None:
         self._lines = lines
         self._size_limit = size
-        self._queue: deque[tuple[int, bytes, bool]] = deque()
+        self._queue: deque[tuple[int, bytes, bool, bool]] = deque()  # seq, line, waits, folded
         self._size = 0
         self._ahead: set[int] = set()
         self._held: set[int] = set()
@@ -49,18 +50,18 @@ class DeliveryQueue:
         """How long the oldest record is; 0 if there is none."""
         return len(self._queue[0][1]) if self._queue else 0
 
-    def add(self, seq: int, line: bytes, *, waits: bool) -> None:
-        self._queue.append((seq, line, waits))
+    def add(self, seq: int, line: bytes, *, waits: bool, folded: bool = False) -> None:
+        self._queue.append((seq, line, waits, folded))
         self._size += len(line)
 
-    def next(self, taken: int, *, ready: bool) -> DueDelivery | None:
+    def next(self, taken: int, *, ready: bool, can_fold: bool = True) -> DueDelivery | None:
         """What is due now; None if nothing is. `taken` is what the notes have."""
         while self._queue:
-            seq, line, waits = self._queue[0]
+            seq, line, waits, folded = self._queue[0]
             if seq in self._held:
                 return None
-            if waits and not ready and seq > taken:
-                return self._next_ahead(taken)
+            if seq > taken and ((waits and not ready) or (folded and not can_fold and seq not in self._ahead)):
+                return self._next_ahead(taken, can_fold=can_fold)
             self._queue.popleft()
             self._size -= len(line)
             if seq > taken:
@@ -70,18 +71,18 @@ class DeliveryQueue:
                 return DueDelivery(seq, None)
         return None
 
-    def _next_ahead(self, taken: int) -> DueDelivery | None:
-        for seq, line, waits in self._queue:
+    def _next_ahead(self, taken: int, *, can_fold: bool) -> DueDelivery | None:
+        for seq, line, waits, folded in self._queue:
             if seq in self._held:
                 break
-            if not waits and seq > taken and seq not in self._ahead:
+            if not waits and (can_fold or not folded) and seq > taken and seq not in self._ahead:
                 self._ahead.add(seq)
                 return DueDelivery(None, line)
         return None
 
     def hold(self, seq: int) -> bool:
         """Hold a record back; False if it was given, or is not here."""
-        here = seq not in self._ahead and any(seq == each for each, _, _ in self._queue)
+        here = seq not in self._ahead and any(seq == each[0] for each in self._queue)
         if here:
             self._held.add(seq)
         return here
@@ -90,7 +91,7 @@ class DeliveryQueue:
         """Forget a record that is held back, and go on behind it."""
         if seq in self._held:
             self._held.discard(seq)
-            self._size -= sum(len(line) for each, line, _ in self._queue if each == seq)
+            self._size -= sum(len(each[1]) for each in self._queue if each[0] == seq)
             self._queue = deque(each for each in self._queue if each[0] != seq)
 
     def drop(self) -> None:

@@ -153,6 +153,7 @@ def test_what_steers_before_the_turn_has_a_name_is_folded_in_when_it_has() -> No
     note, (_, steered) = up(core, method="turn/started", params={"turn": {"id": "r"}})
     assert isinstance(note, Note)
     assert (steered["method"], steered["params"]["expectedTurnId"]) == ("turn/steer", "r")
+    assert up(core, id=4, result={"turnId": "r"}) == []
     assert completed(core)[-1]["answers"] == [1, 2]
 
 
@@ -160,7 +161,7 @@ def test_what_steers_too_late_is_a_turn_of_its_own() -> None:
     core = at_work()
     steer(core, 2)
     steer(core, 3)
-    assert up(core, id=4, error={"message": "no active turn"}) == []
+    assert up(core, id=4, error={"message": "no active turn"}) == up(core, id=5, result={}) == []
     done, begin = completed(core)
     assert done["answers"] == [1, 3]
     assert methods([begin]) == ["turn/start"]
@@ -168,10 +169,51 @@ def test_what_steers_too_late_is_a_turn_of_its_own() -> None:
     assert completed(core, name="s")[-1]["answers"] == [2]
     assert core.ready
 
+
+def test_what_steers_too_late_is_named_by_one_done() -> None:
     core = at_work()
     steer(core, 2)
-    completed(core)
+    assert completed(core)[-1]["answers"] == [1]
     assert methods(up(core, id=4, error={})) == ["turn/start"]
+    up(core, method="turn/started", params={"turn": {"id": "s"}})
+    assert completed(core, name="s")[-1]["answers"] == [2]
+
+    core = at_work()
+    steer(core, 2)
+    assert completed(core)[-1]["answers"] == [1]
+    assert up(core, id=4, result={}) == [{"type": "done", "answers": [2], "metadata": {}}], (
+        "it was taken in, and told late"
+    )
+    assert core.ready
+
+
+def test_a_message_is_folded_in_only_while_its_turn_can_take_it() -> None:
+    steering = b'{"type":"message","content":"x","metadata":{"steer":true}}'
+    core = begun()
+    assert [core.folds(steering), core.folds(b'{"type":"message","content":"x"}')] == [True, False]
+    assert not core.folds(b'{"type":"permission_response","metadata":{"steer":true}}')
+    could = [core.can_fold]  # there is no conversation yet
+    core = opened()
+    could.append(core.can_fold)  # it would begin a turn
+    down(core, type="message", seq=1, content="go")
+    could.append(core.can_fold)  # the turn has no name yet
+    up(core, method="turn/started", params={"turn": {"id": "r"}})
+    could.append(core.can_fold)
+    down(core, type="abort")
+    could.append(core.can_fold)
+    completed(core, "interrupted")
+    could.append(core.can_fold)
+    assert could == [False, True, False, True, False, True]
+
+
+@pytest.mark.parametrize("result", [{}, {"thread": {}}, {"thread": {"id": ""}}, {"thread": {"id": 7}}])
+def test_a_conversation_without_an_id_ends_in_an_error(result: dict[str, Any]) -> None:
+    core = begun()
+    up(core, id=1, result={})
+    error, end = up(core, id=2, result=result)
+    assert (error["type"], error["error"]) == ("error", "the agent gave its conversation no id")
+    assert isinstance(end, EndProcess)
+    assert not core.ready
 
 
 def test_what_is_held_has_a_bound() -> None:

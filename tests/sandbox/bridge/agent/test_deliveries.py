@@ -46,6 +46,29 @@ def test_an_answer_goes_ahead_once_and_is_noted_when_its_turn_comes() -> None:
     assert waiting.next(5, ready=True) is None
 
 
+def test_a_message_for_the_running_turn_stays_until_the_agent_can_take_it_in_and_answers_pass_it() -> None:
+    waiting = DeliveryQueue(100, 1000)
+    waiting.add(2, b"queued", waits=True)
+    waiting.add(3, b"steers", waits=False, folded=True)
+    waiting.add(4, b"answer", waits=False)
+    assert waiting.next(1, ready=False, can_fold=False) == DueDelivery(None, b"answer")
+    assert waiting.next(1, ready=False, can_fold=False) is None
+    assert waiting.next(1, ready=False) == DueDelivery(None, b"steers")
+    assert waiting.next(1, ready=True) == DueDelivery(2, b"queued")
+    assert waiting.next(2, ready=False, can_fold=False) == DueDelivery(3, None), "it was given"
+    assert waiting.next(3, ready=False, can_fold=False) == DueDelivery(4, None)
+
+
+def test_the_oldest_may_be_one_that_cannot_be_taken_in_now_and_is_cancelled_then() -> None:
+    waiting = DeliveryQueue(100, 1000)
+    waiting.add(2, b"steers", waits=False, folded=True)
+    waiting.add(3, b"answer", waits=False)
+    assert waiting.next(1, ready=False, can_fold=False) == DueDelivery(None, b"answer")
+    assert waiting.hold(2)
+    waiting.drop_held(2)
+    assert waiting.next(1, ready=False, can_fold=False) == DueDelivery(3, None)
+
+
 def test_a_gateway_that_comes_back_delivers_again_and_an_answer_is_not_given_twice() -> None:
     waiting = queue((2, True), (3, False))
     assert waiting.next(1, ready=False) == DueDelivery(None, b"3")
