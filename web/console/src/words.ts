@@ -98,6 +98,14 @@ export function titleOf(name: string, known: readonly Agent[]): string {
   return found ? found.title.split(/[,:]/)[0] ?? name : name.length > 40 ? `${name.slice(0, 40)}…` : name;
 }
 
+/** Which version it runs as at its next start, where nobody has said which one runs. */
+export function versionOf(chosen: Chosen, known: Agents | undefined): string | undefined {
+  const said = chosen ?? known?.default ?? "";
+  if (typeof said !== "string") return undefined;
+  const [name, version] = said.split("@");
+  return version || (known?.agents.find((one) => one.name === name)?.current ?? undefined);
+}
+
 /** Whether this is the built-in agent, for which the page has things to try. */
 export const isDemo = (chosen: Chosen, known: Agents | undefined): boolean => (chosen ?? known?.default ?? "demo") === "demo";
 

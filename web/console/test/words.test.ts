@@ -4,7 +4,7 @@ import { clock, count, duration, preciseClock, size } from "../src/panes/figures
 import { eventOf, linesOf, matching } from "../src/panes/lines.ts";
 import { passes, say, type Standing } from "../src/panes/standing.ts";
 import { mix, parseHex } from "../src/panes/tint.ts";
-import { agentHelp, agentName, imageWords, isDemo, limitWords, mayKeepDisk, namedImages, networkWords, queueWords, steers } from "../src/words.ts";
+import { agentHelp, agentName, imageWords, isDemo, limitWords, mayKeepDisk, namedImages, networkWords, queueWords, steers, versionOf } from "../src/words.ts";
 
 const FINE: Standing = { phase: "online", status: "running", exit: null, error: null };
 
@@ -129,6 +129,10 @@ test("an agent is called by its title, and a command by its program", () => {
   assert.deepEqual([null, "claude-code", "claude-code@1.2", "other", ["/usr/bin/python3", "-c", "x"], { command: ["/bin/serve"] }].map((chosen) => agentName(chosen, AGENTS)), ["Demo agent", "Claude Code", "Claude Code", "other", "python3", "serve"]);
   assert.equal(agentName(null, undefined), "");
   assert.deepEqual([isDemo(null, AGENTS), isDemo("claude-code", AGENTS), isDemo(null, { ...AGENTS, default: "codex" })], [true, false, false]);
+});
+
+test("the version is the one that was asked for, or the one that is installed", () => {
+  assert.deepEqual([null, "claude-code", "claude-code@1.2", "gemini", "other", ["x"]].map((chosen) => versionOf(chosen, AGENTS)), [undefined, "2", "1.2", undefined, undefined, undefined]);
 });
 
 test("only to agents that take it something is said while they work", () => {

@@ -141,7 +141,7 @@ function Hint({ session, running, steers }: { session: SessionHandle; running: b
   if (waiting && offline) return <>{waiting === 1 ? "1 message waits" : `${waiting} messages wait`} here for the connection.</>;
   if (session.sandbox.value.status === "archived") return <>Archived: revive it to go on.</>;
   if (session.sandbox.value.status === "sleeping") return <>Sleeping: a message wakes it.</>;
-  if (steers) return <span class="keys">The agent works. Enter: after this answer. Ctrl+Enter: into this answer</span>;
+  if (steers) return <span class="keys">Enter: after this answer. Ctrl+Enter: into this answer</span>;
   if (running) return <span class="keys">The agent works. What you send is answered after this</span>;
   return <span class="keys">Enter sends, Shift+Enter begins a new line</span>;
 }

@@ -74,7 +74,7 @@ function Mine({ item, session }: { item: MessageItem; session: SessionHandle }) 
   const status = item.status === "sent" && session.state.value.phase !== "online" ? "queued" : item.status;
   const stage = STAGES[status];
   return (
-    <article class={`row mine${failed ? " failed" : ""}`} data-testid="message" data-role="user" data-status={item.status} data-seq={item.seq} data-cid={item.cid} aria-label="You">
+    <article class={`row mine${item.status === "cancelled" ? " cancelled" : failed ? " failed" : ""}`} data-testid="message" data-role="user" data-status={item.status} data-seq={item.seq} data-cid={item.cid} aria-label="You">
       <Bubble item={item} />
       <div class="below">
         {item.createdAt ? <At at={item.createdAt} /> : null}
@@ -102,7 +102,7 @@ function Failed({ item, session }: { item: MessageItem; session: SessionHandle }
   return (
     <span class="failure" data-testid="failure">
       <span class="failure-why">
-        <AlertIcon size={13} />
+        {item.status === "cancelled" ? null : <AlertIcon size={13} />}
         {whyNot(item.status, item.reason)}
       </span>
       {sentAgain ? null : (

@@ -7,6 +7,7 @@ import { At } from "../when.tsx";
 import { Badge, type Tone } from "../ui/badge.tsx";
 import { Button } from "../ui/button.tsx";
 import { CheckIcon, CloseIcon, QuestionIcon, ShieldIcon } from "../ui/icons.tsx";
+import { briefOf } from "./told.ts";
 import { answersOf, choose, type Given as Answer, isObject, NOTHING, type Question, questionsOf, write } from "./questions.ts";
 
 interface CardProps {
@@ -45,10 +46,11 @@ export function PermissionCard({ item, session }: CardProps) {
   const mayBeAlways = Array.isArray(item.content.suggestions) && item.content.suggestions.length > 0;
   const answer = (allow: boolean, how: Json = {}) => session.client.answerPermission(item.requestId, { allow, behavior: allow ? "allow" : "deny", ...how });
   const { reason } = item.content;
+  const brief = briefOf(item.content.toolInput); // once it is answered, the tool itself says the rest
   return (
     <Card item={item} icon={<ShieldIcon />} title={`May the agent use ${tool}?`} badge={stateBadge(item, allowed ? [item.answer?.always === true ? "always allowed" : "allowed", "good"] : ["denied", "bad"])}>
-      {typeof reason === "string" && reason ? <p class="card-reason">{reason}</p> : null}
-      <Given value={item.content.toolInput} />
+      {isOpen(item) && typeof reason === "string" && reason ? <p class="card-reason">{reason}</p> : null}
+      {brief && !isOpen(item) ? <code class="card-brief">{brief}</code> : <Given value={item.content.toolInput} />}
       {isOpen(item) ? (
         <div class="card-actions">
           <Button kind="primary" icon={<CheckIcon />} data-testid="permission-allow" onClick={() => answer(true)}>

@@ -1,0 +1,164 @@
+"""A real agent in the console, in a real browser, over the fake model: everything that people do with it there."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.support.browser import chromium
+from tests.support.chat import hear, say
+from tests.support.console import Console, Row, console
+from tests.support.fake_model.serving import fake_model
+from tests.support.gateway import Gateway
+from tests.support.usable import serious
+
+# Those that are led to a model by variables alone, which is what the page can give.
+AGENTS = {
+    "claude-code": {"ANTHROPIC_BASE_URL": "", "ANTHROPIC_API_KEY": "good"},
+    "codex": {"OPENAI_BASE_URL": "/v1", "OPENAI_API_KEY": "good"},
+}
+
+
+@pytest.fixture(params=AGENTS)
+def agent(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[str]:
+    async with fake_model() as address:
+        yield address
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with chromium() as running:
+        yield running
+
+
+@pytest.fixture
+async def gateway(agents_dir: Path, tmp_path: Path) -> AsyncIterator[Gateway]:
+    settings = {"AGENTS_DIR": agents_dir, "LOCAL_LEVEL": "contained", "NETWORK_MAX": "outbound"}
+    async with Gateway(tmp_path / "data", **settings) as running:
+        yield running
+
+
+async def create(tab: Console, agent: str, model: str) -> str:
+    """Make a session with the page's dialog; its id."""
+    await tab.at("create").first.click()
+    await tab.at("create-agent").select_option(agent)
+    await expect(tab.at("create-agent-help")).to_contain_text("_API_KEY")
+    await tab.at("create-network-outbound").check(force=True)
+    await tab.page.locator("summary", has_text="Advanced").click()
+    for at, (name, value) in enumerate(AGENTS[agent].items()):
+        await tab.at("env-add").click()
+        await tab.at("env-name").nth(at).fill(name)
+        await tab.at("env-value").nth(at).fill(value if name.endswith("KEY") else model + value)
+    await tab.picture(f"{agent} create")
+    await tab.at("create-submit").click()
+    await expect(tab.at("first-words")).to_contain_text("reads what you write here")
+    return tab.page.url.rsplit("/", 1)[1]
+
+
+async def asked(tab: Console, kind: str, words: str) -> None:
+    """An open permission or question with this in it."""
+    card = tab.page.locator(f"[data-testid={kind}][data-status=open]")
+    await expect(card).to_contain_text(words)
+    await expect(card).to_be_in_viewport()
+
+
+async def test_a_real_agent_is_worked_with_in_the_console(
+    browser: Browser, gateway: Gateway, model: str, agent: str
+) -> None:
+    async with console(browser, gateway) as tab, gateway.http() as ada:
+        session = await create(tab, agent, model)
+        async with gateway.chat(session) as socket:
+            await hear(socket, "welcome")
+            await say(socket, "start", model="m1")  # Codex gives a model that it knows tools of another kind
+
+        await tab.say("@@run touch made.txt")
+        await asked(tab, "permission", "touch made.txt")
+        unusable = {"permission": await serious(tab)}
+        await tab.picture(f"{agent} permission")
+        await tab.at("permission-allow").click()
+        await tab.shows_answer("The tool said")
+        tool = tab.at("answer").last.get_by_test_id("tool")
+        await expect(tool.first).to_contain_text("touch made.txt")
+        assert (await ada.get(f"/files/{session}/made.txt")).status_code == 200
+
+        await tab.say("@@run touch never.txt")
+        await asked(tab, "permission", "touch never.txt")
+        await tab.at("permission-deny").click()
+        await expect(tab.at("answer")).to_have_count(2)
+        await expect(tab.at("answer").last).to_have_attribute("data-status", "complete")
+        assert (await ada.get(f"/files/{session}/never.txt")).status_code == 404
+
+        await tab.say("@@ask")
+        await asked(tab, "question", "Which colour?")
+        await tab.picture(f"{agent} question")
+        await tab.page.get_by_label("blue").check()
+        await tab.at("question-answer").click()
+        await tab.shows_answer("blue")
+
+        await tab.say("@@hang I go on and on ")
+        await tab.shows_answer("I go on", whole=False)
+        await tab.picture(f"{agent} at work")
+        await tab.at("stop").click()
+        await tab.shows_row(lambda row: row.status == "aborted" and "I go on" in row.text, "the stopped answer")
+
+        await tab.say("@@run touch first.txt")
+        await asked(tab, "permission", "touch first.txt")
+        await tab.say("@@say second")
+        await tab.say("@@say third")
+        await expect(tab.at("queued")).to_have_count(2)
+        unusable["queue"] = await serious(tab)
+        await tab.picture(f"{agent} queue")
+        await tab.at("queued-cancel").first.click()
+        await expect(tab.at("queued")).to_have_count(1)
+        await tab.page.reload()
+        await asked(tab, "permission", "touch first.txt")
+        await expect(tab.at("queued")).to_contain_text(["third"])
+        await tab.picture(f"{agent} reloaded")
+        await tab.at("permission-allow").click()
+        await tab.shows_answer("third")
+        await expect(tab.at("queue")).to_have_count(0)
+
+        await tab.say("@@run touch again.txt")
+        await asked(tab, "permission", "touch again.txt")
+        await tab.at("composer").fill("@@say steered")
+        await tab.at("composer").press("Control+Enter")
+        await tab.shows_row(lambda row: row.text == "@@say steered" and row.status == "delivered", "it, with the agent")
+        await tab.at("permission-allow").click()
+        await expect(tab.at("stop")).to_have_count(0)
+        *_, last = await gateway.messages(session)
+        assert len(last["metadata"]["answers"]) == 2, "one answer to both"
+
+        await tab.at("agent").click()
+        await expect(tab.at("agent-about")).to_contain_text("1" if agent == "codex" else "2.1")
+        await tab.picture(f"{agent} menu")
+        await tab.at("mode-all").click()
+        await expect(tab.at("agent")).to_contain_text("Do everything")
+        unusable["at rest"] = await serious(tab)
+        await tab.picture(f"{agent} in the end")
+        assert {screen: what for screen, what in unusable.items() if what} == {}
+        assert tab.problems == []
+
+        rows = await tab.rows()
+        queued = ["message delivered", "permission answered", "message cancelled", "message delivered"]
+        steered = ["message delivered", "permission answered", "message delivered"]
+        assert [said(row) for row in rows if row.kind != "answer"][-7:] == [*queued, *steered]
+        records = await gateway.messages(session)
+        told = {
+            each["content"]: each["status"] for each in records if each["role"] == "user" and each["type"] == "message"
+        }
+        assert told["@@say second"] == "cancelled"
+        assert {told[words] for words in told if words != "@@say second"} == {"delivered"}
+        assert len([row for row in rows if row.kind != "note"]) == len([row for row in records if row["type"] in SHOWN])
+
+
+SHOWN = ("message", "permission_request", "question")
+
+
+def said(row: Row) -> str:
+    return f"{row.kind} {row.status}"
