@@ -110,13 +110,13 @@ FILES_EVERY = ROOM_EVERY = 1.0
 INSTALLATION_SECONDS = 5.0  # nobody waits longer for a store that is away
 PROVIDERS_EVERY = 10.0
 RUNS_AS_ROOT = "the gateway runs as root, and so do its sandboxes on the host: run it as a user of its own"
-RECORDS = "HOLDFAST_RECORD_SESSIONS is set: what people and agents say is written there until somebody removes it"
+RECORDS = "HOLDFAST_RECORD_SESSIONS is set: all that people and agents say is written there, and nothing removes it"
 DEMO_IS_ON = "HOLDFAST_DEMO is on and others can reach this gateway: its users may kill and cut their own sessions"
 TRUSTS_EVERYBODY = (
-    "HOLDFAST_TRUSTED_PROXIES has {}: whoever connects may choose the address that is counted and logged, and the name "
-    "in links; name the proxies alone"
+    "HOLDFAST_TRUSTED_PROXIES has {}: every client may choose the address that is counted and logged, and the name in "
+    "links; name only your proxies"
 )
-PROVIDERS_GONE = "HOLDFAST_GONE_PROVIDERS: sandboxes at these providers count as ended, and what was not synced as lost"
+PROVIDERS_GONE = "HOLDFAST_GONE_PROVIDERS: sandboxes at these providers count as ended, and unsynced files as lost"
 
 
 @runtime_checkable
@@ -481,7 +481,7 @@ class House:
             return self.door.fatal(StoreBroken(self.problem))
         try:
             if self.mend_lock():
-                log.warning("house.lock_removed", text="somebody removed the lock of the data directory; it is back")
+                log.warning("house.lock_removed", text="the data directory's lock was removed; it is made again")
         except DataDirBusy as error:
             self.problem = str(error)
             self.door.fatal(StoreBroken(self.problem))

@@ -93,7 +93,7 @@ class Backup:
             if self.left_out:
                 raise OSError(self.left_out[0])
         except OSError as error:
-            raise CannotBackUp(f"{secrets} cannot be copied: {error}. Mend that, and take the backup again") from error
+            raise CannotBackUp(f"{secrets} cannot be copied: {error}. Fix that, and take the backup again") from error
 
     # -- databases and pointers ---------------------------------------------------------------------------------------
 
@@ -242,7 +242,7 @@ def check_place(settings: Settings, directory: Path) -> None:
     taken = [settings.data_dir, *([settings.objects.path] if settings.objects.kind == "file" else [])]
     for place in (each.resolve() for each in taken):
         if wanted == place or place in wanted.parents:
-            raise CannotBackUp(f"{directory} is inside {place}, which is to be copied: name a directory elsewhere")
+            raise CannotBackUp(f"{directory} is inside {place}, which the backup copies: name a directory elsewhere")
     if os.path.lexists(directory) and (not directory.is_dir() or any(directory.iterdir())):
         unfinished = (directory / manifest.UNFINISHED).exists()
         told = "holds a backup that was cut off, or is under way" if unfinished else "is not empty"

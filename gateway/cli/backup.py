@@ -15,15 +15,19 @@ every file that was synced before the backup began is in it. What lies in Postgr
 DIR holds secrets and conversations: keep it as you keep those.
 """
 _RESTORE = """\
-Put a backup back, into the data directory that the settings name, or into another one. Nothing is restored over what is
-there: the directory must be new or empty, and no gateway may use it. A backup that was cut off is refused.
+Restore a backup into the data directory that the settings name, or into another one. Nothing is overwritten: the
+directory must be new or empty, and no gateway may use it. A backup that was cut off is refused.
 """
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    backup = commands.add_parser("backup", help="copy all that this gateway keeps, while it runs", description=_BACKUP)
+    backup = commands.add_parser(
+        "backup", help="copy everything that this gateway keeps, while it runs", description=_BACKUP
+    )
     backup.add_argument("directory", metavar="DIR", type=Path, help="where to put it: a new or empty directory")
-    restore = commands.add_parser("restore", help="put a backup back where nothing is", description=_RESTORE)
+    restore = commands.add_parser(
+        "restore", help="restore a backup into a new or empty directory", description=_RESTORE
+    )
     restore.add_argument("directory", metavar="DIR", type=Path, help="the backup")
     restore.add_argument(
         "--into", metavar="DATA", type=Path, help="the data directory to make (default: HOLDFAST_DATA_DIR)"

@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     top = argparse.ArgumentParser(
         prog="holdfast",
-        description="A WebSocket session gateway: whatever dies, everybody comes back to where they were.",
+        description="Gateway for coding agents and terminals: whatever dies, everybody comes back to where they were.",
         epilog=_EPILOG,
         formatter_class=raw,
     )
@@ -48,8 +48,8 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "serve",
         help="run the gateway until SIGTERM or Ctrl-C",
-        description="Run the gateway. Its address, as a link that signs you in, goes to stdout, its log (JSON lines) "
-        "to stderr. SIGTERM and Ctrl-C drain: viewers are told to come back, acknowledgements go out, sandboxes stay.",
+        description="Run the gateway. A link that signs you in goes to stdout, the log (JSON lines) to stderr. "
+        "SIGTERM and Ctrl-C drain it: it tells viewers to come back and sends acknowledgements; sandboxes stay.",
     )
     token = commands.add_parser("token", help="print a JWT for a user", description="Print a JWT, and nothing else.")
     token.add_argument("--user", required=True, help="the userId claim: who the sessions belong to")
@@ -58,8 +58,8 @@ def parser() -> argparse.ArgumentParser:
     url = commands.add_parser(
         "url",
         help="print a link that signs you in to the page",
-        description="Print a link to the running gateway's page, and nothing else. It signs whoever opens it in as "
-        "USER, once, within ten minutes.",
+        description="Print a link to the running gateway's page, and nothing else. Opened within ten minutes, it signs "
+        "one visitor in as USER.",
     )
     url.add_argument("--user", help="who you are there (default: your login name)")
     url.add_argument("--email", help="your address (default: USER@localhost)")
@@ -88,7 +88,7 @@ def parser() -> argparse.ArgumentParser:
 
     providers = commands.add_parser(
         "providers",
-        help="list where sessions can run, and how each provider is",
+        help="list where sessions can run, and each provider's state",
         description="List the providers of the running gateway: level, whether each can start sandboxes now and why "
         "not, how many run there and on what machine.",
     )
@@ -99,8 +99,8 @@ def parser() -> argparse.ArgumentParser:
     orphans = commands.add_parser(
         "orphans",
         help="list what sandboxes left behind, or remove it",
-        description="List what sandboxes left behind and no session can use, such as containers that have ended. With "
-        "--remove it is removed, whatever HOLDFAST_ORPHANS says, and listed.",
+        description="List what sandboxes left behind and no session can use, such as containers that have ended. "
+        "--remove removes it, even if HOLDFAST_ORPHANS is keep.",
     )
     orphans.add_argument("--remove", action="store_true", help="remove it now")
     orphans.add_argument("--json", action="store_true", help="one JSON object instead of lines")
@@ -131,15 +131,15 @@ def parser() -> argparse.ArgumentParser:
         description="Print a session's stored conversation, through the running gateway.",
     )
     messages.add_argument("session", metavar="SESSION", type=session_id, help="id of the session")
-    messages.add_argument("--follow", action="store_true", help="go on with what is stored from now on")
+    messages.add_argument("--follow", action="store_true", help="go on with new messages as they are stored")
     messages.add_argument("--json", action="store_true", help="one JSON object per line")
     add_url(messages)
     export = commands.add_parser(
         "export",
-        help="take stored conversations away, as lines of JSON",
+        help="write stored conversations as lines of JSON",
         description="Write stored conversations, through the running gateway: one session's, one user's, or all. Each "
-        "line is a record with its sessionId and userId. Exit code 1 if it could not be finished: then FILE is left "
-        "as it was, and what came is in FILE.part.",
+        "line is a record with its sessionId and userId. Exit code 1 if it could not be finished: then FILE is "
+        "unchanged, and FILE.part has the lines that came.",
     )
     whose = export.add_mutually_exclusive_group()
     whose.add_argument(
@@ -161,15 +161,15 @@ def parser() -> argparse.ArgumentParser:
 def _add_dead_letters(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     letters = commands.add_parser(
         "dead-letters",
-        help="look at and decide about what the store would not take",
+        help="list, retry or drop records that the store refused",
         description="Records that the store refused for good, through the running gateway. In the conversation a "
-        "marker of type `rejected` stands in their place; retry puts one there after all, once its cause is mended.",
+        "marker of type `rejected` stands in their place. Fix the cause, then retry: the record takes its place.",
     )
     actions = letters.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
     listing = actions.add_parser("list", help="one line each", description="List dead letters, the oldest first.")
-    show = actions.add_parser("show", help="all of one", description="Show one dead letter, with what it says.")
+    show = actions.add_parser("show", help="all of one", description="Show one dead letter with its content.")
     retry = actions.add_parser("retry", help="try again to store", description="Try again to store one, or all.")
-    drop = actions.add_parser("drop", help="forget for good", description="Forget one, or all: what was said is lost.")
+    drop = actions.add_parser("drop", help="forget for good", description="Forget one, or all: the content is lost.")
     show.add_argument("number", metavar="N", type=_letter_number, help="its number")
     for action in (retry, drop):
         which = action.add_mutually_exclusive_group(required=True)

@@ -67,7 +67,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     resume = action("resume", "go on", "Start a session that is paused, or that says error, needs_env or unrestored.")
     _add_env(resume)
     resume.add_argument("--empty", action="store_true", help="begin with an empty workspace if none can be restored")
-    resume.add_argument("--keep", action="store_true", help="take what is on the disk where nothing is stored")
+    resume.add_argument("--keep", action="store_true", help="go on with the files on the disk, if the store has none")
     delete = action(
         "delete",
         "end one",
@@ -83,7 +83,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 def _add_wish(create: argparse.ArgumentParser) -> None:
     whose = create.add_mutually_exclusive_group()
-    whose.add_argument("--user", help="whose it is (default: your login name; with --token whoever that speaks for)")
+    whose.add_argument("--user", help="whose it is (default: your login name; with --token that token's user)")
     whose.add_argument("--service", action="store_true", help="it belongs to no user, and no JWT opens it")
     create.add_argument("--title", help="a name for people")
     told = "which agent: claude-code, codex, ..., none, or a command line (default: HOLDFAST_AGENT)"
@@ -100,7 +100,7 @@ def _add_wish(create: argparse.ArgumentParser) -> None:
 
 
 def _add_env(command: argparse.ArgumentParser) -> None:
-    told = "a variable for its sandbox; without =VALUE as it is here. Kept in memory only. May be repeated"
+    told = "a variable for its sandbox; without =VALUE, this shell's. Kept in memory only. May be repeated"
     command.add_argument("--env", metavar="NAME[=VALUE]", type=_variable, action="append", default=[], help=told)
 
 

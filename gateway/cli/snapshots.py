@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from gateway.config.settings import Settings
 
 _ABOUT = """\
-What is kept of a session's workspace and of its agent's home, generation by generation, through the running gateway.
-restore and branch make a new session in a moment, however much is in it, and leave the old one as it is.
+Look at the kept generations of a session's workspace and agent's home, through the running gateway. restore and branch
+make a new session at once, whatever its size, and leave the old one as it is.
 """
 _EPILOG = """\
 examples:
-  holdfast snapshots list first                       what is kept, the newest first
+  holdfast snapshots list first                       kept generations, the newest first
   holdfast snapshots diff first                       what the newest generation changed
-  holdfast snapshots export first -o first.tar        take the newest away
+  holdfast snapshots export first -o first.tar        write the newest to a file
   holdfast snapshots restore first --generation 5     a new session that begins with generation 5
   holdfast snapshots restore first --generation 5 --in-place
                                                       in the session itself, which must be paused
@@ -27,7 +27,7 @@ _NEWEST = "its number, or newest (default: newest)"
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     snapshots = commands.add_parser(
         "snapshots",
-        help="look at, restore and branch what is kept of workspaces",
+        help="list, restore and branch kept workspaces",
         description=_ABOUT,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -47,7 +47,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         return added
 
     action("list", "one line each", "List the generations that are kept, the newest first.", generation=None)
-    action("show", "all about one", "Show one generation: what it holds, and what is not as it was.")
+    action("show", "all about one", "Show one generation: its counts, and the files that were skipped or unsettled.")
     diff = action(
         "diff",
         "what changed between two",
@@ -60,7 +60,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "begin from one again",
         "Make a new session that begins with a generation, and print its id; the old one stays as it is.",
     )
-    in_place = "in the session itself, which must be paused; what is there now is kept, and pinned"
+    in_place = "in the session itself, which must be paused; its present files are kept, and pinned"
     restore.add_argument("--in-place", action="store_true", help=in_place)
     action("branch", "a second session from one", "Make a new session that begins with a generation; print its id.")
     action(
@@ -75,16 +75,16 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     export = action(
         "export",
-        "take one away, as a tar",
+        "write one as a tar",
         "Write a generation as a tar, with workspace/ and agent/ in it. Exit code 1 if it could not be finished: then "
-        "FILE is left as it was, and what came is in FILE.part.",
+        "FILE is unchanged, and FILE.part has the part that came.",
     )
     export.add_argument("-o", "--output", metavar="FILE", help="where to write it (default: stdout)")
     collect = action(
         "gc",
-        "remove what nobody names",
-        "Look at everybody's snapshots once, as the gateway does by itself every few hours: what two looks, "
-        "HOLDFAST_SNAPSHOT_GRACE apart, found unnamed is removed.",
+        "collect garbage",
+        "Make one pass over everybody's snapshots, as the gateway does by itself every few hours. An object is removed "
+        "only if two passes, HOLDFAST_SNAPSHOT_GRACE apart, found that no snapshot names it.",
         generation=None,
     )
     collect.add_argument("--dry-run", action="store_true", help="only look")

@@ -158,7 +158,7 @@ def snapshot_refusal(error: Exception, *, operator: bool) -> tuple[int, str, str
         case NoSuchSnapshot():
             return 404, "no_snapshot", str(error)
         case Conflict():
-            return 409, "conflict", "somebody else changed these snapshots at the same time: try again"
+            return 409, "conflict", "another request changed these snapshots at the same time: try again"
         case Damaged():
             return 500, "damaged", f"a snapshot is damaged: {error}"
         case ObjectsUnavailable():

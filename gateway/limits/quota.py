@@ -75,8 +75,8 @@ class Quota:
                 raise ApiError(429, "stored_too_much", told, retry_after=RETRY_SECONDS)
             if usage.sessions + made + self._reserved[user] > most:
                 told = (
-                    f"this user has {most} sessions, archived ones included, which is as many as one may have "
-                    f"({SESSIONS}): delete one with its conversation (DELETE with purge=1)"
+                    f"this user has {most} sessions, archived ones included, and may have no more ({SESSIONS}): "
+                    "delete one with its conversation (DELETE with purge=1)"
                 )
                 raise ApiError(429, "too_many_sessions", told, retry_after=RETRY_SECONDS)
             yield

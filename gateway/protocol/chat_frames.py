@@ -24,9 +24,7 @@ from persistence.record_json import content_of, iso, metadata_of
 CID_LENGTH = 128
 RECORD_FRAME_BYTES = 256 << 10
 START_BYTES = 64 << 10  # a `start` is kept with its session for good, and copied to its branches
-START_TOO_LARGE = (
-    f"a start may have {START_BYTES} bytes: put what is longer into a message, or into a file of the workspace"
-)
+START_TOO_LARGE = f"a start may have {START_BYTES} bytes: put more into a message, or into a file of the workspace"
 RESERVED_CIDS = ("agent:", "duplicate:", "gateway:", "rejected:")
 # What the gateway itself says. An agent's frame of such a type would be taken for the gateway's word, so it is not
 # relayed. A tuple, because what an agent writes as its `type` may be anything, and a set cannot be asked for a list.

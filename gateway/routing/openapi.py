@@ -21,7 +21,7 @@ SECURITY: dict[Accept, tuple[str, Schema]] = {
     Accept.INTERNAL: ("service", {"type": "apiKey", "in": "header", "name": "X-Service-Token"}),
 }
 REFUSALS = {
-    400: "what was sent cannot be read, or makes no sense",
+    400: "the request cannot be read, or makes no sense",
     401: "no credentials, or none that are accepted here",
     403: "not for this user, or not from this origin",
     404: "there is no such thing, or it is somebody else's",
@@ -30,7 +30,7 @@ REFUSALS = {
     416: "the file has no such range",
     422: "the store will never take this record",
     429: "too much at once: try again later",
-    500: "what is stored is damaged; the words say what",
+    500: "stored data is damaged; the text says which",
     501: "not with these settings; the words say which",
     502: "the sandbox or the object store did not do it",
     503: "a store does not answer, or the gateway restarts: try again",

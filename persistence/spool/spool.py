@@ -134,7 +134,7 @@ class Spool:
         except (StoreUnavailable, ValueError, TypeError) as error:
             raise CannotOpen(
                 f"the spool {self._path} is damaged: {' '.join(str(error).split())}. It may hold accepted messages: do "
-                "not remove it. Move it away to start without them, and save what it holds with sqlite3's .recover"
+                "not remove it. Move it away to start without them, and save its content with sqlite3's .recover"
             ) from error
 
     async def _append(self, writes: Sequence[Write]) -> list[SpoolRow]:

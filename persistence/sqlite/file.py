@@ -157,7 +157,7 @@ class SqliteFile:
         # A supervisor starts what ended: an empty database must not take the place of one that was rescued.
         if not self._path.exists() and (found := sorted(self._path.parent.glob(f"{self._path.name}.rescued-*"))):
             raise CannotOpen(
-                f"{self._path} is gone, and what it held was written to {found[-1]}: move that, or a backup, to "
+                f"{self._path} is gone, and its content was written to {found[-1]}: move that, or a backup, to "
                 f"{self._path}; or move it away to begin with an empty database"
             )
         try:

@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--allow-remote",
         action="store_true",
-        help="listen also on an address that other machines can reach: whoever reaches it drives the agent",
+        help="allow an address that other machines can reach: everybody who reaches it can drive the agent",
     )
     parser.add_argument(
         "--agent",
@@ -99,7 +99,7 @@ def find_program(name: str) -> str:
     """The path to run. Raises BadChoice."""
     found = shutil.which(name)
     if found is None:
-        raise BadChoice(f"--agent {name}: there is no such program that can be run")
+        raise BadChoice(f"--agent {name}: there is no such program")
     return os.path.abspath(found)  # the agent runs in another directory than we do
 
 
@@ -119,8 +119,8 @@ def listen(host: str, port: int, *, allow_remote: bool) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         if not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback and not allow_remote:
             raise BadChoice(
-                f"--listen {host}: other machines can reach this address, and there is no token: whoever reaches it "
-                "drives the agent. Listen on 127.0.0.1, or add --allow-remote if that is what you want"
+                f"--listen {host}: other machines can reach this address, and without a token anybody there can "
+                "drive the agent. Listen on 127.0.0.1, or add --allow-remote if that is what you want"
             )
         return socket.create_server((str(address[0]), int(address[1])), family=family, backlog=64)
     except OSError as exc:

@@ -274,7 +274,7 @@ class SyncDriver:
             return _Outcome(event, reason=failure.reason or repr(failure))
         except Exception as error:
             log.exception("sync.push_crashed")
-            told = f"it failed in a way nobody foresaw ({type(error).__name__}); the gateway's log says more"
+            told = f"unexpected error ({type(error).__name__}): see sync.push_crashed in the gateway's log"
             return _Outcome(Event.FAILED_ONCE, reason=told)
 
     def _on(self, event: Event, *, generation: int = 0, reason: str = "") -> None:

@@ -14,7 +14,7 @@ _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
 # 400s that are about this one transfer, not about what was asked.
 _TRANSIENT = {"RequestTimeout", "BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody", "NoSuchUpload"}
 _WORDS = {
-    "NoSuchBucket": "create it, or mend HOLDFAST_OBJECTS",
+    "NoSuchBucket": "create it, or fix HOLDFAST_OBJECTS",
     "InvalidAccessKeyId": "check AWS_ACCESS_KEY_ID",
     "SignatureDoesNotMatch": "check AWS_SECRET_ACCESS_KEY, and the region in HOLDFAST_OBJECTS",
     "NotImplemented": "if it knows no checksums, add checksum=none to HOLDFAST_OBJECTS",

@@ -87,7 +87,7 @@ async def collect(
         try:
             await shelf.write_marks(after, etag)
         except Conflict:
-            return Collected(problem="somebody else wrote marks at the same time")
+            return Collected(problem="another writer changed the marks at the same time")
 
     async def remove(key: str) -> None:
         told(key)
@@ -117,7 +117,7 @@ async def _named(shelf: Repository) -> tuple[int, int, set[str], set[str]]:
     """How many sessions and generations there are, and the manifests and packs they name. Raises Damaged."""
     stored = [found.key async for found in shelf.store.list(shelf.keys.sessions)]
     for key in filter(shelf.keys.is_set_aside, stored):
-        raise Damaged(f"{key}: what this pointer named is not known; remove it to have the rest collected")
+        raise Damaged(f"{key}: nobody knows what this pointer named; remove it to have the rest collected")
     listed = map(shelf.keys.session_in, stored)
     kept = await each(shelf.pointer, [session_id for session_id in listed if session_id is not None], at_once=AT_ONCE)
     pointers = [found[0] for found in kept if found is not None]  # some may be deleted since they were listed

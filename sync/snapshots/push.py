@@ -100,7 +100,7 @@ async def push(
     except (BadEntry, _NotEnough) as error:
         raise SyncFailed(f"the sandbox sent something that is no file: {error}") from error
     except Conflict as error:
-        raise SyncFailed("somebody else wrote at the same time") from error
+        raise SyncFailed("another writer changed the snapshots at the same time") from error
     except ObjectsUnavailable as error:
         raise SyncFailed(str(error)) from error
     except (ObjectsRefused, Damaged) as error:  # a damaged pointer: there is an answer to all other damage
@@ -245,7 +245,7 @@ class _Attempt:
         shelf = self._shelf
         # What was found unmarked may be relied on for a while, not for ever: see sync/format/gc_marks.py.
         if self._watch.seconds > shelf.grace / 2:
-            raise SyncFailed("it took so long that what it would name may be gone: it has to begin anew")
+            raise SyncFailed("it took so long that its objects may have been collected: it has to begin again")
         writer = shelf.new_writer()
         if kept is None:
             await shelf.swap(pointers.first(self._session_id, generation, writer), None)

@@ -55,9 +55,9 @@ async def test_nothing_is_acknowledged_once_a_file_of_the_database_is_gone(tmp_p
             if file not in rescued:
                 file.unlink()
         code, told = await _holdfast(gateway, "serve")
-        assert (code, f"what it held was written to {rescued[0]}" in told) == (1, True), "it begins no empty one"
+        assert (code, f"its content was written to {rescued[0]}" in told) == (1, True), "it begins no empty one"
         code, told = await _holdfast(gateway, "doctor")
-        assert (code, f"{rescued[0]} has what it held" in told) == (1, True)
+        assert (code, f"{rescued[0]} has its content" in told) == (1, True)
         rescued[0].rename(gateway.data_dir / "holdfast.db")
         await gateway.start()
         kept = [each["cid"] for each in await gateway.messages("first") if each["role"] == "user"]

@@ -272,7 +272,7 @@ async def test_doctor_and_serve_agree_on_what_no_start_survives(
     code, out, errors = await holdfast(tmp_path / "data", "serve", PORT=0, STORE=store)
     assert (code, out) == (1, "")
     assert advice in errors.splitlines()[-1]
-    assert (found["state"], found["advice"]) == ("fail", "`holdfast serve` does not start until that is mended")
+    assert (found["state"], found["advice"]) == ("fail", "`holdfast serve` does not start until this is fixed")
     assert advice in found["told"]
     assert "wrong-horse" not in json.dumps(found) + errors
 

@@ -97,7 +97,7 @@ class PipedAttachment:
             case Exit() if self._link.viewer.epoch != self._ended or not self._drives:
                 self.leave(Left(exit_code(event), "" if event.signal is None else f"ended, {in_words(event)}"))
             case Told("sleeping") if not self._drives:
-                complain("asleep: there is output when somebody wakes it")
+                complain("asleep: output comes when the session wakes")
             case Told(status) if status in STOPPED:
                 self.leave(Left(1, f"the session's status is {status} now"))
             case TerminalTrouble(code, reason):
@@ -112,7 +112,7 @@ class PipedAttachment:
     def _meet(self, event: Greeted | Painted) -> None:
         epoch = self._link.viewer.epoch
         if self._epoch not in ("", epoch):
-            self.leave(Left(1, "the program that was there is gone: what was not typed yet is for no other"))
+            self.leave(Left(1, "the program is gone: input that it has not read is dropped, not typed into another"))
         elif self._epoch and not self._fresh and not (isinstance(event, Greeted) and event.goes_on):
             complain("some of the output was lost on the way")
         self._fresh = isinstance(event, Greeted) and not event.goes_on

@@ -25,10 +25,10 @@ READ_SECONDS = 3.0  # what is said over a screen stays so long
 INTENT = ": type to wake it"
 ABSENT = {
     "sleeping": f"asleep{INTENT}",
-    "paused": "paused: it goes on when somebody resumes it",
+    "paused": "paused: resume it to go on",
     "error": f"the session failed{INTENT}",
     "unrestored": f"the workspace could not be restored{INTENT}",
-    "needs_env": "the session needs its variables again: it goes on when somebody resumes it with them",
+    "needs_env": "the session needs its variables again: resume it with them to go on",
     "archived": "the session was deleted",
 }
 INTERRUPT = 3

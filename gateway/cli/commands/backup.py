@@ -101,7 +101,7 @@ def restore(settings: Settings, directory: Path, *, into: Path | None, as_json: 
     except (manifest.BadBackup, CannotRestore) as error:
         return _failed(clear, str(error))
     except DataDirBusy as busy:
-        return _failed(clear, f"{busy}; stop it, and restore into a directory that nobody uses")
+        return _failed(clear, f"{busy}; stop it, and restore into an unused directory")
     except OSError as error:
         return _failed(clear, f"nothing was restored: {error}")
     clear()
@@ -122,7 +122,7 @@ def restore(settings: Settings, directory: Path, *, into: Path | None, as_json: 
         say(f"the workspaces are not in it: {settings.objects} must have them before you start")
     names = elsewhere(given, settings)
     if names:
-        say(f"{' and '.join(names)} must be unset to use what was restored: it lies in {where.data}, and not there")
+        say(f"{' and '.join(names)} must be unset to use the restored data: it lies in {where.data}, and not there")
     prefix = environment_for(given, names, where.data.absolute())
     say(f"next:  {prefix} holdfast doctor")
     say(f"then:  {prefix} holdfast serve")

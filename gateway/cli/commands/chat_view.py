@@ -122,7 +122,7 @@ class ChatView:
                 if recovered is False:
                     # The unfinished answer is sent from its beginning: it must not go on in the middle of a line.
                     self._streamed = False
-                    return [Break(), Line("connected again; what was missed comes from the history")]
+                    return [Break(), Line("connected again; missed messages come from the history")]
                 return [Line("connected again")] if again and was_lost else []
             case Lost(reason, _):
                 self.status, was_lost, self._lost = "reconnecting", self._lost, True

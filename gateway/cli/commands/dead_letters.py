@@ -63,7 +63,7 @@ async def drop_letters(settings: Settings, *, url: str | None, chosen: DeadLette
             say(NONE)
             return 0
         what = f"dead letter {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} dead letters"
-        if not sure and not agreed(f"Drop {what} for good? What was said is lost. [y/N] ", "drop"):
+        if not sure and not agreed(f"Drop {what} for good? Its content is lost. [y/N] ", "drop"):
             complain("nothing was dropped")
             return 1
         for number in numbers:
@@ -88,7 +88,7 @@ def full(letter: dict[str, Any]) -> str:
         "seq": letter["seq"],
         "cid": letter["cid"],
         "is": f"{letter['role']} {letter['type']}, {letter['bytes']} bytes",
-        "created": letter["createdAt"] or "at a time that cannot be told",
+        "created": letter["createdAt"] or "at an unknown time",
         "refused": letter["buriedAt"],
         "reason": letter["reason"],
     }

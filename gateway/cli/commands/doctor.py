@@ -143,7 +143,7 @@ def _sandbox(settings: Settings) -> list[Finding]:
         try:
             fleets = make_fleets(settings, data_dir=Path(place), warn=warnings.append, installation=_trial)
         except SettingsError as error:
-            return [Finding("sandbox", "fail", "; ".join(error.problems), "mend HOLDFAST_SANDBOX_ENV_FILE")]
+            return [Finding("sandbox", "fail", "; ".join(error.problems), "fix HOLDFAST_SANDBOX_ENV_FILE's file")]
         return [finding for fleet in fleets for finding in _fleet(settings, fleet, Path(place), warnings)]
 
 
@@ -215,9 +215,9 @@ def _recordings(settings: Settings) -> Finding | list[Finding]:
     try:
         prepare_directory(path)
     except OSError as error:
-        return Finding("recordings", "fail", str(error), "mend the directory, or unset HOLDFAST_RECORD_SESSIONS")
-    told = f"sessions are recorded in {path}: conversations stand there, and nobody removes them"
-    return Finding("recordings", "warn", told, "unset HOLDFAST_RECORD_SESSIONS when you have what you want")
+        return Finding("recordings", "fail", str(error), "fix the directory, or unset HOLDFAST_RECORD_SESSIONS")
+    told = f"sessions are recorded in {path}: it holds conversations, and nothing removes them"
+    return Finding("recordings", "warn", told, "unset HOLDFAST_RECORD_SESSIONS when you have your recording")
 
 
 def _port(settings: Settings) -> Finding:

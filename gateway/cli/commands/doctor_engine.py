@@ -112,7 +112,7 @@ async def _fetchable(engine: Engine, settings: Settings, version: Mapping[str, A
             login = "" if found is None else found.header
         said = await engine.in_registry(asked_of_engine(name), login=login)
     except BadLogins as error:
-        return Finding("image", "fail", f"HOLDFAST_DOCKER_AUTH_FILE: {error}", "mend the file")
+        return Finding("image", "fail", f"HOLDFAST_DOCKER_AUTH_FILE: {error}", "fix the file")
     except EngineRefused as error:
         failure = pull_failure(name, error.reason, status=error.status, with_login=bool(login))
         return Finding("image", "fail", failure.words, "see the reason; HOLDFAST_DOCKER_IMAGE names another")
@@ -127,7 +127,7 @@ async def _kit(data_dir: Path) -> Finding:
     try:
         kit = await Kits(data_dir / "kit").current()
     except SandboxFailed as error:
-        return Finding("kit", "fail", str(error), "install Holdfast anew: its own Python could not be copied")
+        return Finding("kit", "fail", str(error), "install Holdfast again: its own Python could not be copied")
     seconds, size = time.monotonic() - began, await asyncio.to_thread(_bytes_below, kit)
     return Finding("kit", "ok", f"{kit.name}, {size >> 20} MiB, made in {seconds:.1f} s")
 
@@ -148,5 +148,5 @@ async def _tried(fleet: Fleet) -> Finding:
             await fleet.sandbox(PROBE).destroy()
             await fleet.close()
     except (SandboxFailed, SandboxUnavailable) as error:
-        return Finding("sandbox", "fail", str(error), "see the reason; what it names is of the engine or the image")
+        return Finding("sandbox", "fail", str(error), "see the reason: the engine or the image gives it")
     return Finding("sandbox", "ok", f"{fleet.name}, {fleet.level}: a container was started in {seconds:.1f} s")

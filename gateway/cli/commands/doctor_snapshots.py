@@ -25,7 +25,7 @@ def check_snapshots(settings: Settings) -> Finding | list[Finding]:
     try:
         return asyncio.run(asyncio.wait_for(_look(settings), ENDS_SECONDS))
     except (ObjectsUnavailable, ObjectsRefused, TimeoutError) as error:
-        told = f"what is kept of sessions cannot be looked at: {str(error) or 'no answer'}"
+        told = f"kept snapshots cannot be read: {str(error) or 'no answer'}"
         return Finding("snapshots", "warn", told)
 
 

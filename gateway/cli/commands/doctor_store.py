@@ -26,8 +26,8 @@ MIGRATE = "run `holdfast migrate` as the owner of the tables: `holdfast serve` d
 # To create tables, and to change those that are there.
 MAY_MIGRATE = """SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false) AND coalesce(
     (SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass('schema_version')), true)"""
-WILL_NOT_START = "`holdfast serve` does not start until that is mended"
-GONE = "stop it; what it has is written to a file .rescued-<time> then: put that, or a backup, in its place"
+WILL_NOT_START = "`holdfast serve` does not start until this is fixed"
+GONE = "stop the gateway; it then writes its database to a file .rescued-<time>: put that, or a backup, in its place"
 OTHER_STORE = "unset HOLDFAST_STORE to use the database in HOLDFAST_DATA_DIR, as after `holdfast restore --into`"
 TABLES = ("sessions", "messages", "checkpoints", "dead_letters", "installation")
 
@@ -63,7 +63,7 @@ def _sqlite(settings: Settings) -> Finding:
             if is_serving(settings.data_dir):
                 return Finding("store", "fail", f"a gateway runs, and {path} is gone", GONE)
             if rescued := sorted(path.parent.glob(f"{path.name}.rescued-*")):
-                return Finding("store", "fail", f"{path} is gone; {rescued[-1]} has what it held", WILL_NOT_START)
+                return Finding("store", "fail", f"{path} is gone; {rescued[-1]} has its content", WILL_NOT_START)
             return Finding("store", "ok", f"{path} does not exist yet; the first start makes it")
         with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as db:
             version = db.execute("PRAGMA user_version").fetchone()[0]
@@ -154,7 +154,7 @@ async def _rights(db: "asyncpg.Connection") -> Finding:
         if await db.fetchval("SELECT has_table_privilege(to_regclass($1), $2)", table, right) is False
     ]
     if refused:
-        advice = "grant them: deploy/postgres-roles.sql makes a role that has what it needs"
+        advice = "grant them: deploy/postgres-roles.sql makes a role with the right ones"
         return Finding("rights", "fail", f"role {role} lacks {', '.join(refused)}", advice)
     if is_super:
         return Finding("rights", "warn", f"role {role} is a superuser", "use the role of deploy/postgres-roles.sql")
@@ -178,7 +178,7 @@ async def _tls(db: "asyncpg.Connection", settings: Settings) -> Finding:
 async def _durability(db: "asyncpg.Connection") -> Finding:
     lying = [name for name in ("fsync", "synchronous_commit", "full_page_writes") if await _is_off(db, name)]
     if lying:
-        told = f"the server runs with {', '.join(lying)} off: a power cut there loses what was acknowledged"
+        told = f"the server runs with {', '.join(lying)} off: a power cut there loses acknowledged messages"
         return Finding("durable", "warn", told, "switch them on")
     return Finding("durable", "ok", "the server makes commits durable")
 
@@ -223,7 +223,7 @@ def _spool(settings: Settings) -> Finding:
     waiting = f", {found.waiting} wait for the store" if found is not None and found.waiting else ""
     told = f"{path}, a write reaches the disk in {seconds * 1000:.1f} ms{waiting}"
     if found is not None and found.lost:
-        advice = "`holdfast dead-letters list` tells of them: read them with `show N`, then `drop N`"
+        advice = "`holdfast dead-letters list` lists them: read them with `show N`, then `drop N`"
         return Finding("spool", "warn", f"{told}; {found.lost} dead letters lie in it alone", advice)
     if seconds > SLOW_SYNC_SECONDS:
         return Finding("spool", "warn", told, "put HOLDFAST_DATA_DIR on a faster local disk")

@@ -71,7 +71,7 @@ def _named(output: str) -> str:
 async def _oldest(door: TerminalAccess, api: GatewayApi) -> Position | None:
     listed = await door.terminal(api)
     if listed is None:
-        complain("there is no such terminal yet: it is recorded from its beginning")
+        complain("there is no such terminal yet: recording begins when it is made")
         return None
     return Position(str(listed["epoch"]), int(listed["base"]))
 
@@ -146,7 +146,7 @@ class Recorder:
             case Exit():
                 self.leave(Left(0, f"ended, {in_words(event)}"))
             case Told("sleeping"):
-                self._tell("asleep: it goes on when somebody wakes it")
+                self._tell("asleep: recording goes on when the session wakes")
             case TerminalTrouble(_, reason):
                 self._tell(reason)
             case Lost(reason):

@@ -144,7 +144,7 @@ async def restore_snapshot(settings: Settings, chosen: SnapshotChoice, *, in_pla
         say(json.dumps(described))
     else:
         which = "the newest" if chosen.generation == "newest" else chosen.generation
-        say(f"{chosen.session_id}: the next resume finds generation {which}; what was there is kept, and pinned")
+        say(f"{chosen.session_id}: the next resume finds generation {which}; its present files are kept, and pinned")
     return 0
 
 
@@ -155,7 +155,9 @@ async def _begin(settings: Settings, chosen: SnapshotChoice, how: str) -> int:
         say(json.dumps(described))
     else:
         say(described["id"])  # alone on stdout, for scripts
-        complain(f"begun from {chosen.session_id}, which is as it was; talk to it: {as_typed('chat', described['id'])}")
+        complain(
+            f"branched from {chosen.session_id}, which is unchanged; talk to it: {as_typed('chat', described['id'])}"
+        )
     return 0
 
 
@@ -211,7 +213,7 @@ def full(snapshot: dict[str, Any]) -> str:
     return "\n".join(
         [
             *head,
-            *_named("not kept (sockets, FIFOs, devices, what may not be read)", snapshot["skipped"], counts["skipped"]),
+            *_named("not kept (sockets, FIFOs, devices, unreadable files)", snapshot["skipped"], counts["skipped"]),
             *_named("changed while it was read", snapshot["unsettled"], counts["unsettled"]),
         ]
     )

@@ -53,7 +53,7 @@ class DeadLetterRoutes:
         return answer({"deadLetters": shown, "next": after if more else None})
 
     @route(
-        "GET", ONE, SERVICES, "getDeadLetter", "One dead letter, with what it says",
+        "GET", ONE, SERVICES, "getDeadLetter", "One dead letter with its content",
         answers={200: DeadLetterJson}, refusals=(404, 503),
     )  # fmt: skip
     async def show(self, request: Request) -> Response:

@@ -40,7 +40,7 @@ class OrphanRoutes:
         return _shown(await self._orphans.look())
 
     @route(
-        "DELETE", ORPHANS, ADMINS, "removeOrphans", "Remove it now, whatever HOLDFAST_ORPHANS says; what was removed",
+        "DELETE", ORPHANS, ADMINS, "removeOrphans", "Remove it now, even if HOLDFAST_ORPHANS is keep; lists it",
         answers={200: OrphansJson}, refusals=(502, 503),
     )  # fmt: skip
     async def remove(self, request: Request) -> Response:

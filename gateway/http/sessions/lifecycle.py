@@ -168,7 +168,7 @@ class SandboxRoutes:
         return await self._step(request, "abort", SessionActor.abort)
 
     @route(
-        "POST", ONE + "/sync", LIFECYCLE_SESSION, "sync", "Keep the workspace, as it is now",
+        "POST", ONE + "/sync", LIFECYCLE_SESSION, "sync", "Sync the workspace now",
         body=Nothing, answers={200: SessionJson}, parameters=(WAIT,), refusals=(400, 404, 409, 503),
     )  # fmt: skip
     async def sync(self, request: Request) -> Response:

@@ -115,7 +115,7 @@ class ShareRoutes:
 
     @route(
         "DELETE", SHARES + "/{number}", LIFECYCLE_SESSION, "takeShareBack",
-        "End a share; whoever is in by it is shown out", answers={200: ListedShare}, refusals=(404, 503),
+        "Revoke a share, and close the sockets that came by it", answers={200: ListedShare}, refusals=(404, 503),
     )  # fmt: skip
     async def take_back(self, request: Request) -> Response:
         """It opens nothing from now on, and whoever is in by it is shown out."""
@@ -125,7 +125,7 @@ class ShareRoutes:
         note_asked(request, self._catalogue, actor.user_id, "unshare", number=int(number) if known else None)
         share = await actor.sharing.take_back(int(number)) if known else None
         if share is None:
-            raise ApiError(404, "unknown_share", "there is no such share: it was taken back, or has expired")
+            raise ApiError(404, "unknown_share", "there is no such share: it was revoked, or has expired")
         return answer(listed(share))
 
 

@@ -137,7 +137,7 @@ class SigninRoutes:
         if not can_be_kept(token):
             raise ApiError(401, "token_invalid", "this is no token")
         if who.session_id:
-            raise ApiError(403, "read_only", "this token is for looking at one session: it signs nobody in")
+            raise ApiError(403, "read_only", "this token is a share, for looking at one session: it cannot sign in")
         seconds = math.floor(who.expires_at - self._utcnow())
         if seconds <= 0:
             raise ApiError(401, "token_expired", "the token has expired")
@@ -150,9 +150,7 @@ class SigninRoutes:
         """The browser forgets its token; the token itself is good until its end."""
         return Response(status_code=204, headers={**UNCACHED, "Set-Cookie": forgotten(secure=_secure(request))})
 
-    @route(
-        "GET", "/api/me", SIGNED_IN, "me", "Whose credentials these are, and what can be had here", answers={200: Me}
-    )
+    @route("GET", "/api/me", SIGNED_IN, "me", "Whose credentials these are, and what is on offer", answers={200: Me})
     async def me(self, request: Request) -> Response:
         who = principal(request)
         limits = await self._limits(who.user_id)
@@ -160,7 +158,7 @@ class SigninRoutes:
 
     @route(
         "POST", "/api/token", SIGNED_IN, "shortToken",
-        "A JWT for ten minutes, and no longer than what it was asked with",
+        "A JWT for ten minutes, and no longer than the credential it was asked with",
         body=Nothing, answers={201: TokenJson}, refusals=(400, 413, 501),
     )  # fmt: skip
     async def token(self, request: Request) -> Response:

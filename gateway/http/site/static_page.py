@@ -128,7 +128,7 @@ class PageRoutes:
         self._home = home
         self.page: StaticPage | None = None
 
-    @route("GET", "/", PUBLIC, "home", "The page; where it was not built, what this is", media={"text/html": ""})
+    @route("GET", "/", PUBLIC, "home", "The page, or how to get it if it was not built", media={"text/html": ""})
     async def index(self, _: Request) -> Response:
         if self.page is None:
             return self._home.answer()

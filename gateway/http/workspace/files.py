@@ -69,7 +69,7 @@ class FileRoutes:
             if reply is not None:
                 return reply
             if asked.source == "live":
-                told = "its sandbox does not run: wake it, or read what is kept with source=synced"
+                told = "its sandbox does not run: wake it, or read the kept files with source=synced"
                 raise ApiError(409, "not_running", told)
         reply = await self._answered(request, asked, self._kept, lambda: self._synced(session, asked))
         assert reply is not None
@@ -149,7 +149,7 @@ class _Asked:
         self.source = SOURCE.read(request)
         self.root = ROOT.read(request)
         if self.generation is not None and self.source == "live":
-            raise ApiError(400, "bad_parameter", "a generation is of what is kept: leave out source=live")
+            raise ApiError(400, "bad_parameter", "a generation is of kept files: leave out source=live")
         if self.generation is not None:
             self.source = "synced"
         self.path, self.must_be_directory = read_path(request.scope["raw_path"], self.root)

@@ -100,7 +100,7 @@ class SnapshotRoutes:
         return answer({"snapshots": listed, "newest": pointer.newest.number, "origin": pointer.origin or None})
 
     @route(
-        "GET", ONE, LIFECYCLE_SESSION, "getSnapshot", "One snapshot, with what was skipped and what is unsettled",
+        "GET", ONE, LIFECYCLE_SESSION, "getSnapshot", "One snapshot, with its skipped and unsettled files",
         answers={200: SnapshotShown}, parameters=(GENERATION,), refusals=(400, 404, *STORED),
     )  # fmt: skip
     async def show(self, request: Request) -> Response:

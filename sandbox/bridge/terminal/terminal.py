@@ -242,7 +242,7 @@ class Terminal:
                 self.start()
             if self._pty is not None and not self._pty.type(payload):
                 self._complain(
-                    seat, TerminalTrouble("input_full", "the program does not read; this input was left out")
+                    seat, TerminalTrouble("input_full", "the program does not read its input; this input was dropped")
                 )
         except Turned as exc:
             self._complain(seat, exc.trouble)

@@ -89,7 +89,7 @@ def loaders(libc: str, machine: str) -> tuple[str, ...]:
 def no_libc(named: str, libc: str) -> str:
     """For the user: why an agent cannot run in the image of that name."""
     kind = "Debian, Ubuntu or Fedora" if libc == "glibc" else "Alpine"
-    other = "or an agent that brings what it needs, such as codex"
+    other = "or an agent that needs none, such as codex"
     return f"this agent cannot run in the image {named}, which has no {libc}: use an image of {kind}, {other}"
 
 

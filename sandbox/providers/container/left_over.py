@@ -26,7 +26,7 @@ def why_left_over(found: Mapping[str, Any], home: str, *, named: bool, alive: bo
         late = state not in _RUNS and _age(found, now) > ELSEWHERE_SECONDS
         return "it has ended, and belongs to another data directory" if late else None
     if not label(found, "session"):  # its image's files were looked at
-        return "nobody needs it any more" if _age(found, now) > GRACE_SECONDS else None
+        return "no session needs it any more" if _age(found, now) > GRACE_SECONDS else None
     if state in _ENDED:
         return None if named and alive else "it has ended"
     if state in _RUNS:

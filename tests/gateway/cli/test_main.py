@@ -213,7 +213,7 @@ def test_a_directory_of_somebody_else_and_proxies_that_are_everybody_are_told(tm
     settings = {"HOLDFAST_PORT": "0", "HOLDFAST_OBJECTS": objects, "HOLDFAST_TRUSTED_PROXIES": proxies}
     shown = findings(run("doctor", "--json", data=tmp_path / "data", settings=settings))
     assert (shown["objects"]["state"], shown["proxies"]["state"]) == ("fail", "warn")
-    assert "has ::/0: whoever connects" in shown["proxies"]["told"]
+    assert "has ::/0: every client" in shown["proxies"]["told"]
     served = run("serve", data=tmp_path / "data", settings=settings)
     assert (served.returncode, "did not put there (hosts)" in served.stderr) == (1, True)
     assert [each.name for each in theirs.iterdir()] == ["hosts"]

@@ -154,7 +154,7 @@ async def check_a_very_slow_sync() -> None:
                 await looks()
             return await super().put(key, content)
 
-    with pytest.raises(SyncFailed, match="begin anew") as caught:
+    with pytest.raises(SyncFailed, match="begin again") as caught:
         await push(house.gateway(Slow(house.store)), session)
     assert not caught.value.permanent
     assert await house.vault.newest(USER, "s") is None
@@ -177,7 +177,7 @@ async def test_a_sync_in_a_machine_that_slept_keeps_nothing(stops: str) -> None:
             house.clock.seconds += DAY
 
     store.fault = asleep
-    with pytest.raises(SyncFailed, match="begin anew"):
+    with pytest.raises(SyncFailed, match="begin again"):
         await push(vault, session)
 
 

@@ -211,7 +211,7 @@ class World:
         async def work() -> None:
             found = await vault.collect()
             self.seen["removed"] += found.removed
-            assert not found.problem or "somebody else" in found.problem
+            assert not found.problem or "another writer" in found.problem
 
         vault = self.gateway()
         self.begin("collect", work())

@@ -161,7 +161,7 @@ async def test_an_answer_goes_on_where_it_was_when_the_gateway_is_killed(tmp_pat
     answers = [record["content"] for record in records if record["role"] == "assistant"]
     assert answers[1] == "and now?"
     whole = answers[0].rstrip("\n") + "\nand now?\n"
-    if "comes from the history" in chat.err:  # the gateway said recovered:false: all of it again, from the beginning
+    if "come from the history" in chat.err:  # the gateway said recovered:false: all of it again, from the beginning
         assert chat.out.endswith("\n" + whole)
     else:
         assert chat.out == whole, "every piece once, in order"
