@@ -40,15 +40,30 @@ class HomeMove:
 
 
 @dataclass(frozen=True, slots=True)
+class HttpServer:
+    """The program is an HTTP server on the sandbox's own loopback, and says where: a line of its output has
+    `http://127.0.0.1:PORT`. It is told a password in the variable `password_in`; only the bridge and this process have
+    it, and the bridge says it as that `user` (HTTP's Basic). When it answers GET `health` with 200, its stream of
+    server-sent events is read at `events`, for as long as it runs."""
+
+    health: str
+    events: str
+    user: str
+    password_in: str
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """The program to run, its environment, what is written before it starts, where it starts (the workspace, "" if that
-    is not known), and which files get other names before it starts."""
+    is not known), and which files get other names before it starts. A program with a `server` is not spoken to by its
+    input and output: its core is a ServerCore."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)
     files: Sequence[HomeFile] = ()
     directory: str = ""
     moves: Sequence[HomeMove] = ()
+    server: HttpServer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +80,18 @@ class ToAgent:
     """Write `line` to the agent's input; it has no newline. Lines are written in order, before any further record."""
 
     line: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Http:
+    """Ask the agent's server. Requests are sent in order and do not wait for the answers of those before them: one may
+    take as long as a turn. Each has a connection of its own, so a server may hear them in another order. `answered` is
+    called with `tag`. A path begins with a slash; `body` is JSON or empty."""
+
+    method: str
+    path: str
+    tag: str
+    body: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +137,7 @@ class EndProcess:
     reason: str = ""
 
 
-Out = ToAgent | ToGateway | Note | WakeAfter | UnknownFrame | InterruptProcess | EndProcess
+Out = ToAgent | Http | ToGateway | Note | WakeAfter | UnknownFrame | InterruptProcess | EndProcess
 
 
 @runtime_checkable
@@ -178,4 +205,15 @@ class Core(Protocol):
     def over(self) -> Sequence[Out]:
         """The process is gone, and all its output was given to `up`. Called once, last; what comes out goes to the
         gateway only."""
+        ...
+
+
+@runtime_checkable
+class ServerCore(Core, Protocol):
+    """The core of an agent that is a server. It writes no lines (`ToAgent`); `up` is given the data of the server's
+    events, a line for each."""
+
+    def answered(self, tag: str, status: int, body: bytes) -> Sequence[Out]:
+        """The answer to an `Http`. Its long strings are cut as those of long lines are. Without an answer the status is
+        0: the connection broke, or there was too much to ask or to answer."""
         ...

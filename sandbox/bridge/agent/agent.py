@@ -16,6 +16,9 @@ overtake the lines that were dropped with the old one.
 
 Output is numbered into the backlog. While that is full the agent is not read; nothing is dropped. Nor is it read while
 it leaves `UNREAD_BYTES` unread of what the core answered to its output.
+
+An agent that is a server is reached over HTTP (http_reach.py). Deliveries become requests then, and nothing is written
+to its input.
 """
 
 import asyncio
@@ -35,11 +38,14 @@ from sandbox.agents.core import (
     EndProcess,
     FoldingCore,
     HomeFile,
+    Http,
+    HttpServer,
     InterruptProcess,
     Launch,
     Note,
     Out,
     Past,
+    ServerCore,
     ToAgent,
     ToGateway,
     UnknownFrame,
@@ -48,6 +54,7 @@ from sandbox.agents.core import (
 from sandbox.agents.remarks import agent_event, not_passed_on
 from sandbox.bridge.agent import home
 from sandbox.bridge.agent.deliveries import DeliveryQueue, DueDelivery
+from sandbox.bridge.agent.http_reach import HttpReach
 from sandbox.bridge.agent.lines import LineSplitter
 from sandbox.bridge.agent.long_lines import CuttingSplitter
 from sandbox.bridge.agent.server_socket import AgentSocket, taken_port
@@ -194,8 +201,11 @@ class Agent:
         core = CORES[self._config.core]()
         launch = self._launch(core)
         piped = self._config.server is None
+        password = secrets.token_urlsafe(24)
+        own = {launch.server.password_in: password} if launch.server is not None else {}
+        env = {**launch.env, **own}
         try:
-            child = Child(launch.argv, cwd=self._config.workspace, env=launch.env, with_input=piped, with_output=piped)
+            child = Child(launch.argv, cwd=self._config.workspace, env=env, with_input=piped, with_output=piped)
         except (OSError, ValueError) as exc:
             cause = exc.strerror if isinstance(exc, OSError) else str(exc)
             log("agent.start_failed", cause=cause)
@@ -203,7 +213,7 @@ class Agent:
         epoch = secrets.token_urlsafe(9)
         log("agent.started", pid=child.pid, epoch=epoch)
         self.backlog.begin(epoch)
-        self._process = _Process(self, child, core, line)
+        self._process = _Process(self, child, core, line, launch.server, password)
         self.on_change()
         return True
 
@@ -365,7 +375,10 @@ class Agent:
 class _Process:
     """One run of the agent: its core, its pipes and its end."""
 
-    def __init__(self, agent: Agent, child: Child, core: Core, start: bytes | None) -> None:
+    def __init__(
+        self, agent: Agent, child: Child, core: Core, start: bytes | None, server: HttpServer | None, password: str
+    ) -> None:
+        """`server` is how it is reached, if it is one."""
         self._agent = agent
         self.child = child
         self.core = core
@@ -381,6 +394,7 @@ class _Process:
         self._lines: deque[bytes] = deque()  # for the agent, before any delivery
         self._lines_size = 0
         self._unheeded = False  # the agent leaves too much unread of what its output was answered with
+        self._reach = None if server is None else self._reach_by_http(server, password)
         log_file = agent.open_log()
         self.input, self.output = self._pipes(start)
         self._errors = Reader(child.errors, lambda chunk: log_file.write(chunk) if chunk else log_file.close())
@@ -407,6 +421,24 @@ class _Process:
         )
         return both, both
 
+    def _reach_by_http(self, server: HttpServer, password: str) -> HttpReach:
+        core = self.core
+        assert isinstance(core, ServerCore), "a core that launches a server takes its answers"
+
+        def on_answer(tag: str, status: int, body: bytes) -> None:
+            self._perform(self._ask("answered", lambda: core.answered(tag, status, body)))
+            self.input.write()
+
+        return HttpReach(
+            server,
+            password,
+            on_events=self._heard,
+            on_answer=on_answer,
+            on_left_out=self._leave_out,
+            on_failed=self._end_now,
+            on_done=self._finish_if_over,
+        )
+
     def _perform(self, outs: Sequence[Out]) -> None:
         for out in outs:
             match out:
@@ -417,6 +449,8 @@ class _Process:
                 case ToAgent(line) if not (self.ending or self.input.closed):
                     self._lines.append(line)
                     self._lines_size += len(line)
+                case Http() if self._reach is not None:
+                    self._reach.ask(out)
                 case Note(members):
                     self._agent.core_notes.note(members)
                 case WakeAfter(name, seconds):
@@ -495,10 +529,13 @@ class _Process:
 
     def pace_output(self) -> None:
         """Read the agent while there is room for what it says, and while it reads what it is told."""
-        if self._agent.backlog.full or self._unheeded:
-            self.output.pause()
-        else:
-            self.output.resume()
+        for source in (self.output, self._reach):
+            if source is None:
+                pass
+            elif self._agent.backlog.full or self._unheeded:
+                source.pause()
+            else:
+                source.resume()
 
     def _next_piece(self) -> bytes:
         """The next lines for the agent, b"" if there are none. Records are noted before this returns: several with one
@@ -560,12 +597,18 @@ class _Process:
 
     def _on_output(self, chunk: bytes) -> None:
         lines = self._splitter.feed(chunk) if chunk else self._splitter.finish()
-        if lines:
+        if self._reach is not None:
+            for line in lines:
+                self._reach.said(line)
+        elif lines:
             self._heard(lines)
         if self._splitter.oversized > self._oversized_told:
             self._oversized_told = self._splitter.oversized
-            self._agent.on_problem(f"a line of agent output was longer than {MAX_LINE} bytes and was left out")
+            self._leave_out()
         self._finish_if_over()
+
+    def _leave_out(self) -> None:
+        self._agent.on_problem(f"a line of agent output was longer than {MAX_LINE} bytes and was left out")
 
     def _heard(self, lines: Sequence[bytes]) -> None:
         before = self._lines_size
@@ -583,7 +626,7 @@ class _Process:
             self.child.signal_group(signal.SIGTERM)
             self._timer = loop.call_later(term_seconds, self.child.signal_group, signal.SIGKILL)
 
-        if input_seconds:
+        if input_seconds and self._reach is None:  # a server heeds no end of its input
             self._timer = loop.call_later(input_seconds, terminate)
         else:
             terminate()
@@ -599,10 +642,13 @@ class _Process:
         self._forget_lines()
         self.output.end_when_silent(self._agent.limits.drain_seconds)
         self._errors.end_when_silent(self._agent.limits.drain_seconds)
+        if self._reach is not None:
+            self._reach.end(self._agent.limits.drain_seconds)
         self._finish_if_over()
 
     def _finish_if_over(self) -> None:
-        if self.output.done and self.child.ended.done() and not self.over.done():
+        read = self.output.done and (self._reach is None or self._reach.done)
+        if read and self.child.ended.done() and not self.over.done():
             self._perform(self._ask("over", self.core.over))
             for timer in self._wakes.values():
                 timer.cancel()

@@ -1,0 +1,211 @@
+"""A real bridge, a real link, and an agent that is a real HTTP server."""
+
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.client.agent_link import BridgeLink
+from tests.sandbox.bridge.agent.test_cores import ABORT, frames, message
+from tests.support.bridge import BridgeProcess, Owner, running_bridge
+from tests.support.served_core import NAME
+from tests.support.waiting import until
+
+# It does what a message says: `event TEXT`, `long N`, `numbers N`, `cut` its streams, `wait` for an abort with its
+# answer, answer with `big N`, `break` without an answer, `die`. The first question for its health is never answered.
+AGENT = """
+import base64, json, os, queue, sys, threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+password = os.environ["SERVED_PASSWORD"]
+open("passwords", "a").write(password + "\\n")
+wanted = "Basic " + base64.b64encode(f"ada:{password}".encode()).decode()
+streams, asked, aborted = [], [], threading.Event()
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_): ...
+
+    def respond(self, status, body=b"{}"):
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        if self.headers["authorization"] != wanted:
+            return self.respond(401)
+        if self.path == "/health":
+            asked.append(self.path)
+            if len(asked) == 1:
+                threading.Event().wait()
+            return self.respond(200 if len(asked) > 2 else 503)
+        if self.path == "/begun":
+            return self.respond(200)
+        mine = queue.Queue()
+        streams.append(mine)
+        self.send_response(200)
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        mine.put(b"connected")
+        while (said := mine.get()) is not None:
+            said = b"data: " + said + b"\\n\\n"
+            self.wfile.write(b"%x\\r\\n" % len(said) + said + b"\\r\\n")
+            self.wfile.flush()
+        self.close_connection = True
+
+    def do_POST(self):
+        if self.headers["authorization"] != wanted:
+            return self.respond(401)
+        said = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        with open("told", "a") as told:
+            told.write(json.dumps([self.path, said.get("content")]) + "\\n")
+        if self.path == "/abort":
+            aborted.set()
+            return self.respond(200)
+        word, _, rest = said["content"].partition(" ")
+        events = {"event": rest.encode(), "long": b'"%b"' % (b"x" * int(rest or 0) if word == "long" else b""),
+                  "numbers": b"1," * (int(rest) if word == "numbers" else 0), "cut": None}
+        if word in events:
+            for each in list(streams):
+                each.put(events[word])
+            if word == "cut":
+                streams.clear()
+        elif word == "wait":
+            aborted.wait()
+        elif word == "big":
+            return self.respond(200, b'["%b"]' % (b"y" * int(rest)))
+        elif word == "break":
+            self.close_connection = True
+            self.connection.close()
+            return
+        elif word == "die":
+            streams[0].put(b"last words")
+            threading.Timer(0.05, os._exit, [3]).start()
+            threading.Event().wait()
+        self.respond(200)
+
+server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+print("not the address yet", flush=True)
+print(f"listening on http://127.0.0.1:{server.server_port}", flush=True)
+server.serve_forever()
+"""
+
+
+@pytest.fixture
+def bridge(tmp_path: Path) -> Iterator[BridgeProcess]:
+    agent = [sys.executable, "-u", "-c", AGENT]
+    with running_bridge(tmp_path, agent, module="tests.support.served_core", core=NAME) as running:
+        yield running
+
+
+class Served:
+    """A link to a bridge whose agent runs and is reached."""
+
+    def __init__(self, bridge: BridgeProcess, owner: Owner, link: BridgeLink) -> None:
+        self._bridge = bridge
+        self.owner = owner
+        self.link = link
+        self._seq = 0
+
+    def say(self, content: str) -> None:
+        self._seq += 1
+        self.link.deliver(self._seq, message(content))
+
+    @property
+    def told(self) -> list[Any]:
+        return [json.loads(line) for line in (self._bridge.workspace / "told").read_text().splitlines()]
+
+    @property
+    def events(self) -> list[str]:
+        return [frame["text"] for frame in frames(self.owner) if frame["type"] == "chunk"]
+
+    @property
+    def answers(self) -> dict[str, tuple[int, int]]:
+        """Status and size, by what was asked."""
+        told = [frame for frame in frames(self.owner) if frame["type"] == "answer"]
+        return {frame["tag"]: (frame["status"], frame["size"]) for frame in told}
+
+
+@pytest.fixture
+async def agent(bridge: BridgeProcess) -> AsyncIterator[Served]:
+    owner = Owner()
+    link = await bridge.link(owner)
+    link.start(None)
+    found = Served(bridge, owner, link)
+    await until(lambda: owner.epochs and found.answers == {"begin": (200, 2)}, "the first answer")
+    yield found
+    link.close()
+
+
+async def test_requests_wait_for_health_and_events(agent: Served) -> None:
+    assert agent.events == ["connected"]
+    for n in range(20):
+        agent.say(f"event {n}")
+    await until(lambda: len(agent.events) == 21)
+    assert agent.events[0] == "connected"
+    assert sorted(agent.events[1:], key=int) == [*map(str, range(20))]
+    assert sorted(agent.told) == sorted(["/said", f"event {n}"] for n in range(20))
+    await until(lambda: len(agent.answers) == 21)
+    assert agent.owner.taken == 20
+
+
+async def test_an_answer_may_take_as_long_as_it_likes_while_others_come(agent: Served) -> None:
+    agent.say("wait")
+    agent.say("event 1")
+    await until(lambda: "/said 2" in agent.answers)
+    assert "/said 1" not in agent.answers
+    agent.link.inject(ABORT)
+    await until(lambda: agent.answers.get("/said 1") == (200, 2))
+    assert agent.answers["/abort 3"] == (200, 2)
+
+
+async def test_a_stream_that_breaks_is_opened_anew(agent: Served) -> None:
+    agent.say("cut")
+    await until(lambda: agent.events == ["connected", "connected"])
+    agent.say("event again")
+    await until(lambda: agent.events[2:] == ["again"])
+
+
+async def test_long_events_and_answers_arrive_cut_and_what_is_too_long_is_told(agent: Served) -> None:
+    agent.say("long 2000000")
+    await until(lambda: len(agent.events) == 2)
+    agent.say("big 2000000")
+    agent.say("numbers 1000000")
+    await until(lambda: agent.owner.problems)
+    agent.say("event end")
+    await until(lambda: len(agent.events) == 3)
+    _, long, _ = agent.events
+    assert "bytes left out" in long
+    assert len(long) < 70_000
+    assert [problem for problem in agent.owner.problems if "was left out" in problem]
+    await until(lambda: "/said 2" in agent.answers)
+    status, size = agent.answers["/said 2"]
+    assert (status, 60_000 < size < 70_000) == (200, True)
+
+
+async def test_a_request_without_an_answer_is_told_of(agent: Served) -> None:
+    agent.say("break")
+    await until(lambda: agent.answers.get("/said 1") == (0, 0))
+    agent.say("event on")
+    await until(lambda: agent.events[-1] == "on")
+
+
+async def test_the_server_s_end_is_the_agent_s_and_its_last_words_are_read(
+    bridge: BridgeProcess, agent: Served
+) -> None:
+    agent.say("die")
+    await until(lambda: agent.owner.exits)
+    assert agent.owner.exits[0].code == 3
+    assert agent.events == ["connected", "last words"]
+    assert "/said 1" not in agent.answers
+    assert frames(agent.owner)[-1]["type"] == "over"
+    agent.link.start(None)
+    await until(lambda: len(agent.owner.epochs) == 2 and agent.events == ["connected"], "the next process is reached")
+    passwords = (bridge.workspace / "passwords").read_text().split()
+    assert len(set(passwords)) == 2
+    assert not [word for word in passwords if word in bridge.log]
