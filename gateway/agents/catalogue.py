@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 DEMO, NONE, ACP, NODE = "demo", "none", "acp", "node"
 # The cores that this version's bridge has; a test compares them with sandbox/agents/catalogue.py.
-CORES = ("plain", "claude-code", "codex", "pi", "acp")
+CORES = ("plain", "claude-code", "codex", "pi", "opencode", "acp")
 NODE_VERSION = "24.19.0"
 
 
@@ -113,7 +113,7 @@ AGENTS = (
             "OPENCODE_DISABLE_MODELS_FETCH": "1",
             "OPENCODE_ENABLE_QUESTION_TOOL": "1",
         },
-        caches=(".local/share/opencode/log/",),
+        caches=(".local/share/opencode/log/", ".config/opencode/node_modules/"),
     ),
     KnownAgent(
         name="gemini",

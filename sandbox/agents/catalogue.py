@@ -6,6 +6,7 @@ from sandbox.agents.acp import AcpCore
 from sandbox.agents.claude import ClaudeCore
 from sandbox.agents.codex import CodexCore
 from sandbox.agents.core import Core
+from sandbox.agents.opencode import OpencodeCore
 from sandbox.agents.pi import PiCore
 from sandbox.agents.plain import PlainCore
 
@@ -15,5 +16,6 @@ CORES: dict[str, Callable[[], Core]] = {
     "claude-code": ClaudeCore,
     "codex": CodexCore,
     "pi": PiCore,
+    "opencode": OpencodeCore,
     "acp": AcpCore,
 }

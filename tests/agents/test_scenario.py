@@ -11,10 +11,11 @@ from websockets.asyncio.client import ClientConnection
 
 from tests.support.chat import Frame, hear, say
 from tests.support.fake_model.serving import fake_model
+from tests.support.fake_model.settings import opencode_config
 from tests.support.gateway import Gateway
 from tests.support.waiting import until
 
-AGENTS = ("claude-code", "codex", "pi", "pi@0.74.2", "gemini")
+AGENTS = ("claude-code", "codex", "pi", "pi@0.74.2", "opencode", "gemini")
 CURT = ("gemini",)  # has no question tool, and tries for minutes what a model fails at
 SAID, ANSWERED = "user message delivered", "assistant message complete"
 PERMITTED = ["assistant permission_request answered", "user permission_response delivered"]
@@ -116,7 +117,8 @@ async def last_answer(gateway: Gateway) -> str:
 
 async def test_the_same_records_come_of_a_conversation_with_any_agent(gateway: Gateway, model: str, agent: str) -> None:
     variables = {"ANTHROPIC_BASE_URL": model, "ANTHROPIC_API_KEY": "good", "OPENAI_BASE_URL": f"{model}/v1",
-                 "OPENAI_API_KEY": "good", "GOOGLE_GEMINI_BASE_URL": model, "GEMINI_API_KEY": "good"}  # fmt: skip
+                 "OPENAI_API_KEY": "good", "GOOGLE_GEMINI_BASE_URL": model, "GEMINI_API_KEY": "good",
+                 "OPENCODE_CONFIG_CONTENT": json.dumps(opencode_config(model, "good"))}  # fmt: skip
     configure(gateway.data_dir / "sandboxes" / "talk" / "kept" / "agent", model)
     await gateway.create("talk", agent=agent, network="outbound", envVars=variables)
     async with gateway.chat("talk") as socket, gateway.http() as ada:

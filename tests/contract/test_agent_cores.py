@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,18 @@ from hypothesis import strategies as st
 from sandbox.agents.acp import AcpCore
 from sandbox.agents.claude import ClaudeCore
 from sandbox.agents.codex import CodexCore
-from sandbox.agents.core import Core, Launch, Note, Out, Past, ToAgent, ToGateway, UnknownFrame
+from sandbox.agents.core import (
+    Core,
+    Http,
+    Launch,
+    Note,
+    Out,
+    Past,
+    ToAgent,
+    ToGateway,
+    UnknownFrame,
+)
+from sandbox.agents.opencode import OpencodeCore
 from sandbox.agents.pi import PiCore
 from sandbox.agents.plain import PlainCore
 from sandbox.protocol.agent import MAX_LINE
@@ -22,6 +34,20 @@ START = b'{"type":"start","model":"x","resume":true,"pending":[]}'
 MESSAGE = b'{"seq":1,"type":"message","cid":"a","content":"first"}'
 ANSWER = b'{"seq":3,"type":"permission_response","cid":"c","requestId":"r-1","allow":true}'
 ABORT = b'{"type":"abort"}'
+
+
+@dataclass
+class Served(OpencodeCore):
+    """What an agent's server answers is a line, too: the tag, the status, and the body."""
+
+    def up(self, lines: Sequence[bytes]) -> Sequence[Out]:
+        return [out for line in lines for out in self._heard(line)]
+
+    def _heard(self, line: bytes) -> Sequence[Out]:
+        found = re.fullmatch(rb"(h[0-9]+) ([0-9]{1,3}) (.*)", line, re.DOTALL)
+        if found is None:
+            return super().up([line])
+        return self.answered(found[1].decode(), int(found[2]), found[3])
 
 
 @dataclass(frozen=True)
@@ -40,6 +66,10 @@ def _streamed(member: str, kind: str, words: bytes) -> bytes:
 
 def _updated(what: bytes) -> bytes:
     return b'{"method":"session/update","params":{"update":{"sessionUpdate":%b}}}' % what
+
+
+def _told(kind: str, what: bytes) -> bytes:
+    return b'{"type":"%b","properties":{"sessionID":"ses_1",%b}}' % (kind.encode(), what)
 
 
 CASES = {
@@ -91,6 +121,25 @@ CASES = {
             ),
             (b'{"type":"of_tomorrow"}', b"no frame", b"", b'{"type":"auto_retry_start","attempt":1}'),
             (b'{"type":"agent_end"}', b'{"type":"agent_settled"}'),
+        ),
+    ),
+    "opencode": Case(
+        Served,
+        (None, MESSAGE, ANSWER, ABORT),
+        (
+            (b'{"type":"server.connected"}', b'h1 200 {"id":"ses_1"}', b'h2 200 {"version":"1"}'),
+            (
+                _told("message.updated", b'"info":{"id":"m","role":"assistant","time":{}}'),
+                _told("message.part.updated", b'"part":{"id":"p","messageID":"m","type":"text"}'),
+                _told("message.part.delta", b'"partID":"p","delta":"\xc3\xa4"'),
+                _told("permission.asked", b'"id":"r-1","permission":"bash"'),
+            ),
+            (b'{"type":"of_tomorrow"}', b"no event", b"", b"h4 200 true", _told("session.status", b'"status":{}')),
+            (
+                _told("message.updated", b'"info":{"id":"m","role":"assistant","time":{"completed":1}}'),
+                b"h3 200 {}",
+                _told("session.idle", b'"of":"nobody"'),
+            ),
         ),
     ),
     "acp": Case(
@@ -152,6 +201,11 @@ def checked(outs: Iterable[Out]) -> list[Out | bytes]:
             case ToAgent(line):
                 assert isinstance(line, bytes)
                 assert b"\n" not in line
+            case Http(method, path, tag, body):
+                assert re.fullmatch("GET|POST", method)
+                assert re.fullmatch("/[!-~]*", path)
+                assert len(body) <= MAX_LINE + 1000
+                assert tag
             case Note(members):
                 assert len(json.dumps(dict(members)).encode()) < 4096
             case UnknownFrame(kind):

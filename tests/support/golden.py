@@ -1,9 +1,9 @@
 """Conversations with real agents, recorded: what a core was told and heard, and what it made of it.
 
 A recording is a file of JSON lines. What goes into the core is `["command", {"notes", "found"}]`, `["begin", frame]`,
-`["down", frame]`, `["up", line]`, `["woken", name]`, `["interrupt"]` and `["over"]`. Each is followed by what came out:
-`["> agent", line]`, `["> frame", frame]` and so on. A `command` begins a new process. tests/support/record_agents.py
-makes them.
+`["down", frame]`, `["up", line]`, `["answered", tag, status, body]`, `["woken", name]`, `["interrupt"]` and `["over"]`.
+Each is followed by what came out: `["> agent", line]`, `["> frame", frame]` and so on. A `command` begins a new
+process. tests/support/record_agents.py makes them.
 """
 
 import json
@@ -16,11 +16,13 @@ from sandbox.agents.catalogue import CORES
 from sandbox.agents.core import (
     Core,
     EndProcess,
+    Http,
     InterruptProcess,
     Launch,
     Note,
     Out,
     Past,
+    ServerCore,
     ToAgent,
     ToGateway,
     UnknownFrame,
@@ -31,6 +33,7 @@ GOLDEN = Path(__file__).parents[1] / "sandbox" / "agents" / "golden"
 SESSION = "golden"
 PACKAGES = re.compile(r'/[^\s"\\]*(?=/node_modules/)')  # where an agent lay when it was recorded: "/packages" instead
 ENV = {"HOME": "/agent", "HOLDFAST_SESSION_ID": SESSION, "OPENAI_API_KEY": "good"}
+HEARD = ("up", "answered")  # what the agent says
 Entry = Sequence[Any]
 
 
@@ -52,6 +55,8 @@ def told(out: Out) -> Iterator[Entry]:
     match out:
         case ToAgent(line):
             yield ["> agent", json.loads(line)]
+        case Http(method, path, tag, body):
+            yield ["> http", method, path, tag, json.loads(body or b"null")]
         case ToGateway(frames):
             yield from (["> frame", json.loads(frame)] for frame in frames)
         case Note(members):
@@ -68,7 +73,7 @@ def told(out: Out) -> Iterator[Entry]:
 
 def line_of(entry: Entry) -> bytes:
     """What the agent wrote, or what the gateway said: an object as it was, or text that is none."""
-    said = entry[1]
+    said = entry[-1]
     return said.encode() if isinstance(said, str) else json.dumps(said, ensure_ascii=False).encode()
 
 
@@ -81,6 +86,9 @@ def put(core: Core, entry: Entry) -> Sequence[Out]:
             return core.down(line_of(entry))
         case "up":
             return core.up([line_of(entry)])
+        case "answered":
+            assert isinstance(core, ServerCore)
+            return core.answered(entry[1], entry[2], line_of(entry))
         case "woken":
             return core.woken(entry[1])
         case "interrupt":
@@ -89,7 +97,7 @@ def put(core: Core, entry: Entry) -> Sequence[Out]:
 
 
 def replay(agent: str, entries: Iterable[Entry], change: Callable[[Entry], Entry] | None = None) -> list[Entry]:
-    """The recording that a core makes of what goes in. `change` is made to each line of the agent."""
+    """The recording that a core makes of what goes in. `change` is made to each line and answer of the agent."""
     made: list[Entry] = []
     core = CORES[agent]()
     for entry in inputs(entries):
@@ -99,7 +107,7 @@ def replay(agent: str, entries: Iterable[Entry], change: Callable[[Entry], Entry
             launch = command(core, entry)
             made.append(["> launch", list(launch.argv), [file.path for file in launch.files]])
         else:
-            outs = put(core, change(entry) if change and entry[0] == "up" else entry)
+            outs = put(core, change(entry) if change and entry[0] in HEARD else entry)
             made += [each for out in outs for each in told(out)]
     return made
 

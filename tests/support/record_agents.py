@@ -14,21 +14,42 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sandbox.agents.catalogue import CORES
-from sandbox.agents.core import Core, HomeFile, Launch, Note, Out, Past, ToAgent, ToGateway, WakeAfter
+from sandbox.agents.core import (
+    Core,
+    HomeFile,
+    Http,
+    HttpServer,
+    Launch,
+    Note,
+    Out,
+    Past,
+    ServerCore,
+    ToAgent,
+    ToGateway,
+    WakeAfter,
+)
 from sandbox.bridge.agent import home
+from sandbox.bridge.agent.http_reach import HttpReach
 from tests.support.fake_model.serving import fake_model
+from tests.support.fake_model.settings import opencode_config
 from tests.support.golden import GOLDEN, PACKAGES, SESSION, replay
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 TIMES = re.compile(r'("\w*(?:ms|Ms|At|timestamp)": )(?:[0-9.]+|"[0-9TZ:.+-]+")')
+PASSWORD = "of-the-recording"
 DESCRIPTIONS = {  # long, of no use
     "control_response", "system", "thread/started", "thread/settings/updated", "agent_end", "turn_end", "message_start",
 }  # fmt: skip
+# Of opencode, which has times and names of its own everywhere, and says much of itself.
+ITS_TIMES = re.compile(r'("(?:created|updated|completed|start|end|next|time)": )[0-9]{12,}')
+ITS_NAMES = re.compile(r"(ses|msg|prt|evt|per|que|err)_[0-9A-Za-z]{6,}")
+ITS_WORDS = re.compile(r'("slug": |New session - )("?)[0-9A-Za-z:.-]+')
+OF_ITSELF = re.compile(r"(plugin|catalog|reference|integration)\..*|server\.heartbeat|session\.(created|updated|diff)")
 BULK = {"modelUsage", "subagent_stats", "permission_denials"}
 
 
@@ -65,7 +86,13 @@ class Live:
         quiet = {"DISABLE_TELEMETRY": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
         retries = {"CLAUDE_CODE_MAX_RETRIES": "2"}
         path = {"PATH": os.environ["PATH"], "HOME": str(self._home), "HOLDFAST_SESSION_ID": SESSION}
-        return {**path, **keys, **quiet, **retries}
+        return {
+            **path,
+            **keys,
+            **quiet,
+            **retries,
+            **(_opencode(self._model, self.key) if self.agent == "opencode" else {}),
+        }
 
     async def start(self, start: dict[str, Any] | None = None) -> None:
         if self.agent == "pi":
@@ -86,12 +113,32 @@ class Live:
         for move in launch.moves:
             home.move(self._home, move)
         pipe = asyncio.subprocess.PIPE
+        secret = {launch.server.password_in: PASSWORD} if launch.server else {}
         self._process = await asyncio.create_subprocess_exec(
             *launch.argv, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL, cwd=self._work,
-            env=dict(launch.env), limit=1 << 26, start_new_session=True,
+            env={**launch.env, **secret}, limit=1 << 26, start_new_session=True,
         )  # fmt: skip
+        self._reach = self._reach_by_http(launch.server) if launch.server else None
         self._perform(["begin", start], self._core.begin(None if start is None else json.dumps(start).encode()))
         self._reading = asyncio.create_task(self._read(), name="reading")
+
+    def _reach_by_http(self, server: HttpServer) -> HttpReach:
+        core = self._core
+        assert isinstance(core, ServerCore)
+
+        def on_events(lines: Sequence[bytes]) -> None:
+            for said in lines:
+                outs, event = core.up([said]), json.loads(said)
+                if outs or not OF_ITSELF.fullmatch(event["type"]):
+                    self._perform(["up", event], outs)
+
+        def on_answer(tag: str, status: int, body: bytes) -> None:
+            self._perform(["answered", tag, status, json.loads(body or b"null")], core.answered(tag, status, body))
+
+        def unheard(*_: str) -> None: ...
+
+        return HttpReach(server, PASSWORD, on_events=on_events, on_answer=on_answer, on_left_out=unheard,
+                         on_failed=unheard, on_done=unheard)  # fmt: skip
 
     def _put_models(self) -> None:
         models = [{"id": "m1", "contextWindow": 200_000, "maxTokens": 8000}]
@@ -104,6 +151,9 @@ class Live:
         assert self._process.stdout is not None
         async for line in self._process.stdout:
             said = line.rstrip(b"\n")
+            if self._reach is not None:
+                self._reach.said(said)
+                continue
             with contextlib.suppress(ValueError):
                 self._perform(["up", json.loads(said)], self._core.up([said]))
                 continue
@@ -120,6 +170,8 @@ class Live:
                         self.keep |= set(UUID.findall(line.decode()))
                     assert self._process.stdin is not None
                     self._process.stdin.write(line + b"\n")
+                case Http() if self._reach is not None:
+                    self._reach.ask(out)
                 case ToGateway(frames):
                     for frame in frames:
                         self._frames.put_nowait(json.loads(frame))
@@ -166,6 +218,8 @@ class Live:
     async def kill(self) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
+        if self._reach is not None:
+            self._reach.end(1.0)
         await self._reading
         for timer in self._wakes.values():
             timer.cancel()
@@ -173,8 +227,15 @@ class Live:
     def normalised(self) -> list[list[Any]]:
         whole = "\n".join(json.dumps(_trimmed(entry), ensure_ascii=False) for entry in self.entries)
         whole = whole.replace(str(self._home), "/agent").replace(str(self._work), "/workspace")
+        whole = whole.replace(str(self._work).removeprefix("/"), "workspace")
         whole = PACKAGES.sub("/packages", whole)
         whole = TIMES.sub(r"\g<1>0", whole.replace(self._model.removeprefix("http://"), "model"))
+        if self.agent == "opencode":
+            whole = ITS_WORDS.sub(r"\1\2of-its-own", ITS_TIMES.sub(r"\g<1>0", whole))
+            short: dict[str, str] = {}
+            for found in ITS_NAMES.finditer(whole):
+                short.setdefault(found[0], f"{found[1]}_{len(short):06}")
+            whole = ITS_NAMES.sub(lambda found: short[found[0]], whole)
         names: dict[str, str] = {}
         for name in UUID.findall(whole):
             if name not in self.keep or self.agent == "codex":
@@ -182,6 +243,11 @@ class Live:
         for name, number in names.items():
             whole = whole.replace(name, number)
         return [json.loads(line) for line in whole.split("\n")]
+
+
+def _opencode(model: str, key: str) -> Mapping[str, str]:
+    config = json.dumps(opencode_config(model, key))
+    return {"OPENCODE_CONFIG_CONTENT": config, "OPENCODE_DISABLE_MODELS_FETCH": "1"}
 
 
 def _trimmed(entry: list[Any]) -> list[Any]:

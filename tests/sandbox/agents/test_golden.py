@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from sandbox.agents.catalogue import CORES
-from tests.support.golden import GOLDEN, PACKAGES, Entry, command, inputs, line_of, put, recordings, replay
+from tests.support.golden import GOLDEN, HEARD, PACKAGES, Entry, command, inputs, line_of, put, recordings, replay
 
 CASES = {
     f"{agent.name}-{case}": (agent.name, entries)
@@ -18,6 +18,7 @@ every_recording = pytest.mark.parametrize(
 )
 GARBAGE = (
     "", "{", "no JSON", "[1]", "null", '"text"', "{}", '{"type":1}', '{"type":[]}', '{"method":{}}', '{"id":{}}',
+    '{"type":"session.idle"}', '{"type":"message.updated","properties":1}', '{"id":"ses_0","directory":[]}',
     '{"type":"result"}', '{"type":"assistant","message":1}', '{"type":"control_request","request":[]}',
 )  # fmt: skip
 
@@ -42,7 +43,7 @@ def test_no_beginning_of_a_line_does_harm(agent: str, entries: list[Entry]) -> N
 
     def change(entry: Entry, cut: int) -> Entry:
         line = line_of(entry)
-        return ["up", line[: len(line) * cut // 8].decode(errors="ignore")]
+        return [*entry[:-1], line[: len(line) * cut // 8].decode(errors="ignore")]
 
     for cut in range(8):
         replay(agent, entries, lambda entry, cut=cut: change(entry, cut))  # type: ignore[misc]
@@ -50,20 +51,20 @@ def test_no_beginning_of_a_line_does_harm(agent: str, entries: list[Entry]) -> N
 
 @every_recording
 def test_any_line_may_be_garbage_and_the_rest_is_read(agent: str, entries: list[Entry]) -> None:
-    places = [place for place, entry in enumerate(inputs(entries)) if entry[0] == "up"]
+    places = [place for place, entry in enumerate(inputs(entries)) if entry[0] in HEARD]
     for number, place in enumerate(places):
         changed = inputs(entries)
-        changed[place] = ["up", GARBAGE[number % len(GARBAGE)]]
+        changed[place] = [*changed[place][:-1], GARBAGE[number % len(GARBAGE)]]
         replay(agent, changed)
     for garbage in GARBAGE:
-        replay(agent, entries, lambda entry, garbage=garbage: ["up", garbage])  # type: ignore[misc]
+        replay(agent, entries, lambda entry, garbage=garbage: [*entry[:-1], garbage])  # type: ignore[misc]
 
 
 @every_recording
 def test_each_part_of_a_line_may_be_of_any_type(agent: str, entries: list[Entry]) -> None:
     wrongs: Sequence[object] = (None, 7, "text", [], ["text"], [{}], {}, {"text": 1})
     for wrong in wrongs:
-        replay(agent, entries, lambda entry, wrong=wrong: ["up", _wrong(entry[1], wrong)])  # type: ignore[misc]
+        replay(agent, entries, lambda entry, wrong=wrong: [*entry[:-1], _wrong(entry[-1], wrong)])  # type: ignore[misc]
 
 
 def _wrong(value: object, wrong: object, depth: int = 0) -> object:
@@ -83,7 +84,7 @@ def test_what_goes_out_is_hardly_more_than_what_the_agent_said(agent: str, entri
 def _answer_bytes(agent: str, entries: Sequence[Entry]) -> tuple[int, int]:
     """How much the agent wrote, and how much goes to the gateway."""
     made = replay(agent, entries)
-    said = sum(len(line_of(entry)) for entry in made if entry[0] == "up")
+    said = sum(len(line_of(entry)) for entry in made if entry[0] in HEARD)
     return said, sum(len(json.dumps(entry[1])) for entry in made if entry[0] == "> frame")
 
 

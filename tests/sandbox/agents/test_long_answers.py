@@ -9,7 +9,7 @@ import pytest
 
 from gateway.agents.transcript import AgentAnswer, Transcript
 from sandbox.agents.catalogue import CORES
-from sandbox.agents.core import Core, Launch, Past, ToGateway
+from sandbox.agents.core import Core, Launch, Past, ServerCore, ToGateway
 from sandbox.bridge.agent.long_lines import CuttingSplitter
 
 PIECE = "0123456789abcdef" * 4
@@ -68,6 +68,26 @@ def acp_used(output: str) -> Line:
     return acp_updates("tool_call_update", toolCallId="t", status="completed", rawOutput=output)
 
 
+def opencode_tells(kind: str, **properties: Any) -> Line:
+    return {"type": kind, "properties": {"sessionID": "ses_1", **properties}}
+
+
+def opencode_has(part: str, **members: Any) -> Line:
+    return opencode_tells("message.part.updated", part={"id": part, "messageID": "m", **members})
+
+
+def opencode_says(text: str) -> Iterator[Line]:
+    name = f"t{text[:2]}{len(text)}"
+    yield opencode_has(name, type="text", text="")
+    for at in range(0, len(text), len(PIECE)):
+        yield opencode_tells("message.part.delta", partID=name, field="text", delta=text[at : at + len(PIECE)])
+    yield opencode_has(name, type="text", text=text, time={"end": 1})
+
+
+def opencode_used(output: str) -> Line:
+    return opencode_has("x", type="tool", tool="read", callID="t", state={"status": "completed", "output": output})
+
+
 AGENTS: dict[str, tuple[list[Line], Callable[[str], Iterator[Line]], Callable[[str], Line], Line]] = {
     "claude-code": ([], claude_says, claude_used, {"type": "result"}),
     "codex": (
@@ -77,6 +97,18 @@ AGENTS: dict[str, tuple[list[Line], Callable[[str], Iterator[Line]], Callable[[s
         {"method": "turn/completed", "params": {"turn": {"status": "completed"}}},
     ),
     "pi": ([], pi_says, pi_used, {"type": "agent_settled"}),
+    "opencode": (
+        [
+            {"type": "server.connected"},
+            {"answers": "h1", "id": "ses_1"},
+            {"say": "go"},
+            opencode_tells("message.updated", info={"id": "m", "role": "assistant", "time": {"completed": 1}}),
+            {"answers": "h3"},
+        ],
+        opencode_says,
+        opencode_used,
+        opencode_tells("session.idle"),
+    ),
     "acp": (
         [{"id": 1, "result": {}}, {"id": 2, "result": {"sessionId": "of-the-test"}}],
         acp_says,
@@ -91,8 +123,16 @@ def begun(agent: str) -> Core:
     core = CORES[agent]()
     core.command(Launch(("agent",), {}), Past())
     core.begin(None)
-    core.up([json.dumps(line).encode() for line in AGENTS[agent][0]])
-    core.down(b'{"type":"message","seq":1,"content":"go"}')
+    go = b'{"type":"message","seq":1,"content":"go"}'
+    for line in AGENTS[agent][0]:
+        said = json.dumps(line).encode()
+        if "answers" in line:
+            assert isinstance(core, ServerCore)
+            core.answered(line["answers"], 200, said)
+        else:
+            core.down(go) if "say" in line else core.up([said])
+    if core.ready:
+        core.down(go)
     return core
 
 

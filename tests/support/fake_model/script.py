@@ -124,7 +124,7 @@ def _write(talk: Talk, file: str, text: str) -> Deed:
     if not tool:
         patch = f"*** Begin Patch\n*** Add File: {file}\n+{text}\n*** End Patch\n"
         return shell(talk, f"apply_patch <<'EOF'\n{patch}EOF\n")
-    name = "file_path" if talk.has(tool, "file_path") else "path"
+    name = next((each for each in ("file_path", "filePath") if talk.has(tool, each)), "path")
     return Deed("I will call a tool.", tool=tool, given={name: file, "content": f"{text}\n"})
 
 
