@@ -1,11 +1,11 @@
 """Copies files and trees, in little memory, whatever programs do to them meanwhile.
 
-Sandboxes write into the trees that are copied here, and this may run as root: no symlink is followed on either side,
-every step goes from an open directory, and what is neither file, directory nor symlink is left out. Nothing copied is
-setuid, setgid or sticky. Holes stay holes: a file of many terabytes costs what is in it. A file with several names in a
-tree is copied once, and has them in the copy. What vanishes is passed over.
-An entry that cannot be copied is left out, whatever the reason: a program can provoke almost any error on its own
-files, and must not end the backup of others by it. No path is given to the system as a whole, so none is too long.
+Sandboxes write into the trees that are copied here, and this may run as root. So no symlink is followed on either side,
+every step goes from an open directory, and only files, directories and symlinks are copied. Nothing copied is setuid,
+setgid or sticky. Holes stay holes: a file of many terabytes costs its content. A file with several names in a tree is
+copied once, and has them in the copy. Names that vanish are skipped.
+An entry that cannot be copied is left out, for any reason: a program can provoke almost any error on its own files, and
+must not end the backup of others by it. The system never gets a whole path, so none is too long.
 """
 
 import contextlib

@@ -1,13 +1,13 @@
-"""What happens to a user's sessions, told to the pages that watch them (`/ws/events`).
+"""Changes of a user's sessions, sent to the pages that watch them (`/ws/events`).
 
-Whoever comes gets the whole list (session_list.py), then what changes. Nobody is loaded or woken for it: a session
-that is not loaded is described from the store. There is a *watch* for each user who has a page open, and nothing at
-all for the others: a session that stirs looks for its user's watch, finds none, and goes on.
+A new page gets the whole list (session_list.py), then what changes. This loads and wakes no session: one that is not
+loaded is described from the store. There is a *watch* for each user who has a page open, and nothing for the others: a
+session that changes looks for its user's watch, finds none, and goes on.
 
-A session that changed is described once it is due (throttle.py), as it is then, and sent if that is not what was sent
-last. The transitions of a sync are sent each. A page that does not read is owed (viewer_backlog.py) or closed; nothing
-is lost silently, since coming back begins with the whole list. What another gateway does to a session is not heard
-here.
+A changed session is described when it is due (throttle.py), as it is then, and sent if that differs from what was sent
+last. Each transition of a sync is sent. For a page that does not read, changes wait (viewer_backlog.py) or it is
+closed; nothing is lost silently, because a page that comes back begins with the whole list. Changes that another
+gateway makes are not seen here.
 """
 
 import asyncio

@@ -1,8 +1,9 @@
-"""What somebody is owed who does not take it yet. Pure.
+"""What a page's connection still has to get while it does not read. Pure.
 
-Of a session that changed only its id is kept: how it is will be said when it can be heard. What must be heard word by
-word is kept as it is, up to a bound in messages and bytes; whoever is owed more has lost the thread, and begins anew.
-It is paid one by one, as far as it is taken: first the words in order, then who is gone, then what changed.
+For a changed session only the id is queued; its current state is rendered when it is sent. Transitions and answers are
+queued as they are, up to a bound in messages and bytes; beyond that the viewer has to start again with the whole list.
+The backlog is sent as the connection drains: first transitions and answers in order, then purged sessions, then
+changed ones.
 """
 
 from collections import deque

@@ -1,8 +1,8 @@
-"""So many answers of one kind at once for each user: what a long answer holds while it is read is bounded by user.
+"""A bound on answers of one kind at once for each user, and so on the memory that long answers hold.
 
-Whoever comes when all places are taken waits, in the order they came, and is told 429 when it takes too long, or when
-too many wait already. All whom one user lets in, to whatever sessions, have as many places together, beside the user's
-own: guests do not lock the owner out, and a user gets no more by shares. Services are not counted.
+A request that finds all places taken waits its turn, and is answered 429 when that takes too long, or when too many
+wait already. All guests of one user, in whatever sessions, share as many places beside the user's own: guests do not
+lock the owner out, and a user gets no more by shares. Services are not counted.
 """
 
 import asyncio

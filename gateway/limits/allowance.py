@@ -1,14 +1,14 @@
-"""What one user's sockets may take of what all share, the loop's time and memory. Pure: the time is an argument.
+"""What one user's sockets may take of what all users share: the loop's time, and memory. Pure: the time is an argument.
 
-In one turn of the loop a user's frames may weigh so much, over all of the user's sockets: the rest waits for the next
-turn, so a turn stays short for everybody, whoever sends how much on how many sockets. A frame that weighs more than was
-left is dealt with all the same, and its user goes without for some turns; they pass quickly if nobody else is there.
-Over the seconds there are two budgets, of frames and of bytes. Who has overspent is not read until that is paid: TCP
-pushes back, nothing is dropped.
+In one turn of the loop a user's frames have a maximum weight, over all of the user's sockets; the rest waits for the
+next turn. So a turn stays short for everybody, however much a user sends on however many sockets. A frame that weighs
+more than is left is handled all the same, and its user goes without for some turns; they pass quickly if nobody else
+is there. Over the seconds there are two budgets, of frames and of bytes. A user who has overspent is not read until
+that is paid: TCP pushes back, nothing is dropped.
 
 Two things take memory here, each with a bound for all of a user's sockets together: what was read and `waits` for a
-turn (beyond it none of them is read), and what peers do not take (`stalled` sockets divide it among them: who leaves
-more is too slow). Messages that have only begun are bounded by gateway/limits/inbound_bytes.py.
+turn (beyond the bound none of them is read), and what peers do not read (the `stalled` sockets divide the bound; one
+that leaves more unread is too slow). gateway/limits/inbound_bytes.py bounds unfinished messages.
 """
 
 from dataclasses import dataclass

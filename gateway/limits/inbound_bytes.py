@@ -1,11 +1,10 @@
 """How many bytes of one user's messages may be on their way in at once, on all their sockets together.
-Pure: only whoever waits for room waits, on an event.
+Pure: a message waits for room on an event, and nothing else waits.
 
 A message counts from the moment its length is known until its session has dealt with it. A short one is counted when it
-is whole, and what it makes too much is made good by reading no further. A long one (above LARGE) is asked for before it
+is whole; if that exceeds the bound, no further one is read for a while. A long one (above LARGE) is asked for before it
 is read: its socket is read on when there is room, one after the other in the order they asked, so a thousand half
-messages cost no more than the bound. What was granted is enough for the whole message: nobody holds one part and waits
-for another.
+messages cost no more than the bound. A grant covers the whole message: none holds one part and waits for another.
 """
 
 import asyncio

@@ -1,13 +1,13 @@
 """What each user has, and whether there is room for more: sessions, and bytes stored.
 
-The store counts. To ask it for every message would be too much, so what it said is believed for FRESH_SECONDS, and what
-is written here since then is added at once. So long the count may be wrong where another gateway writes, or retention
-removes something. Of whom nothing is known yet, in the moment after the first message, nothing is refused. Sessions
-that are being created count, so that many at once do not pass where one may.
+The store counts. To ask it for every message would be too much, so its answer is used for FRESH_SECONDS, and what is
+written here since then is added at once. For that long the count may be wrong where another gateway writes, or
+retention removes something. A user of whom nothing is known yet, in the moment after the first message, is refused
+nothing. Sessions that are being created count, so that many at once do not pass where one may.
 
-Sessions of the services (NO_USER) are not counted: who may name any user could not be held to a user's limits.
+Sessions of the services (NO_USER) are not counted: a service may name any user, so no user's limits could hold it.
 
-Bounds: USERS that are remembered; beyond, the longest known is forgotten and asked about again.
+Bounds: USERS that are remembered; beyond that the longest known is dropped and asked about again.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Frames of the chat socket: what a browser may say, and how the gateway says what it has to say. Pure.
+"""Frames of the chat socket: parses a browser's, and makes the gateway's. Pure.
 
-A frame that cannot be read (`UnreadableFrame`) ends its connection with 4400: the two sides no longer agree what is
-being said. One that can be read and names its `cid` but asks for something wrong (`Invalid`) is answered with a nack,
-and costs nothing.
+A frame that cannot be read (`UnreadableFrame`) ends its connection with 4400: the two sides no longer agree on the
+protocol. A readable frame that names its `cid` and asks for something wrong (`Invalid`) is answered with a nack; the
+connection goes on.
 """
 
 from typing import Any

@@ -1,18 +1,17 @@
 """A batch of writes in PostgreSQL: one statement if its sessions are as they were left, a careful transaction if not.
 
 The quick way. The gateway is nearly always its sessions' only writer, so it remembers where it left them (`heads.py`),
-plans the batch on that belief, and sends the plan as one statement. Somebody else may have written since, so the
-statement itself checks the belief, row by row and under the rows' locks: should one session not be as believed, or one
-cid be known, it fails and nothing is kept. One round trip, one fsync, and the fence is checked where the rows are
-written. Each batch raises its sessions' version: one whose connection was lost, and which a slow server performs after
-all when newer ones are in, fails on that. A lone record has a shorter statement of the same effect: nobody shares the
-price of it.
+plans the batch on that assumption, and sends the plan as one statement. Another gateway may have written since, so the
+statement itself checks the assumption, row by row and under the rows' locks: if one session differs, or one cid is
+known, it fails and nothing is kept. One round trip, one fsync, and the fence is checked where the rows are written.
+Each batch raises its sessions' version: a batch whose connection was lost, and which a slow server performs after
+newer ones, fails on that. A lone record has a shorter statement of the same effect.
 
-The careful way. Whatever the quick way cannot do: a session not remembered or changed by somebody else, a resend, a
-refusal. The rows are locked, asked, and the plan is performed; if the database refuses the data, the batch is halved,
-and again, until the writes that it refuses are alone. Those are planned once more as poison. All in one transaction.
+The careful way, for everything else: a session not remembered or changed by another gateway, a resend, a refusal. The
+rows are locked and read, and the plan is performed. If the database refuses the data, the batch is halved, and again,
+until the refused writes are alone. Those are planned once more as poison. All in one transaction.
 
-Locks are always taken in the order of the sessions' numbers, so that two who commit never wait for each other.
+Locks are always taken in the order of the sessions' numbers, so that two commits never wait for each other.
 """
 
 import time

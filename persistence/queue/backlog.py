@@ -1,20 +1,20 @@
-"""What waits to be stored: the core of the persistence queue. Pure.
+"""The writes that wait to be stored: the core of the persistence queue. Pure.
 
-Writes wait in one line. The front of it is *in flight*: the batch the store has been given. A batch in flight is never
+Writes wait in one line. The front of it is *in flight*: the batch that the store has. A batch in flight is never
 changed, because the store may have kept it although its answer was lost; the retry must be the same batch. It leaves
-the line when its outcomes are known. Only one for which there was no room is made smaller: of that nothing was kept, or
-the store knows it again. The next batch is what has arrived meanwhile: group commit without a timer.
+the line when its outcomes are known. Only a batch for which there was no room is made smaller: the store kept nothing
+of it, or recognises it. The next batch is what has arrived meanwhile: group commit without a timer.
 
 A write that appends nothing joins the session's last waiting write, if there is one: newest state and checkpoint win,
 `delivered` only grows, the newest mark per record wins. Nothing is reordered, because it joins the last. So a session
-that streams an answer into a store that is away holds one checkpoint, not a thousand. Writes of two writers of the
+that streams an answer while the store is away holds one checkpoint, not a thousand. Writes of two writers of the
 session (`fence`) are never joined: the store refuses the one and keeps the other.
 
-A session can be *held*: what it writes waits beside the line until it is released, then in front of it. At most a
+A session can be *held*: its writes wait beside the line until it is released, then in front of it. At most a
 quarter of what may wait in all is held; one more write releases its session. The others never notice.
 
-What never happens: two writes of a session in another order than they came; a write that is lost or stored by halves;
-a refusal of a write that the caller said cannot be refused.
+What never happens: two writes of a session change their order; a write is lost or stored by halves; a write is refused
+although the caller said that it cannot be.
 """
 
 from collections import deque

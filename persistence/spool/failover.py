@@ -1,23 +1,23 @@
 """How the store follows the spool: what becomes of a batch, and when the store is asked again. Pure.
 
-Two states. *Direct*: the spool is empty and the store has no batch of ours; a batch goes to the store itself, and is
-stored when it answers. One that has not answered in time, or has failed, is put into the spool: its writes are accepted
-there, and what became of the batch is found out later. *Spooling*: every batch goes behind what is in the spool, and a
-drainer gives the spool to the store, in order. When the spool is empty it is direct again.
+Two states. *Direct*: the spool is empty and the store has no batch of ours. A batch goes to the store itself, and is
+stored when it answers. A batch that the store has not answered in time, or has failed, is put into the spool: its
+writes are accepted there, and its outcome in the store is found out later. *Spooling*: every batch goes behind what is
+in the spool, and a drainer gives the spool to the store, in order. When the spool is empty, the state is direct again.
 
-Spooling costs more than storing, so a spool that filled faster than it is drained would never be left under load. So
-while the store does well, a batch that comes waits for the drainer: until the spool is empty if the rest is one batch,
-else for one step. While the store does badly nobody waits for it.
+Spooling costs more than storing, so a spool that fills faster than it drains would never be left under load. So
+while the store does well, a new batch waits for the drainer: until the spool is empty if the rest is one batch,
+else for one step. While the store does badly no batch waits for it.
 
-A batch whose fate is unknown is given to the store again: the store knows it by its seqs and cids. It is unchanged, but
-for checkpoints that newer ones behind them have made pointless, and nobody looks before those are in. The store
-has one batch at a time, and is never asked while an answer may still come: an old batch that came in behind a newer one
-could set back a session's state.
+A batch whose outcome is unknown is given to the store again: the store recognises it by its seqs and cids. It is
+unchanged, but for checkpoints that newer ones behind them have made pointless, and nobody looks before those are in.
+The store has one batch at a time, and is never asked while an answer may still come: an old batch that came in behind
+a newer one could set back a session's state.
 
-A session that somebody else holds in the store is left aside, with pauses of its own; the others go on.
+A session that another gateway holds in the store is left aside, with pauses of its own; the others go on.
 
-What never happens: two writes of a session in another order than they came; a write told Spooled that is neither in the
-spool, nor in the store, nor among the dead letters; a session that is loaded while writes of it are in the spool.
+What never happens: two writes of a session change their order; a write reported as Spooled is neither in the spool, nor
+in the store, nor among the dead letters; a session is loaded while writes of it are in the spool.
 """
 
 from collections.abc import Iterable

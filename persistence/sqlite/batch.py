@@ -1,9 +1,9 @@
 """A batch of writes in SQLite: one transaction on the writer's thread.
 
-The thread remembers where it left sessions (`heads.py`), so a batch of those that wrote before asks for none. That is a
-fact, not a belief: one process writes the file, all its changes are made on this thread, and whoever makes another
-change than a batch says `forget`. Should a second connection have changed the file all the same, SQLite tells
-(`data_version`), inside the transaction in which nobody else can: then everything is forgotten.
+The thread remembers where it left sessions (`heads.py`), so a batch for sessions that wrote before needs no query.
+That is safe: one process writes the file, all its changes are made on this thread, and every change that is not a
+batch calls `forget`. If a second connection has changed the file all the same, SQLite reports it (`data_version`),
+inside the transaction in which nobody else can write: then everything is forgotten.
 """
 
 import json

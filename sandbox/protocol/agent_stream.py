@@ -1,14 +1,13 @@
-"""Numbered output of agent processes: what is kept, what may be forgotten, and what a resume gets. Pure.
+"""Numbered output of agent processes: what is kept, what may be dropped, and what a resume gets. Pure.
 
 A frame is one line of agent output. Frames of one process (an *epoch*) are numbered 1, 2, 3, ... at the source and keep
 their number for ever; a position is "after frame `offset` of `epoch`". Both ends keep frames, for different reasons:
 
-- The gateway's `Ring` holds the recent frames of one epoch so that viewers can come back. It forgets the oldest to stay
+- The gateway's `Ring` holds the recent frames of one epoch so that viewers can come back. It drops the oldest to stay
   within its bound, but not the unfinished answer (everything after the *pin*), which it keeps up to a second bound.
-  Asking for something it forgot is a gap, and is told as such: never a stream with a hole in it.
-- The bridge's `FrameBacklog` holds what the gateway has not confirmed, over several epochs. It never forgets by
-itself: when
-  it is full, the agent is no longer read, so the agent waits instead of anything being lost.
+  A resume that needs a dropped frame gets a gap, reported as such: never a stream with a hole in it.
+- The bridge's `FrameBacklog` holds what the gateway has not confirmed, over several epochs. It drops nothing by itself:
+  when it is full, the agent is no longer read, so the agent waits and nothing is lost.
 
 A `Cursor` walks the backlog for one link. Its steps are what goes over the wire: a `BeginEpoch`, the frames after it,
 the `AgentExit` that ends them. The backlog may be trimmed, extended and finished between any two steps.

@@ -4,21 +4,21 @@ The gateway opens a WebSocket `/tree` for each operation, sends one of `ScanAsk`
 `QuietAsk`, `ReleaseAsk`, and the connection ends with the operation. Every message is binary: MessagePack, one object.
 
 A scan: the bridge sends `Batch`es. A batch holds finished entries and offers chunks, whose bytes the bridge has in
-memory; the gateway answers `Want` with the numbers of the offers it lacks; the bridge sends those as `Frame`s, then the
-next batch. So a file is read once, and what is sent is what was hashed. `ScanDone` is last. The gateway may then say
-`Remember`: that tree is from now on called `token`, and a scan with that `base` tells differences only.
+memory. The gateway answers `Want` with the numbers of the offers it lacks; the bridge sends those as `Frame`s, then the
+next batch. So a file is read once, and the content sent is the content hashed. `ScanDone` is last. The gateway may then
+send `Remember`: from now on that tree is called `token`, and a scan with that `base` reports differences only.
 
-A restore: the gateway sends the tree as `RestoreEntries`, then `RestorePlan`; the bridge answers `Need` with the
-chunks it lacks (an interrupted restore of the same tree is gone on with); the gateway sends `Frame`s in any order, the
-bridge tells of `Progress`; the gateway says `RestoreEnd`; the bridge checks that all is there, puts the new tree in the
-old one's place in one step, and answers `Restored`.
+A restore: the gateway sends the tree as `RestoreEntries`, then `RestorePlan`. The bridge answers `Need` with the
+chunks it lacks (it continues an interrupted restore of the same tree). The gateway sends `Frame`s in any order; the
+bridge reports `Progress`. The gateway sends `RestoreEnd`; the bridge checks that everything is there, puts the new tree
+in the old one's place in one step, and answers `Restored`.
 
-While an operation takes its time, or waits for its turn, the bridge says `Progress` now and then, whatever it is: who
-says nothing is not alive. `Trouble` ends any operation. A connection that ends before `ScanDone`, `Restored`, `Survey`
-or `Done` is a failure.
+While an operation takes its time, or waits for its turn, the bridge sends `Progress` now and then, in every operation:
+a silent bridge counts as dead. `Trouble` ends any operation. A connection that ends before `ScanDone`, `Restored`,
+`Survey` or `Done` is a failure.
 
-The number of elements of each list is bounded, and looked at before any of them is decoded: a few bytes may stand for
-a large object.
+The number of elements of each list is bounded, and checked before any of them is decoded: a few bytes may stand for a
+large object.
 """
 
 from typing import Annotated, TypeVar

@@ -1,15 +1,15 @@
-"""What a terminal says by itself, as against what a person types; and what makes it say so. Pure.
+"""Which input is a terminal's own reply rather than a person's typing; and which output makes a terminal reply. Pure.
 
-Every viewer of a program has a terminal, and each of them answers the program's questions. The program must hear one
-answer. So input that consists of nothing but answers is told apart from typing, and taken from one viewer only.
+Every viewer of a program has a terminal, and each of them replies to the program's questions. The program must get one
+reply. So input that consists of nothing but replies is told apart from typing, and taken from one viewer only.
 
-What is an answer: reports of device attributes (DA1, DA2, DA3), of status and of the cursor (DSR, CPR), of modes
+Replies are: reports of device attributes (DA1, DA2, DA3), of status and of the cursor (DSR, CPR), of modes
 (DECRPM), of terminal parameters, of keyboard flags (`CSI ? n u`), of the window (`CSI .. t`), focus in and out, and
 every DCS, OSC and APC string: colours, the clipboard, settings, capabilities, versions. No key sends those.
 
-One form is both. `CSI 1 ; m R` with m from 2 to 16 is F3 with a modifier, and a cursor in the first row. It is taken
-for the report: at worst one who has not typed yet presses Shift-F3 in vain, where the other way a stray report would
-be typed into a shell. Keys, mouse events and pastes, bracketed or not, are typing, and so is a message that has both.
+One form is both. `CSI 1 ; m R` with m from 2 to 16 is F3 with a modifier, and a cursor in the first row. It counts as
+the report: at worst a viewer who has not typed yet presses Shift-F3 in vain. The other way, a stray report would be
+typed into a shell. Keys, mouse events and pastes, bracketed or not, are typing, and so is a message that has both.
 """
 
 import re

@@ -1,32 +1,32 @@
 """One terminal and everybody who looks at it. Pure: no I/O, and the time is an argument.
 
 The program's output is numbered into a ring. A viewer has a *seat*: a cursor in that ring, and whether its connection
-is *full*. A seat that is not full has been given everything there is, so what the program writes next goes to all of
-those as it is. A full seat stays where it is; when its connection has drained it is given what came since, step by
-step, until it is full again or has everything.
+is *full*. A seat that is not full has everything so far, so the program's next output goes straight to all of those. A
+full seat keeps its cursor; when its connection has drained, it gets what came since, step by step, until it is full
+again or has everything.
 
 The program is read while at least one seat is not full: the fastest sets the pace. When all are full, and one of them
-may drive, it is not read, so it waits in its own write. Nobody waits for a seat that only views. A seat that the ring
-has left behind gets a picture of the screen and goes on from the newest byte: it lost the way, and nobody waited for
-it. The same happens to everybody when the program is started anew.
+may drive, the program is not read and waits in its own write. A seat that only views never holds it. A seat that the
+ring has left behind gets a picture of the screen and goes on from the newest byte. The same happens to every seat when
+the program is started again.
 
-With nobody there who drives the program is read, and the ring overwrites its oldest bytes. But whoever was cut off
-comes back in a moment and wants to go on where it was. So for `hold_seconds` after the last driver left, nothing is
-overwritten that it may still want, unless a viewer reads on: what lies after its cursor, and half a ring before it, as
-what was sent need not have arrived.
+Without a driver the program is read, and the ring overwrites its oldest bytes. But a driver that was cut off comes back
+in a moment and wants to go on where it was. So for `hold_seconds` after the last driver left, the ring keeps what that
+one may still want: what lies after its cursor, and half a ring before it, because what was sent need not have arrived.
+A viewer that reads on ends that hold.
 
-Input comes from seats that may *drive*. The *active* one is who typed last; before anybody has typed, and when those
-who typed have left, who came first. The answers that terminals give by themselves are taken from the active seat
-alone. Not even from it while it is shown old questions again: a seat that resumes in front of some has its answers
-dropped, until a second after it was given the last of them. And not for a second after it took over from another with
-questions about: that one may have answered them.
+Input comes from seats that may *drive*. The *active* seat typed last; before anybody has typed, and when those who
+typed have left, it is the one who came first. Replies that terminals give by themselves are taken from the active seat
+only, with two exceptions. A seat that resumes in front of old questions has its replies dropped until a second after
+it got the last of them. And a seat that took over while questions were open has them dropped for a second, because the
+other may have answered.
 
 The size is the active seat's (`active`), the smallest of all that drive (`smallest`), or what it was set to
 (`fixed`). It changes when what the seats want changes, so a size that was set from outside stays until then.
 
-What never happens: a byte is left out between two that a seat is given, without a reset between them; a seat waits for
-another; the ring overwrites what is being held, but for a viewer that reads on; somebody who only views changes
-anything, or holds the program.
+What never happens: a byte is missing between two that a seat gets, without a reset between them; a seat waits for
+another; the ring overwrites what it holds, except for a viewer that reads on; a seat that only views changes anything,
+or holds the program.
 """
 
 from dataclasses import dataclass, field

@@ -1,9 +1,9 @@
-"""What a scan tells of the directories it visits: entries and content in batches, and a note of what is different.
+"""What a scan reports of the directories it visits: entries and content in batches, and a list of differences.
 
-A file may change while it is read: then it is read again, ATTEMPTS times in all, and after that kept as last read and
-marked as unsettled. What is told is always exactly what was hashed. What may not be read is told as it was known, if it
-was a thing of the same kind; else it is left out. A name may become something else between the walk
-and the reading: then it is told as what it has become.
+A file may change while it is read. Then it is read again, ATTEMPTS times in all; after that it is kept as last read and
+marked as unsettled. The report always matches what was hashed. An unreadable entry is reported as it was last known, if
+it was a thing of the same kind; else it is left out. A name may become something else between the walk and the reading:
+then the report has what it has become.
 """
 
 import os

@@ -1,12 +1,12 @@
 """A tree in the making, beside the roots it will replace.
 
-    plan     the whole tree is checked, its directories are made, and what is lacking is told
+    plan     the whole tree is checked, its directories are made, and the missing chunks are named
     put      content comes in any order; it goes to every place that wants it once its hash is right
     finish   symlinks, then the modes and times of directories, inner ones first; then all of it is on the disk
     swap     it takes the place of the roots in one step (sandbox/tree/root_swap.py)
 
-An interrupted run is gone on with by the next one of the same token: no note says what was done, what is there is
-hashed and compared. A file that is not as the tree has it is written again, a staging that does not fit is thrown away.
+The next run of the same token continues an interrupted one. No note says how far that came: the files there are hashed
+and compared. A file that differs from the tree is written again; a staging that does not fit is thrown away.
 """
 
 import contextlib

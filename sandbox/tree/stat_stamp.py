@@ -1,10 +1,10 @@
-"""What a walk can tell of an entry without reading it, and when that can be believed. Pure.
+"""What a walk can tell of an entry without reading it, and when that can be trusted. Pure.
 
-A stamp is (mode, size, mtime, ctime, inode), times in nanoseconds, the mode with its file type. Whoever changes a file
+A stamp is (mode, size, mtime, ctime, inode), times in nanoseconds, the mode with its file type. Every change of a file
 changes its ctime, which no program can set; so equal stamps mean an equal entry, with one exception: a clock has
-grains, and a file changed twice in one grain has the same times after both. So what was younger than YOUNG_NS when it
-was read carries a doubt, a sixth number. Such a stamp equals none that a walk finds, and the entry is looked at again.
-So does what was mapped by a program when it was read, whatever its age.
+grains, and a file changed twice in one grain has the same times after both. So an entry that was younger than YOUNG_NS
+when it was read carries a doubt, a sixth number. Such a stamp equals none that a walk finds, and the entry is looked at
+again. The same holds for a file that a program had mapped when it was read, whatever its age.
 """
 
 from collections.abc import Callable

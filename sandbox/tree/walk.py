@@ -1,14 +1,13 @@
-"""A walk through a root, held against what is known of it.
+"""A walk through a root, compared with what is known of it.
 
 Most walks find nothing new, in many thousands of entries, so this is a scan's inner loop: one `stat` and one comparison
-for each entry, and nothing at all for a directory in which all is as it was. A visit is made where something is
-different.
+for each entry, and nothing at all for an unchanged directory. A visit is made where something is different.
 
 The tree belongs to programs that change it meanwhile. Directories are opened by name in their parent's descriptor and
-symlinks are never followed, so whatever is moved or swapped, the walk stays below its root. What vanishes between two
-looks was not there. A directory that may not be read is named, and is taken to hold what is known of it. What is moved
-from a directory that is still to be listed into one that was listed is in neither: so a walk can tell whether any
-directory has changed since it began.
+symlinks are never followed, so the walk stays below its root whatever is moved or swapped. A name that vanishes between
+two looks was not there. A directory that may not be read is named, and keeps what is known of it. An entry that moves
+from a directory still to be listed into one already listed is found in neither: so a walk can say whether any directory
+has changed since it began.
 """
 
 import errno

@@ -1,13 +1,13 @@
-"""What the collector found unnamed, and when: the two marks before anything is removed. Pure.
+"""The collector's marks: which objects it found unreferenced, and when. Pure.
 
-An object goes only if two looks, at least `grace` seconds apart, both found it unnamed; named again in between, it
-begins anew. Why nothing that is named can go:
+An object is deleted only if two passes, at least `grace` seconds apart, both found it unreferenced. If a snapshot names
+it in between, counting begins again. Why nothing referenced can be deleted:
 
-- A sync reads the marks before it names anything that was there already, uses nothing that is marked, and swaps its
-  pointer within half of `grace` after that. So what it uses was not marked yet, or was marked after it had looked; and
-  the look that could remove it reads the pointers a whole `grace` after the mark, when that sync is done or has failed.
-- What a sync stores is stored under a new name (the salt in packs and manifests), also if the same content is there.
-  So it cannot come under a name that is being removed, and what it has just stored has no old mark.
+- A sync reads the marks before it reuses any stored object, reuses nothing that is marked, and swaps its pointer within
+  half of `grace` after that. So what it reuses was not marked yet, or was marked after the sync had looked. The pass
+  that could delete it reads the pointers a whole `grace` after the mark, when that sync is done or has failed.
+- A sync stores everything under a new name (the salt in packs and manifests), even if the same content is there. So a
+  new object never has a name that is being deleted, and never an old mark.
 - A branch names what it read in another session's pointer, within half of `grace`.
 
 The other half of `grace` is for slow answers and for clocks of two machines that differ.

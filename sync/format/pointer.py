@@ -1,12 +1,11 @@
 """Which generations a session keeps: its pointer, the one object of a session that is ever replaced. Pure.
 
-It is sealed JSON (sync/format/checksummed.py): no name says what is in it, so it says so itself.
+It is sealed JSON (sync/format/checksummed.py): its name is not a hash of its content, so it carries that hash itself.
 
-A generation is a number, a manifest, and what to say about it. The newest `keep` stay, and whatever is pinned: a pin is
-set on the generation before one that lost most of the files, or whose tree did not begin with it, on the one before a
-restore in place, and on one that was found damaged when it was to be restored, and stays until somebody releases it, or
-there are PINS newer ones. Numbers only grow, also when the newest
-are put aside, so a number never means two trees.
+A generation is a number, a manifest, and notes about it. The newest `keep` stay, and so does every pinned one. A pin is
+set on the generation before one that lost most of the files, on one before a generation whose tree did not begin with
+it, on the one before a restore in place, and on one that a restore found damaged. It stays until it is released, or
+there are PINS newer ones. Numbers only grow, also when the newest are put aside, so a number never means two trees.
 """
 
 from collections.abc import Collection

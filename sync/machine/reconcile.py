@@ -1,12 +1,12 @@
 """What to do with the files that a sandbox finds on its disk when it starts. Pure.
 
-Whoever ended the sandbox knows whether the end was *clean*: a sleep or a pause ends every program, syncs, and only then
-stops it. So after a clean end the disk must equal the newest generation. If a walk says it does not, somebody else was
-at it, or it is another disk: the store is right, and what was found is kept aside.
+The owner knows whether the sandbox's last end was *clean*: a sleep or a pause ends every program, syncs, and only then
+stops it. So after a clean end the disk must equal the newest generation. If a walk finds a difference, something else
+has changed the disk, or it is another disk: the store is right, and the files found are kept aside.
 
-After any other end the disk is newer than the store: it has what was written since the last sync. It stays, and becomes
-the next generation. Unless it is empty, or most of its files are gone: such a disk was lost rather than worked on, so
-the store is right again.
+After any other end the disk is newer than the store: it has what was written since the last sync. It stays, and
+becomes the next generation. The exception is a disk that is empty, or has lost most of its files: it was lost rather
+than worked on, so the store is right again.
 
 What never happens: a file that was found is thrown away; a tree is restored although no generation was ever stored; a
 disk that is not known to equal the newest generation is kept without being synced.

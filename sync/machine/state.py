@@ -1,37 +1,37 @@
-"""When a workspace is synced, and who is told what: the core of the sync driver. Pure.
+"""When a workspace is synced, and who gets which answer: the core of the sync driver. Pure.
 
-A *round* makes the tree on the disk a stored generation. It is a few *attempts*, of which the last may succeed. An
-attempt scans and uploads what is missing, then commits. One at a time; nothing else is ever under way.
+A *round* turns the tree on the disk into a stored generation. It consists of a few *attempts*; the last one may
+succeed. An attempt scans and uploads what is missing, then commits. There is one attempt at a time.
 
-    unrestored  the gate: the disk is not proven to hold what is stored. Whatever is asked, nothing is pushed.
-    idle        all that was asked for is kept.
-    pending     somebody asked, and others may be about to: it waits until `debounce` seconds after the last request,
-                but no longer than `max_wait` seconds after the first.
+    unrestored  the gate: the disk is not proven to hold what is stored. Nothing is pushed, whatever anybody asks.
+    idle        everything that was asked for is kept.
+    pending     a request came, and more may come: wait until `debounce` seconds after the last request, but no longer
+                than `max_wait` seconds after the first.
     syncing     an attempt scans and uploads.
     resting     an attempt failed, and the next one of its round waits. Shown as `syncing`.
     flushing    an attempt commits.
     failed      a round gave up, after `attempts` attempts, or after one that was sure to fail again. It is tried again
-                in the background, one attempt at a time, with backoff that grows up to a cap; a request brings that
-                nearer, a force makes a whole new round.
+                in the background, one attempt at a time, with backoff up to a cap. A request shortens that pause; a
+                force begins a whole new round.
 
-A *request* may wait. A *force* may not: it skips the debounce, the rest between attempts, the wait in the background.
-Both say "what is on the disk now is to be kept", so one that comes during an attempt, which may have read that part of
-the disk already, needs another attempt. It is put again when the attempt is over: a force at once, a request when its
-own debounce is over, which has been running meanwhile. If the attempt failed, the next one is its attempt as well.
+A *request* may wait. A *force* may not: it skips the debounce, the rest between attempts, and the wait in the
+background. Both mean "keep what is on the disk now". One that comes during an attempt needs another attempt, because
+this one may have read that part of the disk already. It is put again when the attempt is over: a force at once, a
+request when its own debounce is over, which has been running meanwhile. If the attempt failed, the next one serves it.
 
-Each ask has a number, and that is the *ticket* of whoever waits for it. `asked` is the last number, `scanned` what it
-was when the newest attempt began, `synced` what `scanned` was in the last attempt that succeeded. So
+Each ask has a number, the *ticket* of whoever waits for it. `asked` is the last number, `scanned` what it was when the
+newest attempt began, `synced` what `scanned` was in the last attempt that succeeded. So
 
     synced <= scanned <= asked,    a ticket is answered when `synced` has come to it,    dirty means synced < asked,
 
-and nobody is told of a generation whose scan began before they asked. It is the attempt that counts and not its round:
-each attempt scans anew, so that one who asked during the first attempt is answered by the second, which saw all that
-they had seen. When a round gives up, those who asked before its last attempt began are told why. Those who asked during
-it are not: nothing that began after them has failed. Their force is put again and begins a new round at once.
+and no waiter gets a generation whose scan began before they asked. The attempt counts, not its round: each attempt
+scans again, so the second one answers a waiter who asked during the first. When a round gives up, it fails the waiters
+who asked before its last attempt began, with the reason. It does not fail those who asked during that attempt: nothing
+that began after them has failed. Their force is put again and begins a new round at once.
 
-A failure is remembered, also beyond the end of the sandbox and of the process (the owner stores it), until a round
-succeeds; then that is told, once. A sandbox that ends takes its round and its waiters along, but not the dirt: what was
-asked for and not kept is asked for again when it is restored.
+A failure is remembered until a round succeeds, also beyond the end of the sandbox and of the process (the owner stores
+it); then one recovery is reported. A sandbox that ends takes its round and its waiters along, but not the dirt: what
+was asked for and not kept is asked for again when the workspace is restored.
 
 What never happens: two attempts at once; an attempt in `unrestored`; a commit that answers a later ask; an ask that
 is forgotten; an event in a state where it makes no sense (that is a bug, and raises).

@@ -1,8 +1,8 @@
-"""What a failed request to an S3 server means for whoever made it. Pure: the driver tells status and code in its text.
+"""What a failed request to an S3 server means for the caller. Pure: the driver gives status and code in its text.
 
-Three reactions. Conflict: the server has looked, and the condition did not hold. ObjectsRefused: it will say the same
-the next time, so that somebody has to change something. ObjectsUnavailable: all else; a write may have happened. A 429
-among them is TooManyRequests: whoever tries again waits longer.
+Three reactions. Conflict: the server has looked, and the condition did not hold. ObjectsRefused: it will answer the
+same the next time, so a person has to change something. ObjectsUnavailable: everything else; a write may have
+happened. A 429 among them is TooManyRequests: the caller waits longer before it tries again.
 """
 
 import re

@@ -1,9 +1,9 @@
-"""Removing what nobody names any more: two looks, then the scissors.
+"""Garbage collection: an object is deleted only if two passes, `grace` apart, found it unreferenced.
 
-A look reads every pointer of a user, follows its generations to their manifests and those to their packs, and compares
-that with what is stored. What it finds unnamed is marked; what was marked a grace ago and is unnamed still is removed.
-If anything on the way cannot be read, nothing is removed: what an unreadable manifest names is not known. What is found
-damaged or missing is noted, and no sync builds on it.
+A pass reads every pointer of a user, follows its generations to their manifests and those to their packs, and compares
+that with the stored objects. It marks what it finds unreferenced, and deletes what was marked at least a grace ago and
+is unreferenced still. If anything on the way cannot be read, nothing is deleted: nobody knows what an unreadable
+manifest names. Damaged or missing objects are noted, and no sync builds on them.
 """
 
 from collections.abc import AsyncIterator, Callable

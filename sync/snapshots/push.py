@@ -1,15 +1,16 @@
 """One attempt at a new generation: scan, send what is missing, check, commit.
 
-    scan     the bridge tells what is different from the newest generation and offers content by its hash
-    send     what is not stored yet comes in frames, is checked and stored, while the scan goes on
-    (sync/snapshots/ingest.py) check    every chunk that the new entries name has a place
+    scan     the bridge reports what differs from the newest generation and offers content by its hash
+    send     content that is not stored yet comes in frames, is checked and stored, while the scan goes on
+             (sync/snapshots/ingest.py)
+    check    every chunk that the new entries name has a place
     commit   every pack used again is there; then the manifest, then the pointer, in one conditional write
 
-A crash at any point leaves the old pointer and at most packs that nobody names. What an attempt has sent the next one
-finds. In memory are a few packs and one batch, and the entries that changed.
+A crash at any point leaves the old pointer and at most packs that nothing names. The next attempt finds what this one
+has sent. In memory are a few packs and one batch, and the entries that changed.
 
-If the newest generation is known to be damaged, nothing is built on it: the bridge offers the whole tree, and whatever
-lies in damaged packs is stored again. So one sync after damage was found, the newest generation is whole.
+If the newest generation is known to be damaged, nothing is built on it: the bridge offers the whole tree, and the
+content of damaged packs is stored again. So one sync after damage was found, the newest generation is whole.
 """
 
 import asyncio

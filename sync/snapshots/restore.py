@@ -1,12 +1,13 @@
 """Putting a generation back into a sandbox.
 
-The bridge is told the whole tree and says which chunks it lacks; they are fetched by frame, a few packs at a time,
-checked, and sent as they come. The bridge checks every hash as well, and puts the new tree in the old one's place only
-when all is there. Its word alone does not make anything damaged: what it complains of was checked here.
+The gateway sends the bridge the whole tree; the bridge answers with the chunks it lacks. They are fetched by frame, a
+few packs at a time, checked, and sent as they come. The bridge checks every hash as well, and puts the new tree in the
+old one's place only when everything is there. Its word alone marks nothing as damaged: the gateway has checked what it
+complains about.
 
-A generation of which something is missing or damaged is passed over for the one before it, and the session is marked
-`degraded`: the viewer is told, nothing is deleted, and no sync builds on what was found damaged. One without files does
-not take the place of one with files: that would be to begin anew, for which somebody has to ask.
+If something of a generation is missing or damaged, the one before it is restored, and the session is marked `degraded`:
+its viewers see that, nothing is deleted, and no sync builds on the damaged objects. A generation without files does not
+take the place of one with files: that would be a new beginning, which a person has to ask for.
 """
 
 import asyncio

@@ -1,12 +1,11 @@
 """The bridge's end of a link: one gateway at a time, the newest wins.
 
-One asyncio protocol per link: no task, one timer. Whatever is to be told within one turn of the event loop leaves in
-one write.
+One asyncio protocol per link: no task, one timer. All messages of one turn of the event loop leave in one write.
 
-What goes up needs no queue of its own: the backlog is the queue, and a cursor says how far this gateway has been told.
+The way up needs no queue of its own: the backlog is the queue, and a cursor says how far this gateway has got.
 Everything else that goes up is either cumulative (taken, pong, changed: only the newest counts) or bounded (problems).
-While the transport is full, nothing is told. What comes down is obeyed in order, and not read at all while the agent's
-queue is full: then at most the rest of one message is held, and what one read brought behind it.
+While the transport is full, nothing is sent. What comes down is obeyed in order. While the agent's queue is full,
+nothing is read: then at most the rest of one message is held, and what one read brought behind it.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""The tar format, as far as we take part in it. Pure.
+"""The part of the tar format that we use. Pure.
 
 Written: ustar headers, with a PAX header before those that need one. Read: ustar, GNU long names and PAX, from bytes as
-they come, whatever they are. The reader holds one header and its extensions, never content. It says what the archive
-says, once each number and each length is one that can be; whether a path may be written to is for others to decide.
+they come, whatever they are. The reader holds one header and its extensions, never content. It returns what the archive
+says once each number and each length is possible. Whether a path may be written to is for the caller to decide.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""What is told of a sandbox whose programs meet its limits: in words for the user, and counted.
+"""Reports when programs of a sandbox meet its limits: in words for the user, and counted.
 
-A bridge sees that its agent was killed, and not why; the control group has counted. What it has counted when somebody
-last looked is kept here for each session, so that one end is told for one reason.
+A bridge sees that its agent was killed, and not why; the control group has counted. The last count is kept here for
+each session, so that each end is reported for one reason.
 """
 
 import contextlib

@@ -1,9 +1,9 @@
 """The screen of a terminal as a program's bytes leave it, without a terminal. Pure.
 
-It runs beside every PTY, so that whoever comes late, or lost the thread, can be sent a picture: bytes that make a fresh
-terminal look and behave as if it had read everything. `feed` draws. `skip` is for a flood that nobody could read: only
-what the program told the terminal is carried over it, and what was drawn is void. Neither minds what the bytes are or
-where they are cut: memory is bounded by the size of the screen and its scrollback.
+It runs beside every PTY, so that a viewer who comes late, or was left behind, can get a picture: bytes that make a
+fresh terminal look and behave as if it had read everything. `feed` draws. `skip` is for a flood that nobody could
+read: it keeps only the settings that the program gave the terminal, and what was drawn is void. Both take any bytes,
+cut anywhere: memory is bounded by the size of the screen and its scrollback.
 """
 
 from codecs import utf_8_decode
