@@ -1,9 +1,8 @@
 """A chat client that comes back: it resumes where it was, sends again what was not acknowledged, obeys the close codes.
 
-`ClientConversation` is the pure core: what was sent and not yet settled, in order, and the position in the agent's
-output. `ChatClient` is the shell: one connection at a time, owned by the one iteration over `events()`. Nothing is
-sent before the gateway's `welcome`, and everything leaves in the order of `send`, also across connections; a message's
-`cid` makes the second sending of it harmless.
+`ClientConversation` knows what is owed, `Comeback` when to connect. This is their shell: one connection at a time,
+owned by the one iteration over `events()`. Nothing is sent before the gateway's `welcome`, and everything leaves in the
+order of `send`, also across connections; a message's `cid` makes the second sending of it harmless.
 """
 
 import asyncio
@@ -19,11 +18,17 @@ from urllib.parse import quote, urlencode, urlsplit
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
+from gateway.cli.client.conversation import ClientConversation, Fate, spelled
 from gateway.protocol.close_codes import CloseCode
-from gateway.protocol.reconnect import FIRST_PAUSE, farewell, pause, refusal
+from gateway.protocol.reconnect import FIRST_PAUSE, Comeback, NextAttempt
 
 FRAME_BYTES = 4 << 20
 OPEN_SECONDS = 10.0
+WHY_NOT = {
+    "too_long": "longer than the gateway takes",
+    "outbox_full": "too much waits to be sent",
+    "invalid": "its cid is one of a message that is on its way",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,53 +67,8 @@ class FrameHeard:
 Event = Connected | Lost | ConnectionEnded | FrameHeard
 
 
-class ClientConversation:
-    """What one client owes and knows. Pure: frames go in and out as dicts."""
-
-    def __init__(self) -> None:
-        self.epoch: str | None = None
-        self.offset = 0
-        self._unsettled: dict[str, dict[str, Any]] = {}  # cid -> frame, in sending order
-        self._unsent: list[str] = []
-
-    @property
-    def unsettled(self) -> int:
-        return len(self._unsettled)
-
-    def offer(self, frame: dict[str, Any], cid: str) -> None:
-        """Take a frame that must arrive: it is sent until it is acknowledged or refused."""
-        self._unsettled[cid] = {**frame, "cid": cid}
-        self._unsent.append(cid)
-
-    def connected(self) -> None:
-        """A new connection: everything unsettled has to be sent on it, oldest first."""
-        self._unsent = list(self._unsettled)
-
-    def next_unsent(self) -> dict[str, Any] | None:
-        while self._unsent:
-            frame = self._unsettled.get(self._unsent.pop(0))
-            if frame is not None:
-                return frame
-        return None
-
-    def position(self) -> dict[str, str]:
-        """What to add to the URL so that the gateway goes on from here."""
-        return {} if self.epoch is None else {"epoch": self.epoch, "offset": str(self.offset)}
-
-    def heard(self, frame: dict[str, Any]) -> bool:
-        """Note what a frame says; False if it was heard before and must not be shown again."""
-        kind, offset = frame.get("type"), frame.get("_offset")
-        if kind == "welcome":
-            epoch, start = frame.get("epoch"), frame.get("offset")
-            self.epoch = epoch if isinstance(epoch, str) and epoch else None  # "" before the first agent process
-            self.offset = start if isinstance(start, int) else 0
-        elif kind in ("ack", "nack"):
-            self._unsettled.pop(str(frame.get("cid")), None)
-        elif isinstance(offset, int):
-            if offset <= self.offset:
-                return False
-            self.offset = offset
-        return True
+class NotTaken(Exception):
+    """A frame cannot be sent; the text is the reason."""
 
 
 class ChatClient:
@@ -121,18 +81,16 @@ class ChatClient:
         self._session_id = session_id
         self._token = token
         self._rng = rng
-        self._first_pause = first_pause
+        self._comeback = Comeback(rng, first=first_pause)
         self._conversation = ClientConversation()
         self._open: ClientConnection | None = None
         self._socket: ClientConnection | None = None  # the open one, from its welcome on
         self._sending = asyncio.Lock()
-        self._attempt = 0
-        self._retry_after = 0.0
         self._leaving = asyncio.Event()
 
     @property
     def unsettled(self) -> int:
-        """How many frames were sent (or wait to be) without an ack or nack."""
+        """How many frames were sent (or wait to be) and are not known to be durable or refused."""
         return self._conversation.unsettled
 
     async def send(self, content: str | list[dict[str, Any]], *, steer: bool = False) -> str:
@@ -141,9 +99,10 @@ class ChatClient:
         return await self.post({"type": "message", "content": content, **meant})
 
     async def post(self, frame: dict[str, Any]) -> str:
-        """Send any frame that the gateway acknowledges; its cid."""
+        """Send any frame that the gateway acknowledges; its cid. Raises NotTaken."""
         cid = secrets.token_urlsafe(12)
-        self._conversation.offer(frame, cid)
+        if (refusal := self._conversation.offer(frame, cid)) is not None:
+            raise NotTaken(WHY_NOT[refusal])
         await self._flush()
         return cid
 
@@ -161,7 +120,7 @@ class ChatClient:
         """Connect, and stay so; the iteration ends after `ConnectionEnded`, or at once when `leave` is called."""
         again = False
         while not self._leaving.is_set():
-            reason, hopeless = "", False
+            refused: list[Fate] = []
             try:
                 async with self._connect() as socket:
                     self._open = socket
@@ -170,24 +129,37 @@ class ChatClient:
                     async for event in self._listen(socket, again=again):
                         again = True
                         yield event
-            except InvalidStatus as refused:
-                reason, hopeless = refusal(refused.response.status_code, refused.response.body)
+                coming = self._comeback.cut("the connection was cut")
+            except InvalidStatus as error:
+                answer = error.response
+                coming = self._comeback.refused(answer.status_code, answer.body, answer.headers.get("Retry-After"))
             except ConnectionClosed as closed:
-                reason, hopeless = said_farewell(closed)
+                coming, refused = self._closed(closed)
             except InvalidURI as error:
-                reason, hopeless = str(error), True
+                coming = NextAttempt(str(error), None)
             except (OSError, TimeoutError, InvalidHandshake) as error:
-                reason = str(error) or type(error).__name__
+                coming = self._comeback.cut(str(error) or type(error).__name__)
             finally:
                 self._open = self._socket = None
             if self._leaving.is_set():
                 return
-            if hopeless:
-                yield ConnectionEnded(reason, failed=not reason.startswith(CloseCode.FINISHED.reason))
+            for fate in refused:
+                frame = {"type": "nack", "cid": fate.cid, "reason": fate.code, "error": fate.error}
+                yield FrameHeard("nack", frame)
+            if coming.seconds is None:
+                yield ConnectionEnded(coming.reason, failed=not coming.reason.startswith(CloseCode.FINISHED.reason))
                 return
-            retry_seconds = self._pause()
-            yield Lost(reason, retry_seconds)
-            await self._rest(retry_seconds)
+            if coming.seconds:  # else another token is shown at once
+                yield Lost(coming.reason, coming.seconds)
+                await self._rest(coming.seconds)
+
+    def _closed(self, closed: ConnectionClosed) -> tuple[NextAttempt, list[Fate]]:
+        """What comes next, and what was refused by the way. A frame that is too long for the gateway is given up, and
+        the others go on."""
+        code, reason = said_farewell(closed)
+        if code == CloseCode.TOO_LONG and self._conversation.too_long() is not None:
+            code = None
+        return self._comeback.closed(code, reason, asyncio.get_running_loop().time()), self._conversation.take()
 
     def _connect(self) -> connect:
         query = urlencode({"sessionId": self._session_id, **self._conversation.position()}, quote_via=quote)
@@ -202,43 +174,55 @@ class ChatClient:
         )
 
     async def _listen(self, socket: ClientConnection, *, again: bool) -> AsyncIterator[Event]:
-        self._retry_after = 0.0
+        loop = asyncio.get_running_loop()
         while True:
-            frame = json.loads(await socket.recv())
-            kind = str(frame.get("type"))
-            if not self._conversation.heard(frame):
+            frame = _read(await self._received(socket))
+            if frame is None or not self._conversation.heard(frame, loop.time(), self._rng.random()):
+                continue
+            kind, settled = str(frame.get("type")), self._conversation.take()
+            if kind == "nack" and self._is_sent_again(str(frame.get("cid")), settled):
                 continue
             if kind == "welcome" and self._socket is None:
-                yield Connected(again, frame.get("recovered"), int(frame.get("lastSeq") or 0))
-                self._attempt = 0
+                last = frame.get("lastSeq")
+                yield Connected(again, frame.get("recovered"), last if isinstance(last, int) else 0)
+                self._comeback.greeted(loop.time())
                 self._conversation.connected()
                 self._socket = socket
                 await self._flush()
             elif kind == "auth_expiring":
                 await self._say({"type": "auth", "token": self._token()})
             elif kind == "going_away":
-                self._retry_after = float(frame.get("retryAfter") or 0)
+                self._comeback.going_away(frame.get("retryAfter"))
             yield FrameHeard(kind, frame)
+
+    async def _received(self, socket: ClientConnection) -> str | bytes:
+        """The next frame. Meanwhile what a pause held back is sent."""
+        while True:
+            try:
+                async with asyncio.timeout_at(self._conversation.hold):
+                    return await socket.recv()
+            except TimeoutError:
+                await self._flush()
+
+    def _is_sent_again(self, cid: str, settled: list[Fate]) -> bool:
+        """A refusal that passes, or that is of something stored: nobody has to know."""
+        return self._conversation.owes(cid) and not settled
 
     async def _flush(self) -> None:
         """Send what is unsent, in order. A connection that ends meanwhile is no loss: the next one begins again."""
+        loop = asyncio.get_running_loop()
         async with self._sending:
-            while self._socket is not None and (frame := self._conversation.next_unsent()) is not None:
+            while self._socket is not None and (frame := self._conversation.next(loop.time())) is not None:
                 await self._say(frame)
 
     async def _say(self, frame: dict[str, Any]) -> bool:
         if self._socket is None:
             return False
         try:
-            await self._socket.send(json.dumps(frame))
+            await self._socket.send(spelled(frame))
         except ConnectionClosed:
             return False
         return True
-
-    def _pause(self) -> float:
-        """The gateway's own wish, or backoff; with jitter either way, for everybody else was cut off too."""
-        self._attempt += 1
-        return self._retry_after + pause(self._attempt - 1, self._rng, first=self._first_pause)
 
     async def _rest(self, seconds: float) -> None:
         try:
@@ -256,6 +240,15 @@ def is_loopback(url: str) -> bool:
         return host == "localhost"
 
 
-def said_farewell(closed: ConnectionClosed) -> tuple[str, bool]:
-    """Why the connection ended, and whether that is final."""
-    return farewell(None, "") if closed.rcvd is None else farewell(closed.rcvd.code, closed.rcvd.reason)
+def said_farewell(closed: ConnectionClosed) -> tuple[int | None, str]:
+    """The code and the reason that came; None if the connection ended without a word."""
+    return (None, "") if closed.rcvd is None else (closed.rcvd.code, closed.rcvd.reason)
+
+
+def _read(data: str | bytes) -> dict[str, Any] | None:
+    """None for what is no frame of a gateway."""
+    try:
+        frame = json.loads(data)
+    except ValueError:
+        return None
+    return frame if isinstance(frame, dict) else None

@@ -19,7 +19,7 @@ from websockets.typing import Subprotocol
 from gateway.cli.client.chat import ConnectionEnded, Lost, is_loopback, said_farewell
 from gateway.cli.client.terminal_view import PROTOCOL, Event, Expiring, Greeted, TerminalView, UnreadableGateway
 from gateway.protocol.close_codes import CloseCode
-from gateway.protocol.reconnect import FIRST_PAUSE, pause, refusal
+from gateway.protocol.reconnect import FIRST_PAUSE, Comeback, NextAttempt
 from sandbox.protocol.terminal import MAX_PICTURE, Size
 
 OPEN_SECONDS = 10.0
@@ -44,9 +44,7 @@ class TerminalClient:
         self._direct = is_loopback(url)
         self._token = token
         self.viewer = viewer
-        self._rng = rng
-        self._first_pause = first_pause
-        self._attempt = 0
+        self._comeback = Comeback(rng, first=first_pause)
         self._socket: ClientConnection | None = None
         self._restarting = False
         self._owing = asyncio.Event()
@@ -66,7 +64,7 @@ class TerminalClient:
 
     async def type(self, keys: bytes) -> None:
         """Send it, now or after the next reconnect if that finds the same process. Waits while too much is unsent."""
-        while not self.viewer.type(keys):
+        while not self.viewer.type(keys, live=self._socket is not None):
             self._room.clear()
             await self._room.wait()
         self._owing.set()
@@ -85,35 +83,33 @@ class TerminalClient:
     async def events(self) -> AsyncGenerator[Event | Lost | ConnectionEnded, None]:
         """Connect, and stay so. The iteration ends after `ConnectionEnded`."""
         while True:
-            reason, final = "", False
             try:
                 async with self._connect() as socket:
                     async for event in self._listen(socket):
                         yield event
-            except InvalidStatus as refused:
-                reason, final = refusal(refused.response.status_code, refused.response.body)
+                coming = self._comeback.cut("the connection was cut")
+            except InvalidStatus as error:
+                answer = error.response
+                coming = self._comeback.refused(answer.status_code, answer.body, answer.headers.get("Retry-After"))
             except ConnectionClosed as closed:
-                reason, final = said_farewell(closed)
-                # It was good once: the next connection shows a fresh one, and is refused if that does not help.
-                final = final and not (self._socket and closed.rcvd and closed.rcvd.code == CloseCode.TOKEN)
+                coming = self._comeback.closed(*said_farewell(closed), asyncio.get_running_loop().time())
             except UnreadableGateway as error:
-                reason, final = f"the gateway speaks another protocol: {error}", True
+                coming = NextAttempt(f"the gateway speaks another protocol: {error}", None)
             except InvalidURI as error:
-                reason, final = str(error), True
+                coming = NextAttempt(str(error), None)
             except (OSError, TimeoutError, InvalidHandshake) as error:
-                reason = str(error) or type(error).__name__
+                coming = self._comeback.cut(str(error) or type(error).__name__)
             finally:
                 self._socket = None
             if self._restarting:
                 self._restarting = False
                 continue
-            if final:
-                yield ConnectionEnded(reason, failed=reason != CloseCode.FINISHED.reason)
+            if coming.seconds is None:
+                yield ConnectionEnded(coming.reason, failed=coming.reason != CloseCode.FINISHED.reason)
                 return
-            seconds = pause(self._attempt, self._rng, first=self._first_pause)
-            self._attempt += 1
-            yield Lost(reason, seconds)
-            await asyncio.sleep(seconds)
+            if coming.seconds:  # else another token is shown at once
+                yield Lost(coming.reason, coming.seconds)
+                await asyncio.sleep(coming.seconds)
 
     def _connect(self) -> connect:
         return connect(
@@ -131,7 +127,7 @@ class TerminalClient:
         while True:
             event = self.viewer.hear(await socket.recv())
             if isinstance(event, Greeted):
-                self._attempt = 0
+                self._comeback.greeted(asyncio.get_running_loop().time())
                 self._socket = socket
             elif isinstance(event, Expiring):
                 self.viewer.renew(self._token())

@@ -8,9 +8,9 @@ gateway come out. A connection may end at any byte. Three things make coming bac
 - The position is only worth something together with what is on the screen. It is given up at a `reset` until the
   picture has come, and at a `ready` that does not go on from here until what follows it has come: a connection that
   ends in between would otherwise resume at a position whose screen was never painted.
-- What was typed and not yet sent is for the process it was typed for. It waits while there is no connection, and is
-  thrown away when another process is found, or none (`absent`). What is typed after that is for the next one: the
-  gateway keeps it until that is up.
+- What was typed and not yet sent is for the process it was typed for. It waits while there is no connection, up to
+  MOST_TYPED bytes, and is thrown away when another process is found, or none (`absent`). What is typed after that is
+  for the next one: the gateway keeps it until that is up.
 
 Without a position the gateway sends the screen as it is.
 """
@@ -26,7 +26,8 @@ from sandbox.protocol.terminal import MAX_SIDE, Exit, Resized, Role, Size, Termi
 from sandbox.protocol.values import Position
 
 PROTOCOL = "holdfast.terminal.v1"
-MAX_TYPED = 1 << 20  # bytes typed and not yet sent; above, `type` takes nothing
+MOST_TYPED = 64 << 10  # bytes typed that wait for a connection; above, `type` takes nothing
+MOST_AT_ONCE = 8 << 20  # the same while there is one: they are on their way
 FRAME_BYTES = 16 << 10  # of typing, in one frame
 
 
@@ -132,16 +133,17 @@ class TerminalView:
 
     # what the person does
 
-    def type(self, keys: bytes) -> bool:
-        """Take what was typed; False if too much is waiting, and nothing of it was taken."""
-        if len(self._typed) + len(keys) > MAX_TYPED:
+    def type(self, keys: bytes, *, live: bool) -> bool:
+        """Take what was typed; False if too much is waiting, and nothing of it was taken. `live`: there is a
+        connection, and it is sent at once."""
+        if self._role != "drive" or len(self._typed) + len(keys) > (MOST_AT_ONCE if live else MOST_TYPED):
             return False
         self._typed += keys
         return True
 
     def resize(self, size: Size) -> None:
         self._wanted = size
-        if self._stage != "away":
+        if self._stage != "away" and self._role == "drive":
             self._say_size(size)
 
     def renew(self, token: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gateway.cli.client.api import CommandFailed, GatewayApi, find_gateway
-from gateway.cli.client.chat import ChatClient, Connected, ConnectionEnded
+from gateway.cli.client.chat import ChatClient, Connected, ConnectionEnded, NotTaken
 from gateway.cli.commands.chat_view import (
     Abort,
     Action,
@@ -123,7 +123,11 @@ class Chat:
     async def _perform(self, action: Action) -> None:
         match action:
             case Send(frame):
-                self._view.sent(await self._client.post(frame), frame)
+                try:
+                    self._view.sent(await self._client.post(frame), frame)
+                except NotTaken as reason:
+                    self._failed = True
+                    self._screen.show([Line(f"not sent: {reason}", "warn")])
             case Abort() if not await self._client.abort():
                 self._screen.show([Line("not connected: nothing to abort from here", "warn")])
             case ListPending() | CancelPending() | SetMode():

@@ -29,6 +29,7 @@ export const PONG_WITHIN = 8_000;
 export const OFFLINE_FOR = 30_000; // what a browser believes of its network may be wrong
 const LASTED = 10_000;
 const TOO_MANY_PAUSE = 2_000;
+const HOPELESS = [400, 403, 404, 426]; // the same request would be refused again
 
 /** What the caller owes: open a socket with a token asked for `why`; ask over HTTP; send a ping; forget the socket. */
 export type Effect = { do: "open"; why: Why } | { do: "probe" | "ping" | "drop" };
@@ -133,7 +134,7 @@ export class Connection {
     const { status, retryAfter = status === 429 ? TOO_MANY_PAUSE : 0 } = event;
     const reason = event.reason || (status ? `the gateway answered ${status}` : "the gateway cannot be reached");
     if (status === 401) return this.askAgain(401, reason, now);
-    if (status === 403 || status === 404) return this.end(reason, status);
+    if (HOPELESS.includes(status)) return this.end(reason, status);
     return this.rest(now, random, reason, status || undefined, retryAfter);
   }
 

@@ -61,7 +61,7 @@ test("a token that has served for a while may be refused again", () => {
   assert.deepEqual(connection.on(closed(4401), 60_000, 0.5), [{ do: "open", why: "refused" }]);
 });
 
-for (const [status, phase] of [[403, "ended"], [404, "ended"], [429, "waiting"], [500, "waiting"], [503, "waiting"], [0, "waiting"], [200, "waiting"]] as const)
+for (const [status, phase] of [[400, "ended"], [403, "ended"], [404, "ended"], [426, "ended"], [429, "waiting"], [500, "waiting"], [503, "waiting"], [0, "waiting"], [200, "waiting"]] as const)
   test(`a socket that never opened, and ${status} over HTTP: ${phase}`, () => {
     const connection = begun();
     assert.deepEqual(connection.on(closed(1006, false), 1, 0.5), [{ do: "probe" }]);

@@ -10,19 +10,17 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
 from gateway.cli.client.chat import (
     ChatClient,
-    ClientConversation,
     Connected,
     ConnectionEnded,
     Event,
     FrameHeard,
     Lost,
+    NotTaken,
     is_loopback,
 )
 from gateway.protocol.close_codes import CloseCode
@@ -105,15 +103,15 @@ async def test_what_was_not_acknowledged_is_sent_again_in_order_and_nothing_else
         frames = [await hear(socket) for _ in range(3)]
         seen[0] = [frame["content"] for frame in frames]
         await say(socket, "ack", cid=frames[0]["cid"], seq=1, stage="stored")
-        await say(socket, "nack", cid=frames[1]["cid"], reason="busy")
+        await say(socket, "nack", cid=frames[1]["cid"], reason="buffer_full")
         await socket.close(CloseCode.COMING_BACK, "restart")
 
     async def second(socket: ServerConnection) -> None:
         await welcome(socket, recovered=True)
-        for _ in range(2):
+        for _ in range(3):
             frame = await hear(socket)
             seen[1].append(frame["content"])
-            await say(socket, "ack", cid=frame["cid"], seq=len(seen[1]) + 1, stage="stored")
+            await say(socket, "ack", cid=frame["cid"], seq=len(seen[1]), stage="stored", status="delivered")
         await say(socket, "pong")
         await socket.wait_closed()
 
@@ -126,7 +124,7 @@ async def test_what_was_not_acknowledged_is_sent_again_in_order_and_nothing_else
                     await client.send("four")
                 if is_heard("pong")(event):
                     break
-        assert seen == [["one", "two", "three"], ["three", "four"]]
+        assert seen == [["one", "two", "three"], ["one", "three", "four"]], "the receipt of one may have been missed"
         assert client.unsettled == 0
 
 
@@ -208,7 +206,7 @@ async def test_a_refused_upgrade_is_final_or_not_by_its_status(status: HTTPStatu
         await socket.wait_closed()
 
     peer = Peer(stay)
-    peer.refusals = [status]
+    peer.refusals = [status, status]
     async with serving(peer) as client:
         events = await collect(client, lambda event: isinstance(event, Connected | ConnectionEnded))
     assert isinstance(events[0], ConnectionEnded if final else Lost)
@@ -268,28 +266,80 @@ async def test_abort_says_whether_anybody_could_hear_it() -> None:
                     break
 
 
-@given(st.lists(st.sampled_from(["offer", "send", "ack", "reconnect"]), max_size=40))
-def test_every_frame_is_sent_until_settled_and_in_order(steps: list[str]) -> None:
-    talk = ClientConversation()
-    offered, on_this_connection, settled = 0, list[int](), 0
-    for step in steps:
-        match step:
-            case "offer":
-                talk.offer({"type": "message"}, str(offered))
-                offered += 1
-            case "send":
-                frame = talk.next_unsent()
-                expected = [n for n in range(settled, offered) if n not in on_this_connection]
-                assert (frame and int(frame["cid"])) == (expected[0] if expected else None)
-                if frame is not None:
-                    on_this_connection.append(int(frame["cid"]))
-            case "ack" if settled < offered and settled in on_this_connection:
-                talk.heard({"type": "ack", "cid": str(settled)})
-                settled += 1
-            case "reconnect":
-                talk.connected()
-                on_this_connection = []
-        assert talk.unsettled == offered - settled
+async def test_another_token_is_shown_at_once_and_once() -> None:
+    async def first(socket: ServerConnection) -> None:
+        await welcome(socket)
+        await socket.close(CloseCode.TOKEN)
+
+    peer = Peer(first)
+    async with serving(peer) as client:
+        events = await collect(client, ends)
+    assert peer.tokens == ["Bearer token0", "Bearer token1"]
+    assert not [event for event in events if isinstance(event, Lost)]
+
+
+async def test_what_is_busy_is_sent_again_after_a_pause_and_nobody_is_troubled() -> None:
+    seen = []
+
+    async def busy(socket: ServerConnection) -> None:
+        await welcome(socket)
+        frame = await hear(socket)
+        await say(socket, "nack", cid=frame["cid"], reason="busy")
+        seen.append((frame, await hear(socket)))
+        await say(socket, "ack", cid=frame["cid"], seq=1, stage="stored")
+        await socket.close(CloseCode.FINISHED)
+
+    async with serving(Peer(busy)) as client:
+        await client.send("hello")
+        events = await collect(client, ends)
+    assert [first == second for first, second in seen] == [True]
+    assert [event.type for event in events if isinstance(event, FrameHeard)] == ["welcome", "ack"]
+
+
+async def test_a_frame_that_is_too_long_is_given_up_and_the_others_go_on() -> None:
+    seen = []
+
+    async def strict(socket: ServerConnection) -> None:
+        await welcome(socket)
+        frame = await hear(socket)
+        if len(frame["content"]) > 100:
+            await socket.close(CloseCode.TOO_LONG)
+            return
+        seen.append(frame["content"])
+        await say(socket, "ack", cid=frame["cid"], seq=1, stage="stored", status="delivered")
+        await socket.close(CloseCode.FINISHED)
+
+    async with serving(Peer(strict)) as client:
+        cid = await client.send("x" * 101)
+        await client.send("short")
+        events = await collect(client, ends)
+    (refused,) = [event.body for event in events if isinstance(event, FrameHeard) and event.type == "nack"]
+    assert (refused["cid"], refused["reason"]) == (cid, "too_long")
+    assert seen == ["short"]
+
+
+async def test_what_is_too_much_is_not_taken() -> None:
+    client = ChatClient("http://127.0.0.1:9", "s1", lambda: "t", rng=Random(1))
+    with pytest.raises(NotTaken, match="longer than the gateway takes"):
+        await client.send("x" * (1 << 20))
+    for _ in range(500):
+        await client.send("x")
+    with pytest.raises(NotTaken, match="too much waits to be sent"):
+        await client.send("x")
+    assert client.unsettled == 500
+
+
+async def test_what_is_no_frame_is_passed_over() -> None:
+    async def odd(socket: ServerConnection) -> None:
+        for text in ("{", "[1]", "7", "null", b"\xff"):
+            await socket.send(text)
+        await welcome(socket, lastSeq="many")
+        await say(socket, "going_away", retryAfter="soon")
+        await socket.close(CloseCode.FINISHED)
+
+    async with serving(Peer(odd)) as client:
+        events = await collect(client, ends)
+    assert [event.type for event in events if isinstance(event, FrameHeard)] == ["welcome", "going_away"]
 
 
 @pytest.mark.parametrize(

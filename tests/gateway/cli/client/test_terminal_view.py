@@ -11,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gateway.cli.client.terminal_view import (
     FRAME_BYTES,
-    MAX_TYPED,
+    MOST_AT_ONCE,
+    MOST_TYPED,
     Event,
     Expiring,
     Greeted,
@@ -23,6 +24,7 @@ from gateway.cli.client.terminal_view import (
 )
 from sandbox.protocol.terminal import Exit, Resized, Size, TerminalTrouble
 from sandbox.protocol.values import Position
+from tests.support.vectors import check
 
 SIZE = Size(80, 24)
 
@@ -254,7 +256,7 @@ def frames(viewer: TerminalView) -> list[Any]:
 
 def test_the_size_is_said_first_then_what_was_typed_before() -> None:
     viewer = driver()
-    assert viewer.type(b"ls\r")
+    assert viewer.type(b"ls\r", live=False)
     viewer.resize(Size(81, 25))
     assert frames(viewer) == [], "nobody is there"
     greeted(viewer)
@@ -279,11 +281,11 @@ def test_what_was_typed_for_one_process_is_not_typed_into_another() -> None:
     viewer = TerminalView("main", "drive", None)
     greeted(viewer)
     viewer.connecting()
-    viewer.type(b"still the same\r")
+    viewer.type(b"still the same\r", live=False)
     viewer.hear(ready())
     assert frames(viewer) == [b"still the same\r"]
     viewer.connecting()
-    viewer.type(b"rm -rf\r")
+    viewer.type(b"rm -rf\r", live=False)
     assert viewer.unsent == 7
     viewer.hear(ready(epoch="e2"))
     assert frames(viewer) == []
@@ -304,24 +306,34 @@ def test_a_screen_that_is_drawn_over_before_the_greeting_is_no_position() -> Non
 
 def test_what_was_typed_for_a_process_that_is_gone_is_typed_into_no_other() -> None:
     viewer = TerminalView("main", "drive", None)
-    viewer.type(b"for whoever is there")
+    viewer.type(b"for whoever is there", live=False)
     viewer.hear(ready(epoch="", absent=True))
     assert frames(viewer) == [b"for whoever is there"]
     viewer.hear(ready())
     viewer.connecting()
-    viewer.type(b"rm -rf\r")
+    viewer.type(b"rm -rf\r", live=False)
     viewer.hear(ready(absent=True))
     assert frames(viewer) == []
-    viewer.type(b"ls\r")
+    viewer.type(b"ls\r", live=False)
     assert frames(viewer) == [b"ls\r"], "for the next: the gateway keeps it"
 
 
 def test_typing_is_bounded_and_cut_into_frames() -> None:
     viewer = TerminalView("main", "drive", None)
     greeted(viewer)
-    assert viewer.type(b"x" * MAX_TYPED)
-    assert not viewer.type(b"y")
+    assert viewer.type(b"x" * MOST_TYPED, live=False)
+    assert not viewer.type(b"y", live=False)
     said = frames(viewer)
-    assert b"".join(said) == b"x" * MAX_TYPED
+    assert b"".join(said) == b"x" * MOST_TYPED
     assert {len(frame) for frame in said} == {FRAME_BYTES}
-    assert viewer.type(b"y")
+    assert viewer.type(b"y", live=False)
+
+
+def test_with_a_connection_more_may_be_on_its_way() -> None:
+    viewer = driver()
+    assert viewer.type(b"x" * MOST_AT_ONCE, live=True)
+    assert not viewer.type(b"y", live=True)
+
+
+def test_the_vectors_that_both_clients_share() -> None:
+    check("terminals.json")
