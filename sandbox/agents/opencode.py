@@ -39,7 +39,7 @@ SETTLE, SETTLE_SECONDS, UNANSWERED_SECONDS = "settle", 5.0, 30.0
 ATTEMPTS = 3
 MAX_HELD = 64
 MAX_PARTS = 4096  # of one turn
-MAX_OLD = 256
+MAX_OLD = 256  # names of what is over
 MAX_ABORTS = 8
 
 
@@ -62,6 +62,11 @@ class OpencodeCore:
     held: list[dict[str, Any]] = field(default_factory=list)
     messages: dict[str, bool] = field(default_factory=dict)  # of this turn, and whether they are complete
     old: list[str] = field(default_factory=list)  # those of turns before it
+    users: list[str] = field(default_factory=list)  # the user's messages
+    asked: list[str] = field(
+        default_factory=list
+    )  # what was asked already: some of it is told again, though it is over
+    missed: dict[str, str] = field(default_factory=dict)  # requests for what was not heard, and what for
     kinds: dict[str, str] = field(default_factory=dict)  # of parts: chunk, thinking
     over_parts: set[str] = field(default_factory=set)
     part: str = ""  # of text, that grows
@@ -170,6 +175,8 @@ class OpencodeCore:
     # What the server answers.
 
     def answered(self, tag: str, status: int, body: bytes) -> Sequence[Out]:
+        if kind := self.missed.pop(tag, ""):
+            return [out for each in words.list_of(body) for out in self._learn(kind, each)]
         return list(self._answered(tag, status, read(body)))
 
     def _answered(self, tag: str, status: int, body: dict[str, Any]) -> Iterator[Out]:
@@ -234,6 +241,28 @@ class OpencodeCore:
             yield from self.turn.say("error", code="agent", error="the agent's server opens no conversation")
             yield EndProcess("the agent could not begin a conversation")
 
+    def _catch_up(self) -> Iterator[Out]:
+        """Its stream of events broke in a turn, and is there again: what was said and asked meanwhile?"""
+        for kind, path in words.MISSED.items():
+            yield self._get(path.format(self.session))
+            self.missed[self._tag] = kind
+
+    def _learn(self, kind: str, found: dict[str, Any]) -> Iterator[Out]:
+        """One of what it says when it is asked."""
+        if not self.turn.running:
+            return
+        match kind:
+            case "permission":
+                yield from self._asked_to_permit(found)
+            case "question":
+                yield from self._asked_question(found)
+            case _:
+                info = members(found.get("info"))
+                if text(info.get("parentID")) in self.users:
+                    yield from self._message_updated(info)
+                    for part in items(found.get("parts")):
+                        yield from self._told_of_ours("message.part.updated", {"part": part})
+
     # What its events say.
 
     def up(self, lines: Sequence[bytes]) -> Sequence[Out]:
@@ -246,6 +275,8 @@ class OpencodeCore:
             case "server.connected":
                 if not self.session:
                     yield from self._open()
+                elif self.turn.running:
+                    yield from self._catch_up()
             case "permission.asked":
                 yield from self._asked_to_permit(given)
             case "question.asked":
@@ -286,6 +317,8 @@ class OpencodeCore:
 
     def _message_updated(self, info: dict[str, Any]) -> Iterator[Out]:
         name = text(info.get("id"))
+        if info.get("role") == "user" and self.turn.running and name not in self.users:
+            self.users = [*self.users, name][-MAX_OLD:]
         if not name or info.get("role") != "assistant" or name in self.old:
             return
         if not self.turn.running:
@@ -364,7 +397,7 @@ class OpencodeCore:
     def _asked_to_permit(self, given: dict[str, Any]) -> Iterator[Out]:
         name, kind = words.name_in(given), text(given.get("permission"))
         asked = {"kind": "permission", "id": name}
-        if not name or not self.turn.running:
+        if not self._is_new(name):
             return
         if self.mode in ("all", "plan") or (self.mode == "edits" and kind == "edit"):
             allowed = {"allow": self.mode != "plan", "message": "Only plan: change nothing."}
@@ -383,11 +416,18 @@ class OpencodeCore:
 
     def _asked_question(self, given: dict[str, Any]) -> Iterator[Out]:
         name, questions = words.name_in(given), items(given.get("questions"))
-        if name and self.turn.running:
+        if self._is_new(name):
             asked = {"kind": "question", "id": name, "questions": [text(each.get("question")) for each in questions]}
             told = [{**each, "multiSelect": each.get("multiple") is True} for each in questions]
             use = text(members(given.get("tool")).get("callID")) or None
             yield from self.turn.ask("ask_user_question", name, asked, questions=told, toolUseId=use)
+
+    def _is_new(self, name: str) -> bool:
+        """Whether a request of this name is to be passed on."""
+        if not name or not self.turn.running or name in self.asked:
+            return False
+        self.asked = [*self.asked, name][-MAX_OLD:]
+        return True
 
     def _status(self, status: dict[str, Any]) -> Iterator[Out]:
         if status.get("type") == "retry":

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sandbox.agents.core import Out
-from sandbox.agents.json_lines import count, cut_text, members, text, word
+from sandbox.agents.json_lines import count, cut_text, items, members, read, text, word
 from sandbox.agents.turn import Turn
 
 OF_A_SESSION = {
@@ -23,12 +23,22 @@ SILENT = re.compile(
 )
 SESSION = re.compile(r"ses_[A-Za-z0-9_-]{1,120}")
 NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")  # of what it asks: it is part of a path
+MISSED = {  # what to ask for where events were missed; {} is the session
+    "message": "/session/{}/message?limit=20",
+    "permission": "/permission",
+    "question": "/question",
+}
 MAX_ERROR = 2000
 
 
 def session_of(name: str) -> str:
     """`name` if it is one of a session; else nothing."""
     return name if SESSION.fullmatch(name) else ""
+
+
+def list_of(body: bytes) -> list[dict[str, Any]]:
+    """The objects of an answer that is a list."""
+    return items(read(b'{"list":%b}' % body).get("list"))
 
 
 def session_in(given: Mapping[str, Any]) -> str:

@@ -478,7 +478,41 @@ def test_work_is_shown_and_other_sessions_words_are_counted() -> None:
     assert up(core, type="plugin.added") == []
     assert up(core, type="of_tomorrow") == [UnknownFrame("of_tomorrow")]
     assert up(core) == [UnknownFrame("no event")]
-    assert up(core, type="server.connected") == [], "the stream broke, and is there again"
+
+
+def learned(core: OpencodeCore, tag: str, *found: Any) -> Frames:
+    return heard(core.answered(tag, 200, json.dumps(found).encode()))
+
+
+def test_what_was_missed_while_the_stream_was_broken_is_asked_for() -> None:
+    core = at_work()
+    event(core, "message.updated", info={"id": "u", "role": "user"})
+    part(core, "t", type="text", text="")
+    delta(core, "t", "some")
+    core.woken(GATHER)
+    event(core, "permission.asked", id="per_1", permission="bash")
+    paths = [path for _, path, _ in up(core, type="server.connected")]
+    assert paths == [f"/session/{NAMED}/message?limit=20", "/permission", "/question"]
+    said = {"id": "p", "messageID": "e", "type": "text", "text": "earlier", "time": {"end": 1}}
+    earlier = {"info": {"id": "e", "role": "assistant", "parentID": "before"}, "parts": [said]}
+    whole = {"id": "t", "messageID": "m", "type": "text", "text": "some more", "time": {"end": 1}}
+    ours = {"info": {"id": "m", "role": "assistant", "parentID": "u", "time": {"completed": 1}}, "parts": [whole]}
+    assert texts(learned(core, "h4", earlier, ours)) == ["some more"]
+    (asked,) = learned(core, "h5", {"id": "per_1"}, {"id": "per_2", "permission": "edit"})
+    assert asked["requestId"] == "per_2"
+    (asked,) = learned(core, "h6", {"id": "que_1", "questions": []})
+    assert asked["requestId"] == "que_1"
+    assert learned(core, "h6", {"id": "que_2", "questions": []}) == []
+    answered(core, "h3")
+    assert core.woken(SETTLE)
+    assert up(core, type="server.connected") == []
+
+
+def test_what_was_missed_of_a_turn_that_is_over_is_nothing() -> None:
+    core = at_work()
+    up(core, type="server.connected")
+    end(core)
+    assert learned(core, "h5", {"id": "per_1", "permission": "edit"}) == []
 
 
 def test_of_one_turn_only_so_many_parts_are_kept() -> None:

@@ -11,6 +11,7 @@ from sandbox.agents.opencode_words import (
     error,
     error_of,
     is_refusal,
+    list_of,
     model_of,
     name_in,
     result,
@@ -27,6 +28,11 @@ def test_names_that_could_be_part_of_another_path_are_none() -> None:
     assert name_in({"id": "per_1-2"}) == "per_1-2"
     assert {name_in({"id": each}) for each in ("", "a/b", "..", 7, "x" * 129)} == {""}
     assert (session_in({"sessionID": "s"}), session_in({"sessionID": 7})) == ("s", "")
+
+
+def test_an_answer_may_be_a_list() -> None:
+    assert list_of(b'[{"a":1},2]') == [{"a": 1}]
+    assert list_of(b"{}") == list_of(b"") == list_of(b"}") == []
 
 
 def test_a_model_has_a_provider() -> None:
