@@ -51,3 +51,17 @@ async def test_a_chat_without_a_key_ends_with_what_there_is_to_do(gateway: Gatew
     )
     said, _ = await talking.communicate(b"Hello\n")
     assert b"ANTHROPIC_API_KEY" in said
+
+
+async def test_an_agent_that_is_a_server_needs_no_network_to_be_reached(gateway: Gateway) -> None:
+    env = dict(surroundings("opencode", "http://127.0.0.1:9").env)  # where no model is
+    await gateway.create("real", agent="opencode", network="none", envVars=env)
+    async with gateway.chat("real") as socket:
+        await hear(socket, "welcome")
+        await say(socket, type="message", content="Hello")
+        assert (await hear(socket, "error"))["code"] == "agent"
+        assert (await hear(socket, "done"))["metadata"]["error"] is True
+    async with gateway.http(gateway.bearer()) as ada:
+        told = (await ada.get("/api/sandboxes/real")).json()["agentStatus"]
+    assert (told["name"], told["version"]) == ("opencode", KNOWN["opencode"].version)
+    assert told["session"].startswith("ses_")

@@ -25,7 +25,8 @@ HOST = "127.0.0.1"
 MAX_REQUESTS = 256  # that wait, or wait for their answers
 MAX_BODIES = 8 << 20  # bytes of those that wait
 START_SECONDS = 120.0  # until the server is healthy
-PATIENCE_SECONDS = 1.0  # with one question for its health
+PATIENCE_SECONDS = 1.0  # with the first question for its health, and so much more with each
+MOST_PATIENCE_SECONDS = 10.0
 AGAIN_SECONDS = 0.1
 SILENCE_SECONDS = 60.0  # of the stream: servers say that they live each few seconds
 BROKEN_SECONDS = 1.0  # until a request without an answer is told of
@@ -132,10 +133,11 @@ class HttpReach:
                     async with self._asked("GET", self._server.events, accept="text/event-stream") as (reader, answer):
                         sending = sending or asyncio.create_task(self._send(), name="agent.requests")
                         await self._read_events(reader, answer)
+                if not self._ended:
+                    await asyncio.sleep(AGAIN_SECONDS)
                 if self._ended:
                     return
                 log("agent.stream_broken")
-                await asyncio.sleep(AGAIN_SECONDS)
         except asyncio.CancelledError:
             return
         finally:
@@ -143,9 +145,11 @@ class HttpReach:
                 sending.cancel()
 
     async def _get_healthy(self, port: int) -> None:
+        patience = 0.0
         while not self._ended:
+            patience = min(patience + PATIENCE_SECONDS, MOST_PATIENCE_SECONDS)
             with contextlib.suppress(OSError, BadHttp, TimeoutError):
-                async with asyncio.timeout(PATIENCE_SECONDS):
+                async with asyncio.timeout(patience):
                     status, _ = await self._whole("GET", self._server.health)
                     if status == 200:
                         log("agent.server_ready", port=port)
