@@ -187,6 +187,13 @@ def test_what_steers_too_late_is_named_by_one_done() -> None:
     assert core.ready
 
 
+def test_a_message_without_a_number_that_was_taken_in_late_needs_no_answer() -> None:
+    core = at_work()
+    down(core, type="message", content="now", metadata={"steer": True})
+    completed(core)
+    assert up(core, id=4, result={}) == []
+
+
 def test_a_message_is_folded_in_only_while_its_turn_can_take_it() -> None:
     steering = b'{"type":"message","content":"x","metadata":{"steer":true}}'
     core = begun()
