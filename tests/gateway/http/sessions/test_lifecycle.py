@@ -265,7 +265,7 @@ BAD_BODIES: list[tuple[Any, str]] = [
     ({"agent": "'unclosed"}, "bad_member"),
     ({"agent": []}, "bad_member"),
     ({"agent": ["a", 1]}, "bad_member"),
-    ({"agent": {"argv": "x"}}, "bad_member"),
+    ({"agent": {"argv": "x"}}, "unknown_member"),
     ({"network": "all"}, "bad_member"),
     ({"network": 1}, "bad_member"),
     ({"repoUrl": 5}, "bad_member"),
