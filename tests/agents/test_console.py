@@ -101,6 +101,13 @@ async def test_a_real_agent_is_worked_with_in_the_console(
         await tab.at("question-answer").click()
         await tab.shows_answer("blue")
 
+        await tab.say("@@think it is so")
+        await tab.shows_answer("it is so")
+        if agent == "claude-code":  # Codex tells of summaries alone
+            thinking = tab.at("answer").last.get_by_test_id("thinking")
+            await thinking.locator("summary").click()
+            await expect(thinking).to_contain_text("Let me think about it.")
+
         await tab.say("@@hang I go on and on ")
         await tab.shows_answer("I go on", whole=False)
         await tab.picture(f"{agent} at work")
@@ -155,6 +162,16 @@ async def test_a_real_agent_is_worked_with_in_the_console(
         assert told["@@say second"] == "cancelled"
         assert {told[words] for words in told if words != "@@say second"} == {"delivered"}
         assert len([row for row in rows if row.kind != "note"]) == len([row for row in records if row["type"] in SHOWN])
+
+
+async def test_a_session_without_a_key_says_what_is_missing(browser: Browser, gateway: Gateway) -> None:
+    await gateway.create("keyless", agent="claude-code")
+    async with console(browser, gateway) as tab:
+        await tab.open("keyless")
+        await tab.say("hello")
+        await expect(tab.page.locator("[data-type=error]")).to_contain_text("ANTHROPIC_API_KEY")
+        await expect(tab.at("answer")).to_contain_text("ended with an error")
+        await tab.picture("no key")
 
 
 SHOWN = ("message", "permission_request", "question")

@@ -3,9 +3,9 @@ this file; real ones are tried in tests/agents."""
 
 import sys
 
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 
-from tests.support.console import Console, another
+from tests.support.console import PHONE, Console, another, console
 from tests.support.gateway import Gateway
 from tests.support.usable import serious
 
@@ -93,6 +93,8 @@ async def test_that_an_agent_forgot_is_said_where_it_forgot(tab: Console, gatewa
     await expect(tab.page.locator("[data-type=notice]")).to_contain_text("look here <img")
     await tab.page.reload()
     await expect(tab.page.locator("[data-type=agent_status]")).to_contain_text("has forgotten the conversation")
+    await tab.at("agent").click()
+    await expect(tab.at("agent-about")).to_contain_text("forgotten an earlier part")
 
 
 async def test_what_waits_is_cancelled_or_taken_back_into_the_composer(tab: Console, gateway: Gateway) -> None:
@@ -123,6 +125,25 @@ async def test_what_waits_is_cancelled_or_taken_back_into_the_composer(tab: Cons
     assert told == {"first": "delivered", "second": "cancelled", "third": "cancelled"}
     cancelled = tab.page.locator("[data-testid=message][data-status=cancelled]")
     await expect(cancelled.first).to_contain_text("Cancelled before the agent had it.")
+
+
+async def test_all_of_it_has_room_on_a_phone(browser: Browser, gateway: Gateway) -> None:
+    await gateway.create("small", agent=[sys.executable, "-c", WORKER])
+    async with console(browser, gateway, size=PHONE, has_touch=True, is_mobile=True, reduced_motion="reduce") as tab:
+        await tab.open("small")
+        await tab.say("go")
+        await expect(tab.at("permission-always")).to_be_in_viewport()
+        await tab.picture("phone agent")
+        await tab.at("permission-allow").tap()
+        await tab.shows_answer("Always: None.")
+        await tab.at("agent").tap()
+        await expect(tab.at("mode-all")).to_be_in_viewport()
+        await tab.page.keyboard.press("Escape")
+        wide = await tab.page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0, f"{wide} px too wide"
+        assert await serious(tab) == []
+        assert tab.problems == []
+        await tab.picture("phone agent worked")
 
 
 async def test_the_mode_is_chosen_at_create_and_changed_later(tab: Console, gateway: Gateway) -> None:

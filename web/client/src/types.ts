@@ -261,7 +261,7 @@ export type WorkFrame = { _offset: number } & (
   | { type: "file_change"; path: string; action?: string }
   | ({ type: "usage"; costUsd?: number } & Json)
   | ({ type: "agent_status"; status?: string } & AgentNow)
-  | ({ type: "agent_event"; event: unknown } & Json)
+  | ({ type: "agent_event"; kind?: string; event?: unknown } & Json)
   | { type: "request_gone"; requestId: string; reason?: string }
 );
 

@@ -35,7 +35,8 @@ export function stepsOf(said: Json | undefined): Step[] {
  * its mark stands at the end. */
 export function partsOf({ text, blocks }: Pick<AnswerItem, "text" | "blocks">): AnswerPart[] {
   const marks = blocks.filter(({ type }) => type === "text");
-  const letters = marks.length ? [...text] : [];
+  // Marks count Unicode characters. Most texts have none that are two here, and none of them is taken apart.
+  const letters = marks.length && /[\ud800-\udbff]/.test(text) ? [...text] : undefined;
   const places = marks.map(({ at }) => (Number.isSafeInteger(at) ? (at as number) : Infinity));
   const parts: AnswerPart[] = [];
   const calls = new Map<string, AnswerPart & { kind: "tool" }>();
@@ -44,7 +45,8 @@ export function partsOf({ text, blocks }: Pick<AnswerItem, "text" | "blocks">): 
   for (const block of blocks) {
     if (block.type === "text") {
       const from = nth === 0 ? 0 : places[nth]!; // what comes before the first mark belongs to nobody else
-      say(letters.slice(from, places[++nth]).join(""));
+      const to = places[++nth];
+      say(letters ? letters.slice(from, to).join("") : text.slice(from, to));
     } else if (block.type === "tool_use") {
       const part: AnswerPart & { kind: "tool" } = { kind: "tool", use: block };
       parts.push(part);

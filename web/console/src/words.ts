@@ -106,6 +106,14 @@ export function versionOf(chosen: Chosen, known: Agents | undefined): string | u
   return version || (known?.agents.find((one) => one.name === name)?.current ?? undefined);
 }
 
+/** Whether it knows the conversation; nothing where nobody can say. */
+export function memoryWords(chosen: Chosen, known: Agents | undefined, forgot: boolean): string {
+  if (forgot) return "It has forgotten an earlier part of the conversation.";
+  const said = chosen ?? known?.default ?? "demo";
+  const ofTheCatalogue = typeof said === "string" && !["demo", "none"].includes(said) && (known?.agents ?? []).some(({ name }) => name === said.split("@")[0]);
+  return ofTheCatalogue ? "It remembers the conversation, also after it was stopped." : "";
+}
+
 /** Whether this is the built-in agent, for which the page has things to try. */
 export const isDemo = (chosen: Chosen, known: Agents | undefined): boolean => (chosen ?? known?.default ?? "demo") === "demo";
 

@@ -4,7 +4,7 @@ import { clock, count, duration, preciseClock, size } from "../src/panes/figures
 import { eventOf, linesOf, matching } from "../src/panes/lines.ts";
 import { passes, say, type Standing } from "../src/panes/standing.ts";
 import { mix, parseHex } from "../src/panes/tint.ts";
-import { agentHelp, agentName, imageWords, isDemo, limitWords, mayKeepDisk, namedImages, networkWords, queueWords, steers, versionOf } from "../src/words.ts";
+import { agentHelp, agentName, imageWords, isDemo, limitWords, mayKeepDisk, memoryWords, namedImages, networkWords, queueWords, steers, versionOf } from "../src/words.ts";
 
 const FINE: Standing = { phase: "online", status: "running", exit: null, error: null };
 
@@ -133,6 +133,12 @@ test("an agent is called by its title, and a command by its program", () => {
 
 test("the version is the one that was asked for, or the one that is installed", () => {
   assert.deepEqual([null, "claude-code", "claude-code@1.2", "gemini", "other", ["x"]].map((chosen) => versionOf(chosen, AGENTS)), [undefined, "2", "1.2", undefined, undefined, undefined]);
+});
+
+test("whether an agent remembers is said of those that do, and of those that forgot", () => {
+  assert.match(memoryWords("claude-code@2", AGENTS, false), /remembers/);
+  assert.deepEqual([memoryWords(null, AGENTS, false), memoryWords("none", AGENTS, false), memoryWords(["x"], AGENTS, false)], ["", "", ""]);
+  assert.match(memoryWords(["x"], AGENTS, true), /forgotten/);
 });
 
 test("only to agents that take it something is said while they work", () => {

@@ -151,8 +151,19 @@ const ENDINGS = new Map<string | undefined, string>([
   ["aborted", "Stopped."],
 ]);
 
+/** What was said already is not read again with each word that follows it. */
+class Said extends Component<{ text: string; growing: boolean }> {
+  override shouldComponentUpdate({ text, growing }: { text: string; growing: boolean }): boolean {
+    return text !== this.props.text || growing !== this.props.growing;
+  }
+
+  override render({ text, growing }: { text: string; growing: boolean }) {
+    return <Prose text={text} growing={growing} />;
+  }
+}
+
 function Answer({ item }: { item: AnswerItem }) {
-  const ending = ENDINGS.get(item.status);
+  const ending = ENDINGS.get(item.status) ?? (item.metadata.error === true ? "It ended with an error." : undefined);
   const parts = partsOf(item);
   const last = parts.at(-1);
   return (
@@ -164,7 +175,7 @@ function Answer({ item }: { item: AnswerItem }) {
           <ToolUse key={at} part={part} running={item.streaming} />
         ) : (
           <div key={at} data-testid="answer-text" class={item.streaming && part === last ? "growing" : undefined}>
-            <Prose text={part.text} growing={item.streaming && part === last} />
+            <Said text={part.text} growing={item.streaming && part === last} />
           </div>
         ),
       )}
@@ -187,12 +198,14 @@ function exitWords({ code, signal }: Json, reason: string): string {
   return code === 0 ? "The agent ended." : `The agent ended ${how}. The next message starts another.`;
 }
 
+const capital = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);
+
 function Note({ item }: { item: NoteItem }) {
   const text = item.type === "agent_exited" ? exitWords(item.metadata, item.text) : (MARKERS.get(item.type) ?? item.text);
   return (
     <div class={`row note note-${item.type}`} role={item.type === "agent_status" ? "status" : undefined} data-testid="note" data-type={item.type} data-seq={item.seq}>
-      <InfoIcon size={13} />
-      <span>{text || item.type.replaceAll("_", " ")}</span>
+      {item.type === "error" ? <AlertIcon size={13} /> : <InfoIcon size={13} />}
+      <span>{capital(text || item.type.replaceAll("_", " "))}</span>
       {item.createdAt ? <At at={item.createdAt} /> : null}
     </div>
   );

@@ -4,7 +4,7 @@ import { agents, type SessionHandle, setMode } from "../house.ts";
 import { RobotIcon } from "../ui/icons.tsx";
 import { Menu, type MenuItem } from "../ui/menu.tsx";
 import { attempt } from "../ui/toast.tsx";
-import { agentName, MODE, titleOf, versionOf } from "../words.ts";
+import { agentName, memoryWords, MODE, titleOf, versionOf } from "../words.ts";
 
 export function AgentMenu({ session }: { session: SessionHandle }) {
   const { id, status, agent: chosen } = session.sandbox.value;
@@ -12,10 +12,11 @@ export function AgentMenu({ session }: { session: SessionHandle }) {
   const known = agents.value;
   const shown = (chosen === null || typeof chosen === "string" ? agentName(chosen, known) : "") || (name ? titleOf(name, known?.agents ?? []) : agentName(chosen, known));
   if (!shown) return null;
+  const forgot = session.items.value.some((item) => item.kind === "note" && item.type === "agent_status");
   const running = version ?? versionOf(chosen, known);
   const about: MenuItem = {
     label: running ? `${shown} ${running}` : shown,
-    hint: model ? `Model: ${model}` : chosen === null ? "As this gateway runs it" : "",
+    hint: [model ? `Model: ${model}.` : "", chosen === null ? "As this gateway runs it." : "", memoryWords(chosen, known, forgot)].filter(Boolean).join(" "),
     disabled: true,
     onSelect: () => {},
     "data-testid": "agent-about",
