@@ -3,12 +3,15 @@ run against the same files by `web/client/test/vectors.test.ts`.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
 from urllib.parse import parse_qs
 
+from gateway.agents.status import told
+from gateway.agents.transcript import Transcript
+from gateway.cli.client.chat import FrameHeard
 from gateway.cli.client.conversation import ClientConversation
 from gateway.cli.client.terminal_view import (
     Event,
@@ -20,6 +23,8 @@ from gateway.cli.client.terminal_view import (
     Told,
     UnreadableGateway,
 )
+from gateway.cli.commands.chat_view import ChatView, StreamedText
+from gateway.cli.commands.chat_work import steps_of
 from gateway.protocol.nacks import NACKS, SendAgain
 from gateway.protocol.reconnect import Comeback, NextAttempt
 from sandbox.protocol.terminal import Exit, Resized, Size, TerminalTrouble
@@ -214,6 +219,32 @@ def _shown(event: Event) -> Case:
             return {"event": "expiring"}
 
 
+# agents
+
+
+def agent(case: Case) -> None:
+    """The gateway's transcript makes the record of the answer; the chat shows its words as they come."""
+    transcript, view = Transcript(), ChatView()
+    known: Mapping[str, str] = {}
+    steps: list[list[str]] = []
+    said = ""
+    for frame in case["frames"]:
+        transcript.feed(frame, json.dumps(frame).encode())
+        shown = view.show(FrameHeard(frame["type"], frame))
+        said += "".join(each.text for each in shown if isinstance(each, StreamedText))
+        if frame["type"] in ("plan", "todo"):
+            steps = [[text, state] for text, state in steps_of(frame)]
+        if frame["type"] == "agent_status":
+            known = told(known, frame)
+    answer = json.loads(transcript.finish({}))
+    assert answer["content"] == case["text"], case
+    assert answer["metadata"].get("blocks", []) == case.get("blocks", []), case
+    assert steps == case.get("steps", []), case
+    assert known == case.get("agent", {}), case
+    words: str = case["shown"] if "shown" in case else case["text"]
+    assert "".join(said.split()) == "".join(words.split()), case
+
+
 RUNNERS: dict[str, Callable[[Case], None]] = {
     "close_codes.json": close_code,
     "connections.json": connection,
@@ -221,4 +252,5 @@ RUNNERS: dict[str, Callable[[Case], None]] = {
     "resumes.json": chat,
     "chats.json": chat,
     "terminals.json": terminal,
+    "agents.json": agent,
 }

@@ -4,7 +4,8 @@ Whatever an agent says here may have any shape: what cannot be read is passed ov
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gateway.protocol.text import visible_line
@@ -12,7 +13,8 @@ from gateway.protocol.text import visible_line
 Styled = tuple[str, str]  # a line and its style, as the view knows them
 SAY_MOST = ("command", "cmd", "file_path", "path", "pattern", "query", "url", "description", "prompt")
 DONE = ("done", "complete", "completed")
-ACTIVE = ("active", "running", "in_progress", "inprogress", "in-progress")
+ACTIVE = ("active", "running", "inprogress")
+_SEPARATORS = re.compile(r"[\s_-]")
 LONGEST = 100
 MOST_THOUGHT = 400  # characters that are kept of one thought
 
@@ -59,12 +61,12 @@ class ChatWork:
                 yield from self._status(said)
 
     def _progress(self, kind: str, said: Mapping[str, Any]) -> Iterator[Styled]:
-        found = [step for name in ("steps", "items", "todos") for step in _steps(said.get(name))]
+        found = [(brief(words), state) for words, state in steps_of(said)]
         if not found:
             return
-        done = sum(state in DONE for _, state in found)
-        active = [words for words, state in found if state in ACTIVE]
-        now = active or [words for words, state in found if state not in DONE]
+        done = sum(state == "done" for _, state in found)
+        active = [words for words, state in found if state == "active"]
+        now = active or [words for words, state in found if state != "done"]
         line = f"{'plan' if kind == 'plan' else 'to do'}: {done} of {len(found)} done" + (f"; {now[0]}" if now else "")
         if line != self._steps.get(kind):
             self._steps[kind] = line
@@ -124,14 +126,17 @@ def _texts(content: Any) -> str:
     return content if isinstance(content, str) else json.dumps(content, default=str)
 
 
-def _steps(listed: Any) -> Sequence[tuple[str, str]]:
-    """Each step's words and state, whatever the agent calls its members."""
+def steps_of(said: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The words and the state (`done`, `active`, `open`) of each step of a `plan` or item of a `todo`, whatever the
+    agent calls their members."""
+    listed = next((given for name in ("steps", "items", "todos") if isinstance(given := said.get(name), list)), [])
     found = []
-    for each in listed if isinstance(listed, list) else ():
-        step = each if isinstance(each, dict) else {"content": each}
-        words = next((said for name in ("step", "content", "text", "title") if (said := text(step.get(name)))), "")
+    for listed_step in listed:
+        step = listed_step if isinstance(listed_step, dict) else {"content": listed_step}
+        words = next((each for name in ("step", "content", "text", "title") if (each := text(step.get(name)))), "")
         if words:
-            found.append((brief(words), text(step.get("status")).lower()))
+            state = _SEPARATORS.sub("", text(step.get("status")).lower())
+            found.append((words, "done" if state in DONE else "active" if state in ACTIVE else "open"))
     return found
 
 

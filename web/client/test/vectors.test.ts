@@ -2,9 +2,11 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
+import { UnfinishedAnswer } from "../src/answer.ts";
 import { Connection } from "../src/connection.ts";
 import { Conversation } from "../src/conversation.ts";
 import { TerminalView, type ViewEvent } from "../src/viewing.ts";
+import { agentAfter, stepsOf } from "../src/work.ts";
 
 const FOLDER = process.env.HOLDFAST_TEST_VECTORS ?? new URL("../../../tests/vectors", import.meta.url).pathname;
 const SHARE = 0.5;
@@ -139,6 +141,23 @@ function shown(events: ViewEvent[]): unknown[] {
   return found;
 }
 
+// agents
+
+function agent({ frames, ...wanted }: Any): void {
+  const answer = new UnfinishedAnswer();
+  let known = {};
+  let steps: unknown[] = [];
+  for (const [nth, frame] of frames.entries()) {
+    answer.feed({ ...frame, _offset: nth + 1 });
+    known = agentAfter(known, frame);
+    if (frame.type === "plan" || frame.type === "todo") steps = stepsOf(frame).map(({ text, state }) => [text, state]);
+  }
+  assert.equal(answer.text, wanted.text);
+  assert.deepEqual(answer.blocks, wanted.blocks ?? []);
+  assert.deepEqual(steps, wanted.steps ?? []);
+  assert.deepEqual(known, wanted.agent ?? {});
+}
+
 const RUNNERS: Record<string, (each: Any) => void> = {
   "close_codes.json": closeCode,
   "connections.json": connections,
@@ -146,6 +165,7 @@ const RUNNERS: Record<string, (each: Any) => void> = {
   "resumes.json": chat,
   "chats.json": chat,
   "terminals.json": terminal,
+  "agents.json": agent,
 };
 
 test("every file of vectors has its runner", () => {

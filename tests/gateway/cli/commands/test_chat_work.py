@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.cli.commands.chat_work import ChatWork, usage_words
+from tests.support.vectors import check
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
@@ -102,3 +103,7 @@ def test_nothing_an_agent_says_breaks_it_and_every_line_is_short(frames: list[tu
             assert "\n" not in line
             assert "\x1b" not in line
             assert len(line) < 2000
+
+
+def test_the_vectors_that_both_clients_share() -> None:
+    check("agents.json")
