@@ -37,7 +37,6 @@ PERMIT = "tool_permission_request"
 OPEN, OPEN_SECONDS, TRIES = "open", 20.0, 5
 SETTLE, SETTLE_SECONDS, UNANSWERED_SECONDS = "settle", 5.0, 30.0
 ATTEMPTS = 3
-MAX_HELD = 64
 MAX_PARTS = 4096  # of one turn
 MAX_OLD = 256  # names of what is over
 MAX_ABORTS = 8
@@ -45,7 +44,7 @@ MAX_ABORTS = 8
 
 @dataclass(slots=True)
 class OpencodeCore:
-    """Implements sandbox.agents.core.ServerCore."""
+    """Implements sandbox.agents.core.ServerCore and FoldingCore."""
 
     turn: Turn = field(default_factory=Turn)
     noted: str = ""
@@ -59,7 +58,6 @@ class OpencodeCore:
     moving: bool = False  # it is one to have the conversation in this directory
     asking_version: str = ""  # the request whose answer has the server's version
     prompts: dict[str, int | None] = field(default_factory=dict)  # messages without an answer, by their requests
-    held: list[dict[str, Any]] = field(default_factory=list)
     messages: dict[str, bool] = field(default_factory=dict)  # of this turn, and whether they are complete
     old: list[str] = field(default_factory=list)  # those of turns before it
     users: list[str] = field(default_factory=list)  # the user's messages
@@ -106,6 +104,14 @@ class OpencodeCore:
         frame = read(line)
         return frame.get("type") == "message" and not _steers(frame)
 
+    def folds(self, line: bytes) -> bool:
+        frame = read(line)
+        return frame.get("type") == "message" and _steers(frame)
+
+    @property
+    def can_fold(self) -> bool:
+        return self.ready or (self.turn.running and not (self.turn.aborting or self.failed))
+
     def down(self, line: bytes) -> Sequence[Out]:
         return list(self._down(read(line)))
 
@@ -140,11 +146,8 @@ class OpencodeCore:
             said = [{"type": "text", "text": words_of(frame.get("content")) or " "}]
             yield self._ask(f"/session/{self.session}/message", **words.model_of(self.model), **plans, parts=said)
             self.prompts[self._tag] = seq
-        elif len(self.held) < MAX_HELD:
-            self.held.append(frame)
         else:
-            told = f"more than {MAX_HELD} messages before the conversation is open: say it again"
-            yield from self.turn.say("error", code="agent", error=told)
+            yield from self.turn.say("error", code="agent", error="the conversation is not open yet: say it again")
             yield from self.turn.refuse(seq)
 
     def _set_mode(self, mode: Any) -> None:
@@ -222,9 +225,6 @@ class OpencodeCore:
         yield from self.turn.identify(name=NAME, session=self.session)
         yield self._get(SERVER.health)
         self.asking_version = self._tag
-        held, self.held = self.held, []
-        for frame in held:
-            yield from self._message(frame)
 
     def _open(self) -> Iterator[Out]:
         yield self._get(f"/session/{self.noted}") if self.noted else self._ask("/session")

@@ -8,7 +8,6 @@ import pytest
 from sandbox.agents.core import EndProcess, Launch, Note, Past, UnknownFrame, WakeAfter
 from sandbox.agents.opencode import (
     ATTEMPTS,
-    MAX_HELD,
     MAX_PARTS,
     OPEN,
     SERVER,
@@ -213,15 +212,24 @@ def test_a_known_conversation_that_never_opens_is_lost_in_the_end() -> None:
     assert answered(core, f"h{TRIES}", 500)[0] == {"type": "agent_status", "status": "memory_lost"}
 
 
-def test_messages_that_steer_before_the_conversation_is_open_are_held() -> None:
+def test_a_message_that_steers_waits_for_a_conversation_and_for_the_end_of_an_abort() -> None:
+    steers = b'{"type":"message","metadata":{"steer":true}}'
     core = new()
-    for seq in range(MAX_HELD):
-        assert down(core, type="message", seq=seq, content="early", metadata={"steer": True}) == []
-    error, done = down(core, type="message", seq=99, content="too many", metadata={"steer": True})
-    assert (error["type"], done["answers"]) == ("error", [99])
-    up(core, type="server.connected")
-    asked = [each for each in answered(core, "h1", id=NAMED) if isinstance(each, tuple) and each[0] == "POST"]
-    assert len(asked) == MAX_HELD
+    assert core.folds(steers)
+    assert not core.folds(b'{"type":"message"}')
+    assert not core.folds(b'{"type":"abort","metadata":{"steer":true}}')
+    can = [core.can_fold]
+    error, done = down(core, type="message", seq=7, content="too early")
+    assert (error["type"], done["answers"]) == ("error", [7])
+    for core in (opened(), at_work()):
+        can.append(core.can_fold)
+    down(core, type="abort")
+    can.append(core.can_fold)
+    end(core)
+    can.append(core.can_fold)
+    event(core := at_work(), "session.error", error={"name": "APIError"})
+    can.append(core.can_fold)
+    assert can == [False, True, True, False, True, False]
 
 
 def test_a_message_that_steers_is_folded_in_and_both_are_answered_by_one_done() -> None:
