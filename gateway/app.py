@@ -183,10 +183,10 @@ def make_fleets(
     pulled: Callable[[str, str, float], None] = lambda provider, result, seconds: None,
     installation: Callable[[str], Awaitable[str | None]] | None = None,
 ) -> list[Fleet]:
-    """The fleets the settings ask for, the one of new sessions first; `met_limit` hears of programs that meet a limit
-    of their sandbox, by provider; `pulled` of pulls of images, with what came of each; `installation` is told an id and
-    says which one the store keeps. Raises SettingsError if the sandboxes' env file or the registries' logins cannot be
-    used."""
+    """The fleets that the settings ask for, the one of new sessions first. `met_limit` is called when a program meets a
+    limit of its sandbox, by provider; `pulled` for each pull of an image, with its result; `installation` gets a
+    proposed id and returns the one that the store keeps. Raises SettingsError if the sandboxes' env file or the
+    registries' logins cannot be used."""
     from sandbox.providers.bridge_config import TerminalSettings
 
     if data_dir is not None and not settings.agents_dir.is_dir():  # a look at this machine, which changes nothing

@@ -1,4 +1,4 @@
-"""What Holdfast needs of a place that keeps conversations."""
+"""The port to a place that keeps conversations."""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -9,8 +9,8 @@ from persistence.record import DeadLetter, Loaded, Outcome, Record, Session, Usa
 
 
 class MessageStore(Protocol):
-    """Keeps sessions and their records. Every method may raise StoreUnavailable; nothing else leaves an adapter but
-    StoreBroken (from `commit`) and, from opening, CannotOpen. Constructors do no I/O. `heard` may be set before
+    """Keeps sessions and their records. Every method may raise StoreUnavailable. No other error leaves an adapter,
+    except StoreBroken (from `commit`) and CannotOpen (from opening). Constructors do no I/O. `heard` may be set before
     opening."""
 
     heard: StoreListener
@@ -24,19 +24,20 @@ class MessageStore(Protocol):
     ) -> None: ...
 
     async def installation(self, proposed: str) -> str:
-        """The id of everything that is kept here, for ever: the first that was proposed."""
+        """The id of this store, for ever: the first that was proposed."""
         ...
 
     async def create(self, session: Session) -> Session:
-        """Keep a new session. A known id is left as it is and returned: compare `user_id`."""
+        """Keep a new session. A known id stays unchanged and is returned: compare `user_id`."""
         ...
 
     async def find(self, session_id: str) -> Session | None: ...
 
     async def load(self, session_id: str) -> Loaded | None:
-        """All that the session's one writer needs before it takes a message; None if there is no such session.
+        """Everything that the session's one writer needs before it takes a message; None if there is no such session.
 
-        Makes the caller that writer: writes with an earlier `fence` are Fenced from here on."""
+        Makes the caller that writer: from here on, writes with an earlier `fence` are Fenced.
+        """
         ...
 
     async def sessions(
@@ -47,7 +48,7 @@ class MessageStore(Protocol):
         ...
 
     async def usage(self, user_id: str) -> Usage:
-        """What the user has stored here; what is on its way to the store is not in it."""
+        """How much the user has stored here, without what is on its way to the store."""
         ...
 
     async def waiting(self) -> list[str]:
@@ -87,7 +88,7 @@ class MessageStore(Protocol):
     async def by_cid(self, session_id: str, cid: str) -> Record | None: ...
 
     def behind(self, session_id: str) -> bool:
-        """Whether records of the session are durable here, and not yet where they are to be kept in the end."""
+        """Whether some of the session's records are durable here and not yet in their final store."""
         ...
 
     async def trim(

@@ -2,8 +2,8 @@
 
 
 class SyncFailed(Exception):
-    """This attempt kept nothing; what was kept before is untouched. `permanent`: the same attempt would fail again, so
-    somebody has to change something, and the text says what."""
+    """This attempt kept nothing; the generations kept before are untouched. `permanent`: the same attempt would fail
+    again, so a person has to change something, and the text says what."""
 
     def __init__(self, reason: str, *, permanent: bool = False) -> None:
         super().__init__(reason)

@@ -1,4 +1,4 @@
-"""What `sync` needs of the world: a place for objects. Who reads and writes a tree is in sandbox/ports/tree.py."""
+"""The port to a place for objects. sandbox/ports/tree.py is the port to a tree."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -7,26 +7,26 @@ from typing import Protocol, Self
 
 
 class ObjectsUnavailable(Exception):
-    """The object store did not do it, and may do it later. The text names the key and the cause."""
+    """The object store did not do it now, and may do it later. The text names the key and the cause."""
 
 
 class TooManyRequests(ObjectsUnavailable):
-    """The object store takes no more of this at once, and says so: Cloudflare R2 takes one write a second to one key.
-    Ask again a second later, not sooner."""
+    """The object store refuses more of this now: Cloudflare R2 takes one write a second to one key. Ask again a second
+    later, not sooner."""
 
 
 class ObjectsRefused(Exception):
-    """The object store will never do it like this: credentials, a bucket that is not there, a bad key. The text says
-    what to change."""
+    """The object store will never accept this: credentials, a missing bucket, a bad key. The text says what to
+    change."""
 
 
 class Conflict(Exception):
-    """A conditional write whose condition did not hold: somebody else was first."""
+    """A conditional write whose condition did not hold: another writer was first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An object as `head` and `list` tell of it. `etag` is opaque; it changes whenever the content does."""
+    """An object, as `head` and `list` return it. `etag` is opaque; it changes whenever the content does."""
 
     key: str
     size: int
@@ -53,15 +53,17 @@ class ObjectStore(Protocol):
     ) -> None: ...
 
     async def put(self, key: str, content: bytes) -> str:
-        """Write, whatever was there; return the new etag. Large content goes up in parts."""
+        """Write, whether or not something is there; return the new etag. Large content goes up in parts."""
         ...
 
     async def create(self, key: str, content: bytes) -> str:
-        """Write if nothing is there, and return the etag; raises Conflict if something is. Of racers one wins."""
+        """Write if nothing is there, and return the etag; raises Conflict if something is. Of several racing callers
+        one wins."""
         ...
 
     async def replace(self, key: str, content: bytes, etag: str) -> str:
-        """Write if what is there has `etag`; raises Conflict if it has another or is gone. Of racers one wins."""
+        """Write if the present object has `etag`; raises Conflict if it has another or is gone. Of several racing
+        callers one wins."""
         ...
 
     async def get(self, key: str) -> Got | None:

@@ -35,9 +35,9 @@ _PREFLIGHT_HEADERS = b"authorization, content-type, last-event-id"
 
 @dataclass(frozen=True, slots=True)
 class RoutePolicy:
-    """What a route asks for. `session_in` names the path or query parameter that holds a session id. `shared`: who was
-    let in to that session to look may come, too. `from_page`: nothing but a page comes, and one whose Origin is
-    allowed; for routes that change a browser's cookie without asking for it."""
+    """Who may use a route. `session_in` names the path or query parameter that holds a session id. `shared`: a share of
+    that session is enough. `from_page`: only pages of an allowed Origin, and without credentials; for routes that
+    change a browser's cookie."""
 
     accept: Accept
     session_in: str | None = None

@@ -29,8 +29,8 @@ SHARE_UNNUMBERED = "this share is an older version's, which could not be taken b
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks. Only a `user` has an id, an email and an end; `via` says by what they were recognised. One with a
-    `session_id` was let in to that session alone, and one whose `role` is `view` only to look."""
+    """The caller of a request. Only a `user` has an id, an email and an end; `via` is the kind of credential. One with
+    a `session_id` may use that session only, and one whose `role` is `view` may only look."""
 
     kind: Kind
     user_id: str = ""

@@ -33,8 +33,8 @@ _CHANGED = {errno.EINVAL, errno.ELOOP, errno.ENOTDIR, errno.ENXIO}  # it is of a
 
 
 class Copier:
-    """Counts what it copied and what it left out; `told` hears how many bytes are done. A source that `changes` may
-    name an entry twice, before and after a rename: the first copy stays."""
+    """Counts what it copied and what it left out; `told` is called with the number of bytes done. A source that
+    `changes` may name an entry twice, before and after a rename: the first copy stays."""
 
     def __init__(self, told: Callable[[int], None] = lambda done: None, *, changes: bool = False) -> None:
         self.files = 0

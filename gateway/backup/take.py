@@ -44,8 +44,8 @@ class CannotBackUp(Exception):
 
 
 class Backup:
-    """One run. `told` hears what is being done and how many bytes are. Raises CannotBackUp, DamagedDatabase,
-    sqlite3.Error and OSError: then the directory has no note, and is no backup."""
+    """One run. `told` is called with the present step and the number of bytes done. Raises CannotBackUp,
+    DamagedDatabase, sqlite3.Error and OSError: then the directory has no note, and is no backup."""
 
     def __init__(self, settings: Settings, directory: Path, told: Callable[[str, int], None]) -> None:
         self._settings = settings

@@ -1,22 +1,22 @@
-"""When to tell of things that change often: soon after the first change, then not too often, and the last always. Pure.
+"""When to send things that change often: soon after the first change, then not too often, and always the last. Pure.
 
-Each thing has its own pace. What has not changed since it was told of costs nothing.
+Each thing has its own pace. One that has not changed since it was sent costs nothing.
 """
 
 from itertools import islice
 
 
 class Throttle:
-    """`stir` when something changes; what is `due` is to be told of as it is then."""
+    """`stir` marks a change; `due` returns the sessions whose present state is to be sent now."""
 
     __slots__ = ("_due", "_interval", "_soon", "_told")
 
     def __init__(self, *, soon: float, interval: float) -> None:
-        """Seconds: what comes `soon` after a change is told with it; of two tellings the second is `interval` later."""
+        """Seconds: changes within `soon` of the first are sent together; the next sending comes `interval` later."""
         self._soon = soon
         self._interval = interval
-        self._due: dict[str, float] = {}  # what changed, and when to tell of it
-        self._told: dict[str, float] = {}  # what was told of a moment ago, and when
+        self._due: dict[str, float] = {}  # what changed, and when to send it
+        self._told: dict[str, float] = {}  # what was sent a moment ago, and when
 
     @property
     def next(self) -> float | None:
@@ -24,7 +24,7 @@ class Throttle:
         return min(self._due.values(), default=None)
 
     def stir(self, name: str, now: float) -> float | None:
-        """Return when it is due; None if it was to be told of already."""
+        """Return when it is due; None if it was due already."""
         if name in self._due:
             return None
         told = self._told.get(name)
@@ -32,12 +32,12 @@ class Throttle:
         return due
 
     def forget(self, name: str) -> None:
-        """It is no more: nothing is to be told of it."""
+        """It is gone: nothing of it is sent."""
         self._due.pop(name, None)
         self._told.pop(name, None)
 
     def due(self, now: float, most: int | None = None) -> list[str]:
-        """What is to be told of now, in the order in which it changed first; beyond `most`, the rest stays due."""
+        """What to send now, in the order of the first changes; beyond `most`, the rest stays due."""
         found = list(islice((name for name, when in self._due.items() if when <= now), most))
         self._told = {name: when for name, when in self._told.items() if when + self._interval > now}
         for name in found:

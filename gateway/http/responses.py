@@ -42,9 +42,9 @@ def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = No
 
 
 class LongResponse(StreamingResponse):
-    """A long answer. If what it is read from goes away in the middle, it ends without its end: the connection is
-    closed, so that half an answer never passes for a whole one. Whoever asks for the head alone causes no reading.
-    `over` is called when it has ended, in whatever way."""
+    """A long answer. If its source goes away in the middle, the connection is closed without the answer's end, so that
+    half an answer never passes for a whole one. A HEAD request reads nothing. `over` is called when the answer has
+    ended, in whatever way."""
 
     def __init__(
         self, body: AsyncIterator[bytes], status: int = 200, *, over: Callable[[], None] = lambda: None, **told: Any

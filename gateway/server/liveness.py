@@ -8,10 +8,11 @@ ALIVE, PING, DEAD, SLOW = "alive", "ping", "dead", "slow"
 
 
 class Liveness:
-    """One connection's. Silence counts only while it is read, and being slow only while nothing at all is taken. Who
-    neither takes nor says anything is slow: it is told so, if it ever reads again.
+    """Liveness of one connection. Silence counts only while the connection is read; being slow counts only while it
+    takes nothing at all. A peer that neither reads nor sends is slow, and gets that as its close reason if it ever
+    reads again.
 
-    `heard_at` is when it said something, or was read again after a while. Whoever reads sets it, for every read.
+    `heard_at` is when it last sent something, or was read again after a while. The reader sets it, at every read.
     """
 
     __slots__ = ("_asked", "_pings", "_pings_since", "_stalled_at", "_unsent", "heard_at")

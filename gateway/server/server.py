@@ -205,8 +205,8 @@ async def _finish(serving: asyncio.Task[None], door: FrontDoor) -> int:
 
 
 class AccessLog:
-    """One line per request, two per socket: what was asked (never its query), by whom, how it ended. A socket's second
-    line comes when its connection ends, with the close code that was said first; 1006 if none was."""
+    """One line per request, two per socket: the route (never its query), the caller, the outcome. A socket's second
+    line comes when its connection ends, with the close code that was sent first; 1006 if neither end sent one."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -45,7 +45,7 @@ SPARE_CONNECTIONS = 4  # for dead letters that are tried again
 
 class HttpStore(SinkIndex):
     """A MessageStore whose records also go to `{base_url}/internal/sessions/{id}/messages`. An append is Spooled when
-    it is in the file at `index_path`; `heard.settled` tells when the service has it, or will never have it."""
+    it is in the file at `index_path`; `heard.settled` reports when the service has it, or will never have it."""
 
     def __init__(
         self,

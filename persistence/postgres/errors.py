@@ -64,8 +64,8 @@ def translated(what: str) -> Iterator[None]:
 
 
 def cannot_open(where: str, error: BaseException) -> CannotOpen | None:
-    """What to tell an operator whose database cannot be used until somebody changes something; None if the error may
-    heal by itself."""
+    """The advice for an operator whose database cannot be used until a person changes something; None if the error may
+    pass by itself."""
     state = sqlstate(error)
     advice = CANNOT_OPEN.get(state) or CANNOT_OPEN.get(state[:2])
     match error:

@@ -24,12 +24,12 @@ TOLD_AT_ONCE = 64
 
 
 class PersistenceQueue:
-    """Stores writes in the order they came, and tells each sender when its write is durable.
+    """Stores writes in the order they came, and reports to each sender when its write is durable.
 
-    Full (10,000 writes or 64 MiB by default), or while the disk is: an append that may be refused is refused at once,
-    and nothing that was taken is dropped. The queue is memory: a crash loses what was not yet told
+    Full (10,000 writes or 64 MiB by default), or while the disk is full: an append that may be refused is refused at
+    once, and no accepted write is dropped. The queue is memory: a crash loses writes that were not yet reported as
     `Stored`, which nobody was promised. An outage of the store only makes the line longer; batches are tried again for
-    ever. An error after which the disk cannot be trusted ends the queue: no callback runs any more, `on_death` is told.
+    ever. An error after which the disk cannot be trusted ends the queue: it makes no further callback but `on_death`.
     """
 
     def __init__(
@@ -143,9 +143,9 @@ class PersistenceQueue:
         return True
 
     def hold(self, session_id: str, seconds: float) -> None:
-        """Let what this session writes wait, so long from now; nobody else waits for it. Over early if much waits (a
-        quarter of the queue), if it is released, or if the queue is flushed. In a crash it is lost like all that
-        nobody was told of."""
+        """Delay this session's writes by so many seconds; no other session waits. The delay ends early if much waits (a
+        quarter of the queue), if the session is released, or if the queue is flushed. A crash loses these writes like
+        all that were not reported as durable."""
         self._backlog.hold(session_id)
         if (hold := self._holds.pop(session_id, None)) is not None:
             hold.cancel()

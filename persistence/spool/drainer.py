@@ -36,7 +36,8 @@ class _Late(msgspec.Struct, frozen=True):
 class Drainer:
     """Takes one step after the other: the oldest rows go to the store, and leave the spool when it has decided.
 
-    Only rows that were `accepted` are taken: nobody hears what became of a write before he has heard Spooled."""
+    Only rows that were `accepted` are taken: a sender gets Spooled before it gets the final outcome.
+    """
 
     def __init__(self, remote: MessageStore, spool: SpoolPort, following: Failover, rng: Random) -> None:
         self._remote = remote

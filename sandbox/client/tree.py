@@ -253,8 +253,8 @@ class BridgeRestore:
 
 
 class _Talk:
-    """One conversation with a bridge. `progress` is what it told last of how far it is, `lived_at` when it last
-    told anything."""
+    """One conversation with a bridge. `progress` is the last progress that the bridge reported; `lived_at` is when it
+    last sent anything."""
 
     def __init__(self, socket: ClientConnection, silence_seconds: float, work_seconds: float) -> None:
         self._loop = asyncio.get_running_loop()

@@ -14,7 +14,8 @@ AGENTS = "/holdfast-agents"  # installed agents, in commands: a provider puts it
 
 @dataclass(frozen=True, slots=True)
 class SandboxSpec:
-    """What a session runs in. `env` holds secrets: it is never written down, logged, or put on a command line."""
+    """How to make a session's sandbox. `env` holds secrets: it is never written down, logged, or put on a command
+    line."""
 
     session_id: str
     incarnation: int
@@ -39,8 +40,8 @@ class SandboxSpec:
 
 @dataclass(frozen=True, slots=True)
 class ProviderHealth:
-    """How a provider is now. `problem`: why it can start nothing, in words for the user; None: it can. `cpus` and
-    `memory` (bytes) are those of the machine that its sandboxes share; None: not known."""
+    """A provider's present state. `problem`: why it can start nothing, in words for the user; None: it can. `cpus` and
+    `memory` (bytes) are those of the machine that its sandboxes share; None: unknown."""
 
     problem: str | None = None
     cpus: int | None = None
@@ -49,7 +50,7 @@ class ProviderHealth:
 
 class Fleet(Protocol):
     """Starts and finds sandboxes. A sandbox outlives the gateway; every method is safe to repeat. `start` and `running`
-    may raise SandboxUnavailable: the provider does not answer, and nothing is known."""
+    may raise SandboxUnavailable: the provider does not answer, and the state is unknown."""
 
     @property
     def name(self) -> str:
@@ -62,34 +63,34 @@ class Fleet(Protocol):
         ...
 
     async def open(self) -> None:
-        """Check that the provider can work here; raises SandboxFailed saying what to install or set. A
-        provider that does not answer now is no reason to fail: the others' sessions go on without it."""
+        """Check that the provider can work here; raises SandboxFailed with what to install or set. A provider that does
+        not answer now is no failure: the sessions of other providers go on without it."""
         ...
 
     async def health(self) -> ProviderHealth:
-        """Ask the provider how it is. One question to it at most; the caller bounds the time. Raises nothing of the
-        provider's: one that does not answer has a problem."""
+        """Ask the provider for its state: at most one question; the caller bounds the time. Raises none of the
+        provider's errors: one that does not answer has a `problem`."""
         ...
 
     def check(self, spec: SandboxSpec) -> None:
-        """Raise SandboxFailed, in words for the user, if such a sandbox could never start here. Looks nothing up."""
+        """Raise SandboxFailed, in words for the user, if such a sandbox could never start here. Queries nothing."""
         ...
 
     async def start(self, spec: SandboxSpec, progress: OnProgress = unheard) -> None:
-        """Run the sandbox until its bridge answers; `progress` hears what there is to tell meanwhile. If one runs for
-        this session, it is that one's end first: a new start is a new incarnation. Clones `repo_url` into an empty
-        workspace. The roots are as the last stop, or a killed sandbox, left them, unless `empty`. Where sandboxes are
-        made of images, the last thing that `progress` hears is which one it was. Raises SandboxFailed."""
+        """Run the sandbox until its bridge answers; `progress` is called meanwhile. A sandbox that runs for this
+        session is ended first: a new start is a new incarnation. Clones `repo_url` into an empty workspace. The roots
+        are as the last stop, or a killed sandbox, left them, unless `empty`. Where sandboxes are made of images, the
+        last call of `progress` says which image it was. Raises SandboxFailed."""
         ...
 
     async def running(self) -> list[str]:
-        """Session ids of sandboxes that run now, also those an earlier gateway process started."""
+        """Session ids of sandboxes that run now, including those that an earlier gateway process started."""
         ...
 
     def sandbox(self, session_id: str) -> Sandbox:
-        """The handle of a session's sandbox, whether it runs or not. Looks nothing up."""
+        """The handle of a session's sandbox, whether it runs or not. Queries nothing."""
         ...
 
     async def close(self) -> None:
-        """Let go of everything; sandboxes go on running."""
+        """Release everything; sandboxes go on running."""
         ...

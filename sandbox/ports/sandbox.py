@@ -16,7 +16,7 @@ class SandboxFailed(Exception):
 
 
 class SandboxUnavailable(Exception):
-    """The provider does not answer, so nothing is known: the sandbox may run or not. Whoever hears this stops nothing,
+    """The provider does not answer, so the state is unknown: the sandbox may run or not. The caller stops nothing,
     starts nothing, gives nothing up, and asks again later. The text is for the user."""
 
 
@@ -46,10 +46,10 @@ class CommandResult:
 
 
 class Sandbox(Protocol):
-    """A handle of the sandbox of one session, whether it runs or not. Making one looks nothing up. A sandbox outlives
-    the gateway; every method is safe to repeat. Every method that waits may raise SandboxUnavailable, but for `files`
-    and what `tree` and `terminals` return: these say TreeFailed (`silent`) and LinkRefused, as of a bridge that does
-    not answer."""
+    """A handle of the sandbox of one session, whether it runs or not. Making one queries nothing. A sandbox outlives
+    the gateway; every method is safe to repeat. Every method that waits may raise SandboxUnavailable, except `files`
+    and the methods of what `tree` and `terminals` return: these raise TreeFailed (`silent`) and LinkRefused, as for a
+    bridge that does not answer."""
 
     @property
     def session_id(self) -> str: ...
@@ -66,12 +66,12 @@ class Sandbox(Protocol):
 
     @property
     def mounts_roots(self) -> bool:
-        """Whether each root is a mount to its programs. A mount stays with its directory, so after a restore they would
-        see the tree of before: `Tree.release` fails until the sandbox is started anew."""
+        """Whether its programs have each root as a mount. A mount stays with its directory, so after a restore they
+        would see the old tree: `Tree.release` fails until the sandbox is started again."""
         ...
 
     async def runs(self) -> bool:
-        """Whether it runs now, also if an earlier gateway process started it."""
+        """Whether it runs now, even if an earlier gateway process started it."""
         ...
 
     async def connect(self, events: LinkEvents, after: Position | None) -> Link:
@@ -90,9 +90,9 @@ class Sandbox(Protocol):
     async def files(
         self, root: bytes, path: bytes, *, start: int = 0, length: int | None = None
     ) -> LiveListing | LiveFile | None:
-        """What is at `path` below `root`, symlinks followed within the root; None if nothing is. Of a file, `length`
-        bytes from `start`, fewer at its end. Raises TreeFailed: `absent`, if it does not run; `bad_path`, if the path
-        leads out or names what cannot be read."""
+        """The file or directory at `path` below `root`, symlinks followed within the root; None if there is none. Of a
+        file, `length` bytes from `start`, fewer at its end. Raises TreeFailed: `absent` if the sandbox does not run;
+        `bad_path` if the path leads out of the root or names something unreadable."""
         ...
 
     async def exec(self, command: Command) -> CommandResult:
@@ -101,12 +101,12 @@ class Sandbox(Protocol):
         ...
 
     async def logs(self, *, limit: int = 65536) -> bytes:
-        """The last `limit` bytes of what the agent and the bridge wrote to their logs; b"" if there are none."""
+        """The last `limit` bytes of the agent's and the bridge's logs; b"" if there are none."""
         ...
 
     async def resources(self) -> Resources | None:
-        """What it is held to and what it uses now; None if it does not run, or nobody counts. Quick, and never more
-        than a few reads."""
+        """Its limits and its present use; None if it does not run, or nothing counts them. Quick: a few reads at
+        most."""
         ...
 
     async def stop(self) -> None:
@@ -114,8 +114,9 @@ class Sandbox(Protocol):
         ...
 
     async def kill(self) -> bool:
-        """SIGKILL the bridge: nothing is done in order, as if the sandbox had died by itself. Its link is lost;
-        `Fleet.start` begins anew with what is on the disk, `stop` ends what is left. False: it did not run."""
+        """SIGKILL the bridge: nothing shuts down in order, as if the sandbox had died by itself. Its link is lost.
+        `Fleet.start` starts a new one with the files on the disk, `stop` ends the rest of the old one. False: it did
+        not run."""
         ...
 
     async def destroy(self) -> None:

@@ -29,9 +29,9 @@ class TerminalWish:
 
 
 class TerminalEvents(Protocol):
-    """What a terminal's link tells its viewer, in order, from the event loop. Nothing here may block. First on_hello;
-    whatever it says of a picture has come with it, and from there on the link can be used. on_lost or on_gone comes
-    once, last, unless the viewer closed the link, or `open` raised."""
+    """A terminal's link calls these for its viewer, in order, from the event loop. Nothing here may block. on_hello
+    comes first; the picture it mentions has come with it, and from there on the link can be used. on_lost or on_gone
+    comes once, last, unless the viewer closed the link, or `open` raised."""
 
     def on_hello(self, link: "TerminalLink", hello: Greeting, picture: bytes | None) -> None: ...
     def on_reset(self, reset: Reset, picture: bytes) -> None: ...

@@ -1,4 +1,4 @@
-"""How the tree of a running sandbox is read and put back, as whoever keeps trees sees it."""
+"""How the tree of a running sandbox is read and put back, as sync sees it."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -22,7 +22,7 @@ class TreeScan(Protocol):
 
     @property
     def lived_at(self) -> float:
-        """When the other end last showed that it lives, on the loop's clock."""
+        """When the other end last showed that it is alive, on the loop's clock."""
         ...
 
     async def next(self) -> Batch | ScanDone:
@@ -30,8 +30,8 @@ class TreeScan(Protocol):
         ...
 
     def fetch(self, wanted: Sequence[int]) -> AsyncIterator[Frame]:
-        """The content of these offers of the last batch, in frames whose content nobody has checked. To be read to
-        its end, also when nothing is wanted."""
+        """The content of these offers of the last batch, in frames that nobody has checked. The caller must read it to
+        its end, even if it wants nothing."""
         ...
 
     async def remember(self, token: str) -> None:
@@ -43,16 +43,16 @@ class TreeRestore(Protocol):
     """A restore under way. Every method may raise TreeFailed."""
 
     async def plan(self, entries: Sequence[Entry]) -> set[bytes]:
-        """Send the whole tree; the ids of the chunks that are lacking."""
+        """Send the whole tree; returns the ids of the missing chunks."""
         ...
 
     async def put(self, frame: Frame) -> None:
-        """Content, checked by whoever writes it: TreeFailed("bad_chunk") if it is not what its ids say."""
+        """Send content. The writer checks it: TreeFailed("bad_chunk") if it does not match its ids."""
         ...
 
     def progress(self) -> tuple[int, int]:
-        """Files and bytes written so far, with those an interrupted restore had written: never less than before, never
-        more than `plan` was given, all of it after `finish`."""
+        """Files and bytes written so far, including those of an interrupted restore: never less than before, never more
+        than `plan` was given, all of it after `finish`."""
         ...
 
     async def finish(self) -> None:
@@ -71,25 +71,26 @@ class Tree(ScannedTree, Protocol):
     `quiet`, which waits for none, and `release`, which waits for a restore only."""
 
     def restore(self, token: str, *, aside: bool) -> AbstractAsyncContextManager[TreeRestore]:
-        """Leaving it before `finish` returned leaves the old tree as it was; what came so far is used next time."""
+        """Leaving it before `finish` has returned leaves the old tree in place; the next restore uses what came so
+        far."""
         ...
 
     async def survey(self, agent_skip: Sequence[str]) -> Survey: ...
 
     async def quiet(self) -> None:
-        """End every program in the sandbox but the bridge, and hold the agent: until `release` none starts, also none
-        that somebody has asked for already. If it raises TreeFailed it may be held all the same."""
+        """End every program in the sandbox but the bridge, and hold the agent: none starts until `release`, not even
+        one that was asked for already. If this raises TreeFailed, the agent may be held all the same."""
         ...
 
     async def release(self) -> None:
-        """The tree is what it should be: the agent may start. Fails after a restore in a sandbox that mounts its roots
+        """The tree is proven: the agent may start. Fails after a restore in a sandbox that mounts its roots
         (`Sandbox.mounts_roots`)."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LiveEntry:
-    """One name in a directory, as it is now. Nobody has checked it but for its shape."""
+    """One name in a directory, now. Only its shape has been checked."""
 
     name: bytes
     kind: str  # file, directory, symlink, other
@@ -101,7 +102,7 @@ class LiveEntry:
 
 @dataclass(frozen=True, slots=True)
 class LiveListing:
-    """What is in a directory; `cut` if not all of it is told."""
+    """The entries of a directory; `cut` if some are left out."""
 
     entries: tuple[LiveEntry, ...]
     cut: bool = False
@@ -109,8 +110,8 @@ class LiveListing:
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A file of `size` bytes, of which `content` is `length` from `start`. It is to be read to its end, or `close`d; it
-    raises TreeFailed if it does not come whole."""
+    """A file of `size` bytes; `content` is `length` of them from `start`. The caller reads it to its end, or calls
+    `close`. It raises TreeFailed if it does not come whole."""
 
     size: int
     start: int

@@ -54,9 +54,9 @@ class Size(msgspec.Struct, frozen=True):
 
 
 class Open(Message, frozen=True, tag="open"):
-    """What a viewer wants: bytes after `after`, where it was, or the screen as it is. `size` is what it can show; None:
-    whatever there is. One who only views neither types nor has a say in the size. With `anew`, a program that has ended
-    is started once more; without, the viewer is told of its end."""
+    """A viewer's first message: it wants the bytes after `after`, its last position, or the screen as it is. `size` is
+    what it can show; None: any. A viewer who only looks neither types nor has a say in the size. With `anew`, a program
+    that has ended is started once more; without, the viewer gets its end."""
 
     role: Role
     epoch: EpochName | None = None

@@ -15,8 +15,8 @@ _SECRET_LENGTH = 8  # shorter values are too likely to be ordinary words
 
 @dataclass(frozen=True, slots=True)
 class TerminalSettings:
-    """What a bridge is told of its terminals. `shell` is the program of those that name none; None: the bridge's own
-    choice. `sizes` is whose size counts: `active`, `smallest` or `fixed`."""
+    """A bridge's settings for terminals. `shell` is the program of those that name none; None: the bridge's own choice.
+    `sizes` is whose size counts: `active`, `smallest` or `fixed`."""
 
     shell: tuple[str, ...] | None = None
     sizes: str = "active"

@@ -62,19 +62,19 @@ def _loop_time() -> float:
 
 
 class SyncDriver:
-    """Syncs one session's workspace when it was asked to, as sync/machine/state.py says.
+    """Syncs one session's workspace on request, as sync/machine/state.py decides.
 
-    `drive` is given work that must run in a task of its own: until all that was asked for is kept, or it is cancelled.
-    It is given none before that is over, and none while there is nothing to do: most sessions are idle.
+    `drive` gets work that must run in its own task until everything that was asked for is kept, or the task is
+    cancelled. It gets one piece of work at a time, and none while there is nothing to do: most sessions are idle.
 
     `push(uploaded)` makes one attempt: it scans and uploads, calls `uploaded` when it begins to commit, and returns the
-    generation, the same as before if nothing had changed. It may not have looked at the disk before it is called.
-    It raises SyncFailed; whatever else it raises is a bug, logged as one, and a failed attempt. It may be cancelled at
-    any await.
+    generation, the same as before if nothing has changed. It must not look at the disk before it is called. It raises
+    SyncFailed; any other exception is a bug: it is logged as one, and counts as a failed attempt. It may be cancelled
+    at any await.
 
-    `told` hears of every change of `view`, in the order of the changes; `moved` of every transition, also of those that
-    follow each other at once, before `told`. Neither may raise; what they raise is logged.
-    Requests are numbers, not a queue. Waiters are bounded by `limits.waiters`; one more is refused.
+    `told` is called with every change of `view`, in the order of the changes; `moved` with every transition, also with
+    those that follow each other at once, before `told`. Neither may raise; an exception of theirs is logged. Requests
+    are numbers, not a queue. Waiters are bounded by `limits.waiters`; one more is refused.
     """
 
     __slots__ = (

@@ -165,8 +165,8 @@ def _check_done(asked: ScanAsk, done: ScanDone) -> None:
 
 
 class _Uploads:
-    """Packs on their way, PACKS_AT_ONCE of them; whoever brings one more waits. The first failure is raised to whoever
-    waits next. Leaving it ends what is still on its way."""
+    """Packs being uploaded, PACKS_AT_ONCE of them; a caller with one more waits. The first failure is raised in the
+    next caller that waits. Leaving it ends the uploads that are still under way."""
 
     def __init__(self, put: Callable[[PackBuilder], Awaitable[None]]) -> None:
         self._put = put

@@ -191,7 +191,7 @@ async def _is_off(db: "asyncpg.Connection", name: str) -> bool:
 
 
 def _service(settings: Settings) -> Finding:
-    """Whether somebody answers there. What a service says to a bare GET is its own affair."""
+    """Whether a server answers there. What a service answers to a bare GET does not matter."""
     import httpx
 
     shown = str(settings.store)

@@ -82,7 +82,8 @@ websocat -H "Authorization: Bearer $TOKEN" "%(socket)s/ws/v2?sessionId=demo"
 
 
 class FallbackPage:
-    """`origin` is what the page tells people to type: where the gateway listens, never what the request claims."""
+    """`origin` is the address that the page tells people to type: where the gateway listens, never a name from the
+    request."""
 
     def __init__(self, version: str, origin: Callable[[], str]) -> None:
         self._version = version
