@@ -419,7 +419,7 @@ def test_what_the_agent_does_stands_between_its_words() -> None:
         heard("thinking", text="Hm. "),
         heard("thinking", text="Look."),
         heard("chunk", text="I look."),
-        heard("sdk_message", message={"type": "assistant", "message": {"content": [used]}}),
+        heard("sdk_message", message={"type": "assistant", "message": {"content": ["odd", used]}}),
         heard("sdk_message", message={"type": "user", "message": {"content": [result]}}),
         heard("agent_status", status="retrying", attempt=1),
         heard("chunk", text="Nothing."),
