@@ -34,7 +34,7 @@ ENV = {
 }
 MODES = ("ask", "edits", "all", "plan")
 PERMIT = "tool_permission_request"
-OPEN, OPEN_SECONDS, TRIES = "open", 20.0, 5
+OPEN, OPEN_SECONDS, TRIES = "open", 10.0, 10
 SETTLE, SETTLE_SECONDS, UNANSWERED_SECONDS = "settle", 5.0, 30.0
 ATTEMPTS = 3
 MAX_PARTS = 4096  # of one turn

@@ -50,6 +50,7 @@ class HttpReach:
         on_left_out: Callable[[], None],
         on_failed: OnProblem,
         on_done: Callable[[], None],
+        start_seconds: float = START_SECONDS,
     ) -> None:
         self._server = server
         self._password = password
@@ -58,12 +59,14 @@ class HttpReach:
         self._on_left_out = on_left_out
         self._on_failed = on_failed
         self._on_done = on_done
+        self._start_seconds = start_seconds
         self._port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting: asyncio.Queue[Http] = asyncio.Queue()
         self._bodies = 0
         self._open = 0  # requests that wait, or wait for their answers
         self._may_read = asyncio.Event()
         self._may_read.set()
+        self._reads = 0  # of the stream
         self._ended = False
         self.done = False
         self._answers: set[asyncio.Task[None]] = set()
@@ -94,21 +97,25 @@ class HttpReach:
         self._may_read.set()
 
     def end(self, drain_seconds: float) -> None:
-        """The server has ended. What it said is read to the end, with so much patience while anybody reads it."""
-        if self._ended:
-            return
-        self._ended = True
-        self._port.cancel()
-        for task in self._answers:
-            task.cancel()
+        """The server has ended. What it said is read to the end, or until nothing comes for so long while anybody reads
+        it."""
+        if not self._ended:
+            self._ended = True
+            self._port.cancel()
+            for task in self._answers:
+                task.cancel()
+            self._end_when_silent(drain_seconds)
 
-        def give_up() -> None:
-            if self._may_read.is_set():
+    def _end_when_silent(self, seconds: float) -> None:
+        seen, read_throughout = self._reads, self._may_read.is_set()
+
+        def check() -> None:
+            if read_throughout and self._may_read.is_set() and self._reads == seen:
                 self._running.cancel()
             elif not self.done:
-                asyncio.get_running_loop().call_later(drain_seconds, give_up)
+                self._end_when_silent(seconds)
 
-        asyncio.get_running_loop().call_later(drain_seconds, give_up)
+        asyncio.get_running_loop().call_later(seconds, check)
 
     def _on_over(self, running: asyncio.Task[None]) -> None:
         self.done = True
@@ -118,11 +125,11 @@ class HttpReach:
 
     async def _run(self) -> None:
         try:
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(self._start_seconds):
                 await self._get_healthy(await self._port)
         except TimeoutError:
             if not self._ended:
-                self._on_failed(f"the agent's server did not answer within {START_SECONDS:.0f} s")
+                self._on_failed(f"the agent's server did not answer within {self._start_seconds:g} s")
             return
         except asyncio.CancelledError:
             return  # it ended before it could be reached
@@ -169,6 +176,7 @@ class HttpReach:
             await self._may_read.wait()
             async with asyncio.timeout(SILENCE_SECONDS):
                 data = await reader.read(READ_BYTES)
+            self._reads += 1
             if not data:
                 return
 

@@ -10,6 +10,7 @@ from sandbox.agents.opencode import (
     ATTEMPTS,
     MAX_PARTS,
     OPEN,
+    OPEN_SECONDS,
     SERVER,
     SESSION,
     SETTLE,
@@ -191,7 +192,7 @@ def test_notes_that_are_no_name_of_a_conversation_are_nothing() -> None:
 def test_a_conversation_that_does_not_open_is_asked_for_again_and_then_ends_the_process() -> None:
     core = new()
     outs = core.up([b'{"type":"server.connected"}'])
-    assert [out for out in outs if isinstance(out, WakeAfter)] == [WakeAfter(OPEN, 20.0)]
+    assert [out for out in outs if isinstance(out, WakeAfter)] == [WakeAfter(OPEN, OPEN_SECONDS)]
     assert answered(core, "h1", 500) == []
     for n in range(1, TRIES):
         assert heard(core.woken(OPEN)) == [("POST", "/session", {})], n

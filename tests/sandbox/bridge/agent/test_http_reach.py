@@ -1,5 +1,6 @@
 """A real bridge, a real link, and an agent that is a real HTTP server."""
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -8,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from sandbox.bridge.agent.http_reach import HttpReach
 from sandbox.client.agent_link import BridgeLink
 from tests.sandbox.bridge.agent.test_cores import ABORT, frames, message
 from tests.support.bridge import BridgeProcess, Owner, running_bridge
-from tests.support.served_core import NAME
+from tests.support.served_core import NAME, SERVER
 from tests.support.waiting import until
 
 # It does what a message says: `event TEXT`, `long N`, `numbers N`, `cut` its streams, `wait` for an abort with its
@@ -103,6 +105,27 @@ def bridge(tmp_path: Path) -> Iterator[BridgeProcess]:
     agent = [sys.executable, "-u", "-c", AGENT]
     with running_bridge(tmp_path, agent, module="tests.support.served_core", core=NAME) as running:
         yield running
+
+
+class Heard:
+    """What a reach without a bridge tells."""
+
+    def __init__(self) -> None:
+        self.events: list[bytes] = []
+        self.failed: list[str] = []
+        self.done: list[bool] = []
+
+    def reach(self, **settings: Any) -> HttpReach:
+        return HttpReach(
+            SERVER,
+            "secret",
+            on_events=self.events.extend,
+            on_answer=lambda tag, status, body: None,
+            on_left_out=lambda: None,
+            on_failed=self.failed.append,
+            on_done=lambda: self.done.append(True),
+            **settings,
+        )
 
 
 class Served:
@@ -210,3 +233,39 @@ async def test_the_server_s_end_is_the_agent_s_and_its_last_words_are_read(
     passwords = (bridge.workspace / "passwords").read_text().split()
     assert len(set(passwords)) == 2
     assert not [word for word in passwords if word in bridge.log]
+
+
+async def test_a_server_that_says_no_port_is_given_up() -> None:
+    heard = Heard()
+    reach = heard.reach(start_seconds=0.01)
+    reach.said(b"no port, yet")
+    await until(lambda: heard.done)
+    assert heard.failed == ["the agent's server did not answer within 0.01 s"]
+    assert reach.done
+
+
+async def test_nothing_is_read_while_nobody_has_room_for_it_and_all_of_it_is_read_at_the_end() -> None:
+    connected = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        if head.startswith(b"GET /events"):
+            writer.write(b"data: 1\n\ndata: 2\n\n")
+            connected.set()
+        await writer.drain()
+        writer.close()
+
+    heard = Heard()
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        reach = heard.reach()
+        reach.pause()
+        reach.said(b"http://127.0.0.1:%d" % server.sockets[0].getsockname()[1])
+        await connected.wait()
+        reach.end(60.0)
+        await asyncio.sleep(0)
+        assert (heard.events, heard.done) == ([], [])
+        reach.resume()
+        await until(lambda: heard.done)
+    assert heard.events == [b"1", b"2"]
+    assert heard.failed == []
