@@ -74,7 +74,8 @@ async def _chat_and_type(tab: Console, arena: TerminalArena, leaving: asyncio.Ev
 
 
 async def _conversation_problems(tab: Console, arena: TerminalArena, said: list[str]) -> list[str]:
-    """What the page shows must be what is stored, and that must be what was said."""
+    """What the page shows must be what is stored, and that must be what was said. A message that waited for an answer
+    stands behind it, so rows have the order of their numbers within each kind."""
 
     async def settled() -> bool:
         rows = await tab.rows()
@@ -86,10 +87,15 @@ async def _conversation_problems(tab: Console, arena: TerminalArena, said: list[
     except AssertionError as error:
         return [str(error)[:2000]]
     stored = [(record["seq"], as_shown(record)) for record in await arena.gateway.messages(SESSION)]
-    shown = [(row.seq, " ".join(row.text.split())) for row in await tab.rows()]
+    rows = await tab.rows()
+    shown = sorted((row.seq or 0, " ".join(row.text.split())) for row in rows)
     problems = [f"shown {one}, stored {other}" for one, other in zip(shown, stored, strict=False) if one != other]
     if len(shown) != len(stored):
         problems.append(f"{len(shown)} rows are shown, {len(stored)} are stored")
+    for kind in ("message", "answer"):
+        numbers = [row.seq or 0 for row in rows if row.kind == kind]
+        if numbers != sorted(numbers):
+            problems.append(f"{kind}s are shown in the order {numbers}")
     kept = [record["content"] for record in await arena.gateway.messages(SESSION) if record["role"] == "user"]
     if kept != said:
         problems.append(
