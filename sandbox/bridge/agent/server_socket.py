@@ -5,8 +5,8 @@ for the WebSocket. If it does not answer within `server_start_seconds`, its user
 pulled before the connection stands, so no record counts as taken that no server could have had.
 
 A connection that ends while the program runs is made again, in the same way. The first line of each further connection
-is the session's `start`, with `resume`. What was under way on the old one is lost, and the user is told. The program's
-end is the agent's: what the socket still holds is read, and there is no further connection.
+is the session's `start`, with `resume`. What was under way on the old one may be lost, and the user is told. The
+program's end is the agent's: what the socket still holds is read, and there is no further connection.
 
 Bounds: a frame of MAX_LINE bytes in 1,024 fragments, and what one read brings after it; beyond that the connection is
 closed. While nobody reads, or the server does not, TCP pushes back.
@@ -31,8 +31,8 @@ MAX_FRAGMENTS = 1024
 MAX_HEAD = 16 << 10  # bytes of an answer to a request
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 FIRST_PATIENCE, LONGEST_PATIENCE = 1.0, 10.0  # seconds for one answer: in its first instants a server may never give it
-SHORT_SECONDS, MOST_SHORT = 1.0, 10  # a server that closes so many connections in a row so soon is ended
-MADE_AGAIN = "the connection to the agent's server ended and was made again: what was under way is lost"
+SHORT_SECONDS, MOST_SHORT = 10.0, 10  # so many connections in a row, so short and without a word, and it is ended
+MADE_AGAIN = "the connection to the agent's server ended and was made again: what was under way may be lost"
 END_SECONDS = 1.0  # for a server to take our last bytes
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -86,6 +86,7 @@ class AgentSocket:
         self._program_ended = False
         self._silent_check: asyncio.TimerHandle | None = None
         self._told_binary = False
+        self._spoke = False  # the server, on this connection
         self.closed = False  # for what is to be written
         self.done = False  # with what is to be read
         self._task = asyncio.create_task(self._keep_connected(), name="agent.socket")
@@ -93,7 +94,7 @@ class AgentSocket:
     # Connecting
 
     async def _keep_connected(self) -> None:
-        connections, short = 0, 0
+        connections = quick = short = 0
         while not self._program_ended:
             why = ""
             deadline = self._loop.time() + self._start_seconds
@@ -101,8 +102,8 @@ class AgentSocket:
             while self._connection is None and (left := deadline - self._loop.time()) > 0:
                 try:
                     async with asyncio.timeout(min(patience, left)):
-                        await self._check_health()
-                        self._connection = await self._dial()
+                        await check_health(self._server)
+                        self._connection = await dial(self._server, self.write)
                 except TimeoutError:
                     why = why or "no answer"
                 except OSError as exc:
@@ -122,15 +123,18 @@ class AgentSocket:
             await self._speak(self._connection, is_first=connections == 1)
             self._connection = None
             if not self._program_ended:
-                short = short + 1 if self._loop.time() < begun + SHORT_SECONDS else 0
+                lasted = self._loop.time() - begun
+                quick = quick + 1 if lasted < LONGEST_PAUSE else 0
+                short = short + 1 if lasted < SHORT_SECONDS and not self._spoke else 0
                 if short == MOST_SHORT:
-                    self._on_lost(f"the agent's server closed {MOST_SHORT} connections, one after the other")
+                    self._on_lost(f"the agent's server closed {MOST_SHORT} connections without a word")
                     return
-                await asyncio.sleep(min(FIRST_PAUSE * 2**short, LONGEST_PAUSE))
+                await asyncio.sleep(min(FIRST_PAUSE * 2 ** min(quick, 8), LONGEST_PAUSE))
         self._end_output()
 
     async def _speak(self, connection: "_Connection", *, is_first: bool) -> None:
         """Until the connection ends."""
+        self._spoke = False
         if not is_first:
             self._on_problem(MADE_AGAIN)
             if self._start is not None:
@@ -142,52 +146,6 @@ class AgentSocket:
         reason = await connection.gone
         if reason and not self._program_ended:
             self._on_problem(f"the connection to the agent's server was closed: {reason}")
-
-    async def _check_health(self) -> None:
-        """Raises OSError, ServerUnready."""
-        if not self._server.health:
-            return
-        for host in self._server.hosts:
-            try:
-                reader, writer = await asyncio.open_connection(host, self._server.port, limit=MAX_HEAD)
-            except OSError:
-                if host == self._server.hosts[-1]:
-                    raise
-                continue
-            try:
-                ask = f"GET {self._server.health} HTTP/1.1\r\nHost: {self._server.address}\r\nConnection: close\r\n\r\n"
-                writer.write(ask.encode())
-                try:
-                    status = _STATUS.match(await reader.readline())
-                except ValueError:
-                    status = None
-            finally:
-                writer.transport.abort()
-            if status is None or not status[1].startswith(b"2"):
-                said = "no HTTP answer" if status is None else f"status {status[1].decode()}"
-                raise ServerUnready(f"{self._server.health}: {said}")
-            return
-
-    async def _dial(self) -> "_Connection":
-        """Raises OSError, ServerUnready."""
-        for host in self._server.hosts:
-            try:
-                _, connection = await self._loop.create_connection(
-                    lambda: _Connection(self._server, self.write), host, self._server.port
-                )
-            except OSError:
-                if host == self._server.hosts[-1]:
-                    raise
-                continue
-            try:
-                why = await connection.opened
-            except BaseException:
-                connection.abort()
-                raise
-            if why:
-                raise ServerUnready(why)
-            return connection
-        raise AssertionError("a server has a host")
 
     # Writing
 
@@ -215,6 +173,7 @@ class AgentSocket:
     # Reading
 
     def _heard(self, opcode: int, payload: bytes) -> None:
+        self._spoke = True
         if opcode == TEXT:
             self._on_chunk(payload.replace(b"\n", b" ") + b"\n")
         elif not self._told_binary:
@@ -265,6 +224,54 @@ def _again(start: bytes) -> bytes:
     except (ValueError, RecursionError):
         return start
     return json.dumps({**members, "resume": True}).encode() if isinstance(members, dict) else start
+
+
+async def check_health(server: AgentServer) -> None:
+    """Raises OSError, ServerUnready."""
+    if not server.health:
+        return
+    for host in server.hosts:
+        try:
+            reader, writer = await asyncio.open_connection(host, server.port, limit=MAX_HEAD)
+        except OSError:
+            if host == server.hosts[-1]:
+                raise
+            continue
+        try:
+            ask = f"GET {server.health} HTTP/1.1\r\nHost: {server.address}\r\nConnection: close\r\n\r\n"
+            writer.write(ask.encode())
+            try:
+                status = _STATUS.match(await reader.readline())
+            except ValueError:
+                status = None
+        finally:
+            writer.transport.abort()
+        if status is None or not status[1].startswith(b"2"):
+            said = "no HTTP answer" if status is None else f"status {status[1].decode()}"
+            raise ServerUnready(f"{server.health}: {said}")
+        return
+
+
+async def dial(server: AgentServer, on_room: Callable[[], None]) -> "_Connection":
+    """A WebSocket to it; `on_room` is called when more may be written. Raises OSError, ServerUnready."""
+    for host in server.hosts:
+        try:
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: _Connection(server, on_room), host, server.port
+            )
+        except OSError:
+            if host == server.hosts[-1]:
+                raise
+            continue
+        try:
+            why = await connection.opened
+        except BaseException:
+            connection.abort()
+            raise
+        if why:
+            raise ServerUnready(why)
+        return connection
+    raise AssertionError("a server has a host")
 
 
 class _Connection(asyncio.Protocol):

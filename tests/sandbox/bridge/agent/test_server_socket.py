@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.bridge.agent.server_socket import MAX_HEAD, AgentSocket
+from sandbox.bridge.agent.server_socket import MAX_HEAD, ServerUnready, check_health, dial
 from sandbox.client.agent_link import BridgeLink
 from sandbox.protocol.agent_server import read_server
 from tests.support import agent_server
@@ -97,7 +97,7 @@ async def test_a_server_that_is_never_healthy_is_ended_in_words_and_took_nothing
 
 async def test_a_server_that_never_listens_is_told_apart(tmp_path: Path, port: int) -> None:
     sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
-    with server(tmp_path, port, agent=sleeper, server_start_seconds=1.0) as bridge:
+    with server(tmp_path, port, agent=sleeper, server_start_seconds=3.0) as bridge:
         _, owner = await begun(bridge)
         await until(lambda: bool(owner.exits))
         assert owner.problems[0].endswith("Connection refused")
@@ -113,24 +113,43 @@ async def test_a_server_that_never_listens_is_told_apart(tmp_path: Path, port: i
         (b"", "the connection was closed"),
     ],
 )
-async def test_a_server_that_speaks_no_websocket_is_lost_in_words(answer: bytes, why: str) -> None:
+async def test_a_server_that_speaks_no_websocket_says_so_in_words(answer: bytes, why: str) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(answer)
         writer.close()
 
-    lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     async with await asyncio.start_server(talk, "127.0.0.1", 0) as listening:
-        AgentSocket(
-            read_server(f"ws://127.0.0.1:{listening.sockets[0].getsockname()[1]}/agent"),
-            start_seconds=1.0,
-            start=None,
-            pull=lambda: b"",
-            on_chunk=lambda chunk: None,
-            on_problem=lambda problem: None,
-            on_lost=lost.set_result,
-        )
-        assert (await lost).endswith(f"was not ready within 1 s: {why}")
+        address = read_server(f"ws://127.0.0.1:{listening.sockets[0].getsockname()[1]}/agent")
+        with pytest.raises(ServerUnready) as refused:
+            await dial(address, lambda: None)
+        assert str(refused.value) == why
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"HTTP/1.1 503 Busy\r\n\r\n", "/ok: status 503"),
+        (b"SSH-2.0\r\n", "/ok: no HTTP answer"),
+        (b"x" * (MAX_HEAD * 2), "/ok: no HTTP answer"),
+        (b"", "/ok: no HTTP answer"),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", ""),
+    ],
+)
+async def test_the_health_of_a_server_is_what_its_path_answers(answer: bytes, why: str) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readline())
+        writer.write(answer)
+        writer.close()
+
+    asked: list[bytes] = []
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as listening:
+        said = ""
+        try:
+            await check_health(read_server(f"ws://localhost:{listening.sockets[0].getsockname()[1]}", "/ok"))
+        except ServerUnready as unready:
+            said = str(unready)
+    assert (asked, said) == ([b"GET /ok HTTP/1.1\r\n"], why)
 
 
 async def test_a_connection_that_ends_is_made_again_while_the_server_lives(tmp_path: Path, port: int) -> None:
@@ -142,7 +161,7 @@ async def test_a_connection_that_ends_is_made_again_while_the_server_lives(tmp_p
         await done(owner)
         assert not owner.exits
         assert owner.problems == [
-            "the connection to the agent's server ended and was made again: what was under way is lost"
+            "the connection to the agent's server ended and was made again: what was under way may be lost"
         ]
         kinds = [each if each == "+" else each["type"] for each in told(bridge)]
         assert kinds == ["+", "start", "message", "+", "start", "message"]
@@ -171,7 +190,7 @@ async def test_a_server_that_closes_every_connection_is_ended_in_words(tmp_path:
     with server(tmp_path, port, agent=[sys.executable, "-c", rude], health="") as bridge:
         _, owner = await begun(bridge)
         await until(lambda: bool(owner.exits))
-        assert owner.problems[-1] == "the agent's server closed 10 connections, one after the other"
+        assert owner.problems[-1] == "the agent's server closed 10 connections without a word"
 
 
 async def test_a_frame_that_is_too_long_costs_the_connection_and_says_so(tmp_path: Path, port: int) -> None:
