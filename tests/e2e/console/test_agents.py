@@ -106,6 +106,17 @@ async def test_what_waits_is_cancelled_or_taken_back_into_the_composer(tab: Cons
     for words in ("first", "second", "third"):
         await tab.say(words)
     await expect(tab.at("queued")).to_have_count(3)
+    await expect(tab.at("queue-until")).to_be_visible()
+    async with gateway.http() as ada:
+        before = min(each["expiresAt"] for each in (await ada.get("/api/sandboxes/queue/pending")).json()["messages"])
+    await tab.at("queue-extend").click()
+
+    async def extended() -> bool:
+        async with gateway.http() as ada:
+            waiting = (await ada.get("/api/sandboxes/queue/pending")).json()["messages"]
+        return len(waiting) == 3 and all(each["expiresAt"] > before for each in waiting)
+
+    await tab.until(extended, "all of them wait longer")
     assert await serious(tab) == []
     await tab.picture("queue")
     await tab.at("queued-cancel").nth(1).click()

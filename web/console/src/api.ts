@@ -1,5 +1,5 @@
 // The gateway's HTTP routes, typed. Whatever goes wrong comes out as an ApiError and nothing else.
-import type { Agent, Mode } from "@holdfast/client";
+import type { Agent, Mode, PendingMessage } from "@holdfast/client";
 import type { Sandbox } from "./sandbox.ts";
 
 export interface Me {
@@ -183,6 +183,8 @@ export const api = {
   pause: (id: string) => ask<Sandbox>("POST", `${sandbox(id)}/pause`),
   resume: (id: string, how: { envVars?: Record<string, string>; empty?: boolean; keep?: boolean } = {}) => ask<Sandbox>("POST", `${sandbox(id)}/resume`, how),
   setMode: (id: string, mode: Mode) => ask<Sandbox>("PATCH", sandbox(id), { mode }),
+  pending: (id: string) => ask<{ messages: PendingMessage[] }>("GET", `${sandbox(id)}/pending`).then((answer) => answer.messages),
+  extend: (id: string, seq: number, seconds: number) => ask<PendingMessage>("POST", `${sandbox(id)}/pending/${seq}/extend`, { seconds }),
   cancel: (id: string, seq: number) => ask<unknown>("DELETE", `${sandbox(id)}/pending/${seq}`),
   abort: (id: string) => ask<unknown>("POST", `${sandbox(id)}/abort`),
   sync: (id: string) => ask<unknown>("POST", `${sandbox(id)}/sync?wait=0`),

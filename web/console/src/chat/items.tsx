@@ -198,14 +198,14 @@ function exitWords({ code, signal }: Json, reason: string): string {
   return code === 0 ? "The agent ended." : `The agent ended ${how}. The next message starts another.`;
 }
 
-const capital = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);
+const capital = (text: string): string => (text ? text.charAt(0).toUpperCase() + text.slice(1) : "The agent reports an error.");
 
 function Note({ item }: { item: NoteItem }) {
   const text = item.type === "agent_exited" ? exitWords(item.metadata, item.text) : (MARKERS.get(item.type) ?? item.text);
   return (
     <div class={`row note note-${item.type}`} role={item.type === "agent_status" ? "status" : undefined} data-testid="note" data-type={item.type} data-seq={item.seq}>
       {item.type === "error" ? <AlertIcon size={13} /> : <InfoIcon size={13} />}
-      <span>{capital(text || item.type.replaceAll("_", " "))}</span>
+      <span>{item.type === "error" ? capital(text) : text || item.type.replaceAll("_", " ")}</span>
       {item.createdAt ? <At at={item.createdAt} /> : null}
     </div>
   );

@@ -1,12 +1,14 @@
 // What waits behind the turn that runs. The agent does not have it yet, so it can be taken back.
 import type { MessageItem } from "@holdfast/client";
 import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import { api, ApiError } from "../api.ts";
 import { announce } from "../announce.tsx";
 import type { SessionHandle } from "../house.ts";
 import { Button } from "../ui/button.tsx";
 import { CloseIcon, EditIcon } from "../ui/icons.tsx";
-import { toast } from "../ui/toast.tsx";
+import { attempt, toast } from "../ui/toast.tsx";
+import { At } from "../when.tsx";
 
 interface QueueProps {
   session: SessionHandle;
@@ -19,13 +21,53 @@ export function Queue({ session, waiting, onEdit }: QueueProps) {
   if (!waiting.length) return null;
   return (
     <section class="queue" aria-label="Messages that wait for their turn" data-testid="queue">
-      <h3>{waiting.length === 1 ? "1 message waits" : `${waiting.length} messages wait`}</h3>
+      <header>
+        <h3>{waiting.length === 1 ? "1 message waits" : `${waiting.length} messages wait`}</h3>
+        <Expiry session={session} waiting={waiting} />
+      </header>
       <ol>
         {waiting.map((item) => (
           <Waiting key={item.key} session={session} item={item} onEdit={onEdit} />
         ))}
       </ol>
     </section>
+  );
+}
+
+const LONGER = 3600;
+
+/** Until when they wait for their sandbox; behind an answer they wait as long as it takes. */
+function Expiry({ session, waiting }: { session: SessionHandle; waiting: readonly MessageItem[] }) {
+  const first = useSignal<string | undefined>(undefined);
+  const looks = useSignal(0);
+  const held = session.sandbox.value.status !== "running";
+  const seqs = waiting.map(({ seq }) => seq as number);
+  useEffect(() => {
+    let over = false;
+    first.value = undefined;
+    if (held)
+      void api.pending(session.id).then(
+        (messages) => {
+          if (!over) first.value = messages.flatMap(({ expiresAt }) => expiresAt ?? []).sort()[0];
+        },
+        () => undefined, // it is no loss not to know
+      );
+    return () => void (over = true);
+  }, [held, seqs.join(), looks.value]);
+  const extend = async (): Promise<void> => {
+    await attempt(() => Promise.all(seqs.map((seq) => api.extend(session.id, seq, LONGER))), "Not all of them wait longer");
+    looks.value++;
+  };
+  if (!first.value) return null;
+  return (
+    <>
+      <span data-testid="queue-until">
+        until <At at={first.value} />
+      </span>
+      <Button small kind="quiet" data-testid="queue-extend" onClick={() => void extend()}>
+        Keep for an hour
+      </Button>
+    </>
   );
 }
 
