@@ -177,6 +177,9 @@ class DemoAgent:
                         self._waiting.remove(frame)
                         return frame
                 self._listen(0.2)
+        except Aborted:
+            self._say("request_gone", requestId=request["requestId"], reason="the turn was aborted")
+            raise
         finally:
             del self._open[request["requestId"]]
 

@@ -174,11 +174,20 @@ def test_an_abort_ends_a_long_answer(talk: Talk) -> None:
     assert talk.ask("fine") == "fine"
 
 
+def test_an_abort_withdraws_what_it_asked(talk: Talk) -> None:
+    talk.send("message", content="/permission write", seq=1)
+    asked = talk.read_until("tool_permission_request")[-1]
+    talk.send("abort")
+    *_, gone, done = talk.read_until("done")
+    assert (gone["type"], gone["requestId"]) == ("request_gone", asked["requestId"])
+    assert done["metadata"]["aborted"] is True
+
+
 def test_sigint_is_as_good_as_an_abort(talk: Talk) -> None:
     talk.send("message", content="/permission")
     talk.read()
     talk.process.send_signal(signal.SIGINT)
-    assert [frame["type"] for frame in talk.read_until("done")] == ["done"]
+    assert [frame["type"] for frame in talk.read_until("done")] == ["request_gone", "done"]
     assert talk.ask("fine") == "fine"
 
 
