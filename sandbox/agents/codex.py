@@ -86,8 +86,14 @@ ASKED = [
     "yarn",
 ]
 RULES = "".join(f'prefix_rule(pattern=["{word}"], decision="prompt")\n' for word in ASKED).encode()
-TOOLS = {"commandExecution": "shell", "fileChange": "apply_patch", "webSearch": "web_search", "mcpToolCall": "mcp"}
-GIVEN = ("command", "cwd", "changes", "server", "tool", "arguments", "query")
+TOOLS = {
+    "commandExecution": "shell",
+    "fileChange": "apply_patch",
+    "imageView": "view_image",
+    "webSearch": "web_search",
+    "mcpToolCall": "mcp",
+}
+GIVEN = ("command", "cwd", "changes", "server", "tool", "arguments", "query", "path")
 SILENT = re.compile(
     r"thread/(started|status/changed|readState/changed|name/updated|goal/cleared|settings/updated|queue/changed)"
     r"|(account|remoteControl|model|hook)/.*|warning|configWarning|deprecationNotice|skills/changed|turn/diff/updated"
@@ -140,7 +146,7 @@ class CodexCore:
         self.resumes = any(pattern.startswith(f"{where}/sessions/") for pattern in past.found)
         self.is_configured = f"{where}/config.toml" in past.found
         settings = [] if self.is_configured else ["features.default_mode_request_user_input=true"]
-        if not self.is_configured and f"{where}/auth.json" not in past.found and "OPENAI_API_KEY" in wanted.env:
+        if not self.is_configured and f"{where}/auth.json" not in past.found:
             settings += _provider(wanted.env.get("OPENAI_BASE_URL") or "https://api.openai.com/v1")
         flags = [word for setting in settings for word in ("-c", setting)]
         files = () if self.is_configured else (HomeFile(f"{where}/rules/holdfast.rules", RULES),)
@@ -435,7 +441,8 @@ def _home_of(env: Mapping[str, str]) -> str:
 
 
 def _provider(address: str) -> list[str]:
-    """For whoever has a key in the environment and no configuration."""
+    """For a home without a login and a configuration. Without a key in the environment Codex says so at once; left to
+    itself it asks its own provider in vain, for minutes where there is no way out."""
     named = {"name": "OpenAI", "base_url": address, "env_key": "OPENAI_API_KEY", "wire_api": "responses"}
     settings = [f"model_providers.holdfast.{name}={json.dumps(each)}" for name, each in named.items()]
     retries = [f"model_providers.holdfast.{kind}_max_retries=2" for kind in ("request", "stream")]

@@ -103,7 +103,8 @@ def test_without_a_configuration_of_the_users_it_is_told_its_model_and_its_rules
     assert 'model_providers.holdfast.base_url="http://m/v1"' in CodexCore().command(elsewhere, Past()).argv
     signed_in = CodexCore().command(WANTED, Past({}, (".codex/auth.json",)))
     assert signed_in.argv[2:] == ("-c", "features.default_mode_request_user_input=true")
-    assert CodexCore().command(Launch(("codex",), {}), Past()).argv == signed_in.argv
+    without_a_key = CodexCore().command(Launch(("codex",), {}), Past())
+    assert without_a_key.argv == launch.argv, "it says at once that it has none"
 
 
 def test_a_configuration_of_the_users_stands_above_everything() -> None:
@@ -357,6 +358,16 @@ def test_results_of_tools_have_their_output_or_what_there_is() -> None:
     for number in range(MAX_ITEMS + 5):
         up(core, method="item/started", params={"item": {"type": "fileChange", "id": str(number)}})
     assert len(core.patches) == MAX_ITEMS
+
+
+def test_a_picture_that_it_looks_at_is_a_tool_of_its_own() -> None:
+    core, item = at_work(), {"type": "imageView", "id": "i", "path": "/workspace/a.png"}
+    (used,) = up(core, method="item/started", params={"item": item})
+    (block,) = used["message"]["message"]["content"]
+    assert (block["name"], block["input"]) == ("view_image", {"path": "/workspace/a.png"})
+    (seen,) = up(core, method="item/completed", params={"item": item})
+    (result,) = seen["message"]["message"]["content"]
+    assert (result["tool_use_id"], result["is_error"]) == ("i", False)
 
 
 def test_text_that_was_not_streamed_is_said() -> None:
