@@ -1,192 +1,134 @@
-"""One conversation with each real agent, behind a real gateway and a real bridge, over the fake model: whatever its own
-words are, the same records come of it. It is killed, put to sleep, and has its gateway killed, and remembers."""
+"""One conversation with each agent, behind a real gateway and a real bridge, over the fake model: whatever its own
+words are, the same records come of it. It is killed, put to sleep, has its gateway killed and its disk deleted, and
+remembers."""
 
-import json
-from collections.abc import AsyncIterator
-from pathlib import Path
+import shutil
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from websockets.asyncio.client import ClientConnection
 
-from tests.support.chat import Frame, hear, say
-from tests.support.fake_model.serving import fake_model
-from tests.support.fake_model.settings import opencode_config
+from tests.agents.agents import AGENTS, AgentUnderTest, Model
+from tests.agents.talk import AgentTalk, answered_by, begin, kill, last_answer, order, settled, talking
 from tests.support.gateway import Gateway
-from tests.support.waiting import until
 
-AGENTS = ("claude-code", "codex", "pi", "pi@0.74.2", "opencode", "gemini")
-CURT = ("gemini",)  # has no question tool, and tries for minutes what a model fails at
 SAID, ANSWERED = "user message delivered", "assistant message complete"
 PERMITTED = ["assistant permission_request answered", "user permission_response delivered"]
 ABORTED = "assistant message aborted"
 ASKED = [SAID, "assistant question answered", "user question_answer delivered", ANSWERED]
-FAILED = [SAID, ANSWERED]
+CUT_OFF, UNFINISHED = "user message interrupted", "assistant message incomplete"
+SURVIVED = [CUT_OFF, SAID, SAID, UNFINISHED, ANSWERED, ANSWERED]
+AT_ONCE = [CUT_OFF, CUT_OFF, CUT_OFF, UNFINISHED]  # what has no core has every message as soon as it comes
 
 
-def expected(agent: str) -> list[str]:
+def expected(under_test: AgentUnderTest) -> list[str]:
     return [
         *(SAID, ANSWERED),
         *(SAID, *PERMITTED, ANSWERED),
         *(SAID, *PERMITTED, ANSWERED),
-        *(() if agent in CURT else ASKED),
+        *(ASKED if under_test.asks else ()),
         *(SAID, ABORTED),
         *(SAID, "assistant permission_request expired", ABORTED),
         *(SAID, PERMITTED[0], SAID, SAID, PERMITTED[1], ANSWERED, ANSWERED, ANSWERED),
-        *(() if agent in CURT else FAILED),
-        *("user message interrupted", "assistant message incomplete"),
-        *[SAID, ANSWERED] * 3,
+        *(SURVIVED if under_test.has_core else AT_ONCE),
+        *[SAID, ANSWERED] * 4,
     ]
 
 
-@pytest.fixture(params=AGENTS)
-def agent(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-async def model() -> AsyncIterator[str]:
-    async with fake_model() as address:
-        yield address
-
-
-@pytest.fixture
-async def gateway(agents_dir: Path, tmp_path: Path) -> AsyncIterator[Gateway]:
-    settings = {"AGENTS_DIR": agents_dir, "LOCAL_LEVEL": "contained", "NETWORK_MAX": "outbound", "DEMO": "true"}
-    async with Gateway(tmp_path / "data", **settings) as running:
-        yield running
-
-
-class Talk:
-    """One viewer of the session."""
-
-    def __init__(self, socket: ClientConnection) -> None:
-        self._socket = socket
-        self.errors: list[Frame] = []
-
-    async def begin(self) -> None:
-        await hear(self._socket, "welcome")
-
-    async def say(self, content: str, **metadata: bool) -> None:
-        await say(self._socket, "message", content=content, metadata=metadata)
-
-    async def abort(self) -> None:
-        await say(self._socket, "abort")
-
-    async def hear(self, kind: str) -> Frame:
-        passed: list[Frame] = []
-        heard = await hear(self._socket, kind, passed=passed)
-        self.errors += [frame for frame in passed if frame["type"] == "error"]
-        return heard
-
-    async def turn(self, content: str) -> Frame:
-        await self.say(content)
-        return await self.hear("done")
-
-    async def answer(self, kind: str, answer: str, **members: Any) -> Frame:
-        """Answer what is asked next."""
-        asked = await self.hear(kind)
-        await say(self._socket, answer, requestId=asked["requestId"], **members)
-        return asked
-
-    async def permit(self, allow: bool) -> Frame:
-        return await self.answer("tool_permission_request", "permission_response", allow=allow)
-
-
-def configure(home: Path, model: str) -> None:
-    """What pi and Gemini are told by files alone."""
-    models = [{"id": "m1", "contextWindow": 200_000, "maxTokens": 8000}]
-    fake = {"baseUrl": f"{model}/v1", "api": "openai-responses", "apiKey": "good", "models": models}
-    auth = {"security": {"auth": {"selectedType": "gemini-api-key"}}, "telemetry": {"enabled": False}}
-    for path, content in (
-        (".pi/models.json", {"providers": {"fake": fake}}),
-        (".pi/settings.json", {"defaultProvider": "fake", "defaultModel": "m1"}),
-        (".gemini/settings.json", auth),
-    ):
-        (home / path).parent.mkdir(parents=True, exist_ok=True)
-        (home / path).write_text(json.dumps(content))
-
-
-async def records(gateway: Gateway) -> list[dict[str, Any]]:
-    return await gateway.messages("talk")
-
-
-async def last_answer(gateway: Gateway) -> str:
-    return str((await records(gateway))[-1]["content"])
-
-
-async def test_the_same_records_come_of_a_conversation_with_any_agent(gateway: Gateway, model: str, agent: str) -> None:
-    variables = {"ANTHROPIC_BASE_URL": model, "ANTHROPIC_API_KEY": "good", "OPENAI_BASE_URL": f"{model}/v1",
-                 "OPENAI_API_KEY": "good", "GOOGLE_GEMINI_BASE_URL": model, "GEMINI_API_KEY": "good",
-                 "OPENCODE_CONFIG_CONTENT": json.dumps(opencode_config(model, "good"))}  # fmt: skip
-    configure(gateway.data_dir / "sandboxes" / "talk" / "kept" / "agent", model)
-    await gateway.create("talk", agent=agent, network="outbound", envVars=variables)
-    async with gateway.chat("talk") as socket, gateway.http() as ada:
-        await say(socket, "start", model="m1")
-        talk = Talk(socket)
-        await talk.begin()
-        await talk.turn("@@say my name is Ada")
-        assert await last_answer(gateway) == "my name is Ada"
-
-        await talk.say("@@run touch made.txt")
-        await talk.permit(True)
-        await talk.hear("done")
-        assert (await ada.get("/files/talk/made.txt")).status_code == 200
-        await talk.say("@@run touch never.txt")
-        await talk.permit(False)
-        await talk.hear("done")
-        assert (await ada.get("/files/talk/never.txt")).status_code == 404
-
-        if agent not in CURT:
-            await talk.say("@@ask")
+async def converse(gateway: Gateway, session_id: str, under_test: AgentUnderTest) -> None:
+    """What every agent can do in a session that has begun."""
+    async with talking(gateway, session_id) as talk:
+        await talk.turn(under_test.prompt("say", "my name is Ada"))
+        assert await last_answer(gateway, session_id) == "my name is Ada"
+        await _permissions(gateway, session_id, under_test, talk)
+        if under_test.asks:
+            await talk.say(under_test.prompt("ask"))
             await talk.answer("ask_user_question", "ask_user_answer", answers={"Which colour?": "blue"})
             await talk.hear("done")
-            assert "blue" in await last_answer(gateway)
-
-        await talk.say("@@hang I go on ")
-        await talk.hear("chunk")
-        await talk.abort()
-        assert (await talk.hear("done"))["metadata"]["aborted"] is True
-        await talk.say("@@run touch never.txt")
-        await talk.hear("tool_permission_request")
-        await talk.abort()
-        await talk.hear("expired")
-        assert (await talk.hear("done"))["metadata"]["aborted"] is True
-
-        await talk.say("@@run touch first.txt")
-        asked = await talk.hear("tool_permission_request")
-        await talk.say("@@say second")
-        await talk.say("@@say third")
-        await say(socket, "permission_response", requestId=asked["requestId"], allow=True)
-        answered = [(await talk.hear("done"))["answers"] for _ in range(3)]
-        assert [len(seqs) for seqs in answered] == [1, 1, 1]
-        assert answered == sorted(answered)
-        assert await last_answer(gateway) == "third"
+            assert "blue" in await last_answer(gateway, session_id)
+        await _aborts(under_test, talk)
+        await _queue(gateway, session_id, under_test, talk)
         assert talk.errors == []
 
-        if agent not in CURT:
-            await talk.turn("@@error 500")
-            assert [error["code"] for error in talk.errors] == ["agent"]
-
-        await talk.say("@@hang at work ")
+        await talk.say(under_test.prompt("hang", "at work"))
         await talk.hear("chunk")
-        assert (await ada.post("/api/sandboxes/talk/demo/kill-agent", json={})).status_code == 200
+        await talk.say(under_test.prompt("say", "still queued"))
+        await talk.say(under_test.prompt("say", "and this"))
+        await talk.hear("ack", stage="stored")
+        await talk.hear("ack", stage="stored")
+        await kill(gateway, session_id, talk)
+        if under_test.has_core:
+            await talk.hear("done")
+            await talk.hear("done")
+            assert await last_answer(gateway, session_id) == "and this"
+        await remembers(gateway, session_id, under_test, talk)
+        await order(gateway, session_id, "sleep")
+        await remembers(gateway, session_id, under_test, talk)
 
-        async def cut_off() -> bool:
-            return bool((await records(gateway))[-1]["status"] == "incomplete")
 
-        await until(cut_off, "what the killed agent had said")
-        await talk.turn("@@recall")
-        assert "my name is Ada" in await last_answer(gateway)
-        assert (await ada.post("/api/sandboxes/talk/sleep")).status_code == 200
-        await talk.turn("@@recall")
-        assert "my name is Ada" in await last_answer(gateway)
+async def _permissions(gateway: Gateway, session_id: str, under_test: AgentUnderTest, talk: AgentTalk) -> None:
+    async with gateway.http() as ada:
+        for file, allow in (("made.txt", True), ("never.txt", False)):
+            await talk.say(under_test.prompt("run", f"touch {file}"))
+            await talk.permit(allow)
+            await talk.hear("done")
+            there = (await ada.get(f"/files/{session_id}/{file}")).status_code == 200
+            assert there == (allow and under_test.works)
+
+
+async def _aborts(under_test: AgentUnderTest, talk: AgentTalk) -> None:
+    await talk.say(under_test.prompt("hang", "I go on"))
+    await talk.hear("chunk")
+    await talk.send("abort")
+    assert (await talk.hear("done"))["metadata"]["aborted"] is True
+    await talk.say(under_test.prompt("run", "touch never.txt"))
+    await talk.hear("tool_permission_request")
+    await talk.send("abort")
+    await talk.hear("expired")
+    assert (await talk.hear("done"))["metadata"]["aborted"] is True
+
+
+async def _queue(gateway: Gateway, session_id: str, under_test: AgentUnderTest, talk: AgentTalk) -> None:
+    await talk.say(under_test.prompt("run", "touch first.txt"))
+    asked = await talk.hear("tool_permission_request")
+    await talk.say(under_test.prompt("say", "second"))
+    await talk.say(under_test.prompt("say", "third"))
+    await talk.send("permission_response", requestId=asked["requestId"], allow=True)
+    answered = [answered_by(await talk.hear("done")) for _ in range(3)]
+    assert [len(seqs) for seqs in answered] == [1, 1, 1]
+    assert answered == sorted(answered)
+    assert await last_answer(gateway, session_id) == "third"
+
+
+async def remembers(gateway: Gateway, session_id: str, under_test: AgentUnderTest, talk: AgentTalk) -> None:
+    """What was said at the beginning. The demo agent knows how often it was spoken to."""
+    counts = [int(each["metadata"].get("messages", 0)) for each in await gateway.messages(session_id)]
+    done = await talk.turn(under_test.prompt("recall", "again"))
+    if under_test.works:
+        assert "my name is Ada" in await last_answer(gateway, session_id)
+    else:
+        assert done["metadata"]["messages"] > max(counts)
+
+
+def told(history: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [f"{each['role']} {each['type']} {each['status']}" for each in history]
+
+
+@pytest.mark.parametrize("under_test", AGENTS, ids=lambda each: each.name)
+async def test_the_same_records_come_of_a_conversation_with_any_agent(
+    gateway: Gateway, model: str, under_test: AgentUnderTest
+) -> None:
+    session_id, where = under_test.session, Model(model)
+    await begin(gateway, session_id, under_test, where)
+    await converse(gateway, session_id, under_test)
 
     await gateway.restart(kill=True)
-    async with gateway.chat("talk") as socket:
-        talk = Talk(socket)
-        await talk.begin()
-        await talk.turn("@@recall")
-        assert "my name is Ada" in await last_answer(gateway)
+    async with talking(gateway, session_id) as talk:
+        await remembers(gateway, session_id, under_test, talk)
+        await order(gateway, session_id, "sleep")
+        shutil.rmtree(gateway.data_dir / "sandboxes" / session_id)
+        await order(gateway, session_id, "resume", envVars=where.variables)  # no gateway keeps them
+        await remembers(gateway, session_id, under_test, talk)
         assert talk.errors == []
-    assert [f"{each['role']} {each['type']} {each['status']}" for each in await records(gateway)] == expected(agent)
+    assert told(await settled(gateway, session_id)) == expected(under_test)
+    await order(gateway, session_id, "sleep")

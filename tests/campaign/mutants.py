@@ -67,6 +67,11 @@ def forgiving() -> None:
     put(life, "RestartPolicy", lambda _, window: RestartPolicy(1000, window))
 
 
+def hasty() -> None:
+    """What has died is started again at once, however often it died."""
+    put(RestartPolicy, "pause", lambda *_: 0.0)
+
+
 def impatient_with_engines() -> None:
     """A container engine that says nothing is not waited for."""
     put(Engine, "__init__", partialmethod(Engine.__init__, timeout=SILENT_SECONDS))
@@ -366,6 +371,7 @@ PATCHES: dict[str, Callable[[], None]] = {
     for patch in (
         impatient,
         forgiving,
+        hasty,
         impatient_with_engines,
         impatient_with_slow_viewers,
         impatient_guard,

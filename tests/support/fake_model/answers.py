@@ -9,6 +9,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
+from tests.support.fake_model.script import Deed
+
 
 class Numbers:
     """Names that are the same in each run."""
@@ -22,6 +24,12 @@ class Numbers:
 
 def key_of(request: Request) -> str:
     return request.headers.get("x-api-key") or request.headers.get("authorization", "")
+
+
+def refusal(key: str, model: Any) -> Deed | None:
+    """Why nobody is answered: who asks has no key or a wrong one, or asks a model that there is not."""
+    status = 401 if "bad" in key or not key.removeprefix("Bearer").strip() else 404 if model == "missing" else 200
+    return None if status == 200 else Deed(status=status)
 
 
 def flat(content: Any) -> str:

@@ -7,10 +7,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from tests.support.fake_model.answers import Numbers, flat, key_of, streamed
+from tests.support.fake_model.answers import Numbers, flat, key_of, refusal, streamed
 from tests.support.fake_model.script import Deed, Talk, decide
 
-KINDS = {401: "authentication_error", 429: "rate_limit_error", 529: "overloaded_error"}
+KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error", 529: "overloaded_error"}
 
 
 class Messages:
@@ -20,7 +20,7 @@ class Messages:
     async def answer(self, request: Request) -> Response:
         body = await request.json()
         talk = _talk(body)
-        deed = Deed(status=401) if "bad" in key_of(request) else decide(talk)
+        deed = refusal(key_of(request), body.get("model")) or decide(talk)
         if deed.status != 200:
             error = {"type": KINDS.get(deed.status, "api_error"), "message": f"fake {deed.status}"}
             return JSONResponse({"type": "error", "error": error}, deed.status)

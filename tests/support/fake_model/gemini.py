@@ -15,7 +15,8 @@ async def answer(request: Request) -> Response:
     body, method = await request.json(), request.url.path.rpartition(":")[2]
     talk = _talk(body)
     key = request.headers.get("x-goog-api-key") or request.query_params.get("key", "")
-    deed = Deed(status=400) if "bad" in key else decide(talk)
+    found = "missing" not in request.url.path
+    deed = Deed(status=400) if "bad" in key else decide(talk) if found else Deed(status=404)
     if method == "countTokens":
         return JSONResponse({"totalTokens": 10})
     if deed.status != 200:

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from tests.support.fake_model.answers import Numbers, flat, key_of, streamed
+from tests.support.fake_model.answers import Numbers, flat, key_of, refusal, streamed
 from tests.support.fake_model.script import Deed, Talk, decide
 
 
@@ -20,7 +20,7 @@ class Responses:
         body = await request.json()
         talk = _talk(body)
         custom = {tool["name"] for tool in body.get("tools") or () if tool.get("type") == "custom"}
-        deed = Deed(status=401) if "bad" in key_of(request) else decide(talk)
+        deed = refusal(key_of(request), body.get("model")) or decide(talk)
         if deed.status != 200:
             error = {"message": f"fake {deed.status}", "type": "server_error", "code": None}
             return JSONResponse({"error": error}, deed.status)

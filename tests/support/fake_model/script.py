@@ -5,9 +5,10 @@
 @@escalate CMD   the same, asking for more rights  @@ask            call the tool that asks the user
 @@think TEXT     think, then say TEXT              @@hang TEXT      say TEXT, and never end
 @@big N          say N bytes                       @@error CODE     answer with this HTTP status
-@@loop N CMD     call the shell tool N times
+@@loop N CMD     call the shell tool N times      @@picture FILE   call the tool that shows a picture
 
-After a tool's result it says `The tool said: ...`. A key with `bad` in it is refused.
+After a tool's result it says `The tool said: ...`. A key with `bad` in it is refused, and a model called `missing` is
+none.
 """
 
 import re
@@ -16,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 SHELL = ("Bash", "bash", "exec_command", "shell_command", "shell", "run_shell_command")
+READ = ("Read", "read", "read_file", "view_image")
+PATHS = ("file_path", "filePath", "absolute_path", "path")
 WRITE = ("Write", "write", "write_file")
 ASK = ("AskUserQuestion", "question", "ask_user", "request_user_input")
 TOLD = re.compile(r"@@(\w+)(?:[ \t]+([^\n<]*))?")
@@ -98,7 +101,7 @@ def decide(talk: Talk) -> Deed:
         case "loop":
             count, _, command = rest.partition(" ")
             return shell(talk, command) if len(results) < int(count) else Deed(f"Looped {count} times.")
-        case "run" | "escalate" | "write" | "ask" if results:
+        case "run" | "escalate" | "write" | "ask" | "picture" if results:
             return Deed("The tool said: " + results[-1].strip()[:300])
         case "run":
             return shell(talk, rest)
@@ -108,6 +111,10 @@ def decide(talk: Talk) -> Deed:
             return _write(talk, *rest.partition(" ")[::2])
         case "ask":
             return _ask(talk)
+        case "picture":
+            tool = talk.tool(READ)
+            name = next((name for name in PATHS if talk.has(tool, name)), "path")
+            return Deed("I will call a tool.", tool=tool, given={name: rest})
     return Deed("Hello from the fake model.")
 
 
