@@ -59,4 +59,4 @@ class Error(JsonAnswer):
 
     error: Annotated[str, meaning("for people")]
     code: Annotated[str, meaning("for programs")]
-    stale: Annotated[Yes | UnsetType, meaning("the store cannot be read: what is known may be behind")] = UNSET
+    stale: Annotated[Yes | UnsetType, meaning("the store cannot be read: the answer may be old")] = UNSET

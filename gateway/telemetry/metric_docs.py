@@ -162,7 +162,7 @@ ROWS = (
             "tickets",
             "links",
         ),
-        "who is here; tickets and links that are not used yet",
+        "sessions, viewers and connections at the moment; unused tickets and links",
         alarm="connections near `HOLDFAST_MAX_CONNECTIONS`",
     ),
     MetricRow(
@@ -178,7 +178,7 @@ ROWS = (
             "sync_dirty_sessions",
             "sync_oldest_dirty_seconds",
         ),
-        "workspaces with changes not kept yet; how long ago the one that waits longest was kept",
+        "workspaces with unsynced changes; how long ago the one that waits longest was synced",
         alarm="minutes",
     ),
     MetricRow(
@@ -218,7 +218,7 @@ ROWS = (
         ("orphans_removed_total",),
         "by `provider`: what sandboxes left behind and the gateway [removed](#orphans); each container that ends by "
         "itself is one",
-        alarm="it rises and nobody crashes anything",
+        alarm="it rises although nobody crashes anything",
     ),
     MetricRow(
         ("provider_up",),

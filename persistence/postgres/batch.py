@@ -128,7 +128,7 @@ async def _blame(connection: Connection, session_ids: list[str], error: asyncpg.
     """Raise StoreBusy with the sessions that somebody holds, if it can still be seen which."""
     ids = [session_id for session_id in session_ids if is_text(session_id)]
     if held := frozenset(row[0] for row in await connection.fetch(HELD, ids)):
-        raise StoreBusy(f"{len(held)} sessions are locked by somebody else", held) from error
+        raise StoreBusy(f"{len(held)} sessions are locked by another connection", held) from error
 
 
 async def _perform(connection: Connection, decided: Plan, believed: Mapping[str, Remembered]) -> None:

@@ -327,7 +327,7 @@ class BridgeLink(BridgeConnection):
                 self._events.on_changed()
             case wire.Pong(n, core, unknown):
                 if n != self._ping or not self._asked:
-                    raise WireError("a pong that nobody asked for")
+                    raise WireError("a pong that was not asked for")
                 self._beat_later()
                 if unknown:
                     self._events.on_unknown(core, unknown)

@@ -198,7 +198,7 @@ class BridgeScan:
             _check_frame(message.frame)
             for chunk in message.frame.chunks:
                 if waiting.pop(chunk.id, None) != chunk.size:
-                    raise _broken("a chunk that nobody asked for")
+                    raise _broken("a chunk that was not asked for")
             yield message.frame
         if waiting or message.frame is not None:
             raise _broken("less than was asked for")
@@ -230,7 +230,7 @@ class BridgeRestore:
             before = len(needed)
             needed.update(need.ids)
             if not needed <= known or (len(needed) == before and not need.last):
-                raise _broken("a wish for what is not in the tree")
+                raise _broken("a request for a chunk that is not in the tree")
             if need.last:
                 self._talk.answered()
                 return needed

@@ -20,7 +20,7 @@ def unseal(what: str, sealed: bytes) -> bytes:
     """The content that was sealed. Raises Damaged, which says `what` is."""
     content = sealed[_HEAD:]
     if sealed[:_HEAD] != MAGIC + _hash(content) + b"\n":
-        raise Damaged(f"{what} is not what was written")
+        raise Damaged(f"{what} differs from what was written")
     return content
 
 

@@ -81,7 +81,7 @@ def index_length(name: str, footer: bytes) -> int:
 def read_index(name: str, index: bytes, footer: bytes, size: int) -> Sequence[PackedFrame]:
     """The frames of a pack of `size` bytes. Raises Damaged."""
     if _short_hash(index) != footer[4:20]:
-        raise _damaged(name, "its index is not what it was")
+        raise _damaged(name, "its index has changed")
     end = size - FOOTER - len(index)
     try:
         frames = msgspec.msgpack.decode(inflate(index, MAX_INDEX), type=_Index).frames

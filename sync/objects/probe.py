@@ -58,7 +58,7 @@ class _Probe:
     async def all(self) -> None:
         key, content = self._key("plain"), secrets.token_bytes(64)
         etag = await self._store.create(key, content)
-        _expect(await _content(self._store, key) == content, "what was written is not what is read")
+        _expect(await _content(self._store, key) == content, "a read does not return the bytes that were written")
         _expect(await self._refuses_at_once(key), "an object was created where there was one")
         checks = (
             self._change(key, etag),
@@ -89,7 +89,7 @@ class _Probe:
         await self._wait()
         stale = store.replace(key, secrets.token_bytes(64), etag)
         _expect(await _refuses(stale), "an object was replaced that had changed meanwhile")
-        _expect(await _content(store, key) == content, "what was replaced is still read")
+        _expect(await _content(store, key) == content, "a read still returns the replaced content")
         _expect(await store.get_range(key, 8, 16) == content[8:24], "a range that is read is not that range")
         below = f"{key[: key.rindex('/')]}/"
         _expect([found.key async for found in store.list(below)] == [key], "a listing is not true")
@@ -99,7 +99,7 @@ class _Probe:
         etag = await store.create(key, secrets.token_bytes(64))
         await self._wait()
         await store.delete(key)
-        _expect(await store.get(key) is None, "what was deleted is still read")
+        _expect(await store.get(key) is None, "a read still returns a deleted object")
         await self._wait()
         gone = store.replace(key, secrets.token_bytes(64), etag)
         _expect(await _refuses(gone), "an object was replaced that was gone")
@@ -132,8 +132,8 @@ class _Probe:
             if isinstance(end, BaseException) and not lost:
                 raise end
         doing = "replace" if replaces else "create"
-        _expect(len(won) == 1, f"of {racers} who raced to {doing} one object {len(won)} were told that they did")
-        _expect(await _content(store, key) == won[0], "what is read is not what the winner of a race wrote")
+        _expect(len(won) == 1, f"{racers} writers raced to {doing} one object, and {len(won)} of them succeeded")
+        _expect(await _content(store, key) == won[0], "a read does not return what the winner of a race wrote")
 
     async def clean(self) -> None:
         """What is left of a probe that failed is a few bytes; the reason why it failed is worth more than they are."""

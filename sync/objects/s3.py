@@ -191,5 +191,7 @@ class S3Objects:
 
     def _etag(self, etag: str | None) -> str:
         if not etag:
-            raise ObjectsRefused(f"the server of bucket {self._bucket} tells no etags: nothing can be replaced safely")
+            raise ObjectsRefused(
+                f"the server of bucket {self._bucket} returns no etags: nothing can be replaced safely"
+            )
         return etag

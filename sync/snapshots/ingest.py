@@ -103,7 +103,7 @@ class ScanIngest:
         await asyncio.to_thread(unpack, frame)
         for chunk in frame.chunks:
             if chunk.id not in expected:
-                raise BadEntry("content that nobody asked for")
+                raise BadEntry("content that was not asked for")
             expected.remove(chunk.id)
         self._pack.add(frame)
 

@@ -95,7 +95,7 @@ async def restore_generation(
         tell()
         needed = await target.plan(list(stored.entries.values()))
         if not needed <= stored.places.keys():
-            raise TreeFailed("failed", "the bridge asks for what is not in the tree")
+            raise TreeFailed("failed", "the bridge asks for a chunk that is not in the tree")
         crash_points.reached("restore.planned")
         await _send(shelf, frames_of(stored.places, needed), target, tell)
         crash_points.reached("restore.sent")

@@ -235,7 +235,7 @@ class SandboxTreeContract:
         hands.write(b"workspace/a.txt", b"spoilt")
         await restore(tree, before, "generation 1")
         if sandbox.mounts_roots:
-            with pytest.raises(TreeFailed, match="start the sandbox anew"):
+            with pytest.raises(TreeFailed, match="start the sandbox again"):
                 await tree.release()
             link = await attach(fleet, owner)
             link.start(b"too early")

@@ -234,7 +234,9 @@ class Trees:
             case _:  # ReleaseAsk
                 await self._in_place.wait()  # whoever is told that it may start can start
                 if self._is_outdated:
-                    raise TreeProblem("failed", "programs here would not see what was restored: start the sandbox anew")
+                    raise TreeProblem(
+                        "failed", "programs here would not see the restored files: start the sandbox again"
+                    )
                 self._agent.release()
                 await talk.say(Done())
 
@@ -399,7 +401,7 @@ def _put(staging: Staging, frames: Sequence[Frame]) -> None:
 
 def _check_wanted(wanted: Sequence[int], batch: Batch) -> None:
     if len(set(wanted)) != len(wanted) or not all(0 <= number < len(batch.offers) for number in wanted):
-        raise TreeWireError("a wish for what was not offered")
+        raise TreeWireError("a request for a chunk that was not offered")
 
 
 async def end_programs(seconds: float) -> None:

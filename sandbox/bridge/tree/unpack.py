@@ -92,7 +92,7 @@ class Unpacker:
     def _make_link(self, path: bytes, member: TarMember) -> None:
         target = clean_path(member.target)
         if self._kinds.get(target) != Kind.FILE:
-            raise bad(f"{printable(path)} is a hard link to what is no file before it")
+            raise bad(f"{printable(path)} is a hard link to something that is no file before it")
         self._claim(path, Kind.FILE)
         self._count(0, self._builder.link_file(target, path))
 
@@ -120,7 +120,7 @@ class Unpacker:
             missing.append(parent)
             parent = parent.rpartition(b"/")[0]
         if parent and self._kinds[parent] != Kind.DIRECTORY:
-            raise bad(f"{printable(path)} lies in what is no directory")
+            raise bad(f"{printable(path)} lies in something that is no directory")
         for directory in reversed(missing):
             self._count(1, 0)
             self._builder.make_directory(directory)

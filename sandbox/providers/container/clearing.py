@@ -58,7 +58,7 @@ class Clearing:
         try:
             await self._containers.engine.remove(leftover.name)
         except EngineRefused as exc:
-            raise SandboxUnavailable(f"what is left of a sandbox could not be removed: {exc.reason}") from exc
+            raise SandboxUnavailable(f"the rest of a sandbox could not be removed: {exc.reason}") from exc
         return True
 
     async def endings(self) -> AsyncIterator[None]:
@@ -70,7 +70,7 @@ class Clearing:
             async for event in events:
                 if (event.get("Action") or event.get("status")) in _ENDINGS:
                     yield
-        raise SandboxUnavailable("the container engine tells nothing any more")
+        raise SandboxUnavailable("the container engine reports nothing any more")
 
     def is_noted(self, found: Mapping[str, Any]) -> bool:
         """Whether the note of its session names this container: only then can it be reached."""

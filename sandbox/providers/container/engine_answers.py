@@ -174,7 +174,7 @@ def _count(value: Any) -> int | None:
 def _version(value: Any) -> tuple[int, int]:
     found = _VERSION.fullmatch(value) if isinstance(value, str) else None
     if found is None:
-        raise BadAnswer("it does not tell its version")
+        raise BadAnswer("it does not report its version")
     return int(found[1]), int(found[2])
 
 

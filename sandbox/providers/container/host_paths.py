@@ -57,7 +57,7 @@ def host_paths(container: Mapping[str, Any] | None) -> HostPaths:
         return HostPaths()
     mounts = container.get("Mounts") or []
     if not isinstance(mounts, list):
-        raise BadAnswer("it does not tell what is mounted")
+        raise BadAnswer("it does not report its mounts")
     paths = [(members(each).get("Destination"), members(each).get("Source")) for each in mounts]
     # What is no directory of the host, such as a tmpfs, has no source.
     return HostPaths({Path(str(inside)): Path(str(source)) for inside, source in paths if source})

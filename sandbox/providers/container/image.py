@@ -165,7 +165,7 @@ def _remapped(root: str) -> tuple[int, int]:
     """The first uid and gid of the containers: the engine keeps its data in a directory named after them."""
     uid, dot, gid = root.rpartition("/")[2].partition(".")
     if not (dot and uid.isdecimal() and gid.isdecimal()):
-        raise BadAnswer("it does not tell which users it remaps to")
+        raise BadAnswer("it does not report which users it remaps to")
     return int(uid), int(gid)
 
 

@@ -80,7 +80,7 @@ def _login(place: str, members: Mapping[str, Any]) -> Login:
     if not (isinstance(user, str) and isinstance(password, str)):
         user, password = _pair(members.get("auth"))
     if not (user and password):
-        told = "has no login: one that a credential helper keeps is not read, so write the login itself into the file"
+        told = "has no login: credential helpers are not asked, so write the login itself into the file"
         raise BadLogins(f"{bare.partition('/')[0]!r} in it {told}")
     return Login(where, user, password)
 

@@ -135,7 +135,7 @@ class MemoryTree:
         operation = _Operation(self._find)
         await operation.step("release")
         if operation.roots.outdated:
-            raise TreeFailed("failed", "programs would not see what was restored: start the sandbox anew")
+            raise TreeFailed("failed", "programs would not see the restored files: start the sandbox again")
         operation.roots.held = False
 
     async def files(

@@ -17,7 +17,7 @@ def test_every_flipped_bit_and_every_cut_is_noticed() -> None:
         for bit in range(8):
             flipped = bytearray(sealed)
             flipped[place] ^= 1 << bit
-            with pytest.raises(Damaged, match="it is not what was written"):
+            with pytest.raises(Damaged, match="it differs from what was written"):
                 unseal("it", bytes(flipped))
         with pytest.raises(Damaged):
             unseal("it", sealed[:place])

@@ -116,17 +116,17 @@ class Blind(MemoryObjects):
 BROKEN = [
     (IgnoresEtags, "replaced that had changed"),
     (Resurrects, "replaced that was gone"),
-    (Forgetful, "not what is read"),
-    (Sluggish, "still read"),
+    (Forgetful, "does not return the bytes"),
+    (Sluggish, "still returns the replaced content"),
     (Rangeless, "range"),
-    (Immortal, "deleted is still read"),
+    (Immortal, "still returns a deleted object"),
     (Stubborn, "whose condition held"),
     (SameEtag, "old etag"),
     (Blind, "listing"),
 ]
 RACY = [
-    (Racy, "of 20 who raced to create one object 20"),
-    (RacyReplace, "of 5 who raced to replace one object 5"),
+    (Racy, "20 writers raced to create one object, and 20"),
+    (RacyReplace, "5 writers raced to replace one object, and 5"),
 ]
 
 
