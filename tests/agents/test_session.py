@@ -40,6 +40,10 @@ async def test_a_session_is_talked_to_and_remembers_over_a_sleep(gateway: Gatewa
             assert [SAID in str(each["content"]) for each in said] == [True] * turn
             async with gateway.http(gateway.bearer()) as ada:
                 assert (await ada.post("/api/sandboxes/real/sleep")).json()["status"] == "sleeping"
+                who = (await ada.get("/api/sandboxes/real/status")).json()["agentStatus"]
+            assert (who["name"], who["version"], who["state"]) == (name, KNOWN[name].version, "dead")
+            assert who["session"]
+            assert who["model"]
     assert model.asked >= 2
 
 
