@@ -16,7 +16,7 @@ _STATUS = {"token_too_long": 400}
 
 
 class Accept(Flag):
-    """What a route lets in. NOBODY is for routes that ask nothing."""
+    """The kinds of credentials that a route accepts. NOBODY is for routes that need none."""
 
     NOBODY = 0
     USER = auto()

@@ -85,11 +85,11 @@ async def nobody_is_let_in(_: Principal) -> None:
 
 
 class PolicyMiddleware:
-    """Stands in front of the app: matches, authenticates, checks Origin, counts; then `state.principal` is who asks.
+    """Stands in front of the app: matches, authenticates, checks Origin, counts; then `state.principal` is the caller.
 
     A refused upgrade is answered as plain HTTP; nothing is upgraded. `state.session_id` is the checked session id of
-    routes that have one, `state.origin` the request's Origin (None for programs). `let_in` raises ApiError for whoever
-    comes by a share that has ended.
+    routes that have one, `state.origin` the request's Origin (None for programs). `let_in` raises ApiError for a caller
+    whose share has ended.
     """
 
     def __init__(

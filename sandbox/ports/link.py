@@ -11,10 +11,10 @@ class LinkRefused(Exception):
 
 
 class LinkEvents(Protocol):
-    """What a link tells its owner. Called from the event loop, in order, never concurrently; must not block.
+    """A link calls these for its owner: from the event loop, in order, never concurrently. They must not block.
 
-    After `connect`: on_hello; then, for each agent process whose frames are not confirmed yet, on_epoch, on_frames...,
-    on_exit if it ended; then the same live. on_lost comes once, last, unless the owner closed the link itself.
+    After `connect`: on_hello; then, for each agent process with unconfirmed frames, on_epoch, on_frames..., on_exit if
+    it ended; then the same live. on_lost comes once, last, unless the owner closed the link itself.
     """
 
     def on_hello(self, hello: Hello) -> None: ...

@@ -88,9 +88,9 @@ class Ready(Message, frozen=True, tag="ready"):
 
 
 class Recall(Message, frozen=True, tag="recall"):
-    """Hold back the record `seq`, and what follows it, unless the agent has it: its sender does not want it any more.
-    Said only to bridges whose hello has `recalls`. Answered by `recalled` if it is held back, else by nothing: it was
-    taken, or dropped with its process, and that is told anyhow."""
+    """Hold back the record `seq`, and what follows it, unless the agent has it: its sender has cancelled it. Sent only
+    to bridges whose hello has `recalls`. The answer is `recalled` if it is held back. Else there is none: it was taken,
+    or dropped with its process, and the bridge reports either anyhow."""
 
     seq: Number
 

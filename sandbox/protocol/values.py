@@ -20,11 +20,11 @@ class Position(msgspec.Struct, frozen=True, gc=False):
 
 
 class Hello(Message, frozen=True, tag="hello", omit_defaults=True):
-    """What the bridge says first on every link.
+    """The bridge's first message on every link.
 
     `taker` names the memory in which the bridge notes what it took; a new name means that the old notes are gone.
-    `taken` is the highest seq in it. `epoch` is the newest agent process, None before the first; `alive` is whether
-    it runs. `held`: it may not start before `Tree.release`. `recalls`: this bridge understands `recall` and `drop`.
+    `taken` is the highest seq in it. `epoch` is the newest agent process, None before the first; `alive` is whether it
+    runs. `held`: it may not start before `Tree.release`. `recalls`: this bridge understands `recall` and `drop`.
     """
 
     taker: EpochName

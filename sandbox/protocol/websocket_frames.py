@@ -30,7 +30,7 @@ _WHOLE = (0x80 | TEXT, 0x80 | BINARY)  # the first byte of an unfragmented messa
 
 
 class FrameError(Exception):
-    """What came in ends the connection: `code` and `reason` are what the peer may be told, and repeat nothing of it."""
+    """The peer's bytes end the connection. `code` and `reason` are for the peer, and repeat nothing of its bytes."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)

@@ -212,8 +212,8 @@ class Reader:
 
 
 class Writer:
-    """Writes to a pipe on the event loop. `pull` is asked for the next piece only when the one before is written whole,
-    so whatever is not pulled yet can still be taken back. `on_broken` tells that nobody reads any more."""
+    """Writes to a pipe on the event loop. It calls `pull` for the next piece only when the one before is written whole,
+    so pieces not pulled yet can still be taken back. It calls `on_broken` when nobody reads any more."""
 
     def __init__(self, descriptor: int, pull: Callable[[], bytes], on_broken: Callable[[], None]) -> None:
         self._fd = descriptor

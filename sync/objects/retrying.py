@@ -88,7 +88,7 @@ class RetryingObjects:
         await self._persist(lambda: self._inner.delete(key))
 
     async def list(self, prefix: str) -> AsyncIterator[Found]:
-        """Begun afresh after a failure; what was told already is not told again. It takes no slot: whoever reads it may
+        """Starts afresh after a failure, and does not repeat what it has returned. It takes no slot: its reader may
         make requests meanwhile."""
         told: set[str] = set()
         for attempt in count():

@@ -71,7 +71,7 @@ class Presence:
 async def look(
     store: ObjectStore, sessions: Iterable[Kept], told: Callable[[int], None] = lambda done: None
 ) -> AsyncIterator[tuple[Kept, str | None]]:
-    """Each session with what is lacking of it; `told` hears how many are done."""
+    """Each session with its missing objects; `told` is called with the number of sessions done."""
     presence = Presence(store)
     for done, kept in enumerate(sessions, 1):
         yield kept, await presence.lacking(kept)

@@ -116,7 +116,7 @@ def home_of(found: Mapping[str, Any]) -> str:
 
 
 def label(found: Mapping[str, Any], name: str) -> str:
-    """What a container says of itself in one of our labels, as /containers/json has it; "" if it says nothing."""
+    """The value of one of our labels on a container, as /containers/json has it; "" if there is none."""
     every = found.get("Labels")
     value = every.get(LABEL + name) if isinstance(every, dict) else None
     return value if isinstance(value, str) else ""

@@ -20,11 +20,11 @@ _FILE_MODE, _DIRECTORY_MODE, _SYMLINK_MODE = 0o644, 0o755, 0o777
 
 
 class MemoryRoots:
-    """What the two roots hold. Paths begin with `workspace/` or `agent/`; the directories they lie in exist by
-    themselves, empty ones are named in `directories`. `modes` and `mtimes` are for those that have others than usual.
+    """The content of the two roots. Paths begin with `workspace/` or `agent/`; the directories of files exist by
+    themselves, empty ones are named in `directories`. `modes` and `mtimes` are for files with others than usual.
 
     Each step of an operation (`greet scan next fetch remember restore plan put finish survey quiet release files`)
-    takes `step_seconds`, and fails with the first of its `failures`, if there are any. `steps` lists what was done.
+    takes `step_seconds`, and fails with the first of its `failures`, if there are any. `steps` lists the steps done.
     """
 
     def __init__(self) -> None:

@@ -102,8 +102,8 @@ class Screen:
         return len(text)
 
     def skip(self, data: bytes) -> None:
-        """Take what the program told the terminal out of `data`: modes, page, region, tab stops, character sets, look,
-        title. What it drew, now and before, is not on the screen any more, and the cursor is in the first line."""
+        """Keep only the settings that `data` gives the terminal: modes, page, region, tab stops, character sets, look,
+        title. Everything drawn, now and before, is off the screen, and the cursor is in the first line."""
         text = self._decode(data)
         if self._unfinished.held:
             text = text[self._unfinished.take(text, 0) :]
