@@ -34,6 +34,7 @@ CLAIMS = (
     "page",
     "starts",
     "containers",
+    "agents",
 )
 
 
