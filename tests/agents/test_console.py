@@ -89,6 +89,10 @@ async def test_a_real_agent_is_worked_with_in_the_console(
             async with gateway.chat(session) as socket:
                 await hear(socket, "welcome")
                 await say(socket, "start", model="m1")
+                await say(socket, "ping")
+                await hear(socket, "pong")
+            # What runs has begun without it: the next message begins another process, which reads it first.
+            assert (await ada.post(f"/api/sandboxes/{session}/sleep")).status_code == 200
 
         await tab.say("@@run touch made.txt")
         await asked(tab, "permission", "touch made.txt")
