@@ -64,7 +64,7 @@ def test_a_login_shows_no_secret() -> None:
         (b'{"auths": {"r": "x"}}', "wants an object of objects"),
         (
             b'{"auths": {"r.example": {}}, "credsStore": "desktop"}',
-            "'r.example' in it has no login: one that a credential",
+            "'r.example' in it has no login: credential helpers",
         ),
         (written(**{"r.example": {"auth": "no base64!"}}), "has no login"),
         (written(**{"r.example": {"auth": pair("secret-user", "")}}), "has no login"),
