@@ -83,6 +83,8 @@ class AgentUnderTest:
 
 
 PLAIN = ["python3", "-c", inspect.getsource(plain_agent)]
+ASKING = """env 'OPENCODE_PERMISSION={"bash": "ask", "edit": "ask"}'"""  # it allows everything unless it is told
+OVER_ACP = f"acp:{ASKING} /holdfast-agents/bin/opencode acp"
 AGENTS = (
     AgentUnderTest("demo", "demo", works=False, has_core=False, prompts=TO_THE_DEMO),
     AgentUnderTest("plain", PLAIN, has_core=False),
@@ -92,5 +94,5 @@ AGENTS = (
     AgentUnderTest("pi@0.74.2", "pi@0.74.2"),
     AgentUnderTest("opencode", "opencode", gives_up=False, light=False),
     AgentUnderTest("gemini", "gemini", asks=False, gives_up=False, light=False),
-    AgentUnderTest("acp", "acp:/holdfast-agents/bin/opencode acp", asks=False, gives_up=False, light=False),
+    AgentUnderTest("acp", OVER_ACP, asks=False, gives_up=False, light=False),
 )
