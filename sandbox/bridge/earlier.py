@@ -60,7 +60,8 @@ EARLIER = {
 }
 
 
-LATER_LIMITS = {"terminal_hang_up_seconds": 5.0}  # came after the first bridge that may still run; their defaults
+# What came after the first bridge that may still run, with the defaults.
+LATER_LIMITS = {"terminal_hang_up_seconds": 5.0, "server_start_seconds": 60.0}
 
 
 def use_what_is_loaded() -> None:
