@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gateway.agents.catalogue import AGENTS as KNOWN_AGENTS
 from gateway.cli.main import parser
 from gateway.config.loading import load_settings
 from gateway.config.settings import KNOWN, Settings
@@ -27,6 +28,7 @@ COMPOSE = ROOT / "deploy" / "compose.yaml"
 CONTAINED = ROOT / "deploy" / "compose.contained.yaml"
 DOCKER = ROOT / "deploy" / "compose.docker.yaml"
 SANDBOX = ROOT / "deploy" / "sandbox.Dockerfile"
+AGENTS = ROOT / "deploy" / "agents.Dockerfile"
 SETTING = re.compile(r"HOLDFAST_[A-Z_]+[A-Z]")
 
 
@@ -148,7 +150,7 @@ def test_the_environment_is_not_where_sandboxes_have_theirs(dockerfile: list[tup
     assert image_settings(dockerfile)["HOLDFAST_DATA_DIR"] not in inside
 
 
-@pytest.mark.parametrize("file", [DOCKERFILE, SANDBOX])
+@pytest.mark.parametrize("file", [DOCKERFILE, SANDBOX, AGENTS])
 def test_a_base_can_be_chosen_and_is_no_address(file: Path) -> None:
     layout = instructions(file.read_text())
     given = {rest.partition("=")[0] for name, rest in layout if name == "ARG"}
@@ -160,7 +162,7 @@ def test_a_base_can_be_chosen_and_is_no_address(file: Path) -> None:
     assert re.findall(r"://([^/:]+)", file.read_text()) in ([], ["127.0.0.1"])
 
 
-@pytest.mark.parametrize("file", [DOCKERFILE, SANDBOX])
+@pytest.mark.parametrize("file", [DOCKERFILE, SANDBOX, AGENTS])
 def test_what_a_build_is_given_of_a_machine_is_in_no_image(file: Path) -> None:
     """Neither its proxies nor its certificate authorities. They are predefined arguments, and of the building stage."""
     text = file.read_text()
@@ -178,6 +180,27 @@ def test_the_sandbox_image_is_no_roots_and_needs_no_files() -> None:
     (installed,) = [rest for name, rest in layout if name == "RUN"]
     assert {"git", "python3", "ripgrep", "build-essential", "ca-certificates"} <= set(installed.split())
     assert "node" in next(rest for name, rest in layout if name == "ARG")
+
+
+def test_the_image_with_agents_has_each_of_the_catalogue_as_it_was_tried() -> None:
+    layout = instructions(AGENTS.read_text())
+    installed = {rest.removeprefix("holdfast agents install ") for name, rest in layout if name == "RUN"}
+    assert installed == {f"{agent.name}@{agent.version}" for agent in KNOWN_AGENTS}
+    assert {name for name, _ in layout} == {"ARG", "FROM", "USER", "ENV", "RUN", "COPY"}
+
+
+def test_each_agent_is_a_layer_of_its_own_and_nothing_else_of_the_build_is() -> None:
+    layout = instructions(AGENTS.read_text())
+    copied = [rest.split() for name, rest in layout if name == "COPY"]
+    place = image_settings(layout)["HOLDFAST_AGENTS_DIR"]
+    assert [from_build for from_build, _, _ in copied] == ["--from=build"] * len(copied)
+    assert [source for _, source, _ in copied] == [target for _, _, target in copied]
+    parts = ("node", *(agent.name for agent in KNOWN_AGENTS), "bin")
+    assert sorted(source for _, source, _ in copied) == sorted(f"{place}/{part}" for part in parts)
+    runs = [number for number, (name, _) in enumerate(layout) if name in ("RUN", "USER")]
+    assert max(runs) < max(number for number, (name, _) in enumerate(layout) if name == "FROM"), (
+        "root builds, and is gone"
+    )
 
 
 def test_the_image_that_sessions_run_in_has_one_name() -> None:
@@ -276,7 +299,8 @@ def composed(files: list[Path], **env: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["Dockerfile", "compose.yaml", "compose.contained.yaml", "compose.docker.yaml", "README.md"]
+    "name",
+    ["Dockerfile", "agents.Dockerfile", "compose.yaml", "compose.contained.yaml", "compose.docker.yaml", "README.md"],
 )
 def test_every_setting_named_in_deploy_is_known(name: str) -> None:
     named = set(SETTING.findall((ROOT / "deploy" / name).read_text()))

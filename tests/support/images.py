@@ -1,5 +1,6 @@
-"""`make images`: builds the two images of deploy/ and tries them: the gateway in a container of its own, a session in
-another. On the engine that HOLDFAST_DOCKER names, where they stay; where none answers there, on one of its own.
+"""`make images`: builds the images of deploy/ and tries them: the gateway in a container of its own, a session in
+another, and each agent. On the engine that HOLDFAST_DOCKER names, where they stay; where none answers there, on one of
+its own.
 """
 
 import asyncio
@@ -13,13 +14,23 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from gateway.agents.catalogue import AGENTS as KNOWN_AGENTS
 from tests.support.engine import DockerEngine, whats_missing
 from tests.support.gateway_container import GatewayContainer, a_session_lives_there
-from tests.support.image_bases import DEPLOY, TRUSTED, NoBase, gateway_bases, of_this_machine, proxies, sandbox_base
+from tests.support.image_bases import (
+    DEPLOY,
+    TRUSTED,
+    NoBase,
+    gateway_bases,
+    of_this_machine,
+    proxies,
+    sandbox_base,
+    trusting,
+)
 
 ROOT = DEPLOY.parent
 KEPT = ROOT / ".artefacts" / "images"
-GATEWAY, SANDBOX = "holdfast", "holdfast-sandbox"
+GATEWAY, SANDBOX, AGENTS = "holdfast", "holdfast-sandbox", "holdfast-agents"
 USUAL = "unix:///var/run/docker.sock"
 TOOLS = "for tool in git python3 python node npm cc rg; do $tool --version | head -n 1; done"
 
@@ -36,6 +47,7 @@ class ImageBuilder:
     def build(self) -> None:
         self._build(GATEWAY, "Dockerfile", ROOT, gateway_bases(self.docker, KEPT))
         self._build(SANDBOX, "sandbox.Dockerfile", DEPLOY, sandbox_base(self.docker, KEPT))
+        self._build(AGENTS, "agents.Dockerfile", DEPLOY, {"BUILD_IMAGE": trusting(self.docker, GATEWAY)})
 
     def _build(self, name: str, dockerfile: str, context: Path, arguments: Mapping[str, str]) -> None:
         began = time.monotonic()
@@ -52,16 +64,20 @@ class ImageBuilder:
 
     def try_out(self) -> None:
         """Raises AssertionError."""
-        for name in (GATEWAY, SANDBOX):
+        for name in (GATEWAY, SANDBOX, AGENTS):
             made = self.docker("history", "--no-trunc", name) + self.docker("image", "inspect", name)
             assert [each for each in of_this_machine() if each in made] == []
             self._in(name, f"test ! -e {TRUSTED} && test $(id -u) != 0")
         sys.stdout.write(self._in(SANDBOX, TOOLS))
+        for agent in KNOWN_AGENTS:
+            said = self._in(AGENTS, f"HOME=/tmp /agents/bin/{agent.program} --version")
+            assert agent.version in said, said
+            sys.stdout.write(f"{agent.title} {agent.version} runs\n")
         with GatewayContainer(self._socket, GATEWAY, {}) as gateway:
             asyncio.run(a_session_lives_there(gateway))
             examined = gateway.run("sh", "-c", "holdfast doctor || true")
             assert re.search(r"(?m)^ok +sandbox +docker, container: a container was started", examined), examined
-        sys.stdout.write("a gateway ran in a container, and its session in another: both images work\n")
+        sys.stdout.write("a gateway ran in a container, and its session in another: the images work\n")
 
 
 @contextlib.contextmanager
