@@ -80,6 +80,15 @@ async def test_init_and_serve_in_an_empty_directory(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {".holdfast", ".holdfast.log", "holdfast.toml"}
 
 
+async def test_a_device_is_not_replaced(tmp_path: Path) -> None:
+    """HOLDFAST_CONFIG=/dev/null is for no file; root could put a file in its place."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    code, _, complained = await holdfast(tmp_path, "init", "--yes", "--force", HOLDFAST_CONFIG=str(pipe))
+    assert (code, "is no regular file and is not replaced" in complained) == (1, True)
+    assert pipe.is_fifo()
+
+
 async def test_init_and_serve_with_postgres_and_a_bucket(tmp_path: Path, postgres_url: str, s3_place: S3Place) -> None:
     """All that they need is in the file: the gateway's own environment has nothing of it."""
     given = s3_place.environ | {"HOLDFAST_STORE": postgres_url}

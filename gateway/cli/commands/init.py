@@ -52,6 +52,9 @@ def init(options: InitOptions) -> int:
     if os.path.lexists(path) and not options.replaces:
         complain(f"{path} is there already: --force replaces it, and HOLDFAST_CONFIG names another")
         return EXIT_FAILED
+    if path.exists() and not path.is_file():
+        complain(f"{path} is no regular file and is not replaced: name another with {CONFIG}")
+        return EXIT_FAILED
     if options.asks and not sys.stdin.isatty():
         complain("to write the settings without being asked, add --yes")
         return EXIT_USAGE
