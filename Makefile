@@ -78,7 +78,7 @@ $(AGENTS_STAMP): $(STAMP) gateway/agents/catalogue.py $(wildcard gateway/agents/
 	@HOLDFAST_AGENTS_DIR=$(AGENTS) $(BIN)/python -m tests.support.real_agents
 	@touch $@
 
-test-agents: $(TEST_STAMP) $(AGENTS_STAMP)  ## the tests with real agents, offline, on a model that is built in
+test-agents: $(TEST_STAMP) $(AGENTS_STAMP) page  ## the tests with real agents, offline, on a model that is built in
 	@HOLDFAST_TEST_AGENTS=$(AGENTS) $(BIN)/python -m pytest tests/agents
 
 stress: $(TEST_STAMP) page  ## every test, RUNS times or for MINUTES, beside a busy loop on every core; lists what failed
