@@ -65,6 +65,7 @@ class OpencodeCore:
         default_factory=list
     )  # what was asked already: some of it is told again, though it is over
     missed: dict[str, str] = field(default_factory=dict)  # requests for what was not heard, and what for
+    missed_more: bool = False  # the stream broke again before they were answered
     kinds: dict[str, str] = field(default_factory=dict)  # of parts: chunk, thinking
     over_parts: set[str] = field(default_factory=set)
     part: str = ""  # of text, that grows
@@ -179,7 +180,8 @@ class OpencodeCore:
 
     def answered(self, tag: str, status: int, body: bytes) -> Sequence[Out]:
         if kind := self.missed.pop(tag, ""):
-            return [out for each in words.list_of(body) for out in self._learn(kind, each)]
+            outs = [out for each in words.list_of(body) for out in self._learn(kind, each)]
+            return [*outs, *(self._catch_up() if self.missed_more and not self.missed and self.turn.running else ())]
         return list(self._answered(tag, status, read(body)))
 
     def _answered(self, tag: str, status: int, body: dict[str, Any]) -> Iterator[Out]:
@@ -243,6 +245,9 @@ class OpencodeCore:
 
     def _catch_up(self) -> Iterator[Out]:
         """Its stream of events broke in a turn, and is there again: what was said and asked meanwhile?"""
+        self.missed_more = bool(self.missed)
+        if self.missed:
+            return
         for kind, path in words.MISSED.items():
             yield self._get(path.format(self.session))
             self.missed[self._tag] = kind
@@ -307,7 +312,7 @@ class OpencodeCore:
             case "message.part.updated":
                 part = members(given.get("part"))
                 if text(part.get("messageID")) in self.messages and self.turn.running:
-                    yield from self._part_updated(text(part.get("id")), part)
+                    yield from self._part_updated(words.kept_name(part.get("id")), part)
             case "todo.updated":
                 yield from self.turn.say("todo", items=items(given.get("todos")))
             case "session.status":
@@ -316,8 +321,8 @@ class OpencodeCore:
                 yield from self._idle()
 
     def _message_updated(self, info: dict[str, Any]) -> Iterator[Out]:
-        name = text(info.get("id"))
-        if info.get("role") == "user" and self.turn.running and name not in self.users:
+        name = words.kept_name(info.get("id"))
+        if info.get("role") == "user" and name and self.turn.running and name not in self.users:
             self.users = [*self.users, name][-MAX_OLD:]
         if not name or info.get("role") != "assistant" or name in self.old:
             return
@@ -354,7 +359,7 @@ class OpencodeCore:
             yield from self.turn.message("assistant", [{"type": "text", "text": said}])
 
     def _part_updated(self, name: str, part: dict[str, Any]) -> Iterator[Out]:
-        if len(self.kinds) + len(self.over_parts) > MAX_PARTS:
+        if not name or len(self.kinds) + len(self.over_parts) > MAX_PARTS:
             return
         match part:
             case {"type": "text" | "reasoning" as kind}:

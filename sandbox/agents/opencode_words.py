@@ -29,6 +29,7 @@ MISSED = {  # what to ask for where events were missed; {} is the session
     "question": "/question",
 }
 MAX_ERROR = 2000
+MAX_NAME = 256  # characters of a message's or a part's; theirs have 30
 
 
 def session_of(name: str) -> str:
@@ -43,6 +44,12 @@ def list_of(body: bytes) -> list[dict[str, Any]]:
 
 def session_in(given: Mapping[str, Any]) -> str:
     return text(given.get("sessionID"))
+
+
+def kept_name(value: Any) -> str:
+    """What a message or a part is called, if it is short enough to be remembered; else nothing."""
+    name = text(value)
+    return name if len(name) <= MAX_NAME else ""
 
 
 def name_in(given: Mapping[str, Any]) -> str:

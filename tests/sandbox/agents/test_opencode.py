@@ -19,6 +19,7 @@ from sandbox.agents.opencode import (
     UNANSWERED_SECONDS,
     OpencodeCore,
 )
+from sandbox.agents.opencode_words import MAX_NAME
 from sandbox.agents.turn import GATHER, REPEATED
 from tests.support.cores import down, heard, up
 from tests.support.golden import recordings, replay
@@ -517,6 +518,18 @@ def test_what_was_missed_while_the_stream_was_broken_is_asked_for() -> None:
     assert up(core, type="server.connected") == []
 
 
+def test_a_stream_that_breaks_again_and_again_is_caught_up_with_once_at_a_time() -> None:
+    core = at_work()
+    assert len(up(core, type="server.connected")) == 3
+    for _ in range(1000):
+        assert up(core, type="server.connected") == []
+    assert len(core.missed) == 3
+    assert learned(core, "h4") == learned(core, "h5") == []
+    assert len(learned(core, "h6")) == 3
+    for tag in ("h7", "h8", "h9"):
+        assert learned(core, tag) == []
+
+
 def test_what_was_missed_of_a_turn_that_is_over_is_nothing() -> None:
     core = at_work()
     up(core, type="server.connected")
@@ -531,6 +544,18 @@ def test_of_one_turn_only_so_many_parts_are_kept() -> None:
         message(core, f"m{n}")
     assert len(core.kinds) <= MAX_PARTS + 1
     assert len(core.messages) <= MAX_PARTS
+
+
+def test_names_that_are_too_long_to_be_kept_are_none() -> None:
+    core = at_work()
+    long = "x" * (MAX_NAME + 1)
+    message(core, long)
+    message(core, long, role="user")
+    part(core, long, type="text", text="")
+    part(core, long, type="tool", callID="c", state={"status": "running"})
+    part(core, long, type="step-finish")
+    assert list(core.messages) == ["m"]
+    assert (core.users, core.kinds, core.over_parts) == ([], {}, set())
 
 
 def test_messages_without_a_name_or_of_the_user_are_not_the_agent_s() -> None:
