@@ -6,7 +6,8 @@ A stream that breaks while the server lives is opened anew. The process is someb
 ended (`end`), and what is still to be read of the stream is read then.
 
 Each request has a connection of its own. One without an answer is told of a moment later, and not at all if the server
-has ended meanwhile: that was why.
+has ended meanwhile: that was why. So is one beyond MAX_REQUESTS or MAX_BODIES; of MAX_REFUSED, which only a server
+makes that says things without end, the server is given up.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from sandbox.system.log import log
 HOST = "127.0.0.1"
 MAX_REQUESTS = 256  # that wait, or wait for their answers
 MAX_BODIES = 8 << 20  # bytes of those that wait
+MAX_REFUSED = 1024  # that were too many, and are not told of yet
 START_SECONDS = 120.0  # until the server is healthy
 PATIENCE_SECONDS = 1.0  # with the first question for its health, and so much more with each
 MOST_PATIENCE_SECONDS = 10.0
@@ -64,10 +66,12 @@ class HttpReach:
         self._waiting: asyncio.Queue[Http] = asyncio.Queue()
         self._bodies = 0
         self._open = 0  # requests that wait, or wait for their answers
+        self._refused: list[str] = []  # tags of those that were too many
         self._may_read = asyncio.Event()
         self._may_read.set()
         self._reads = 0  # of the stream
         self._ended = False
+        self._given_up = False
         self.done = False
         self._answers: set[asyncio.Task[None]] = set()
         self._running = asyncio.create_task(self._run(), name="agent.server")
@@ -82,12 +86,28 @@ class HttpReach:
         """Send it when its turn comes."""
         if self._ended:
             return
-        self._open += 1
-        if self._open > MAX_REQUESTS or self._bodies + len(wanted.body) > MAX_BODIES:
-            self._answer_later(self._fail(wanted.tag))
+        if self._open >= MAX_REQUESTS or self._bodies + len(wanted.body) > MAX_BODIES:
+            self._refuse(wanted.tag)
         else:
+            self._open += 1
             self._bodies += len(wanted.body)
             self._waiting.put_nowait(wanted)
+
+    def _refuse(self, tag: str) -> None:
+        if len(self._refused) < MAX_REFUSED:
+            self._refused.append(tag)
+        loop = asyncio.get_running_loop()
+        if len(self._refused) == 1:
+            loop.call_later(BROKEN_SECONDS, self._tell_refused)
+        elif len(self._refused) == MAX_REFUSED and not self._given_up:
+            self._given_up = True
+            loop.call_soon(self._on_failed, "the agent's server made the bridge ask it for too much at once")
+
+    def _tell_refused(self) -> None:
+        tags, self._refused = self._refused, []
+        for tag in tags:
+            if not self._ended:
+                self._on_answer(tag, 0, b"")
 
     def pause(self) -> None:
         """Read no more events for now."""
@@ -182,7 +202,7 @@ class HttpReach:
 
     async def _send(self) -> None:
         """Requests in their order; who waits for the answers is another task."""
-        while True:
+        while not self._ended:
             wanted = await self._waiting.get()
             self._bodies -= len(wanted.body)
             sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from sandbox.bridge.agent.http_reach import HttpReach
+from sandbox.agents.core import Http
+from sandbox.bridge.agent.http_reach import MAX_BODIES, MAX_REFUSED, MAX_REQUESTS, HttpReach
 from sandbox.client.agent_link import BridgeLink
 from tests.sandbox.bridge.agent.test_cores import ABORT, frames, message
 from tests.support.bridge import BridgeProcess, Owner, running_bridge
@@ -112,6 +113,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.events: list[bytes] = []
+        self.answers: list[str] = []
         self.failed: list[str] = []
         self.done: list[bool] = []
 
@@ -120,7 +122,7 @@ class Heard:
             SERVER,
             "secret",
             on_events=self.events.extend,
-            on_answer=lambda tag, status, body: None,
+            on_answer=lambda tag, status, body: self.answers.append(tag),
             on_left_out=lambda: None,
             on_failed=self.failed.append,
             on_done=lambda: self.done.append(True),
@@ -269,3 +271,50 @@ async def test_nothing_is_read_while_nobody_has_room_for_it_and_all_of_it_is_rea
         await until(lambda: heard.done)
     assert heard.events == [b"1", b"2"]
     assert heard.failed == []
+
+
+def under_way() -> list[str]:
+    return [name for task in asyncio.all_tasks() if (name := task.get_name()).startswith("agent.")]
+
+
+async def test_a_server_s_end_is_the_end_of_what_waits_behind_a_request() -> None:
+    posted, over = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if not head.startswith(b"POST"):
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        if not head.startswith(b"GET /health"):
+            if head.startswith(b"POST"):
+                posted.set()  # and its body is never read
+            await over.wait()
+        writer.close()
+
+    heard = Heard()
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        reach = heard.reach()
+        reach.said(b"http://127.0.0.1:%d" % server.sockets[0].getsockname()[1])
+        reach.ask(Http("POST", "/said", "never read", b"x" * (MAX_BODIES - 1024)))
+        reach.ask(Http("POST", "/said", "waits behind it"))
+        await posted.wait()
+        server.close()
+        reach.end(0.1)
+        over.set()
+        await until(lambda: heard.done)
+        await until(lambda: not under_way(), "nothing is under way any more")
+    assert heard.answers == []
+
+
+async def test_requests_beyond_the_bound_are_refused_and_without_end_end_the_server() -> None:
+    heard = Heard()
+    reach = heard.reach()
+    for n in range(MAX_REQUESTS + 2):
+        reach.ask(Http("POST", "/said", str(n)))
+    await until(lambda: heard.answers == [str(MAX_REQUESTS), str(MAX_REQUESTS + 1)], "the refused ones are told of")
+    for _ in range(3 * MAX_REFUSED):
+        reach.ask(Http("POST", "/said", "more"))
+    assert len(under_way()) < MAX_REQUESTS
+    await until(lambda: heard.failed)
+    assert heard.failed == ["the agent's server made the bridge ask it for too much at once"]
+    reach.end(0.1)
+    await until(lambda: heard.done)
