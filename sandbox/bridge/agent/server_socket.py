@@ -4,9 +4,10 @@ The program is started like any other; what it prints goes to its log. It is ask
 for the WebSocket. If it does not answer within `server_start_seconds`, its user is told why and it is ended. Nothing is
 pulled before the connection stands, so no record counts as taken that no server could have had.
 
-A connection that ends while the program runs is made again, in the same way. The first line of each further connection
-is the session's `start`, with `resume`. What was under way on the old one may be lost, and the user is told. The
-program's end is the agent's: what the socket still holds is read, and there is no further connection.
+A connection that ends while the program runs is made again, in the same way, unless the program is to stop. The first
+line of each further connection is the session's `start`, with `resume`. What was under way on the old one may be lost,
+and the user is told. The program's end is the agent's: what the socket still holds is read, and there is no further
+connection.
 
 Bounds: a frame of MAX_LINE bytes in 1,024 fragments, and what one read brings after it; beyond that the connection is
 closed. While nobody reads, or the server does not, TCP pushes back.
@@ -49,7 +50,11 @@ def taken_port(server: AgentServer) -> bool:
 
 
 def _is_taken(host: str, port: int) -> bool:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+    try:
+        probe = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError:
+        return False  # a machine without IPv6
+    with probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have ended do not count
         try:
             probe.bind((host, port))
@@ -95,11 +100,11 @@ class AgentSocket:
 
     async def _keep_connected(self) -> None:
         connections = quick = short = 0
-        while not self._program_ended:
+        while self._goes_on():
             why = ""
             deadline = self._loop.time() + self._start_seconds
             pause, patience = FIRST_PAUSE, FIRST_PATIENCE
-            while self._connection is None and (left := deadline - self._loop.time()) > 0:
+            while self._connection is None and self._goes_on() and (left := deadline - self._loop.time()) > 0:
                 try:
                     async with asyncio.timeout(min(patience, left)):
                         await check_health(self._server)
@@ -114,6 +119,8 @@ class AgentSocket:
                     break
                 await asyncio.sleep(pause)
                 pause, patience = min(pause * 2, LONGEST_PAUSE), min(patience * 2, LONGEST_PATIENCE)
+            if self._connection is None and not self._goes_on():
+                break
             if self._connection is None:
                 told = f"the agent's server at {self._server.address} was not ready within {self._start_seconds:g} s"
                 self._on_lost(f"{told}: {why}")
@@ -122,7 +129,7 @@ class AgentSocket:
             begun = self._loop.time()
             await self._speak(self._connection, is_first=connections == 1)
             self._connection = None
-            if not self._program_ended:
+            if self._goes_on():
                 lasted = self._loop.time() - begun
                 quick = quick + 1 if lasted < LONGEST_PAUSE else 0
                 short = short + 1 if lasted < SHORT_SECONDS and not self._spoke else 0
@@ -131,6 +138,10 @@ class AgentSocket:
                     return
                 await asyncio.sleep(min(FIRST_PAUSE * 2 ** min(quick, 8), LONGEST_PAUSE))
         self._end_output()
+
+    def _goes_on(self) -> bool:
+        """Whether the program runs, and is not to stop."""
+        return not (self._program_ended or self.closed)
 
     async def _speak(self, connection: "_Connection", *, is_first: bool) -> None:
         """Until the connection ends."""

@@ -1,7 +1,9 @@
 """A real bridge and agents that are servers: real programs, reached over a WebSocket."""
 
 import asyncio
+import errno
 import json
+import os
 import signal
 import socket
 import sys
@@ -11,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.asyncio.server import ServerConnection, serve
 
-from sandbox.bridge.agent.server_socket import MAX_HEAD, ServerUnready, check_health, dial
+from sandbox.bridge.agent.server_socket import MAX_HEAD, AgentSocket, ServerUnready, check_health, dial, taken_port
 from sandbox.client.agent_link import BridgeLink
 from sandbox.protocol.agent_server import read_server
 from tests.support import agent_server
@@ -253,6 +256,44 @@ async def test_a_stop_ends_it_at_once_and_an_abort_is_a_frame(tmp_path: Path, po
         link.stop_agent()
         await until(lambda: bool(owner.exits))
         assert owner.exits[0].signal == "SIGTERM"
+
+
+async def test_a_server_that_is_to_stop_is_not_connected_to_again() -> None:
+    told: list[str] = []
+    accepted: list[ServerConnection] = []
+
+    async def speak(connection: ServerConnection) -> None:
+        accepted.append(connection)
+        await connection.wait_closed()
+
+    async with serve(speak, "127.0.0.1", 0) as listening:
+        both = AgentSocket(
+            read_server(f"ws://127.0.0.1:{next(iter(listening.sockets)).getsockname()[1]}"),
+            start_seconds=60.0,
+            start=START,
+            pull=lambda: b"",
+            on_chunk=lambda chunk: None,
+            on_problem=told.append,
+            on_lost=told.append,
+        )
+        await until(lambda: accepted)
+        both.finish()
+        await until(lambda: both.done)
+        assert (len(accepted), told) == (1, [])
+
+
+@pytest.mark.parametrize("host", ["localhost", "[::1]"])
+def test_a_machine_without_ipv6_has_no_port_of_it_taken(host: str, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = socket.socket
+
+    def unsupported(family: int = socket.AF_INET) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+        return real(family)
+
+    address = read_server(f"ws://{host}:{port}")
+    monkeypatch.setattr(socket, "socket", unsupported)
+    assert not taken_port(address)
 
 
 async def test_a_killed_server_takes_its_connection_along(tmp_path: Path, port: int) -> None:
