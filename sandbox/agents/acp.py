@@ -19,7 +19,7 @@ from typing import Any
 
 from sandbox.agents.core import EndProcess, HomeMove, Launch, Note, Out, Past, ToAgent, UnknownFrame, WakeAfter
 from sandbox.agents.json_lines import count, cut_text, items, line, members, read, text, words_of
-from sandbox.agents.turn import GATHER, REPEATED, Turn
+from sandbox.agents.turn import GATHER, MAX_ID, REPEATED, Turn
 
 SESSION = "session"
 SETTLE, SETTLE_SECONDS = "settle", 0.2
@@ -226,7 +226,7 @@ class AcpCore:
     def _tool(self, call: dict[str, Any]) -> Iterator[Out]:
         """A tool begins or ends. Some are told of only when they end, or when they are asked for."""
         name, status = text(call.get("toolCallId")), call.get("status")
-        if not name:
+        if not 0 < len(name) <= MAX_ID:
             return
         if name not in self.tools and len(self.tools) < MAX_TOOLS:
             self.tools.add(name)

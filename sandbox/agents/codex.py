@@ -25,7 +25,7 @@ from typing import Any
 
 from sandbox.agents.core import EndProcess, HomeFile, Launch, Note, Out, Past, ToAgent, UnknownFrame
 from sandbox.agents.json_lines import count, cut_text, items, line, members, read, text, word, words_of
-from sandbox.agents.turn import GATHER, Turn
+from sandbox.agents.turn import GATHER, MAX_ID, Turn
 
 NAME = "codex"
 VERSION = re.compile(r"[^/\s]*/([0-9][^\s]*)")  # in what it calls itself: CLIENT/VERSION (...)
@@ -328,8 +328,9 @@ class CodexCore:
     def _told(self, method: str, given: dict[str, Any]) -> Iterator[Out]:
         match method:
             case "item/agentMessage/delta":
-                if len(self.streamed) < MAX_ITEMS:
-                    self.streamed.add(text(given.get("itemId")))
+                name = text(given.get("itemId"))
+                if len(self.streamed) < MAX_ITEMS and len(name) <= MAX_ID:
+                    self.streamed.add(name)
                 yield from self.turn.piece("chunk", text(given.get("delta")))
             case "item/reasoning/summaryTextDelta":
                 yield from self.turn.piece("thinking", text(given.get("delta")))
@@ -369,7 +370,7 @@ class CodexCore:
     def _item_started(self, item: dict[str, Any]) -> Iterator[Out]:
         kind, name = text(item.get("type")), text(item.get("id"))
         if kind in TOOLS and name:
-            if len(self.patches) < MAX_ITEMS:
+            if len(self.patches) < MAX_ITEMS and len(name) <= MAX_ID:
                 self.patches[name] = item.get("changes")
             given = {member: item[member] for member in GIVEN if item.get(member)}
             use = {"type": "tool_use", "id": name, "name": TOOLS[kind], "input": given}

@@ -27,7 +27,7 @@ GATHER_BYTES = 4096
 REPEATED = 48 << 10
 MAX_REQUESTS = 256
 MAX_IDENTITY = 200  # characters
-MAX_ID = 256  # characters of a request's id that the gateway takes
+MAX_ID = 256  # characters of a request's id that the gateway takes, and of other names that cores keep
 
 
 @dataclass(slots=True)

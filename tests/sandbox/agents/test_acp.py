@@ -6,7 +6,7 @@ import pytest
 
 from sandbox.agents.acp import AT_LAST, AT_LAST_SECONDS, MAX_TOOLS, SESSION, SETTLE, SETTLE_SECONDS, AcpCore
 from sandbox.agents.core import Core, EndProcess, HomeMove, Launch, Note, Past, UnknownFrame, WakeAfter
-from sandbox.agents.turn import REPEATED
+from sandbox.agents.turn import MAX_ID, REPEATED
 from tests.support.cores import down, heard, up
 from tests.support.golden import recordings, replay
 
@@ -140,7 +140,7 @@ def test_text_is_a_message_when_a_tool_or_the_turn_ends_it() -> None:
         (result,) = updates(core, "tool_call_update", toolCallId="t", status=status, **out)
         block = result["message"]["message"]["content"][0]
         assert (block["content"], block["is_error"]) == (content, status == "failed")
-    assert updates(core, "tool_call", toolCallId=7) == []
+    assert updates(core, "tool_call", toolCallId=7) == updates(core, "tool_call", toolCallId="x" * (MAX_ID + 1)) == []
     for number in range(MAX_TOOLS + 5):
         updates(core, "tool_call", toolCallId=f"t{number}")
     assert len(core.tools) == MAX_TOOLS

@@ -6,6 +6,7 @@ import pytest
 
 from sandbox.agents.codex import MAX_HELD, MAX_ITEMS, RULES, THREAD, CodexCore
 from sandbox.agents.core import EndProcess, Launch, Note, Past, UnknownFrame
+from sandbox.agents.turn import MAX_ID
 from tests.support.cores import down, heard, up
 from tests.support.golden import recordings, replay
 
@@ -417,3 +418,10 @@ def test_names_of_streamed_items_have_a_bound() -> None:
     for number in range(MAX_ITEMS + 5):
         up(core, method="item/agentMessage/delta", params={"itemId": f"i{number}", "delta": ""})
     assert len(core.streamed) == MAX_ITEMS
+
+
+def test_names_that_are_too_long_are_not_kept() -> None:
+    core, long = at_work(), "x" * (MAX_ID + 1)
+    up(core, method="item/agentMessage/delta", params={"itemId": long, "delta": ""})
+    up(core, method="item/started", params={"item": {"type": "fileChange", "id": long}})
+    assert (core.streamed, core.patches) == (set(), {})
