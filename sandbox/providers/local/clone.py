@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
+from sandbox.system.public_address import is_public
+
 MAX_URL, MAX_BRANCH = 2000, 250
 
 _URL = re.compile(r"https://[A-Za-z0-9._~:/\[\]@!&'()*+,;=%-]+")
@@ -42,7 +44,7 @@ def check_repo(url: str, branch: str | None = None, *, allow_private: bool = Fal
 def check_addresses(host: str, addresses: Iterable[str]) -> None:
     """Raise ValueError unless every address a host name stands for is a public one."""
     for text in addresses:
-        if not _is_public(ipaddress.ip_address(text.partition("%")[0])):
+        if not is_public(ipaddress.ip_address(text.partition("%")[0])):
             raise ValueError(f"repoUrl: {host} is an address of a private network")
 
 
@@ -148,27 +150,6 @@ def _address(text: str) -> str:
         return str(ipaddress.ip_address(text))
     except ValueError as exc:
         raise ValueError("repoUrl: not an address") from exc
-
-
-def _is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
-        if inner is not None:
-            return _is_public(inner)
-        if address in _NAT64:
-            return _is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    if any(address in network for network in _OWN_SERVICES):
-        return False
-    return address.is_global and not address.is_multicast and not address.is_reserved
-
-
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-# What Python calls global and is not: clouds' own services (Azure's 168.63.129.16, Oracle's 192.0.0.192), and addresses
-# that mean something on the local network only.
-_OWN_SERVICES = [
-    ipaddress.ip_network(network)
-    for network in ("168.63.129.16/32", "192.0.0.0/24", "192.88.99.0/24", "::/96", "64:ff9b:1::/48", "fec0::/10")
-]
 
 
 def _bracketed(address: str) -> str:
