@@ -358,7 +358,11 @@ def _agent_server(value: dict[str, Any]) -> tuple[tuple[str, ...], None, AgentSe
 def _metadata(value: dict[str, Any] | UnsetType | None) -> dict[str, Any] | None:
     if value is None or value is UNSET:
         return None
-    if len(orjson.dumps(value)) > METADATA_BYTES:
+    try:
+        long = len(orjson.dumps(value)) > METADATA_BYTES
+    except TypeError:  # JSON knows whole numbers that cannot be stored
+        raise bad_member("metadata", f"{SOME_METADATA}, with whole numbers of at most 64 bits") from None
+    if long:
         raise bad_member("metadata", SOME_METADATA)
     return value
 

@@ -199,6 +199,7 @@ BAD_WISHES: list[tuple[str, dict[str, Any]]] = [
     ("title", {"title": "a\nb"}),
     ("title", {"title": 1}),
     ("metadata", {"metadata": []}),
+    ("metadata", {"metadata": {"a": 1 << 64}}),
     ("metadata", {"metadata": {"a": "x" * METADATA_BYTES}}),
     ("envVars", {"envVars": []}),
     ("envVars", {"envVars": {f"A{n}": "" for n in range(ENV_COUNT + 1)}}),
