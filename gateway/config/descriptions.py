@@ -9,6 +9,7 @@ from typing import Any
 
 from gateway.agents.choice import AgentChoice
 from gateway.config.settings import BUCKET_NAMES, KNOWN, PREFIX, SecretStr, Settings
+from gateway.config.values import without_credentials
 
 BEGIN = "<!-- settings: written by `make tables` from gateway/config -->"
 END = "<!-- end of settings -->"
@@ -266,6 +267,8 @@ def shown(value: Any, unit: str = "") -> str:
             return f"{value / 3600:g} h" if value and value % 3600 == 0 else f"{value:g} s"
         case float():
             return f"{value:g}"
+        case str() if "://" in value:
+            return without_credentials(value)
     return str(value)
 
 

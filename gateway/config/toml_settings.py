@@ -14,6 +14,7 @@ from typing import Any
 
 from gateway.config.settings import BUCKET_NAMES, CONFIG, KNOWN, PREFIX, SettingsError, WrittenForm, form_of
 from gateway.config.sources import ConfigFile, SettingEntry
+from gateway.config.values import without_credentials
 
 _KEY = re.compile(r"\s*[\"']?([A-Za-z0-9_.-]+)[\"']?\s*=")
 _SECTION = re.compile(r"\s*\[+\s*[\"']?([A-Za-z0-9_-]+)")
@@ -46,7 +47,7 @@ def read_toml(data: bytes, path: Path) -> ConfigFile:
 
 def secrets_in(file: ConfigFile) -> list[str]:
     """The names of those that nobody else may read."""
-    return [entry.name for name, entry in file.entries.items() if name in _SECRETS or _CREDENTIALS.search(entry.text)]
+    return [entry.name for name, entry in file.entries.items() if _is_secret(name, entry.text)]
 
 
 def as_text(form: WrittenForm, value: Any) -> str:
@@ -68,6 +69,12 @@ def as_text(form: WrittenForm, value: Any) -> str:
     if "\0" in text:
         raise ValueError("wants text without NUL")
     return text
+
+
+def _is_secret(name: str, text: str) -> bool:
+    if name == "HOLDFAST_JWT_JWKS_URL" and without_credentials(text) != text:
+        return True
+    return name in _SECRETS or _CREDENTIALS.search(text) is not None
 
 
 def _known(key: str, value: object) -> str:

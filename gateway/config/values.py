@@ -209,11 +209,26 @@ def widest(trusted: Sequence[str]) -> list[str]:
 
 
 def key_url(text: str) -> str:
-    parts = urlsplit(text)
-    loopback = parts.hostname in _LOOPBACK_NAMES
-    if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and loopback)):
+    """No message repeats the value: it may hold a password, or a key."""
+    try:
+        parts = urlsplit(text)
+        host = parts.hostname if parts.port != 0 else None
+    except ValueError:
+        host = None
+    if not host or not (parts.scheme == "https" or (parts.scheme == "http" and host in _LOOPBACK_NAMES)):
         raise ValueError("wants an https:// address (http:// only on loopback)")
     return text
+
+
+def without_credentials(address: str) -> str:
+    """With stars for a user with password, for each value after `?`, and for all after `#`."""
+    address, marked, _ = address.partition("#")
+    place, asked, query = address.partition("?")
+    scheme, slashes, rest = place.partition("://")
+    _, at, host = rest.rpartition("@")
+    pairs = [pair.partition("=") for pair in query.split("&") if pair]
+    shown = "&".join(f"{name}=***" if sign else "***" for name, sign, _ in pairs)
+    return f"{scheme}{slashes}{'***@' if at else ''}{host}{asked}{shown}{'#***' if marked else ''}"
 
 
 def is_loopback(name: str) -> bool:

@@ -60,6 +60,25 @@ def test_values_are_shown_as_the_environment_has_them() -> None:
     assert shown(SecretStr(LONG)) == "set"
 
 
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("https://u:geheim@h.example/jwks", "https://***@h.example/jwks"),
+        ("https://geheim@h.example/jwks", "https://***@h.example/jwks"),
+        ("https://u:1/geheim@h.example/jwks", "https://***@h.example/jwks"),
+        ("https://h.example/jwks?key=geheim&b", "https://h.example/jwks?key=***&***"),
+        ("https://h.example/jwks?geheim#geheim", "https://h.example/jwks?***#***"),
+        ("https://h.example:8443/jwks", "https://h.example:8443/jwks"),
+    ],
+)
+def test_what_opens_an_address_of_keys_is_not_shown(address: str, told: str) -> None:
+    given = {"HOLDFAST_JWT_JWKS_URL": address, "HOLDFAST_JWT_ISSUER": "i", "HOLDFAST_JWT_AUDIENCE": "a"}
+    settings = load_settings(given)
+    assert settings.jwt_jwks_url == address
+    assert value_of(settings, "HOLDFAST_JWT_JWKS_URL") == told
+    assert "geheim" not in " ".join(value_of(settings, name) for name, _, _ in rows())
+
+
 @given(st.integers(0, 1 << 50))
 def test_a_size_is_shown_as_it_can_be_read(number: int) -> None:
     assert values.size(0, 1 << 60)(shown(number, "bytes").replace("TiB", "GiB")) in (number, number >> 10)

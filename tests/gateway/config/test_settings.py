@@ -213,6 +213,8 @@ def test_all_problems_are_told_at_once_and_no_secret_with_them() -> None:
         ("MAX_FRAME_BYTES", "2MiB", "wants bytes"),
         ("MAX_CONNECTIONS", "0", "whole number"),
         ("JWT_JWKS_URL", "http://keys.example/jwks", "https"),
+        ("JWT_JWKS_URL", "https://[keys]/jwks", "wants an https:// address"),
+        ("JWT_JWKS_URL", "https://u:p/w@keys.example/jwks", "wants an https:// address"),
         ("JWT_JWKS_URL", "https://keys.example/jwks", "needs HOLDFAST_JWT_ISSUER"),
         ("ALLOWED_ORIGINS", "*", "as browsers send them"),
         ("ALLOWED_ORIGINS", "https://A.example", "as browsers send them"),

@@ -130,6 +130,9 @@ def test_secrets_are_found_whichever_setting_holds_them() -> None:
     assert secrets_in(read_toml(written.encode(), PATH)) == ["jwt_secret", "aws_secret_access_key", "store"]
     assert secrets_in(read_toml(b'store = "postgresql:///db?host=h&password=p"', PATH)) == ["store"]
     assert secrets_in(read_toml(b'store = "postgresql://u@h/db"', PATH)) == []
+    for address in (b"https://h/j?key=k", b"https://u:p@h/j", b"https://k@h/j"):
+        assert secrets_in(read_toml(b'jwt_jwks_url = "' + address + b'"', PATH)) == ["jwt_jwks_url"]
+    assert secrets_in(read_toml(b'jwt_jwks_url = "https://h/j"', PATH)) == []
 
 
 @given(st.sampled_from(sorted(NAMES)), st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=30))
