@@ -264,12 +264,17 @@ def shown(value: Any, unit: str = "") -> str:
             size, name = next(((size, name) for size, name in _UNITS if value and value % size == 0), (1, ""))
             return f"{value // size:.0f} {name}".strip()
         case float() if unit == "s":
-            return f"{value / 3600:g} h" if value and value % 3600 == 0 else f"{value:g} s"
+            return f"{_digits(value / 3600)} h" if value and value % 3600 == 0 else f"{_digits(value)} s"
         case float():
-            return f"{value:g}"
+            return _digits(value)
         case str() if "://" in value:
             return without_credentials(value)
     return str(value)
+
+
+def _digits(value: float) -> str:
+    """Without an exponent, which no setting takes."""
+    return f"{value:.9f}".rstrip("0").rstrip(".")
 
 
 def default_of(name: str) -> str:
