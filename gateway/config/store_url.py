@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from gateway.config.postgres_options import check_options, is_hidden, pairs_of
 from gateway.config.values import is_loopback
 
-_PASSWORDS = ("password", "sslpassword")
 _STORES = "wants sqlite:///path, postgresql://user:password@host/database or https://service"
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.%]{2,60}\])?(?::(\d{1,20}))?", re.ASCII)
 
@@ -47,12 +47,9 @@ class StoreUrl:
 
     @property
     def passwords(self) -> list[str]:
-        """Every form in which its passwords could be printed."""
+        """Every form in which its passwords could be printed, and the values of options that nobody knows."""
         written = [self._parts.password or ""]
-        for pair in self._parts.query.split("&"):
-            name, _, value = pair.partition("=")
-            if unquote(name) in _PASSWORDS:
-                written.append(value)
+        written += [value for name, _, value in pairs_of(self._parts.query) if is_hidden(name)]
         return sorted({form for each in written for form in (each, unquote(each)) if form})
 
     @property
@@ -71,10 +68,8 @@ class StoreUrl:
         netloc = f"{name}{colon}{'***' if colon else ''}{at}{host}"
         if self.kind == "sqlite" or not (at or self._parts.query):
             return self._text
-        pairs = [pair.partition("=") for pair in self._parts.query.split("&") if pair]
-        shown = "&".join(
-            f"{name}{sign}{'***' if unquote(name) in _PASSWORDS else value}" for name, sign, value in pairs
-        )
+        pairs = pairs_of(self._parts.query)
+        shown = "&".join(f"{name}{sign}{'***' if is_hidden(name) else value}" for name, sign, value in pairs)
         return f"{self._parts.scheme}://{netloc}{self._parts.path}{'?' if shown else ''}{shown}"
 
     def __repr__(self) -> str:
@@ -115,6 +110,7 @@ def _check_postgres(parts: SplitResult) -> None:
     _check_ports([*hosts.split(","), *(f":{each}" for each in _values(parts, "port"))])
     if not re.fullmatch(r"/[^/]+", parts.path):
         raise ValueError("must name one database: postgresql://user:password@host/database")
+    check_options(parts.query)
 
 
 def _check_service(parts: SplitResult) -> None:

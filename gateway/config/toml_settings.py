@@ -14,6 +14,7 @@ from typing import Any
 
 from gateway.config.settings import BUCKET_NAMES, CONFIG, KNOWN, PREFIX, SettingsError, WrittenForm, form_of
 from gateway.config.sources import ConfigFile, SettingEntry
+from gateway.config.store_url import store_url
 from gateway.config.values import without_credentials
 
 _KEY = re.compile(r"\s*[\"']?([A-Za-z0-9_.-]+)[\"']?\s*=")
@@ -74,6 +75,11 @@ def as_text(form: WrittenForm, value: Any) -> str:
 def _is_secret(name: str, text: str) -> bool:
     if name == "HOLDFAST_JWT_JWKS_URL" and without_credentials(text) != text:
         return True
+    if name == "HOLDFAST_STORE" and "?" in text:
+        try:
+            return bool(store_url(text).passwords)
+        except ValueError:
+            return True  # what is wrong in it may be the password's name
     return name in _SECRETS or _CREDENTIALS.search(text) is not None
 
 

@@ -133,8 +133,11 @@ async def test_a_person_is_asked_and_passwords_are_not_shown(tmp_path: Path) -> 
     [
         ([], {}, 2, "to write the settings without being asked, add --yes"),
         (["--yes", "--store", "postgresql://u:geheim@h/db"], {}, 2, "--store: leave the password out"),
-        (["--yes", "--port", "many"], {}, 2, "HOLDFAST_PORT wants a whole number"),
-        (["--yes", "--objects", "s3://bucket/p"], {}, 2, "HOLDFAST_OBJECTS needs ?region="),
+        (["--yes", "--store", "postgresql://u@h/db?passwd=geheim"], {}, 2, "--store: leave the password out"),
+        (["--yes", "--store", "postgresql://u@h/db?sslmod=x"], {}, 2, "--store has no option sslmod; did you mean"),
+        (["--yes", "--store", "postgresql://u@h/db?app.key=geheim"], {}, 2, "--store: leave the password out"),
+        (["--yes", "--port", "many"], {}, 2, "--port wants a whole number"),
+        (["--yes", "--objects", "s3://bucket/p"], {}, 2, "--objects needs ?region="),
         (["--yes"], {"HOLDFAST_PROT": "1"}, 2, "HOLDFAST_PROT is no setting; did you mean HOLDFAST_PORT?"),
         (["--yes"], {"HOLDFAST_CONFIG": "no/such/place.toml"}, 2, "no/such/place.toml cannot be written: No such file"),
     ],

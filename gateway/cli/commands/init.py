@@ -1,6 +1,7 @@
 """`holdfast init`: a file of settings for this machine, and the secrets that a gateway needs."""
 
 import os
+import re
 import secrets
 import shlex
 import sys
@@ -16,7 +17,7 @@ from gateway.cli.console.output import as_typed, complain, say
 from gateway.config.config_file import USUAL
 from gateway.config.loading import load_settings
 from gateway.config.new_file import new_file
-from gateway.config.settings import BUCKET_NAMES, CONFIG, KNOWN, Settings, SettingsError, resolve_secrets
+from gateway.config.settings import BUCKET_NAMES, CONFIG, KNOWN, PREFIX, Settings, SettingsError, resolve_secrets
 from gateway.config.store_url import store_url
 
 ASKED = ("HOLDFAST_DATA_DIR", "HOLDFAST_STORE", "HOLDFAST_OBJECTS", "HOLDFAST_HOST", "HOLDFAST_PORT")
@@ -66,11 +67,22 @@ def init(options: InitOptions) -> int:
     except EOFError:
         complain("nothing was written: not all questions were answered")
         return EXIT_FAILED
-    settings = _checked(chosen, path)
+    try:
+        settings = _checked(chosen, path)
+    except SettingsError as error:
+        raise SettingsError([_as_said(problem, options.said) for problem in error.problems]) from None
     resolve_secrets(settings)
     _write(path, new_file(chosen), replaces=options.replaces)
     _tell(path, settings)
     return EXIT_OK
+
+
+def _as_said(problem: str, said: Mapping[str, str]) -> str:
+    """With the option in place of the setting, where an option said it."""
+    for name in said:
+        option = "--" + name.removeprefix(PREFIX).lower().replace("_", "-")
+        problem = re.sub(rf"\b{name}\b", option, problem)
+    return problem
 
 
 def _choose(options: InitOptions) -> dict[str, str]:
@@ -124,8 +136,8 @@ def _line(question: str) -> str:
 def _password(store: str) -> bool:
     try:
         return bool(store_url(store).passwords)
-    except ValueError:
-        return "@" in store  # a wrong address may hold one
+    except ValueError as wrong:  # a wrong address may hold one
+        return "@" in store and ("no option" not in str(wrong) or "password" in str(wrong))
 
 
 def _checked(chosen: dict[str, str], path: Path) -> Settings:

@@ -130,6 +130,9 @@ def test_secrets_are_found_whichever_setting_holds_them() -> None:
     assert secrets_in(read_toml(written.encode(), PATH)) == ["jwt_secret", "aws_secret_access_key", "store"]
     assert secrets_in(read_toml(b'store = "postgresql:///db?host=h&password=p"', PATH)) == ["store"]
     assert secrets_in(read_toml(b'store = "postgresql://u@h/db"', PATH)) == []
+    assert secrets_in(read_toml(b'store = "postgresql://u@h/db?sslmode=require"', PATH)) == []
+    for option in (b"passwd", b"p%61ssword", b"app.key"):
+        assert secrets_in(read_toml(b'store = "postgresql://u@h/db?' + option + b'=x"', PATH)) == ["store"]
     for address in (b"https://h/j?key=k", b"https://u:p@h/j", b"https://k@h/j"):
         assert secrets_in(read_toml(b'jwt_jwks_url = "' + address + b'"', PATH)) == ["jwt_jwks_url"]
     assert secrets_in(read_toml(b'jwt_jwks_url = "https://h/j"', PATH)) == []
