@@ -38,6 +38,7 @@ def load_settings(environ: Mapping[str, str], file: ConfigFile | None = None) ->
 
     if "PORT" in environ:
         chosen["host"] = EVERYWHERE
+        sources.setdefault("HOLDFAST_HOST", Source(ENVIRONMENT, "PORT"))
         if not environ.get("HOLDFAST_PORT"):
             read("PORT", environ["PORT"], "; unset it, or set HOLDFAST_PORT, which counts instead")
             texts.pop("HOLDFAST_PORT", None)  # the file's: the environment wins
@@ -53,7 +54,7 @@ def load_settings(environ: Mapping[str, str], file: ConfigFile | None = None) ->
         if "objects" in chosen:
             chosen["objects"] = completed(chosen["objects"], texts)
     except ValueError as exc:
-        problems.append(f"HOLDFAST_OBJECTS {exc}")
+        problems.append(f"HOLDFAST_OBJECTS {exc}{_about_hidden_keys(str(exc), environ, file)}")
     settings = Settings(**chosen, sources=sources)
     problems += _contradictions(settings)
     told = [*(file.problems if file is not None else ()), *(in_words(each, sources) for each in problems)]
@@ -85,6 +86,16 @@ def _given(environ: Mapping[str, str], file: ConfigFile | None) -> tuple[dict[st
             assert file is not None
             texts[name], sources[name] = entry.text, file.source(entry)
     return texts, sources
+
+
+def _about_hidden_keys(problem: str, environ: Mapping[str, str], file: ConfigFile | None) -> str:
+    """Where a key is missing that the file has."""
+    given = [name for name in BUCKET_NAMES[:3] if environ.get(name)]
+    entries = file.entries if file is not None else {}
+    if not given or not any(name in problem for name in entries if name in BUCKET_NAMES[:3]):
+        return ""
+    told = " and ".join(given)
+    return f": {told} of the environment hides all keys of the file; set the others there, too, or unset {told}"
 
 
 def _named(field: str) -> str:

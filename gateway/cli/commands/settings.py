@@ -6,7 +6,7 @@ from gateway.cli.console.output import say
 from gateway.cli.console.tables import print_table
 from gateway.config.descriptions import plain, rows, value_of
 from gateway.config.settings import Settings
-from gateway.config.sources import Source
+from gateway.config.sources import ENVIRONMENT, Source
 from gateway.protocol.text import visible_line
 
 HEAD = ("SETTING", "VALUE", "FROM", "DEFAULT", "")
@@ -20,11 +20,16 @@ def settings_command(settings: Settings, *, as_json: bool) -> int:
         return 0
     table: list[tuple[str, ...]] = [HEAD]
     for name, value, default, line in found:
-        source = str(settings.sources.get(name, Source()))
+        source = _place(name, settings.sources.get(name, Source()))
         cells = (visible_line(each, longest=_LONGEST) for each in (value, source, plain(default)))
         table.append((name, *cells, plain(line)))
     print_table(table)
     return 0
+
+
+def _place(name: str, source: Source) -> str:
+    """With the variable's name where it is another than the setting's."""
+    return f"{source} ({source.name})" if source.kind == ENVIRONMENT and source.name != name else str(source)
 
 
 def _described(settings: Settings, name: str, value: str, default: str, line: str) -> dict[str, object]:

@@ -59,9 +59,12 @@ def test_a_platforms_port_is_of_the_environment() -> None:
     write("port = 9000")
     settings = load(PORT="5000")
     assert (settings.port, settings.host) == (5000, "0.0.0.0")
+    assert settings.sources["HOLDFAST_HOST"] == Source("environment", "PORT")
     assert settings.sources["HOLDFAST_PORT"] == Source("environment", "PORT")
     write('port = 9000\nhost = "127.0.0.1"')
-    assert load(PORT="5000").host == "127.0.0.1", "the operator says otherwise"
+    settings = load(PORT="5000")
+    assert settings.host == "127.0.0.1", "the operator says otherwise"
+    assert settings.sources["HOLDFAST_HOST"].kind == "file"
 
 
 def test_another_file_is_named_and_its_paths_start_there() -> None:
@@ -89,6 +92,12 @@ def test_keys_of_a_bucket_may_stand_in_it_and_are_never_mixed() -> None:
     other = load(AWS_ACCESS_KEY_ID="id", AWS_SECRET_ACCESS_KEY="secret").objects.keys
     assert other is not None
     assert (other.access_key_id, other.session_token) == ("id", None)
+    told = refusal(AWS_ACCESS_KEY_ID="id")
+    assert told == (
+        "objects (holdfast.toml, line 1) needs AWS_SECRET_ACCESS_KEY for a bucket: AWS_ACCESS_KEY_ID of the "
+        "environment hides all keys of the file; set the others there, too, or unset AWS_ACCESS_KEY_ID"
+    )
+    write('objects = "s3://bucket/p?region=eu-central-1"\n')
     told = refusal(AWS_ACCESS_KEY_ID="id")
     assert told == "objects (holdfast.toml, line 1) needs AWS_SECRET_ACCESS_KEY for a bucket"
 

@@ -58,6 +58,12 @@ def test_the_table_says_the_same_in_columns(place: Path) -> None:
     assert not any(secret in shown.stdout for secret in SECRETS)
 
 
+def test_a_platforms_port_is_named_where_it_decides(place: Path) -> None:
+    lines = {line.split()[0]: line.split()[1:4] for line in run(place, "settings", PORT="6666").stdout.splitlines()}
+    assert lines["HOLDFAST_HOST"] == ["0.0.0.0", "environment", "(PORT)"]
+    assert lines["HOLDFAST_PORT"] == ["6666", "environment", "(PORT)"]
+
+
 @pytest.mark.parametrize(
     "words",
     [
