@@ -3,16 +3,18 @@
 It says which programs run, so nobody else may have written it; and it may hold secrets, which nobody else may read.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from gateway.config.settings import CONFIG, SettingsError
-from gateway.config.sources import ConfigFile
+from gateway.config.sources import ConfigFile, shown_path
 
 USUAL = Path("holdfast.toml")
 MOST_BYTES = 256 << 10
+_NO_FILE = f"is no regular file: name one with {CONFIG}"
 _NOTHING = Path(os.devnull)  # for whoever wants no file
 
 
@@ -24,11 +26,8 @@ def read_config(environ: Mapping[str, str]) -> ConfigFile | None:
         return None
     try:
         data, status = _read(path)
-    except FileNotFoundError:
-        raise SettingsError([f"{CONFIG}: there is no file {path}" if named else f"{path} leads nowhere"]) from None
     except OSError as exc:
-        told = f"{path} cannot be read: {exc.strerror or exc}"
-        raise SettingsError([f"{told}; change who may read it, or name another with {CONFIG}"]) from exc
+        raise SettingsError([_unreadable(path, exc)]) from exc
     if problem := _problem(path, status, found=not named):
         raise SettingsError([problem])
     from gateway.config.toml_settings import read_toml, secrets_in  # here, because few machines have a file to read
@@ -36,7 +35,8 @@ def read_config(environ: Mapping[str, str]) -> ConfigFile | None:
     file = read_toml(data, path)
     secrets = secrets_in(file)
     if secrets and _is_readable_by_others(status):
-        raise SettingsError([f"{path} holds {', '.join(secrets)}, and others may read it: chmod 600 {path}"])
+        shown = shown_path(path)
+        raise SettingsError([f"{shown} holds {', '.join(secrets)}, and others may read it: chmod 600 {shown}"])
     return file
 
 
@@ -53,17 +53,34 @@ def _read(path: Path) -> tuple[bytes, os.stat_result]:
         os.close(descriptor)
 
 
+def _unreadable(path: Path, error: OSError) -> str:
+    shown = shown_path(path)
+    if error.errno == errno.ENOENT and path.is_symlink():
+        return f"{shown} is a link to a file that is not there: make that file, or remove the link"
+    match error.errno:
+        case errno.ENOENT:
+            return f"{CONFIG}: there is no file {shown}"
+        case errno.ELOOP:
+            return f"{shown} is a link that leads back to itself: remove it, or name another with {CONFIG}"
+        case errno.ENXIO:  # a socket
+            return f"{shown} {_NO_FILE}"
+        case errno.EACCES | errno.EPERM:
+            return f"{shown} cannot be read: {error.strerror}; change who may read it, or name another with {CONFIG}"
+    return f"{shown} cannot be read: {error.strerror}; name another with {CONFIG}"
+
+
 def _problem(path: Path, status: os.stat_result, *, found: bool) -> str | None:
+    shown = shown_path(path)
     if stat.S_ISDIR(status.st_mode):
-        return f"{path} is a directory: name the file in it with {CONFIG}"
+        return f"{shown} is a directory: name the file in it with {CONFIG}"
     if not stat.S_ISREG(status.st_mode):
-        return f"{path} is no regular file: name one with {CONFIG}"
+        return f"{shown} {_NO_FILE}"
     if status.st_size > MOST_BYTES:
-        return f"{path} is larger than {MOST_BYTES >> 10} KiB: it is no file of settings; name one with {CONFIG}"
+        return f"{shown} is larger than {MOST_BYTES >> 10} KiB: it is no file of settings; name one with {CONFIG}"
     if status.st_mode & stat.S_IWOTH:
-        return f"{path} says which programs run, and everybody may write it: chmod o-w {path}"
+        return f"{shown} says which programs run, and everybody may write it: chmod o-w {shown}"
     if found and status.st_uid not in (os.geteuid(), 0):
-        return f"{path} belongs to somebody else: to use it all the same, set {CONFIG}={path}"
+        return f"{shown} belongs to somebody else: to use it all the same, set {CONFIG}={shown}"
     return None
 
 

@@ -4,7 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gateway.protocol.text import visible_line
+
 ENVIRONMENT, FILE, DEFAULT = "environment", "file", "default"
+_LONGEST_PATH = 200
+
+
+def shown_path(path: Path) -> str:
+    """On one line of bounded length, in letters that a terminal shows."""
+    return visible_line(str(path), longest=_LONGEST_PATH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +25,7 @@ class Source:
     line: int = 0
 
     def __str__(self) -> str:
-        return f"{self.file}, line {self.line}" if self.kind == FILE else self.kind
+        return f"{shown_path(self.file)}, line {self.line}" if self.kind == FILE else self.kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,26 @@ from pathlib import Path
 from typing import Any
 
 from gateway.config.settings import BUCKET_NAMES, CONFIG, KNOWN, PREFIX, SettingsError, WrittenForm, form_of
-from gateway.config.sources import ConfigFile, SettingEntry
+from gateway.config.sources import ConfigFile, SettingEntry, shown_path
 from gateway.config.store_url import store_url
 from gateway.config.values import without_credentials
+from gateway.protocol.text import visible_line
 
 _KEY = re.compile(r"\s*[\"']?([A-Za-z0-9_.-]+)[\"']?\s*=")
 _SECTION = re.compile(r"\s*\[+\s*[\"']?([A-Za-z0-9_-]+)")
 _PLACE = re.compile(r"(.+) \(at (?:line (\d+), column \d+|end of document)\)")
 _CREDENTIALS = re.compile(r"://[^/@]*:[^/]*@|password=", re.IGNORECASE)
-_HINTS = {"Invalid value": "has no value that can be read: text stands in quotes"}
+_LONG_NUMBER = re.compile(r"[\d_]{4300}", re.ASCII)
+_NO_QUOTE = "has text whose last quote is missing"
+_HINTS = {
+    "Invalid value": "has no value that can be read: text stands in quotes",
+    "Unterminated string": _NO_QUOTE,
+    "Illegal character '\\n'": _NO_QUOTE,
+    'Expected "\'"': _NO_QUOTE,
+}
+_NO_SECTIONS = "is a section: settings stand without sections, such as port = 8080"
+_MOST_TOLD, _MOST_LOOKS = 20, 20
+_LONGEST_KEY, _LONGEST_WORDS = 60, 200
 _WRITTEN = 'a line is written as port = 8080 or as host = "127.0.0.1"'
 NAMES = {name.removeprefix(PREFIX).lower(): name for name in (*KNOWN, *BUCKET_NAMES) if name != CONFIG}
 _SECRETS = {name for name, known in KNOWN.items() if "Secret" in str(known.type)} | set(BUCKET_NAMES)
@@ -30,19 +41,25 @@ _SECRETS = {name for name, known in KNOWN.items() if "Secret" in str(known.type)
 def read_toml(data: bytes, path: Path) -> ConfigFile:
     """Raises SettingsError if nothing can be read of it. What single settings have wrong is among the problems."""
     text, found = _parse(data, path)
-    lines = text.splitlines()
+    places = _Places(text.split("\n"))
     entries: dict[str, SettingEntry] = {}
-    problems = []
+    problems: list[str] = []
+    left_out = 0
     for key, value in found.items():
-        line = _line_of(key, lines)
+        if key not in NAMES and len(problems) == _MOST_TOLD:
+            left_out += 1
+            continue
         try:
             name = _known(key, value)
             written = as_text(form_of(name), value)
         except ValueError as exc:
-            problems.append(f"{path}, line {line}: {key} {exc}")
+            problems.append(f"{shown_path(path)}, line {places.line_of(key)}: {_shown_key(key)} {exc}")
             continue
         if written:
-            entries[name] = SettingEntry(key, written, line)
+            entries[name] = SettingEntry(key, written, places.line_of(key))
+    left_out += len(problems[_MOST_TOLD:])
+    if left_out:
+        problems[_MOST_TOLD:] = [f"{shown_path(path)}: {left_out} more are wrong"]
     return ConfigFile(path, entries, tuple(problems))
 
 
@@ -85,63 +102,87 @@ def _is_secret(name: str, text: str) -> bool:
 
 def _known(key: str, value: object) -> str:
     if isinstance(value, dict) or (isinstance(value, list) and value and isinstance(value[0], dict)):
-        raise ValueError("is a section: settings stand without sections, such as port = 8080")
+        raise ValueError(_NO_SECTIONS)
     if key in NAMES:
         return NAMES[key]
     plain = key.lower().replace("-", "_").removeprefix(PREFIX.lower())
     if plain == CONFIG.removeprefix(PREFIX).lower():
         raise ValueError(f"cannot be set in the file: {CONFIG} names the file")
-    near = [plain] if plain in NAMES else difflib.get_close_matches(plain, NAMES, n=1)
+    near = [plain] if plain in NAMES else difflib.get_close_matches(plain[:_LONGEST_KEY], NAMES, n=1)
     raise ValueError(f"is no setting; did you mean {near[0]}?" if near else "is no setting: see `holdfast settings`")
 
 
+def _shown_key(key: str) -> str:
+    """As it is written where that is plain; else in quotes, on one line."""
+    shown = visible_line(key, longest=_LONGEST_KEY)
+    return shown if re.fullmatch(r"[A-Za-z0-9_-]+…?", shown) else f'"{shown}"'
+
+
 def _parse(data: bytes, path: Path) -> tuple[str, Mapping[str, Any]]:
+    shown = shown_path(path)
     try:
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as exc:
         line = data[: exc.start].count(b"\n") + 1
-        raise SettingsError([f"{path}, line {line}: is not UTF-8: write the file in that encoding"]) from None
+        raise SettingsError([f"{shown}, line {line}: is not UTF-8: write the file in that encoding"]) from None
     try:
         return text, tomllib.loads(text)
     except RecursionError:
-        raise SettingsError([f"{path} is nested too deep: {_WRITTEN}"]) from None
+        raise SettingsError([f"{shown} is nested too deep: {_WRITTEN}"]) from None
     except ValueError as exc:
-        raise SettingsError([_told(str(exc), text.splitlines(), path)]) from None
+        raise SettingsError([_told(str(exc), text.rstrip().split("\n"), shown)]) from None
 
 
-def _told(words: str, lines: list[str], path: Path) -> str:
+def _told(words: str, lines: list[str], shown: str) -> str:
     """Of an error of TOML, whose words name no value."""
     match = _PLACE.fullmatch(words)
     if match is None:
-        return f"{path} cannot be read ({words}): {_WRITTEN}"
+        found = [number for number, line in enumerate(lines, 1) if _LONG_NUMBER.search(line)]
+        if found:
+            return f"{shown}, line {found[0]} has a number that is too large"
+        return f"{shown} cannot be read ({visible_line(words, longest=_LONGEST_WORDS)}): {_WRITTEN}"
     number = int(match[2] or len(lines) or 1)
     line = lines[number - 1] if number <= len(lines) else ""
+    section = _SECTION.match(line)
+    if section and match[1].startswith("Cannot declare"):
+        return f"{shown}, line {number}: {_shown_key(section[1])} {_NO_SECTIONS}"
     key = _KEY.match(line)
     if key and match[1].startswith("Cannot overwrite"):
-        return f"{path}, line {number}: {key[1]} stands a second time: keep one of them"
+        return f"{shown}, line {number}: {_shown_key(key[1])} stands a second time: keep one of them"
     if key and match[1] in _HINTS:
-        return f"{path}, line {number}: {key[1]} {_HINTS[match[1]]}"
-    told = match[1].replace("\n", "\\n")
-    return f"{path}, line {number} cannot be read ({told}): {_WRITTEN}"
+        return f"{shown}, line {number}: {_shown_key(key[1])} {_HINTS[match[1]]}"
+    return f"{shown}, line {number} cannot be read ({visible_line(match[1], longest=_LONGEST_WORDS)}): {_WRITTEN}"
 
 
-def _line_of(key: str, lines: list[str]) -> int:
-    """Where it is set. A line of a longer text may look the same: of several, the first that the text before it does
-    not run into."""
-    found = [number for number, line in enumerate(lines, 1) if _named(line) == key]
-    if len(found) > 1:
-        found = [number for number in found if _is_whole(lines[: number - 1])] or found
-    return found[0] if found else 1
+class _Places:
+    """The lines on which settings stand."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = lines
+        self._found: dict[str, list[int]] = {}
+        self._looks = 0
+        for number, line in enumerate(lines, 1):
+            self._found.setdefault(_named(line), []).append(number)
+
+    def line_of(self, key: str) -> int:
+        """Where it is set. A line of a longer text may look the same: of several, the first that the text before it
+        does not run into. That takes long to find out, so it is done a few times for each file."""
+        found = self._found.get(key, [1])
+        if len(found) == 1:
+            return found[0]
+        return next((number for number in found if self._is_whole(number)), found[0])
+
+    def _is_whole(self, number: int) -> bool:
+        self._looks += 1
+        if self._looks > _MOST_LOOKS:
+            return False
+        try:
+            tomllib.loads("\n".join(self._lines[: number - 1]))
+        except (ValueError, RecursionError):
+            return False
+        return True
 
 
 def _named(line: str) -> str:
     match = _KEY.match(line) or _SECTION.match(line)
     return match[1].partition(".")[0] if match else ""
-
-
-def _is_whole(lines: list[str]) -> bool:
-    try:
-        tomllib.loads("\n".join(lines))
-    except (ValueError, RecursionError):
-        return False
-    return True

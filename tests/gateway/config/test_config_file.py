@@ -1,6 +1,7 @@
 """The file of settings: which one is read, who may have written it, and how it goes together with the environment."""
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,22 @@ def test_what_is_no_file_of_settings_is_refused() -> None:
     write(b"#" * (MOST_BYTES + 1), "large.toml")
     assert refusal(HOLDFAST_CONFIG="large.toml").startswith("large.toml is larger than 256 KiB: it is no file of")
     write("port = 1", "file")
-    assert refusal(HOLDFAST_CONFIG="file/x").startswith("file/x cannot be read: Not a directory; change who may read")
+    assert (
+        refusal(HOLDFAST_CONFIG="file/x") == "file/x cannot be read: Not a directory; name another with HOLDFAST_CONFIG"
+    )
     os.symlink("nowhere", "holdfast.toml")
-    assert refusal() == "holdfast.toml leads nowhere"
+    told = "is a link to a file that is not there: make that file, or remove the link"
+    assert refusal() == f"holdfast.toml {told}"
+    assert refusal(HOLDFAST_CONFIG="holdfast.toml") == f"holdfast.toml {told}"
+    os.symlink("loop", "loop")
+    told = "is a link that leads back to itself: remove it, or name another with HOLDFAST_CONFIG"
+    assert refusal(HOLDFAST_CONFIG="loop") == f"loop {told}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("listener")
+        told = "listener is no regular file: name one with HOLDFAST_CONFIG"
+        assert refusal(HOLDFAST_CONFIG="listener") == told
+    assert refusal(HOLDFAST_CONFIG="a\n\x1bb") == "HOLDFAST_CONFIG: there is no file a\\n\\x1bb"
+    assert (
+        refusal(HOLDFAST_CONFIG="p" * 5000)
+        == f"{'p' * 200}… cannot be read: File name too long; name another with HOLDFAST_CONFIG"
+    )

@@ -87,12 +87,27 @@ def test_values_become_what_the_environment_would_hold() -> None:
         ("port = 1\n\nport = 2\n", "holdfast.toml, line 3: port stands a second time: keep one of them"),
         ("port = 1\nport = 2", "holdfast.toml, line 2: port stands a second time: keep one of them"),
         ("host = localhost", "holdfast.toml, line 1: host has no value that can be read: text stands in quotes"),
-        ('host = "a\n', "holdfast.toml, line 1 cannot be read (Illegal character '\\n'): a line is written as"),
+        ('host = "a\n', "holdfast.toml, line 1: host has text whose last quote is missing"),
+        ("host = 'a\n", "holdfast.toml, line 1: host has text whose last quote is missing"),
+        ('host = "a', "holdfast.toml, line 1: host has text whose last quote is missing"),
+        ("host = 'a", "holdfast.toml, line 1: host has text whose last quote is missing"),
+        (
+            "[a]\nx = 1\n[a]",
+            "holdfast.toml, line 3: a is a section: settings stand without sections, such as port = 8080",
+        ),
+        ('"a\\nb" = 1', 'holdfast.toml, line 1: "a\\nb" is no setting: see'),
+        ('"a\\u001bb" = 1', 'holdfast.toml, line 1: "a\\x1bb" is no setting: see'),
+        ('"" = 1', 'holdfast.toml, line 1: "" is no setting: see'),
+        ("x" * 99_999 + " = 1", f"holdfast.toml, line 1: {'x' * 60}… is no setting: see"),
+        (
+            "port = 1\n[" + "x" * 99_999 + "]\n[" + "x" * 99_999 + "]",
+            f"holdfast.toml, line 3: {'x' * 60}… is a section",
+        ),
         ("port 80", "holdfast.toml, line 1 cannot be read (Expected '=' after a key in a key/value pair): a line is"),
         ("# \n= 5", "holdfast.toml, line 2 cannot be read (Invalid statement): a line is written as port = 8080"),
         ("images = [1,\n", "holdfast.toml, line 1: images has no value that can be read: text stands in quotes"),
         ("x = " + "[" * 5000, "holdfast.toml is nested too deep: a line is written as port = 8080"),
-        ("port = " + "9" * 5000, "holdfast.toml cannot be read (Exceeds the limit (4300 digits) for integer string"),
+        ("port = " + "9" * 5000, "holdfast.toml, line 1 has a number that is too large"),
         (b"# fine\nhost = '\xff'", "holdfast.toml, line 2: is not UTF-8: write the file in that encoding"),
     ],
     ids=str,
@@ -105,6 +120,27 @@ def test_all_problems_are_told_at_once() -> None:
     file = read_toml(b"prot = 1\nport = 9\nhost = 5\n", PATH)
     assert [told.partition(":")[0] for told in file.problems] == ["holdfast.toml, line 1", "holdfast.toml, line 3"]
     assert list(file.entries) == ["HOLDFAST_PORT"]
+
+
+def test_of_many_problems_twenty_are_told_and_how_many_more() -> None:
+    text = "".join(f"wrong_{number} = 1\n" for number in range(10_000)) + "host = 5\nport = 9\n"
+    file = read_toml(text.encode(), PATH)
+    assert len(file.problems) == 21
+    assert file.problems[19].startswith("holdfast.toml, line 20: wrong_19 is no setting")
+    assert file.problems[20] == "holdfast.toml: 9981 more are wrong"
+    assert file.entries["HOLDFAST_PORT"].line == 10_002
+    lines = "port = 1\n" * 10_000
+    assert read_toml(f'host = """{lines}"""\nport = 2'.encode(), PATH).entries["HOLDFAST_PORT"].text == "2"
+
+
+def test_paths_are_shown_on_one_line_and_cut() -> None:
+    for path, shown in ((Path("a\n\x1bb"), "a\\n\\x1bb"), (Path("p" * 4000), "p" * 200 + "…")):
+        file = read_toml(b"prot = 1\nport = 1", path)
+        assert file.problems[0].startswith(f"{shown}, line 1: prot")
+        assert str(file.source(file.entries["HOLDFAST_PORT"])) == f"{shown}, line 2"
+        with pytest.raises(SettingsError, match="line 1 cannot be read") as refused:
+            read_toml(b"port 1", path)
+        assert refused.value.problems[0].startswith(shown)
 
 
 def test_a_line_inside_a_longer_text_is_not_taken_for_the_setting() -> None:
