@@ -37,7 +37,7 @@ class Workspace:
     """`look`, then start the sandbox with its agent held, then `prepare`, then `release`; from `prepare` on it may be
     synced, until `lost`."""
 
-    __slots__ = ("_clock", "_journal", "_keeping", "_kept", "_log", "_restore", "_sandbox", "hold", "sync")
+    __slots__ = ("_clock", "_journal", "_keeping", "_kept", "_log", "_quiet", "_restore", "_sandbox", "hold", "sync")
 
     def __init__(
         self,
@@ -61,6 +61,7 @@ class Workspace:
         self._restore = WorkspaceRestore(log, clock, journal, notices, metrics, sandbox, keeping, kept)
         self.sync = WorkspaceSync(log, clock, tasks, journal, notices, metrics, quota, rng, sandbox, keeping, kept)
         self.hold = Freeze(sandbox, tasks, rng)
+        self._quiet = False  # no program runs and none may start: nothing changes
 
     # -- words for the outside ----------------------------------------------------------------------------------------
 
@@ -156,8 +157,10 @@ class Workspace:
     # -- while it runs ------------------------------------------------------------------------------------------------
 
     def request(self) -> None:
-        """Something may have changed: keep it soon."""
-        self.sync.request()
+        """Something may have changed: keep it soon. A hint that comes while no program runs is late: the last sync
+        begins after the last program's end. An attempt for its sake would meet a sandbox that is being stopped."""
+        if not self._quiet:
+            self.sync.request()
 
     async def flush(self) -> int:
         """Keep what is there now; the generation that holds it. Raises SyncFailed, SyncRefused."""
@@ -174,12 +177,14 @@ class Workspace:
             raise SyncRefused("the sandbox is being found again: try again in a moment")
         try:
             await self.hold.take()
+            self._quiet = True
             async with asyncio.timeout(SETTLE_SECONDS):  # the round goes on
                 return await self.flush()
         except asyncio.CancelledError:
-            self.hold.let_go_soon()
+            self.thaw()
             raise
         except (TreeFailed, SyncFailed, SyncRefused, TimeoutError) as error:
+            self._quiet = False
             await self.hold.let_go()
             if isinstance(error, TimeoutError):
                 raise SyncFailed(f"it takes longer than {SETTLE_SECONDS:g} s") from error
@@ -197,15 +202,18 @@ class Workspace:
 
     def thaw(self) -> None:
         """Programs may start again, soon."""
+        self._quiet = False
         self.hold.let_go_soon()
 
     def lost(self) -> None:
         """The sandbox has ended."""
+        self._quiet = False
         self.hold.forget()
         self.sync.lost()
 
     def rest(self) -> None:
         """Nothing is synced until the sandbox is found again."""
+        self._quiet = False
         self.sync.lost()
 
     async def forget(self) -> None:

@@ -546,6 +546,33 @@ async def test_a_problem_heard_while_it_stops_does_not_wake_it_again(monkeypatch
         assert (actor.describe()["status"], town.fleet.starts) == ("sleeping", starts)
 
 
+@pytest.mark.parametrize("how", ["sleep", "pause"])
+async def test_a_late_hint_of_what_was_kept_does_not_end_as_a_failed_sync(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hint comes when the last generation is made, or after it: a sync for its sake met a sandbox that was being
+    stopped, and what had been kept was said not to be."""
+    async with Town() as town:
+        actor, _ = await town.begun()
+        put, stop = town.objects.put, town.fleet.stop
+
+        async def hinted_put(key: str, content: bytes) -> str:
+            actor.workspace.request()
+            return await put(key, content)
+
+        async def slow_stop(session_id: str) -> None:
+            actor.workspace.request()
+            await stop(session_id)
+            await asyncio.sleep(60)
+
+        monkeypatch.setattr(town.objects, "put", hinted_put)
+        monkeypatch.setattr(town.fleet, "stop", slow_stop)
+        town.sandbox().files[FILE] = b"1"
+        told = await getattr(actor, how)()
+        assert (told["sync"]["state"], told["sync"]["lastError"], told["sync"]["dirty"]) == ("idle", None, False)
+        assert told["sync"]["generation"] == 1
+
+
 @pytest.mark.parametrize("moments", [range(10), range(10, 20), range(20, 30)])
 async def test_a_delete_at_any_moment_of_a_sync_leaves_nothing(moments: Sequence[int]) -> None:
     for moment in moments:
