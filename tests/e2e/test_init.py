@@ -151,7 +151,47 @@ async def test_what_cannot_be_written_is_said_and_nothing_is(
     assert complained.startswith(f"holdfast: {told}")
     assert complained.count("\n") == 1
     assert "geheim" not in complained
-    assert not list(tmp_path.rglob("*.toml"))
+    assert not list(tmp_path.iterdir()), "nothing was made"
+
+
+@pytest.mark.parametrize("place", [".", "/", "..", "made"])
+@pytest.mark.parametrize("words", [(), ("--force",)])
+def test_a_directory_is_not_replaced(
+    place: str, words: tuple[str, ...], alone: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (alone / "made").mkdir()
+    monkeypatch.setenv("HOLDFAST_CONFIG", place)
+    assert main(["init", "--yes", *words]) == 1
+    told = f"holdfast: {place} is a directory: name a file in it with HOLDFAST_CONFIG\n"
+    assert capsys.readouterr().err == told
+    assert [path.name for path in alone.iterdir()] == ["made"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("p" * 255, "p" * 200 + "…"),
+        ("a\n\x1bb", "a\\n\\x1bb"),
+        ("p" * 256, "p" * 200 + "…"),
+        ("p" * 5000, "p" * 200 + "…"),
+    ],
+    ids=["long", "unseen", "too long", "much too long"],
+)
+def test_a_file_of_any_name_is_written_or_refused_in_one_line(
+    name: str, shown: str, alone: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_CONFIG", name)
+    code = main(["init", "--yes"])
+    said = capsys.readouterr()
+    if len(name) > 255:
+        assert code == 2
+        told = f"{shown} cannot be written: File name too long; name another with HOLDFAST_CONFIG"
+        assert said.err == f"holdfast: {told}\n"
+        assert not list(alone.iterdir())
+    else:
+        assert (code, said.err) == (0, "")
+        assert said.out.startswith(f"{shown} has the settings")
+        assert (alone / name).is_file()
 
 
 def test_init_elsewhere_names_the_same_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ import re
 import secrets
 import shlex
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from getpass import getpass
 from pathlib import Path
@@ -18,6 +18,7 @@ from gateway.config.config_file import USUAL
 from gateway.config.loading import load_settings
 from gateway.config.new_file import new_file
 from gateway.config.settings import BUCKET_NAMES, CONFIG, KNOWN, PREFIX, Settings, SettingsError, resolve_secrets
+from gateway.config.sources import shown_path
 from gateway.config.store_url import store_url
 
 ASKED = ("HOLDFAST_DATA_DIR", "HOLDFAST_STORE", "HOLDFAST_OBJECTS", "HOLDFAST_HOST", "HOLDFAST_PORT")
@@ -50,11 +51,8 @@ class InitOptions:
 def init(options: InitOptions) -> int:
     """Raises SettingsError; then nothing was written."""
     path = Path(os.environ.get(CONFIG) or USUAL)
-    if os.path.lexists(path) and not options.replaces:
-        complain(f"{path} is there already: --force replaces it, and HOLDFAST_CONFIG names another")
-        return EXIT_FAILED
-    if path.exists() and not path.is_file():
-        complain(f"{path} is no regular file and is not replaced: name another with {CONFIG}")
+    if problem := _in_the_way(path, replaces=options.replaces):
+        complain(problem)
         return EXIT_FAILED
     if options.asks and not sys.stdin.isatty():
         complain("to write the settings without being asked, add --yes")
@@ -71,10 +69,27 @@ def init(options: InitOptions) -> int:
         settings = _checked(chosen, path)
     except SettingsError as error:
         raise SettingsError([_as_said(problem, options.said) for problem in error.problems]) from None
-    resolve_secrets(settings)
-    _write(path, new_file(chosen), replaces=options.replaces)
+    with _draft(path, new_file(chosen)) as draft:
+        resolve_secrets(settings)
+        _put(draft, path, replaces=options.replaces)
     _tell(path, settings)
     return EXIT_OK
+
+
+def _in_the_way(path: Path, *, replaces: bool) -> str | None:
+    """Raises SettingsError if no file can have that name."""
+    shown = shown_path(path)
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise _cannot_write(path, exc) from exc
+    if os.path.isdir(path):
+        return f"{shown} is a directory: name a file in it with {CONFIG}"
+    if os.path.exists(path) and not os.path.isfile(path):
+        return f"{shown} is no regular file and is not replaced: name another with {CONFIG}"
+    return None if replaces else f"{shown} is there already: --force replaces it, and {CONFIG} names another"
 
 
 def _as_said(problem: str, said: Mapping[str, str]) -> str:
@@ -153,33 +168,50 @@ def _checked(chosen: dict[str, str], path: Path) -> Settings:
     return settings
 
 
-def _write(path: Path, text: str, *, replaces: bool) -> None:
-    """The file appears whole or not at all. Raises SettingsError."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+@contextmanager
+def _draft(path: Path, text: str) -> Iterator[Path]:
+    """The text in a file beside `path`, until the end. Raises SettingsError if none can be written there."""
+    draft = path.parent / f".{USUAL}.{secrets.token_hex(8)}"
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except OSError as exc:
+        raise _cannot_write(path, exc) from exc
+    try:
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            if replaces:
-                os.replace(draft, path)
-            else:
-                os.link(draft, path)
-        finally:
-            with suppress(FileNotFoundError):
-                draft.unlink()
+        except (OSError, UnicodeEncodeError) as exc:
+            raise _cannot_write(path, exc) from exc
+        yield draft
+    finally:
+        with suppress(FileNotFoundError):
+            draft.unlink()
+
+
+def _put(draft: Path, path: Path, *, replaces: bool) -> None:
+    """The file appears whole or not at all. Raises SettingsError."""
+    try:
+        if replaces:
+            os.replace(draft, path)
+        else:
+            os.link(draft, path)
     except FileExistsError:
-        raise SettingsError([f"{path} is there already: --force replaces it"]) from None
-    except (OSError, UnicodeEncodeError) as exc:
-        told = exc.strerror if isinstance(exc, OSError) else "a name is not UTF-8"
-        raise SettingsError([f"{path} cannot be written: {told}; name another with {CONFIG}"]) from exc
+        raise SettingsError([f"{shown_path(path)} is there already: --force replaces it"]) from None
+    except OSError as exc:
+        raise _cannot_write(path, exc) from exc
+
+
+def _cannot_write(path: Path, error: OSError | UnicodeEncodeError) -> SettingsError:
+    why = error.strerror if isinstance(error, OSError) else "a name is not UTF-8"
+    return SettingsError([f"{shown_path(path)} cannot be written: {why}; name another with {CONFIG}"])
 
 
 def _tell(path: Path, settings: Settings) -> None:
     prefix = f"{CONFIG}={shlex.quote(str(path))} " if os.environ.get(CONFIG) else ""
-    say(f"{path} has the settings, {settings.data_dir / 'secrets'} the secrets; both are yours alone to read")
+    kept = shown_path(settings.data_dir / "secrets")
+    say(f"{shown_path(path)} has the settings, {kept} the secrets; both are yours alone to read")
     say(f"  conversations:  {settings.store}")
     say(f"  workspaces:     {settings.objects}")
     say(f"  does it work:   {prefix}{as_typed('doctor')}")
