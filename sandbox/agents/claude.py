@@ -21,7 +21,7 @@ from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
 from sandbox.agents.core import EndProcess, Launch, Note, Out, Past, ToAgent, UnknownFrame
-from sandbox.agents.json_lines import amount, count, cut_text, items, line, members, read, text, word
+from sandbox.agents.json_lines import amount, count, cut_text, items, line, members, read, steers, text, word
 from sandbox.agents.turn import GATHER, Turn
 
 FLAGS = (
@@ -111,7 +111,7 @@ class ClaudeCore:
 
     def waits(self, line: bytes) -> bool:
         frame = read(line)
-        return frame.get("type") == "message" and not _steers(frame)
+        return frame.get("type") == "message" and not steers(frame)
 
     def down(self, line: bytes) -> Sequence[Out]:
         return list(self._down(read(line)))
@@ -323,10 +323,6 @@ def _file_of(session: str, env: Mapping[str, str]) -> str:
         home = env.get("HOME", "")
         where = str(with_home.relative_to(home)) if home and with_home.is_relative_to(home) else where
     return f"{where}/projects/*/{session}.jsonl"
-
-
-def _steers(frame: dict[str, Any]) -> bool:
-    return members(frame.get("metadata")).get("steer") is True
 
 
 def _response(asked: dict[str, Any], response: dict[str, Any]) -> Out:

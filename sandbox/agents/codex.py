@@ -24,7 +24,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from sandbox.agents.core import EndProcess, HomeFile, Launch, Note, Out, Past, ToAgent, UnknownFrame
-from sandbox.agents.json_lines import count, cut_text, items, line, members, read, text, word, words_of
+from sandbox.agents.json_lines import count, cut_text, items, line, members, read, seq_of, steers, text, word, words_of
 from sandbox.agents.turn import GATHER, MAX_ID, Turn
 
 NAME = "codex"
@@ -162,11 +162,11 @@ class CodexCore:
 
     def waits(self, line: bytes) -> bool:
         frame = read(line)
-        return frame.get("type") == "message" and not _steers(frame)
+        return frame.get("type") == "message" and not steers(frame)
 
     def folds(self, line: bytes) -> bool:
         frame = read(line)
-        return frame.get("type") == "message" and _steers(frame)
+        return frame.get("type") == "message" and steers(frame)
 
     @property
     def can_fold(self) -> bool:
@@ -205,10 +205,10 @@ class CodexCore:
         else:
             told = f"more than {MAX_HELD} messages for a turn that has not begun: say it again"
             yield from self.turn.say("error", code="agent", error=told)
-            yield from self.turn.refuse(_seq(frame))
+            yield from self.turn.refuse(seq_of(frame))
 
     def _start(self, frame: dict[str, Any]) -> Iterator[Out]:
-        self.turn.begin(_seq(frame))
+        self.turn.begin(seq_of(frame))
         self.usage = None
         mode = "plan" if self.mode == "plan" else "default"
         settings = {"model": self.model, "developer_instructions": None, "reasoning_effort": None}
@@ -279,7 +279,7 @@ class CodexCore:
                 if not self.turn.running:
                     yield from self._go_on()
             case "turn/steer" if isinstance(kept, dict):
-                yield from self._folded(_seq(kept))
+                yield from self._folded(seq_of(kept))
 
     def _folded(self, seq: int | None) -> Iterator[Out]:
         """The server took a message into its turn, which may be over since."""
@@ -453,15 +453,6 @@ def _provider(address: str) -> list[str]:
 def _thread_of(notes: Mapping[str, str]) -> str:
     thread = notes.get(THREAD, "")
     return thread if UUID.fullmatch(thread) else ""
-
-
-def _seq(frame: dict[str, Any]) -> int | None:
-    seq = frame.get("seq")
-    return seq if isinstance(seq, int) else None
-
-
-def _steers(frame: dict[str, Any]) -> bool:
-    return members(frame.get("metadata")).get("steer") is True
 
 
 def _reply(number: int | str, result: dict[str, Any]) -> Out:

@@ -117,6 +117,17 @@ def amount(value: Any) -> float | None:
     return float(value) if type(value) in (int, float) and -MOST < value < MOST else None
 
 
+def seq_of(frame: dict[str, Any]) -> int | None:
+    """The number of a message of the gateway's; None if it says none."""
+    seq = frame.get("seq")
+    return seq if isinstance(seq, int) else None
+
+
+def steers(frame: dict[str, Any]) -> bool:
+    """Whether a message may go into the running turn."""
+    return members(frame.get("metadata")).get("steer") is True
+
+
 def word(answer: Any) -> str:
     """One answer that somebody gave: its text, or its number. What is put together of others says nothing."""
     return "" if answer is None or isinstance(answer, dict | list) else str(answer)

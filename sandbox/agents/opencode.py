@@ -20,7 +20,7 @@ from typing import Any
 
 from sandbox.agents import opencode_words as words
 from sandbox.agents.core import EndProcess, Http, HttpServer, Launch, Note, Out, Past, UnknownFrame, WakeAfter
-from sandbox.agents.json_lines import amount, count, items, line, members, read, text, words_of
+from sandbox.agents.json_lines import amount, count, items, line, members, read, seq_of, steers, text, words_of
 from sandbox.agents.turn import GATHER, REPEATED, Turn
 
 NAME = "opencode"
@@ -103,11 +103,11 @@ class OpencodeCore:
 
     def waits(self, line: bytes) -> bool:
         frame = read(line)
-        return frame.get("type") == "message" and not _steers(frame)
+        return frame.get("type") == "message" and not steers(frame)
 
     def folds(self, line: bytes) -> bool:
         frame = read(line)
-        return frame.get("type") == "message" and _steers(frame)
+        return frame.get("type") == "message" and steers(frame)
 
     @property
     def can_fold(self) -> bool:
@@ -135,7 +135,7 @@ class OpencodeCore:
                 self._set_mode(frame.get("mode"))
 
     def _message(self, frame: dict[str, Any]) -> Iterator[Out]:
-        seq = _seq(frame)
+        seq = seq_of(frame)
         if self.session:
             if self.noted != self.session:
                 self.noted = self.session
@@ -490,12 +490,3 @@ class OpencodeCore:
 
     def over(self) -> Sequence[Out]:
         return list(self.turn.over())
-
-
-def _seq(frame: dict[str, Any]) -> int | None:
-    seq = frame.get("seq")
-    return seq if isinstance(seq, int) else None
-
-
-def _steers(frame: dict[str, Any]) -> bool:
-    return members(frame.get("metadata")).get("steer") is True

@@ -28,7 +28,19 @@ from sandbox.agents.core import (
     UnknownFrame,
     WakeAfter,
 )
-from sandbox.agents.json_lines import amount, count, cut_text, items, line, members, read, text, words_of
+from sandbox.agents.json_lines import (
+    amount,
+    count,
+    cut_text,
+    items,
+    line,
+    members,
+    read,
+    seq_of,
+    steers,
+    text,
+    words_of,
+)
 from sandbox.agents.pi_extension import ALLOW, DENY, EXTENSION, PERMISSION, QUESTION
 from sandbox.agents.turn import GATHER, Turn
 
@@ -99,7 +111,7 @@ class PiCore:
 
     def waits(self, line: bytes) -> bool:
         frame = read(line)
-        return frame.get("type") == "message" and not _steers(frame)
+        return frame.get("type") == "message" and not steers(frame)
 
     def down(self, line: bytes) -> Sequence[Out]:
         return list(self._down(read(line)))
@@ -126,7 +138,7 @@ class PiCore:
     def _message(self, frame: dict[str, Any]) -> Out:
         folded = self.turn.running
         steers = {"streamingBehavior": "steer"} if folded else {}
-        self.turn.begin(_seq(frame))
+        self.turn.begin(seq_of(frame))
         said = self._command("prompt", message=words_of(frame.get("content")) or " ", **steers)
         self.prompts[f"h{self.number}"] = frame
         self.first = self.first if folded else f"h{self.number}"
@@ -270,7 +282,7 @@ class PiCore:
         cost = round(self.cost, 9) or None
         # What steered and was not heard yet has a turn of its own.
         unheard = {name: frame for name, frame in self.prompts.items() if name != self.first}
-        self.prompts = {name: frame for name, frame in unheard.items() if _seq(frame) is not None}
+        self.prompts = {name: frame for name, frame in unheard.items() if seq_of(frame) is not None}
         still = [frame["seq"] for frame in self.prompts.values()]
         yield from self.turn.done(still, failed=failed, costUsd=cost, usage=dict(self.usage) or None)
         self.failed, self.cost = "", 0.0
@@ -293,15 +305,6 @@ class PiCore:
 
     def over(self) -> Sequence[Out]:
         return list(self.turn.over())
-
-
-def _seq(frame: dict[str, Any]) -> int | None:
-    seq = frame.get("seq")
-    return seq if isinstance(seq, int) else None
-
-
-def _steers(frame: dict[str, Any]) -> bool:
-    return members(frame.get("metadata")).get("steer") is True
 
 
 def _block(part: dict[str, Any]) -> dict[str, Any] | None:

@@ -1,6 +1,7 @@
 """Lines of JSON in, bounded frames out."""
 
 import json
+from typing import Any
 
 import orjson
 import pytest
@@ -22,6 +23,8 @@ from sandbox.agents.json_lines import (
     line,
     members,
     read,
+    seq_of,
+    steers,
     text,
     words_of,
 )
@@ -118,3 +121,14 @@ def test_no_core_fails_at_what_can_just_be_read(agent: str) -> None:
         core.up([b'{"method":"session/update","params":{"update":%b}}' % tool])
         item = b'{"type":"mcpToolCall","id":"i","result":%b}' % deep
         core.up([b'{"method":"item/completed","params":{"item":%b}}' % item])
+
+
+def test_of_a_message_its_number_and_whether_it_steers_are_read() -> None:
+    assert [seq_of(each) for each in ({"seq": 7}, {"seq": "7"}, {})] == [7, None, None]
+    steering: tuple[dict[str, Any], ...] = (
+        {"metadata": {"steer": True}},
+        {"metadata": {"steer": 1}},
+        {"metadata": True},
+        {},
+    )
+    assert [steers(each) for each in steering] == [True, False, False, False]
