@@ -98,9 +98,9 @@ def test_values_become_what_the_environment_would_hold() -> None:
         ('"a\\nb" = 1', 'holdfast.toml, line 1: "a\\nb" is no setting: see'),
         ('"a\\u001bb" = 1', 'holdfast.toml, line 1: "a\\x1bb" is no setting: see'),
         ('"" = 1', 'holdfast.toml, line 1: "" is no setting: see'),
-        ("x" * 99_999 + " = 1", f"holdfast.toml, line 1: {'x' * 60}… is no setting: see"),
+        ("x" * 200 + " = 1", f"holdfast.toml, line 1: {'x' * 60}… is no setting: see"),
         (
-            "port = 1\n[" + "x" * 99_999 + "]\n[" + "x" * 99_999 + "]",
+            "port = 1\n[" + "x" * 200 + "]\n[" + "x" * 200 + "]",
             f"holdfast.toml, line 3: {'x' * 60}… is a section",
         ),
         ("port 80", "holdfast.toml, line 1 cannot be read (Expected '=' after a key in a key/value pair): a line is"),
