@@ -136,11 +136,9 @@ def _parse(data: bytes, path: Path) -> tuple[str, Mapping[str, Any]]:
 def _told(words: str, lines: list[str], shown: str) -> str:
     """Of an error of TOML, whose words name no value."""
     match = _PLACE.fullmatch(words)
-    if match is None:
+    if match is None:  # Python's int, which does not say where
         found = [number for number, line in enumerate(lines, 1) if _LONG_NUMBER.search(line)]
-        if found:
-            return f"{shown}, line {found[0]} has a number that is too large"
-        return f"{shown} cannot be read ({visible_line(words, longest=_LONGEST_WORDS)}): {_WRITTEN}"
+        return f"{shown}, line {[*found, 1][0]} has a number that is too large"
     number = int(match[2] or len(lines) or 1)
     line = lines[number - 1] if number <= len(lines) else ""
     section = _SECTION.match(line)
