@@ -8,8 +8,6 @@ import re
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from sandbox.bridge.agent.long_lines import WHOLE, LineCutter
-
 MAX_HEAD = 64 << 10
 MAX_SIZE_LINE = 256
 _ADDRESS = re.compile(rb"http://127\.0\.0\.1:([0-9]{1,5})\b")
@@ -159,28 +157,3 @@ class AnswerReader:
             self._left = int(found[1], 16)
             self._part = _AnswerPart.CHUNK if self._left else _AnswerPart.TRAILER
         return b""
-
-
-class CutBody:
-    """A body of JSON, with its long strings cut if it is beyond `WHOLE` bytes, as those of a line are."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._cutter: LineCutter | None = None
-
-    def feed(self, part: bytes) -> None:
-        self._size += len(part)
-        if self._cutter is None and self._size > WHOLE:
-            self._cutter = LineCutter()
-            for kept in self._parts:
-                self._cutter.feed(kept)
-            self._parts.clear()
-        if self._cutter is not None:
-            self._cutter.feed(part)
-        else:
-            self._parts.append(part)
-
-    def finish(self) -> bytes | None:
-        """None if it is too long all the same."""
-        return b"".join(self._parts) if self._cutter is None else self._cutter.finish()

@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any
 
 from sandbox.agents.core import Http, HttpServer
-from sandbox.bridge.agent.http_answer import AnswerReader, BadHttp, CutBody, port_in, request
-from sandbox.bridge.agent.long_lines import LONGEST
+from sandbox.bridge.agent.http_answer import AnswerReader, BadHttp, port_in, request
+from sandbox.bridge.agent.long_lines import LONGEST, CutText
 from sandbox.bridge.agent.server_events import EventSplitter
 from sandbox.system.child import READ_BYTES
 from sandbox.system.log import log
@@ -236,7 +236,7 @@ class HttpReach:
         self, method: str, path: str, body: bytes = b"", sent: asyncio.Future[None] | None = None
     ) -> tuple[int, bytes]:
         """Status and body. Raises OSError, BadHttp or ValueError."""
-        kept, size, data = CutBody(), 0, b""
+        kept, size, data = CutText(), 0, b""
         async with self._asked(method, path, body) as (reader, answer):
             if sent is not None:
                 sent.set_result(None)

@@ -31,9 +31,7 @@ class CuttingSplitter:
     """Like LineSplitter (lines.py), but that it cuts the strings of a line beyond `WHOLE` bytes."""
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._cutter: LineCutter | None = None
+        self._line = CutText()
         self.oversized = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
@@ -41,16 +39,32 @@ class CuttingSplitter:
         *whole, rest = chunk.split(b"\n")
         lines = []
         for part in whole:
-            self._keep(part)
+            self._line.feed(part)
             lines += self._complete()
-        self._keep(rest)
+        self._line.feed(rest)
         return lines
 
     def finish(self) -> list[bytes]:
         """The stream ended: return the unfinished last line, if there is one."""
         return [line for line in self._complete() if line]
 
-    def _keep(self, part: bytes) -> None:
+    def _complete(self) -> list[bytes]:
+        line = self._line.finish()
+        if line is None:
+            self.oversized += 1
+            return []
+        return [line]
+
+
+class CutText:
+    """One text of JSON after the other. The strings of one beyond `WHOLE` bytes are cut."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._cutter: LineCutter | None = None
+
+    def feed(self, part: bytes) -> None:
         self._size += len(part)
         if self._cutter is None and self._size > WHOLE:
             self._cutter = LineCutter()
@@ -62,14 +76,12 @@ class CuttingSplitter:
         else:
             self._parts.append(part)
 
-    def _complete(self) -> list[bytes]:
-        line = b"".join(self._parts) if self._cutter is None else self._cutter.finish()
+    def finish(self) -> bytes | None:
+        """The text, and the next may begin; None if it is too long all the same."""
+        whole = b"".join(self._parts) if self._cutter is None else self._cutter.finish()
         self._parts.clear()
         self._size, self._cutter = 0, None
-        if line is None:
-            self.oversized += 1
-            return []
-        return [line]
+        return whole
 
 
 class LineCutter:

@@ -1,13 +1,10 @@
 """Answers of an agent's server, in pieces of any size."""
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.bridge.agent.http_answer import MAX_HEAD, AnswerReader, BadHttp, CutBody, port_in, request
-from sandbox.bridge.agent.long_lines import LONGEST, WHOLE
+from sandbox.bridge.agent.http_answer import MAX_HEAD, AnswerReader, BadHttp, port_in, request
 
 COUNTED = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Type: text/plain\r\n\r\nhello"
 IN_CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n"
@@ -98,19 +95,3 @@ def test_a_request_that_would_be_two_is_none(method: str, path: str) -> None:
 )
 def test_a_port_is_found_in_a_line_of_output(line: bytes, port: int | None) -> None:
     assert port_in(line) == port
-
-
-def test_a_long_body_is_cut_and_one_that_is_too_long_is_none() -> None:
-    short, long, endless = CutBody(), CutBody(), CutBody()
-    for part in (b'{"a":', b"1}"):
-        short.feed(part)
-    assert short.finish() == b'{"a":1}'
-    for part in (b'{"a":1,"b":"', b"x" * WHOLE, b"x" * WHOLE, b'"}'):
-        long.feed(part)
-    found = json.loads(long.finish() or b"")
-    assert found["a"] == 1
-    assert found["b"].startswith("xxx")
-    assert len(found["b"]) < 100_000
-    for _ in range(LONGEST // WHOLE + 1):
-        endless.feed(b" " * WHOLE)
-    assert endless.finish() is None

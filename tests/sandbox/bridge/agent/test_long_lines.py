@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.bridge.agent import long_lines
-from sandbox.bridge.agent.long_lines import CuttingSplitter, LineCutter, cut_characters
+from sandbox.bridge.agent.long_lines import LONGEST, WHOLE, CutText, CuttingSplitter, LineCutter, cut_characters
 
 CHARACTERS = st.sampled_from(["a", "\\", '"', "\n", "é", "€", "😀", "\x00", "0123456789abcdef"])
 TEXTS = st.lists(CHARACTERS, max_size=12).map("".join)
@@ -146,3 +146,19 @@ def test_a_string_is_cut_between_characters(text: str, is_ascii: bool, cut: int)
 )
 def test_no_half_of_a_pair_and_no_half_of_an_escape_is_kept(body: bytes, kept: bytes) -> None:
     assert cut_characters(body) == kept
+
+
+def test_a_text_is_cut_if_it_is_long_and_none_if_it_is_too_long() -> None:
+    short, long, endless = CutText(), CutText(), CutText()
+    for part in (b'{"a":', b"1}"):
+        short.feed(part)
+    assert short.finish() == b'{"a":1}'
+    for part in (b'{"a":1,"b":"', b"x" * WHOLE, b"x" * WHOLE, b'"}'):
+        long.feed(part)
+    found = json.loads(long.finish() or b"")
+    assert found["a"] == 1
+    assert found["b"].startswith("xxx")
+    assert len(found["b"]) < 100_000
+    for _ in range(LONGEST // WHOLE + 1):
+        endless.feed(b" " * WHOLE)
+    assert endless.finish() is None
