@@ -205,7 +205,8 @@ def test_each_agent_is_a_layer_of_its_own_and_nothing_else_of_the_build_is() -> 
 
 def test_the_image_that_sessions_run_in_has_one_name() -> None:
     built = f"docker build -t {Settings().docker_image} -f deploy/sandbox.Dockerfile deploy"
-    told = [SANDBOX, DOCKER, ROOT / "deploy/README.md", ROOT / "docs/containers.md", ROOT / "docs/operations.md"]
+    pages = (ROOT / name for name in ("deploy/README.md", "docs/containers.md", "docs/operations/containers.md"))
+    told = [SANDBOX, DOCKER, *pages]
     assert [file for file in told if built not in file.read_text()] == []
     assert built in no_image(Settings().docker_image)
 

@@ -21,7 +21,8 @@ PAGES_OF_PROTOCOL = sorted(ROOT.glob("docs/protocol/*.md"))
 PROTOCOL = "\n".join(page.read_text() for page in PAGES_OF_PROTOCOL)
 CHAT = (ROOT / "docs/protocol/chat.md").read_text()
 ROUTES = (ROOT / "docs/protocol/routes.md").read_text()
-OPERATIONS = (ROOT / "docs/operations.md").read_text()
+COMMANDS = (ROOT / "docs/operations/commands.md").read_text()
+WATCHING = (ROOT / "docs/operations/watching.md").read_text()
 
 
 def section(text: str, title: str) -> str:
@@ -44,7 +45,7 @@ def test_every_table_that_is_made_from_the_code_is_as_the_code_is(name: str) -> 
 
 def test_a_table_needs_its_place_on_the_page() -> None:
     with pytest.raises(ValueError, match=r"needs the lines <no such mark>"):
-        Table("docs/operations.md", "<no such mark>", "<nor this>", str).written()
+        Table("docs/operations/settings.md", "<no such mark>", "<nor this>", str).written()
 
 
 PAGES_AS_THEY_ARE = {str(path.relative_to(ROOT)): path.read_text() for path in public_names.PAGES}
@@ -82,7 +83,7 @@ def test_a_name_that_the_docs_do_not_have_is_found() -> None:
 
 
 def test_every_command_is_documented() -> None:
-    written = set(re.findall(r"^    holdfast ([a-z-]+)", section(OPERATIONS, "## Commands"), re.MULTILINE))
+    written = set(re.findall(r"^    holdfast ([a-z-]+)", COMMANDS, re.MULTILINE))
     (actions,) = (each for each in parser()._actions if each.dest == "command")
     assert written == set(actions.choices or ())
 
@@ -144,9 +145,11 @@ def test_every_heading_a_page_links_to_exists(page: Path) -> None:
     assert [f"{path}#{anchor}" for path, anchor in named if anchor not in anchors(path)] == []
 
 
-def test_the_first_page_of_the_protocol_lists_the_others() -> None:
-    listed = set(re.findall(r"^\| \[[^]]+\]\(([^)]+)\)", (ROOT / "docs/protocol/README.md").read_text(), re.MULTILINE))
-    assert listed == {page.name for page in PAGES_OF_PROTOCOL} - {"README.md"}
+@pytest.mark.parametrize("folder", ["protocol", "operations"])
+def test_the_first_page_of_a_folder_lists_the_others(folder: str) -> None:
+    pages = ROOT / "docs" / folder
+    listed = re.findall(r"^\| \[[^]]+\]\(([^)]+)\)", (pages / "README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted({page.name for page in pages.glob("*.md")} - {"README.md"})
 
 
 def test_the_glossary_can_be_looked_up() -> None:

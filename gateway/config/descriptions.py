@@ -1,4 +1,4 @@
-"""What each setting is about, said once: for `holdfast settings`, `holdfast init` and the table of docs/operations.md.
+"""What each setting is about, said once: for `holdfast settings`, `holdfast init` and docs/operations/settings.md.
 
 Beside the declarations and not in them, because few commands need it. Pure.
 """
@@ -46,7 +46,7 @@ DESCRIPTIONS = {
     "store": Description(
         "where conversations are kept: SQLite, Postgres or an HTTP service",
         "`sqlite:///path`, `postgresql://user:password@host/database?sslmode=verify-full`, or `https://service/path` "
-        "(`http://` on loopback only); see below.",
+        "(`http://` on loopback only). See [Postgres](postgres.md) and [a service](service.md).",
         default="`sqlite:///<data>/holdfast.db`",
     ),
     "store_pool": Description(
@@ -62,12 +62,12 @@ DESCRIPTIONS = {
     "objects": Description(
         "where workspaces are kept: a directory or a bucket",
         "A directory that is empty or Holdfast's own; or `s3://bucket/prefix?endpoint=https://host&region=name`.",
-        see="#workspaces-in-a-bucket", default="`file://<data>/objects`",
+        see="workspaces.md#workspaces-in-a-bucket", default="`file://<data>/objects`",
     ),
     "objects_unchecked": Description("starts without trying whether the bucket's server honours conditional writes"),
     "redis": Description("not built yet, and refused"),
     "sandbox": Description(
-        "where sessions run that name no `provider`: `local` or `docker`", see="#sessions-in-containers"
+        "where sessions run that name no `provider`: `local` or `docker`", see="containers.md"
     ),
     "providers": Description(
         "all providers that this gateway has and a session may name, comma-separated",
@@ -79,7 +79,7 @@ DESCRIPTIONS = {
     ),
     "images": Description(
         "patterns of images that users may name for their sessions, comma-separated", "Services may name any.",
-        see="#sessions-in-containers", default="none: `HOLDFAST_DOCKER_IMAGE` alone",
+        see="containers.md", default="none: `HOLDFAST_DOCKER_IMAGE` alone",
     ),
     "docker_pull": Description(
         "of `docker`: whether an image that the engine lacks is fetched when a session starts: `missing` or `never`"
@@ -93,13 +93,13 @@ DESCRIPTIONS = {
     ),
     "gone_providers": Description(
         "names of providers that are gone for good, with all their sandboxes, comma-separated",
-        see="#when-a-provider-does-not-answer",
+        see="what-to-do.md#when-a-provider-does-not-answer",
     ),
-    "agent": Description("the agent of sessions that name none", see="#agents"),
-    "agents_dir": Description("where agents are installed", see="#agents", default="`<data>/agents`"),
+    "agent": Description("the agent of sessions that name none", see="agents.md"),
+    "agents_dir": Description("where agents are installed", see="agents.md", default="`<data>/agents`"),
     "orphans": Description(
         "what sandboxes left behind and no session can use: `remove` or `keep`",
-        "`keep` keeps it until somebody says `holdfast orphans --remove`.", see="#orphans",
+        "`keep` keeps it until somebody says `holdfast orphans --remove`.", see="what-to-do.md#orphans",
     ),
     "local_level": Description(
         "how `local` sandboxes are held: `auto`, `contained` or `trusted`",
@@ -118,23 +118,23 @@ DESCRIPTIONS = {
     "terminals": Description("terminals of one session"),
     "sandbox_env_file": Description("a file of `NAME=value` lines that every sandbox gets; mode 0600"),
     "network": Description(
-        "the network of a session that asks for nothing", see="security.md#what-a-sandbox-may-do"
+        "the network of a session that asks for nothing", see="../security.md#what-a-sandbox-may-do"
     ),
     "network_max": Description(
-        "the most network that a user may ask for; services may ask for all", see="security.md#what-a-sandbox-may-do",
-        default="`outbound` on loopback, else `none`",
+        "the most network that a user may ask for; services may ask for all",
+        see="../security.md#what-a-sandbox-may-do", default="`outbound` on loopback, else `none`",
     ),
     "limit_memory": Description(
         "bytes of memory that each sandbox may use as a whole, and a user may ask for; at least `128MiB`",
-        see="#what-a-sandbox-may-use", default="none: no limit",
+        see="limits.md#what-a-sandbox-may-use", default="none: no limit",
     ),
     "limit_cpus": Description(
         "processors that each sandbox may use as a whole, and a user may ask for; at least `0.1`",
-        see="#what-a-sandbox-may-use", default="none: no limit",
+        see="limits.md#what-a-sandbox-may-use", default="none: no limit",
     ),
     "limit_pids": Description(
         "processes and threads that each sandbox may have, and a user may ask for; at least `64`",
-        see="#what-a-sandbox-may-use", default="none: no limit",
+        see="limits.md#what-a-sandbox-may-use", default="none: no limit",
     ),
     "limit_disk": Description(
         "refused: bound the file system of `HOLDFAST_DATA_DIR` instead",
@@ -160,9 +160,11 @@ DESCRIPTIONS = {
     "pending_limit": Description("messages that wait while a sandbox is away"),
     "pending_ttl": Description("how long messages wait while a sandbox is away", unit="s"),
     "pending_bytes": Description("bytes of messages that wait while a sandbox is away", unit="bytes"),
-    "sync_debounce": Description("how long files must be quiet before a sync", see="snapshots.md", unit="s"),
-    "sync_max_wait": Description("after how long files are synced that are never quiet", see="snapshots.md", unit="s"),
-    "sync_attempts": Description("attempts of a sync before it counts as failed", see="snapshots.md"),
+    "sync_debounce": Description("how long files must be quiet before a sync", see="../snapshots.md", unit="s"),
+    "sync_max_wait": Description(
+        "after how long files are synced that are never quiet", see="../snapshots.md", unit="s"
+    ),
+    "sync_attempts": Description("attempts of a sync before it counts as failed", see="../snapshots.md"),
     "sync_max_files": Description(
         "files of a workspace; a larger one is not kept, and says so",
         "About 0.4 KiB of the gateway's memory a file while a first sync runs.",
@@ -200,16 +202,16 @@ DESCRIPTIONS = {
     "max_connections": Description("connections in all; `/health` always answers"),
     "max_connections_per_user": Description("connections of one user"),
     "max_connections_per_address": Description("connections from one address"),
-    "max_sessions_per_user": Description("sessions of one user, archived ones included", see="#limits"),
+    "max_sessions_per_user": Description("sessions of one user, archived ones included", see="limits.md"),
     "max_stored_per_user": Description(
-        "bytes of records and of files in snapshots, of one user", see="#limits", unit="bytes"
+        "bytes of records and of files in snapshots, of one user", see="limits.md", unit="bytes"
     ),
-    "max_running": Description("sandboxes that run or are being started", see="#limits"),
-    "max_running_per_user": Description("sandboxes of one user that run or are being started", see="#limits"),
+    "max_running": Description("sandboxes that run or are being started", see="limits.md"),
+    "max_running_per_user": Description("sandboxes of one user that run or are being started", see="limits.md"),
     "starts_at_once": Description(
-        "sandboxes that are being started, or found again, at a time; the others wait in turn", see="#limits"
+        "sandboxes that are being started, or found again, at a time; the others wait in turn", see="limits.md"
     ),
-    "starts_at_once_per_user": Description("the same of one user", see="#limits"),
+    "starts_at_once_per_user": Description("the same of one user", see="limits.md"),
     "max_agent_records": Description(
         "records a second that one session's agent may make unasked",
         "Requests for permission, questions, answers to nothing; a long one counts as one for each 4 KiB, an answer "
@@ -236,7 +238,9 @@ DESCRIPTIONS = {
     "auth_timeout": Description("how long it may take until an upgrade is answered", unit="s"),
     "drain_timeout": Description("how long an orderly end may take", unit="s"),
     "compression": Description("permessage-deflate: fewer bytes for more CPU and memory"),
-    "record_sessions": Description("a directory: what goes through each session is recorded there", see="#recordings"),
+    "record_sessions": Description(
+        "a directory: what goes through each session is recorded there", see="recordings.md"
+    ),
     "log_level": Description("`debug`, `info`, `warning` or `error`"),
 }  # fmt: skip
 BUCKET = {
@@ -309,7 +313,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
 
 
 def table() -> str:
-    """The table of docs/operations.md."""
+    """The table of docs/operations/settings.md."""
     lines = ["| setting | default | |", "|---|---|---|"]
     for name, default, line in rows():
         about = DESCRIPTIONS.get(name.removeprefix(PREFIX).lower(), Description(""))

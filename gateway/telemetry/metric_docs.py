@@ -1,4 +1,4 @@
-"""What each metric says, and when to look: the table of docs/operations.md. Pure."""
+"""What each metric says, and when to look: the table of docs/operations/watching.md. Pure."""
 
 from dataclasses import dataclass
 
@@ -216,8 +216,8 @@ ROWS = (
     ),
     MetricRow(
         ("orphans_removed_total",),
-        "by `provider`: what sandboxes left behind and the gateway [removed](#orphans); each container that ends by "
-        "itself is one",
+        "by `provider`: what sandboxes left behind and the gateway [removed](what-to-do.md#orphans); each container "
+        "that ends by itself is one",
         alarm="it rises although nobody crashes anything",
     ),
     MetricRow(

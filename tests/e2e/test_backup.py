@@ -310,9 +310,8 @@ async def test_what_lies_elsewhere_is_named_with_what_to_do(tmp_path: Path) -> N
 
 
 async def test_the_lines_of_the_page_bring_a_session_back(tmp_path: Path) -> None:
-    page = (REPOSITORY / "docs" / "operations.md").read_text()
-    section = page[page.index("## Backup") :].split("\n## ")[0]
-    lines = [line.strip() for line in section.splitlines() if line.startswith("    ")]
+    page = (REPOSITORY / "docs" / "operations" / "backup.md").read_text()
+    lines = [line.strip() for line in page.splitlines() if line.startswith("    ")]
     assert [line.split()[:2] for line in lines] == [
         ["holdfast", "backup"], ["export", "HOLDFAST_DATA_DIR=/srv/holdfast"],
         ["holdfast", "restore"], ["holdfast", "doctor"], ["holdfast", "serve"],

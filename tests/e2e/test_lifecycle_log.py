@@ -11,7 +11,7 @@ from tests.support.chat import hear, say
 from tests.support.gateway import Gateway
 from tests.support.routes import POLICY
 from tests.support.waiting import until
-from tests.test_docs import OPERATIONS, first_cells, section
+from tests.test_docs import WATCHING, first_cells, section
 
 ONE = "/api/sandboxes/{id}"
 # What changes something under a session's path and is not of its life.
@@ -108,7 +108,7 @@ async def test_every_request_that_concerns_a_sessions_life_has_its_line(gateway:
         True,
         ["title"],
     )
-    documented = first_cells(section(OPERATIONS, "Each operation on a session's life has a line"))
+    documented = first_cells(section(WATCHING, "## Audit"))
     assert set(fields) == documented - {"what"}
     created = [(line["session_id"].startswith("s"), line.get("origin")) for line in lines(gateway, "session.created")]
     assert created == [(True, None), (True, "s")]

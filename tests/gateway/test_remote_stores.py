@@ -312,7 +312,7 @@ async def test_doctor_fails_where_a_migration_is_due_that_the_role_may_not_do(
 async def test_the_documented_steps_lead_from_an_empty_server_to_a_gateway(
     tmp_path: Path, own_server: PostgresServer
 ) -> None:
-    text = (REPOSITORY / "docs/operations.md").read_text().partition("## Conversations in Postgres\n\n")[2]
+    text = (REPOSITORY / "docs/operations/postgres.md").read_text().partition("# Conversations in Postgres\n\n")[2]
     steps = text[: text.index("\n`deploy/")].replace("?sslmode=verify-full&sslrootcert=/path/ca.pem", "")
     steps = steps.replace("db.example", f"127.0.0.1:{own_server.port}")
     script, serve = steps.rstrip().rsplit("\n", 1)

@@ -33,8 +33,8 @@ class Table:
 
 TABLES = {
     "routes": Table("docs/protocol/routes.md", docs_table.BEGIN, docs_table.END, lambda: docs_table.table(SPECS)),
-    "settings": Table("docs/operations.md", descriptions.BEGIN, descriptions.END, descriptions.table),
-    "metrics": Table("docs/operations.md", metric_docs.BEGIN, metric_docs.END, metric_docs.table),
+    "settings": Table("docs/operations/settings.md", descriptions.BEGIN, descriptions.END, descriptions.table),
+    "metrics": Table("docs/operations/watching.md", metric_docs.BEGIN, metric_docs.END, metric_docs.table),
     "close codes": Table("docs/protocol/close-codes.md", close_codes.BEGIN, close_codes.END, close_codes.table),
     "nacks": Table("docs/protocol/chat.md", nacks.BEGIN, nacks.END, nacks.table),
 }

@@ -266,7 +266,7 @@ def test_anything_else_is_none(text: str) -> None:
 
 
 async def test_the_example_of_the_documentation_works(tmp_path: Path) -> None:
-    page = (ROOT / "docs/operations.md").read_text()
+    page = (ROOT / "docs/operations/agents.md").read_text()
     section = re.split(r"^## ", page.partition("## Trying an agent by hand\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
     (port,) = free_ports(1)
     start, ask, talk = [
