@@ -1,12 +1,13 @@
-"""One session: one task, one inbox. Whatever happens to a session happens here, one thing after the other.
+"""One session: one task, one inbox. Everything that happens to a session happens in this task, one event after the
+other.
 
-Handlers never wait. Whatever waits (starting a sandbox, asking the store) runs beside the session's task and posts what
-came of it (inbox.py). What is asked over HTTP is a command: it goes through the inbox like everything else, and who
-asked waits for its answer.
+Handlers never wait. Work that waits (starting a sandbox, asking the store) runs beside the session's task and posts its
+result to the inbox (inbox.py). A request over HTTP is a command: it goes through the inbox like every other event, and
+the request waits for the answer.
 
-If a handler fails, the session fails: its viewers are closed with 1011 and may come back, its neighbours never
-notice, and the next to ask for it loads it from what is stored. If another gateway has loaded the session, the store
-refuses this one's writes: it ends in the same way, with 4409, and leaves the sandbox to its new owner.
+If a handler fails, the session fails: its viewers are closed with 1011 and may come back, its neighbours never notice,
+and the next request for it loads it from the store. If another gateway has loaded the session, the store refuses this
+one's writes: it ends in the same way, with 4409, and leaves the sandbox to its new owner.
 """
 
 import asyncio
@@ -56,7 +57,8 @@ logger = structlog.get_logger()
 
 
 def forget_env(envs: dict[str, Mapping[str, str]], session_id: str) -> None:
-    """The session is archived. Not before: a delete may be given up, and a start under way needs its secrets."""
+    """Called when the session is archived. Not before: a delete may be given up, and a start under way needs its
+    secrets."""
     REDACTOR.remove(*envs.pop(session_id, {}).values())
 
 
@@ -106,7 +108,7 @@ class SessionActor:
         self.sandbox = sandbox
         self._envs = around.envs
         self._supervisor = supervisor
-        self._purged: asyncio.Future[bool] | None = None  # while it is, and afterwards: whether it was
+        self._purged: asyncio.Future[bool] | None = None  # set while a purge runs, and afterwards: its result
         self.ended_with = CloseCode.FAILED
         self.inbox = inbox_of(around, self.user_id, tape)
         self.host = host = host_of(
@@ -167,11 +169,11 @@ class SessionActor:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more is done for this session here."""
+        """True once this gateway has stopped working on the session."""
         return self.host.ended
 
     def idle_seconds(self) -> float:
-        """How long nobody did anything; 0 while something is waited for."""
+        """Seconds since the last activity; 0 while a message or an answer is awaited."""
         talk = self.conversation
         if self.terminals.typed():
             self.post(talk.touch)
@@ -181,17 +183,17 @@ class SessionActor:
 
     @property
     def sleep_after(self) -> float:
-        """How many idle seconds it takes to put this session to sleep."""
+        """The number of idle seconds after which this session is put to sleep."""
         return self.conversation.spec.sleep_after or self.host.limits.sleep_after
 
     def is_idle(self) -> bool:
-        """Whether its sandbox may be stopped because nobody uses it."""
+        """True if the sandbox may be stopped because nobody uses it."""
         return self.idle_seconds() > self.sleep_after and not self.workspace.must_stay
 
     # -- the task -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Deal with events until the registry cancels this, or one of them fails."""
+        """Handle events until the registry cancels this task, or a handler fails."""
         inbox, entries, feed = self.inbox, self.inbox.entries, self.host.feed
         try:
             while True:
@@ -199,7 +201,7 @@ class SessionActor:
                     await inbox.filled()
                 inbox.take_turn()
                 feed.stir(self.user_id, self.id)
-                if self.viewers.joining:  # anything may have brought what they wait for
+                if self.viewers.joining:  # any event may have brought what joining viewers wait for
                     inbox.deal(self.viewers.admit)
                 if inbox.crowd is not None:
                     inbox.make_room()
@@ -226,13 +228,13 @@ class SessionActor:
         self.viewers.close(code)
 
     def _turn_away(self, handler: Handler, arguments: tuple[Any, ...]) -> None:
-        """A viewer that came too late to be welcomed must not wait for it; a link that did is not left open."""
+        """A viewer that came too late to be welcomed must not wait for it, and a late link must not stay open."""
         if handler in (self.viewers.attach, self.viewers.join_terminal):
             arguments[0].close(self.ended_with)
         elif handler == self.life.link.dialled:
             self.life.link.turn_away(*arguments[1:])
 
-    # -- what is asked over HTTP --------------------------------------------------------------------------------------
+    # -- requests over HTTP -------------------------------------------------------------------------------------------
 
     def describe(self) -> dict[str, Any]:
         talk = self.conversation
@@ -247,9 +249,9 @@ class SessionActor:
         return describe(self.id, self.user_id, self.created_at, talk.last_durable, talk.spec, state, place, live)
 
     async def durable(self) -> dict[str, Any]:
-        """Wait until all that was changed so far is durable, and return the description. Behind what the link told,
-        which may wait for the store. The state is written again, so that the store says whether this is still the
-        session's writer. Raises ApiError."""
+        """Wait until every change made so far is durable, and return the description. Events of the link that arrived
+        earlier, and may wait for the store, go first. The state is written again: the store thereby confirms that this
+        is still the session's writer. Raises ApiError."""
         self.host.queue.release(self.id)
         try:
             async with asyncio.timeout(self.host.limits.durable_seconds):
@@ -273,7 +275,7 @@ class SessionActor:
         return await self.durable()
 
     async def _ask(self, command: type[on_.LifeCommand], **given: Any) -> dict[str, Any]:
-        """Have it done, and the description of the session then. Raises ApiError."""
+        """Perform the command, and return the session's description afterwards. Raises ApiError."""
         self.post(self.conversation.touch)
         await self.life.ask(command, **given)
         return await self.durable()
@@ -296,15 +298,15 @@ class SessionActor:
         self.post(self.conversation.change_spec, {"has_env": bool(env)})
 
     async def resume(self, env: Mapping[str, str] | None, *, empty: bool = False, keep: bool = False) -> dict[str, Any]:
-        """Out of `paused`, `needs_env`, `error` or `unrestored`; the last two also with an `empty` workspace, the last
-        with what is on the disk, to `keep` it."""
+        """Leave `paused`, `needs_env`, `error` or `unrestored`. The last two may also continue with an `empty`
+        workspace; the last one may `keep` the files on the disk."""
         self._refuse_archived()
         if env is not None:
             self.give_env(env)
         return await self._ask(on_.Resume, empty=empty, keep=keep)
 
     async def sync(self, *, wait: bool) -> dict[str, Any]:
-        """Keep the workspace as it is now. With `wait`, the answer comes when that is done."""
+        """Store the workspace as it is now. With `wait`, return when that is done."""
         if wait:
             return await self._ask(on_.SyncNow)
         self._refuse_archived()
@@ -313,7 +315,8 @@ class SessionActor:
         return self.describe()
 
     async def put_back(self, number: int) -> dict[str, Any]:
-        """Make an earlier generation the workspace that the next resume finds. What is there now is kept first."""
+        """Make an earlier generation the workspace that the next resume restores. The current files are stored
+        first."""
         return await self._ask(on_.PutBack, generation=number)
 
     async def abort(self) -> dict[str, Any]:
@@ -323,7 +326,7 @@ class SessionActor:
 
     async def destroy(self, purge: bool) -> dict[str, Any]:
         """End the session: its sandbox, its workspace, its viewers; with `purge` its conversation too. If another
-        request purges it meanwhile, there is no such session."""
+        request purges it meanwhile, the answer is that there is no such session."""
         try:
             return await self._destroy(purge)
         except ApiError:

@@ -1,7 +1,7 @@
-"""Who asked something of a session, and waits for it: each has a number, and is answered once.
+"""Requests that wait for a session's answer: each has a number, and is answered once.
 
-The number goes through the inbox, so what is asked is plain values; the future stays here. If the session ends, whoever
-waits hears that it did.
+Only the number goes through the inbox, so the events there are plain values; the future stays here. If the session
+ends, every waiting request fails with that reason.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ class Asks:
         self.closed = False
 
     def open(self, note: Any = None) -> tuple[int, "asyncio.Future[Any]"]:
-        """A number, and what is set when it is answered. `note` is kept with it until it is closed. Raises ApiError if
-        the session has ended."""
+        """Return a new number, and the future that its answer sets. `note` is kept with the number until it is closed.
+        Raises ApiError if the session has ended."""
         if self.closed:
             raise session_failed()
         self._last += 1
@@ -31,7 +31,7 @@ class Asks:
         return self._last, answered
 
     def close(self, ask: int) -> None:
-        """Nobody waits for it any more."""
+        """Forget a request that no longer waits."""
         if self._waiting is not None:
             self._waiting.pop(ask, None)
             self._waiting = self._waiting or None
@@ -50,8 +50,8 @@ class Asks:
             found[0].set_exception(error)
 
     async def have(self, post: Callable[..., None], handler: Callable[..., Any], *arguments: Any) -> Any:
-        """Post `handler(ask, *arguments)` and wait for its answer. Raises ApiError if the session ends before that, and
-        what it is refused with."""
+        """Post `handler(ask, *arguments)` and wait for its answer. Raises ApiError if the session ends before that, or
+        the error with which the request is refused."""
         ask, answered = self.open()
         post(handler, ask, *arguments)
         try:
@@ -60,7 +60,7 @@ class Asks:
             self.close(ask)
 
     def end(self) -> None:
-        """The session has ended: who waits hears that, and who asks from here on."""
+        """The session has ended: refuse every waiting request, and every later one."""
         self.closed = True
         for ask in list(self._waiting or ()):
             self.refuse(ask, session_failed())

@@ -1,7 +1,7 @@
-"""What can be said of sessions without loading them: whose they are, what they are, how they stand.
+"""Reads about sessions that load none of them: their owners, specs and present status.
 
-A session that is loaded here says how it stands itself; of any other the store is asked. Nobody is loaded or woken for
-it, and no session is taken from the gateway that has it.
+A session that is loaded here is asked itself; any other is read from the store. No session is loaded, woken, or taken
+from the gateway that has it.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from sandbox.ports.sandbox import Sandbox
 from sandbox.providers.several import Fleets
 
 READ_AT_ONCE = 100  # sessions, from the store
-DESCRIBED_A_TURN = 10  # of the loop
+DESCRIBED_A_TURN = 10  # sessions described in one turn of the loop
 
 
 class Catalogue:
@@ -34,8 +34,8 @@ class Catalogue:
     # -- one session --------------------------------------------------------------------------------------------------
 
     async def look(self, session_id: str) -> Session | None:
-        """The session as readers see it; None if there is none. One that is loaded can be looked at while the store is
-        away, any other raises StoreUnavailable."""
+        """The session as readers see it; None if there is none. A loaded session can be read while the store is away;
+        for any other this raises StoreUnavailable."""
         kept: Session | None
         try:
             kept = await self._store.find(session_id)
@@ -49,29 +49,29 @@ class Catalogue:
         return kept if actor is None else upkeep.seen(actor, kept)
 
     async def owner(self, session_id: str) -> str | None:
-        """Whose session it is (NO_USER: the services'); None if there is none. For a loaded session the store is not
-        asked. Raises StoreUnavailable."""
+        """The id of the user who owns the session (NO_USER: the services); None if there is no such session. A loaded
+        session answers without the store. Raises StoreUnavailable."""
         if (actor := self._sessions.get(session_id)) is not None:
             return actor.user_id
         kept = await self.look(session_id)
         return None if kept is None else kept.user_id
 
     async def spec(self, session_id: str) -> SessionSpec | None:
-        """What the session is, also what its writer knows and the store does not yet; None if there is none. Raises
-        StoreUnavailable."""
+        """The session's spec, with changes that its writer has and the store does not have yet; None if there is no
+        such session. Raises StoreUnavailable."""
         if (actor := self._sessions.get(session_id)) is not None:
             return actor.conversation.spec
         kept = await self.look(session_id)
         return None if kept is None else SessionSpec.from_json(kept.spec)
 
     async def let_in(self, who: Principal) -> None:
-        """Whether the share that somebody came with still opens its session. Raises ApiError, StoreUnavailable."""
+        """Check that the share in `who` still opens its session. Raises ApiError, StoreUnavailable."""
         spec = await self.spec(who.session_id)
         if spec is None or who.share is None or not spec.shares.opens(who.share):
             raise ApiError(401, "share_ended", SHARE_ENDED)
 
     def provider_of(self, session_id: str) -> str:
-        """Where the session's sandbox runs, if the session is loaded; otherwise where those of new ones do."""
+        """The provider of the session's sandbox, if the session is loaded; otherwise the provider of new sessions."""
         actor = self._sessions.get(session_id)
         return self._fleets.name if actor is None else actor.sandbox.provider
 
@@ -92,7 +92,7 @@ class Catalogue:
         return None if session is None else self.describe(session)
 
     def describe(self, kept: Session) -> dict[str, Any]:
-        """A session that the store has listed, with what only a loaded one knows."""
+        """Describe a session that the store has listed. For a loaded one this adds the facts that only memory holds."""
         if (actor := self._sessions.get(kept.id)) is not None:
             return actor.describe()
         spec, state = SessionSpec.from_json(kept.spec), SessionState.from_json(kept.state)
@@ -101,8 +101,8 @@ class Catalogue:
         return describe(kept.id, kept.user_id, kept.created_at, kept.last_seq, spec, state, place)
 
     async def described(self, user_id: str | None) -> AsyncIterator[list[dict[str, Any]]]:
-        """Every session of the user, or of all, a few in each turn of the loop: a list of thousands makes nobody else
-        wait. Raises StoreUnavailable."""
+        """Every session of the user, or of all users, a few in each turn of the loop, so that a list of thousands
+        delays no other work. Raises StoreUnavailable."""
         page = await self._store.sessions(user_id, limit=READ_AT_ONCE)
         while page:
             for start in range(0, len(page), DESCRIBED_A_TURN):
@@ -112,7 +112,7 @@ class Catalogue:
 
 
 def loaded_stats(sessions: LoadedSessions, utcnow: Callable[[], float]) -> dict[str, float]:
-    """What is counted of all sessions that are loaded here."""
+    """Sums over all sessions that are loaded here, by the name of their metric."""
     actors, now = list(sessions), utcnow()
     waiting = [upkeep.waiting(actor) for actor in actors]
     views = [view for actor in actors if (view := actor.workspace.view) is not None]

@@ -1,4 +1,6 @@
-"""How the gateway leaves its sessions: viewers are told to come back, what was read is finished, sandboxes stay."""
+"""How the gateway leaves its sessions: it tells viewers to come back, finishes the messages it has read, leaves
+sandboxes.
+"""
 
 import asyncio
 from random import Random
@@ -21,7 +23,7 @@ SYNC_SECONDS = 10.0
 
 
 class SessionDrain:
-    """`draining` is true from the moment the gateway begins to leave: nothing new is begun then."""
+    """`draining` is true from the moment the gateway begins to leave: it begins nothing new then."""
 
     def __init__(self, sessions: LoadedSessions, queue: PersistenceQueue, feed: SessionFeed, rng: Random) -> None:
         self._sessions = sessions
@@ -36,7 +38,8 @@ class SessionDrain:
             raise ApiError(503, "draining", "the gateway is shutting down: try again in a few seconds")
 
     async def run(self) -> None:
-        """Tell everybody to come back, finish what was read, close with 1012. The caller has the deadline."""
+        """Tell viewers to come back, finish the messages that were read, close with 1012. The caller sets the
+        deadline."""
         self.draining = True
         self._queue.release()
         self._feed.say_goodbye(self._retry_after())
@@ -60,8 +63,8 @@ class SessionDrain:
         return round(self._rng.uniform(0.5, LARGEST_RETRY_SECONDS), 2)
 
     async def _keep_workspaces(self, actors: list[SessionActor]) -> None:
-        """Keep what is not kept yet, for a while: the sandboxes stay, so the next gateway can do it as well. Also of
-        those that are not dirty: word of what was written a moment ago may not have come."""
+        """Sync workspaces for a limited time: the sandboxes stay, so the next gateway can sync them as well. Clean
+        workspaces are synced too: the report of a recent write may not have arrived."""
         ready = [actor for actor in actors if actor.workspace.ready]
         if not ready:
             return
@@ -75,6 +78,6 @@ class SessionDrain:
         await self._settle(actors)
 
     async def _settle(self, actors: list[SessionActor]) -> None:
-        # A queue that has died will never tell anybody anything; otherwise every turn of the loop empties inboxes.
+        # A queue that has died answers no more writes; otherwise every turn of the loop empties inboxes.
         while self._queue.alive and any(not upkeep.quiet(actor) for actor in actors):  # noqa: ASYNC110
             await asyncio.sleep(0.001)

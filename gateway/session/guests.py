@@ -1,7 +1,6 @@
-"""Who is in a session by a share.
+"""The sockets that came in by a share.
 
-Every socket that came by a share is known here by the share's number, so taking one back closes its sockets without a
-look at any other.
+They are kept by the share's number, so taking one share back closes its sockets without a look at any other.
 """
 
 from collections.abc import Collection
@@ -15,7 +14,7 @@ class Guest(Protocol):
     """A connection that came by a share."""
 
     def taken_back(self) -> None:
-        """Its share has ended: it must be gone within 5 s, whatever its peer does."""
+        """The guest's share has ended: its connection must be gone within 5 s, whatever its peer does."""
         ...
 
 
@@ -27,7 +26,7 @@ class Guests:
         self._inside: dict[int, set[Guest]] | None = None  # by number; few sessions have any
 
     def enter(self, guest: Guest, key: ShareKey) -> bool:
-        """Let it in until it leaves or its share is taken back. False if the share has ended."""
+        """Admit a guest until it leaves or its share is taken back. False if the share has ended."""
         if not self._log.spec.shares.opens(key):
             return False
         self._inside = self._inside or {}
@@ -42,7 +41,7 @@ class Guests:
             self._inside = self._inside or None
 
     def show_out(self, live: Collection[int]) -> None:
-        """Only the shares with these numbers are left: who came by another goes."""
+        """Close every guest whose share is not in `live`."""
         for number in [number for number in self._inside or () if number not in live]:
             for guest in (self._inside or {}).pop(number):
                 guest.taken_back()

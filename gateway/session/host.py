@@ -1,4 +1,4 @@
-"""What the parts of one session get of the house they live in: its clock, its tasks, its limits, and who is told."""
+"""The surroundings of one session, as its parts use them: clock, tasks, limits, and the feed of its user."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -30,22 +30,22 @@ MOMENT_SECONDS = 0.01
 
 
 class Supervisor(Protocol):
-    """Who sees to sessions from outside: `actor` is one of them."""
+    """Runs and removes sessions from outside; each `actor` is one of them."""
 
     def spawn(self, actor: Any, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run `work` beside the session's task, until it is over or the session ends."""
         ...
 
     async def purge(self, actor: Any) -> None:
-        """Remove everything that is stored of the session."""
+        """Remove every stored trace of the session."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What every session of a gateway is given. `envs` are the secrets of sessions, by their ids: they outlive an
-    actor, and are never stored. `inbound` bounds the frames that a user's sockets sent. With `recordings` what goes
-    through each session's inbox is recorded."""
+    """The objects that all sessions of a gateway share. `envs` are the secrets of sessions, by their ids: they outlive
+    an actor, and are never stored. `inbound` bounds the frames that a user's sockets sent. With `recordings`, the
+    events of each session's inbox are recorded."""
 
     store: MessageStore
     queue: PersistenceQueue
@@ -103,7 +103,7 @@ class SessionHost:
     ) -> None:
         self._session_id = session_id
         self._provider = provider
-        self._supervisor, self._owner = supervisor, owner  # whose tasks they are, for who supervises them
+        self._supervisor, self._owner = supervisor, owner  # the owner of the tasks, as the supervisor knows it
         self._loop = asyncio.get_running_loop()
         self._moment = around.moment
         self.user_id = user_id
@@ -112,8 +112,8 @@ class SessionHost:
         self.post = inbox.post
         self.now: Callable[[], float] = self._loop.time
         self.utcnow = around.utcnow
-        self.ended = False  # nothing more is to be done for this session here
-        self.durable: Callable[[], Coroutine[Any, Any, dict[str, Any]]]  # set by who puts the parts together
+        self.ended = False  # True once this gateway has stopped working on the session
+        self.durable: Callable[[], Coroutine[Any, Any, dict[str, Any]]]  # set by the actor, which wires the parts
 
     def call_at(self, when: float, handler: Callable[..., None], *arguments: Any) -> Timer:
         return self._loop.call_at(when, self.post, handler, *arguments)
@@ -131,7 +131,7 @@ class SessionHost:
         return thing
 
     def hide(self, *secrets: str) -> None:
-        """Nothing is recorded."""
+        """Does nothing: without a recording there is nothing to hide from."""
 
     def asked(self, what: str, by: str = "gateway", **fields: Any) -> None:
         session_asked(what, by, session_id=self._session_id, user_id=self.user_id, provider=self._provider, **fields)

@@ -1,7 +1,7 @@
-"""A session's inbox: whatever happens to the session comes through here, one thing after the other.
+"""A session's inbox: every event of the session comes through here, one after the other.
 
-The inbox is bounded by its posters: a socket whose frames fill it is not read until there is room; the link is slowed
-by gateway/session/conversation/gate.py; stores and timers post at most one event for each thing they were given.
+Its posters bound the inbox: a socket whose frames fill it is not read until there is room; gate.py in conversation/
+slows the link; stores and timers post at most one event for each request they were given.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ EVENTS_A_TURN = 32
 
 
 class Asking(Protocol):
-    asking: int  # what was dealt with and waits for an answer of the store; it counts like what is in the inbox
+    asking: int  # requests processed that wait for an answer of the store; they count like events in the inbox
 
 
 class Inbox:
@@ -28,17 +28,17 @@ class Inbox:
         self.room = room  # shared with the user's other sessions
         self._loop = asyncio.get_running_loop()
         self.entries: list[tuple[Handler, tuple[Any, ...]]] = []  # short; an empty deque takes 760 bytes
-        self._heard_bytes = 0  # of frames in it
+        self._heard_bytes = 0  # of received frames in it
         self._asking: Asking | None = None
         self._bell: asyncio.Future[None] | None = None
-        self.crowd: asyncio.Event | None = None  # somebody waits for room
-        self.closed: Callable[[Handler, tuple[Any, ...]], None] | None = None  # what is done with what comes too late
+        self.crowd: asyncio.Event | None = None  # set when there is room; None while no socket waits
+        self.closed: Callable[[Handler, tuple[Any, ...]], None] | None = None  # takes events that arrive after the end
 
     def count(self, asking: Asking) -> None:
         self._asking = asking
 
     def post(self, handler: Handler, *arguments: Any) -> None:
-        """Have `handler` called in the session's own task, in order."""
+        """Call `handler` in the session's own task, after every earlier event."""
         if self.closed is not None:
             self.closed(handler, arguments)
             return
@@ -47,7 +47,7 @@ class Inbox:
             self._bell.set_result(None)
 
     def hear(self, size: int, handler: Handler, *arguments: Any) -> None:
-        """Post something of `size` bytes that a peer sent: it counts until it is dealt with."""
+        """Post an event of `size` bytes from a peer. The bytes count until the event is processed."""
         if self.closed is not None:
             return
         self._heard_bytes += size
@@ -60,30 +60,30 @@ class Inbox:
         handler(*arguments)
 
     def filled(self) -> "asyncio.Future[None]":
-        """Set when there is something again; for the session's task alone."""
+        """A future that is set when an event arrives; for the session's task alone."""
         self._bell = self._loop.create_future()
         return self._bell
 
     def take_turn(self) -> None:
-        """Deal with the next few events. A function of its own, so that the task that waits keeps nothing of the last
-        one alive."""
+        """Process the next few events. A function of its own, so that the waiting task keeps no reference to the last
+        event."""
         for _ in range(min(len(self.entries), EVENTS_A_TURN)):
             handler, arguments = self.entries.pop(0)
             handler(*arguments)
 
     def deal(self, handler: Handler, *arguments: Any) -> None:
-        """Deal with something at once; for the session's task alone, or before there is one."""
+        """Process an event at once; for the session's task alone, or before there is one."""
         handler(*arguments)
 
     def make_room(self) -> None:
-        """Let the crowd go on, if there is room."""
+        """Wake the sockets that wait for room, if there is room."""
         if self.crowd is not None and not self._crowded:
             self.crowd.set()
             self.crowd = None
 
     @property
     def crowded(self) -> bool:
-        """Whether a socket should be read no further for now; then `wait_for_room`."""
+        """True if a socket should pause reading and call `wait_for_room`."""
         room = self.room
         return room.held >= room.limit or self._crowded
 
@@ -93,7 +93,7 @@ class Inbox:
         return len(self.entries) + asking >= self._limits.inbox or self._heard_bytes >= self._limits.inbox_bytes
 
     async def wait_for_room(self) -> None:
-        """Wait until neither this session nor all of its user's together have more to do than they should."""
+        """Wait until this session, and all sessions of its user together, are below their bounds."""
         while self.closed is None:
             if self._crowded:
                 self.crowd = self.crowd or asyncio.Event()
@@ -104,7 +104,7 @@ class Inbox:
                 break
 
     def close(self, turn_away: Callable[[Handler, tuple[Any, ...]], None]) -> None:
-        """The session has ended: what is left is turned away, and so is what comes."""
+        """The session has ended: pass waiting and later events to `turn_away`."""
         self.closed = turn_away
         self.room.remove(self._heard_bytes)
         for handler, arguments in self.entries:

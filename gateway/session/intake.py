@@ -1,4 +1,4 @@
-"""What people and services send to a session: frames of the chat, raw lines, records."""
+"""Input of people and services to a session: chat frames, raw lines, records."""
 
 from functools import partial
 from typing import Any
@@ -67,10 +67,10 @@ class Intake:
         self._life = life
         self._terminals = terminals
         self._asks = asks
-        self._aborted: tuple[str | None, int, float] = (None, 0, 0.0)  # the last turn to be aborted, and when
+        self._aborted: tuple[str | None, int, float] = (None, 0, 0.0)  # the last aborted turn, and the time
 
     def receive(self, viewer: Viewer, frame: chat_frames.ChatFrame) -> None:
-        """One readable frame of a viewer, but `auth` and `ping`, which end at the socket."""
+        """Process one readable frame of a viewer. `auth` and `ping` end at the socket."""
         self._log.touch()
         match frame.type:
             case "message":
@@ -97,9 +97,7 @@ class Intake:
                 self._life.on(EndAgent())
 
     def receive_line(self, viewer: Viewer, line: str) -> None:
-        """One raw line. There are no acks on that socket: what is refused closes it, so that nothing is lost
-        silently.
-        """
+        """Process one raw line. That socket has no acks: a refused line closes it, so that no line is lost silently."""
 
         def reply(outcome: Accepted | MessageRefused) -> None:
             if isinstance(outcome, MessageRefused):
@@ -111,13 +109,13 @@ class Intake:
         self._life.want_agent()
 
     def typed(self) -> None:
-        """Somebody types into a terminal while no sandbox runs."""
+        """A viewer types into a terminal while no sandbox runs."""
         self._log.touch()
         self._life.want_agent()
         self._terminals.intent_told()
 
     def tell_mode(self) -> None:
-        """The session has another mode: its agent is told, if it runs."""
+        """The session's mode has changed: send it to the agent, if one runs."""
         if (link := self._delivery.link) is not None and self._output.agent_alive:
             link.inject(orjson.dumps({"type": "set_mode", "mode": self._log.spec.mode or DEFAULT_MODE}))
 
@@ -127,8 +125,8 @@ class Intake:
         self._asks.answer(ask)
 
     def abort(self, line: bytes = b'{"type":"abort"}') -> bool:
-        """Tell the agent, if a turn runs; whether it was told. Once more for the same turn only after a moment: its
-        line may be lost with a link, but each has a timer."""
+        """Ask the agent to abort, if a turn runs; return whether it was asked. A second abort of the same turn is sent
+        only after a moment: the first line may be lost with a link, but each abort sets a timer."""
         state, link, now = self._log.state, self._delivery.link, self._host.now()
         epoch, answered = state.epoch, state.answered
         if self._aborted[:2] == (epoch, answered) and now < self._aborted[2] + ABORT_AGAIN_SECONDS:

@@ -6,7 +6,7 @@ from gateway.session.actor import SessionActor
 
 
 class LoadedSessions:
-    """Iterating is safe while sessions come and go. Of a session in `purging` nothing may be found or loaded."""
+    """Iterating is safe while sessions come and go. A session in `purging` may be neither found nor loaded."""
 
     def __init__(self) -> None:
         self._actors: dict[str, SessionActor] = {}
@@ -25,7 +25,7 @@ class LoadedSessions:
         self._actors[actor.id] = actor
 
     def remove(self, actor: SessionActor) -> bool:
-        """Whether it was there; the session's next actor may have taken its place."""
+        """Remove an actor. False if it was not there: the session's next actor may have taken its place."""
         if self._actors.get(actor.id) is not actor:
             return False
         del self._actors[actor.id]

@@ -1,4 +1,4 @@
-"""How a session is loaded: what is stored of it becomes an actor. Loading makes this gateway the session's writer."""
+"""Loads sessions: makes an actor of a stored session. Loading makes this gateway the session's writer."""
 
 import asyncio
 from functools import partial
@@ -19,7 +19,7 @@ from persistence.record import Loaded, Record, Status, Write
 
 PENDING_BYTES_PER_USER = 16 << 20
 UNANSWERED_LOADED = 1000
-UNANSWERED_BYTES = 1 << 20  # at a time
+UNANSWERED_BYTES = 1 << 20  # read in one go
 
 
 class SessionLoader:
@@ -56,8 +56,8 @@ class SessionLoader:
         return tape.load(beginning, lambda: make(around, pending=pending, tape=tape))
 
     async def barrier(self, session_id: str) -> None:
-        """Wait for what an earlier actor of this session still has in the queue: its numbers are not loaded half.
-        Raises StoreUnavailable."""
+        """Wait until the writes of an earlier actor of this session have left the queue: otherwise the numbers that are
+        loaded would miss some. Raises StoreUnavailable."""
         queue = self._around.queue
         if queue.failing is not None or not queue.alive:
             raise StoreUnavailable("the queue is stuck: nothing can be loaded behind it")
@@ -70,21 +70,21 @@ class SessionLoader:
             await settled
 
     async def _unanswered(self, loaded: Loaded) -> list[Record]:
-        """Messages the agent has and has not answered. Some may have passed one that waits."""
+        """Messages the agent has and has not answered. Some may have overtaken a message that waits."""
         store, session = self._around.store, loaded.session
         found, after = list[Record](), SessionState.from_json(session.state).answered
         last = session.last_seq if loaded.waiting else session.delivered
         while after < last and len(found) < UNANSWERED_LOADED:
             wanted = UNANSWERED_LOADED - len(found)
             page = await store.messages(session.id, after=after, limit=wanted, max_bytes=UNANSWERED_BYTES)
-            # Who they are is enough: their content is the agent's already.
+            # Numbers and cids suffice: the agent has their content already.
             found += [replace(_as_sent(record), payload=b"") for record in page if record.seq <= last]
             after = page[-1].seq if page else last
         return [record for record in found if record.status == Status.DELIVERED and record.type == "message"]
 
 
 def _as_sent(record: Record) -> Record:
-    """The record as the agent knows it. One that reached the agent before the store refused it has left a marker."""
+    """The record as the agent got it. A record that reached the agent before the store refused it has left a marker."""
     if record.type != Status.REJECTED:
         return record
     metadata = orjson.loads(record.payload)["metadata"]

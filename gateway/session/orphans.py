@@ -1,9 +1,9 @@
-"""Orphans: what sandboxes left behind and no session can use. Found at each provider, listed, and removed.
+"""Orphans: leftovers of sandboxes that no session can use. They are found at each provider, listed, and removed.
 
-An orphan is what a provider calls left over (sandbox/ports/leftovers.py), or a sandbox that runs for a session that the
-store does not know. What is left over is looked for when the gateway opens, when a provider says that something has
-ended, and each hour; sandboxes without a session each hour, because at the start `reattach.py` does it. A provider or a
-store that does not answer is asked again; meanwhile nothing is taken for an orphan.
+An orphan is what a provider reports as left over (sandbox/ports/leftovers.py), or a sandbox that runs for a session
+that the store does not know. Leftovers are looked for when the gateway opens, when a provider reports that a sandbox
+has ended, and each hour; sandboxes without a session each hour only, because `reattach.py` looks for them at the start.
+A provider or a store that does not answer is asked again; meanwhile nothing counts as an orphan.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from sandbox.ports.sandbox import SandboxFailed, SandboxUnavailable
 log = structlog.get_logger()
 
 LOOK_SECONDS = 3600.0
-SETTLE_SECONDS = 1.0  # many may end at once, and what is started again is cleared away by its start
+SETTLE_SECONDS = 1.0  # many sandboxes may end at once, and a start clears away the rest of its predecessor
 AGAIN_SECONDS = 60.0
 NO_SESSION = "it runs for a session that does not exist"
 
@@ -39,7 +39,7 @@ class Orphan:
 
 
 class Orphans:
-    """`removes` is the operator's policy: without it they are listed, and removed only when somebody asks for it."""
+    """`removes` is the operator's policy: without it orphans are listed, and removed only on request."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Orphans:
         self._told: set[Orphan] = set()  # no more than there are: those that are gone are forgotten
 
     async def run(self) -> None:
-        """Look after them until cancelled."""
+        """Look for orphans until cancelled."""
         async with asyncio.TaskGroup() as keeping:
             for fleet in self._fleets.values():
                 ended = asyncio.Event()
@@ -69,11 +69,11 @@ class Orphans:
                     keeping.create_task(self._listen(fleet, ended), name=f"endings at {fleet.name}")
 
     async def look(self) -> list[Orphan]:
-        """All there are now. Raises SandboxUnavailable, StoreUnavailable."""
+        """All orphans that exist now. Raises SandboxUnavailable, StoreUnavailable."""
         return [found for fleet in self._fleets.values() for found in await self._look_at(fleet, also_running=True)]
 
     async def remove(self) -> list[Orphan]:
-        """Remove all, whatever the policy, and say which. Raises SandboxUnavailable, SandboxFailed,
+        """Remove all orphans, whatever the policy, and return those removed. Raises SandboxUnavailable, SandboxFailed,
         StoreUnavailable."""
         return [found for found in await self.look() if await self._remove(found)]
 
@@ -103,7 +103,7 @@ class Orphans:
             ended.clear()
 
     async def _listen(self, fleet: LeavesThings, ended: asyncio.Event) -> None:
-        """Takes what the provider says as fast as it says it: only that something has ended is remembered."""
+        """Take the provider's reports as fast as they come: only the fact that a sandbox has ended is kept."""
         failures = 0
         while True:
             try:

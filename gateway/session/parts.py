@@ -1,5 +1,6 @@
-"""Every part that deals with more than one session, wired. Callers use each part by itself; opening, closing and what
-is counted is common."""
+"""Builds and wires every part that deals with more than one session. Callers use each part by itself; opening, closing
+and the counts are common.
+"""
 
 import asyncio
 import time
@@ -36,7 +37,7 @@ from sandbox.providers.several import Fleets
 
 
 class SessionParts:
-    """`store_fails`: the store does not answer, and what is written waits before it."""
+    """`store_fails`: the store does not answer, and writes wait before it."""
 
     def __init__(
         self,

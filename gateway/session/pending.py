@@ -1,13 +1,14 @@
 """Messages that the agent does not have yet: listed, cancelled, given more time.
 
-A message may be cancelled until the agent has it. While it waits here that is a mark. Where it is in the bridge's
-queue, or on its way there, the bridge is asked to hold it back; what it holds back the agent does not get. Either way
-nothing that follows the message is given to anybody until the mark is durable (delivery_window.py says why); then
-viewers are told, who asked is answered, and the bridge goes on behind it.
+A message may be cancelled until the agent has it. While it waits here, cancelling it is a mark. Where it is in the
+bridge's queue, or on its way there, the bridge is asked to hold it back; the agent does not get a message that is held
+back. Either way no later message goes further until the mark is durable (delivery_window.py says why); then viewers get
+the new status, the request is answered, and the bridge goes on behind the message.
 
-Who asked hears `not_pending` when the agent took it first, or when it came to nothing in another way. If the link is
-away, it is not known: whoever asked waits until the bridge says what it took. What was asked is done also if nobody
-waits for the answer any more. A crash of the gateway forgets it, unless the mark is durable: the message is delivered.
+A request gets `not_pending` if the agent took the message first, or if it left the window in another way. While the
+link is away, the outcome is unknown: the request waits until the bridge reports what it took. A cancellation goes on
+even if no request waits for its answer any more. A crash of the gateway forgets it, unless the mark is durable: the
+message is delivered.
 
 A message that waits for its sandbox may be given more time than others. Bounds: `MOST_EXTENDED` of them.
 """
@@ -43,11 +44,11 @@ class PendingMessages:
         self._publisher = publisher
         self._host = host
         self._asks = asks
-        self._asked: dict[int, list[int]] = {}  # to cancel, by seq: who asked
+        self._asked: dict[int, list[int]] = {}  # cancellations under way, by seq: the requests that wait
         delivery.recalled = self.recalled
 
     def listed(self) -> list[dict[str, Any]]:
-        """What waits, in order."""
+        """The waiting messages, in order."""
         room, shown = SHOWN_BYTES, []
         for entry in self._delivery.window:
             if entry.durable and entry.type not in ANSWER_RECORDS:
@@ -79,11 +80,11 @@ class PendingMessages:
     # -- asked over HTTP ----------------------------------------------------------------------------------------------
 
     async def cancel(self, seq: int) -> dict[str, Any]:
-        """Take back a message that the agent does not have; the message as it waited. Raises ApiError."""
+        """Cancel a message that the agent does not have; return the message as it waited. Raises ApiError."""
         return await self._in_time(self._asks.have(self._host.post, self.cancel_asked, seq))
 
     async def extend(self, seq: int, seconds: float) -> dict[str, Any]:
-        """Let a message wait longer for its sandbox; the message as it waits now. Raises ApiError."""
+        """Let a message wait longer for its sandbox; return the message as it waits now. Raises ApiError."""
         return await self._in_time(self._asks.have(self._host.post, self.extend_asked, seq, seconds))
 
     async def _in_time(self, asked: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
@@ -96,7 +97,7 @@ class PendingMessages:
     # -- cancelled ----------------------------------------------------------------------------------------------------
 
     def cancel_asked(self, ask: int, seq: int) -> None:
-        """Take a message back. `ask` is answered when that is durable, or refused when the agent has it."""
+        """Cancel a message. `ask` is answered when that is durable, or refused when the agent has the message."""
         self._log.touch()
         entry = self._pending(ask, seq)
         if entry is None:
@@ -110,15 +111,15 @@ class PendingMessages:
         self._look_again()
 
     def recalled(self, seq: int) -> None:
-        """The bridge holds it back."""
+        """The bridge holds the message back."""
         entry, link = self._delivery.window.find(seq), self._delivery.link
         if entry is None and link is not None:
-            link.drop(seq)  # the agent said that it has it: what follows would wait for ever
+            link.drop(seq)  # the agent has it already: otherwise later messages would wait for ever
         elif entry is not None and seq in self._asked and not entry.held:
             self._hold(entry)
 
     def _look_again(self) -> None:
-        """Something left the window, or it is known now what the bridge took."""
+        """An entry has left the window, or the bridge has reported which messages it took."""
         for seq in list(self._asked):
             entry = self._delivery.window.find(seq)
             if entry is None:
@@ -176,7 +177,7 @@ class PendingMessages:
         else:
             self._asks.answer(ask, self._shown(entry))
 
-    # -- what is not pending ------------------------------------------------------------------------------------------
+    # -- refusals -----------------------------------------------------------------------------------------------------
 
     def _pending(self, ask: int, seq: int) -> WindowEntry | None:
         entry = self._delivery.window.find(seq)

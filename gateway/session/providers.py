@@ -1,7 +1,7 @@
-"""The providers as people are told of them: whether each answers, and how many sandboxes have a place there.
+"""The providers as the API shows them: whether each answers, and how many sandboxes have a place there.
 
-Each is asked at most once in FRESH_SECONDS, whoever wants to know, and one that is silent is waited for LOOK_SECONDS.
-Whoever comes meanwhile waits for the same answer.
+A provider is asked at most once in FRESH_SECONDS, and waited for at most LOOK_SECONDS. Requests that arrive meanwhile
+wait for the same answer.
 """
 
 import asyncio
@@ -40,22 +40,22 @@ class Providers:
         self.default = fleets.name
 
     async def look(self) -> list[ProviderView]:
-        """How each one is, the one of new sessions first; nothing is older than FRESH_SECONDS."""
+        """The state of each provider, the one of new sessions first; no answer is older than FRESH_SECONDS."""
         return list(await asyncio.gather(*(look.view() for look in self._looks)))
 
     async def keep_watch(self) -> None:
-        """What `up` says is no older than this."""
+        """Ask each provider, so that `up` is fresh."""
         await self.look()
 
     def up(self, name: str) -> float:
-        """1 if it answered last, 0 if not, NaN before it was asked."""
+        """1 if the provider's last answer was good, 0 if not, NaN before it was asked."""
         for look in self._looks:
             if look.fleet.name == name and look.health is not None:
                 return float(look.health.problem is None)
         return math.nan
 
     def running(self) -> Counter[str]:
-        """How many sandboxes have a place, by provider. One that is about to be loaded counts for the default."""
+        """How many sandboxes have a place, by provider. A session that is about to be loaded counts for the default."""
         return Counter(self._provider_of(session_named(name)) for name in self._turns.placed())
 
     def _provider_of(self, session_id: str) -> str:
@@ -64,7 +64,7 @@ class Providers:
 
 
 class _Look:
-    """At one provider."""
+    """The newest answer of one provider."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
@@ -98,7 +98,7 @@ class _Look:
 
 
 def _networks_at(fleet: Fleet) -> tuple[str, ...]:
-    """What its sandboxes can have, whoever asks."""
+    """The networks that sandboxes of this provider can have, whatever the user's rights."""
     found = []
     for network in NETWORKS:
         with contextlib.suppress(SandboxFailed):

@@ -1,5 +1,6 @@
-"""The reaper: looks at every loaded session now and then, and does to it what gateway/session/model/idle_policy.py
-says."""
+"""The reaper: looks at every loaded session now and then, and takes the step that gateway/session/model/idle_policy.py
+returns.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -12,9 +13,9 @@ LARGEST_PAUSE_SECONDS = 5.0
 
 
 class Reaper:
-    """`forget` lets go of a session. That waits while `can_load` says that it could not be loaded again. How often the
-    reaper looks depends on the gateway's `sleep_after`, not on the idle times that users choose: with a short one of
-    theirs it would look at everybody all the time."""
+    """`forget` unloads a session. The reaper does not unload it while `can_load` is false, because then it could not be
+    loaded again. The pause between two looks depends on the gateway's `sleep_after`, not on the idle times that users
+    choose: with a user's very short one the reaper would look at all sessions all the time."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""What the gateway before this one left: sandboxes that run, and sessions with business of their own.
+"""Takes over from the previous gateway: finds running sandboxes, and sessions with unfinished work.
 
-Every provider is asked by itself: one that does not answer is waited for, the others are not. A store or a provider
-that is away when the gateway opens is asked again until it answers.
+Each provider is asked separately, so a silent one delays only its own sessions. A store or a provider that is away when
+the gateway opens is asked again until it answers.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ READ_AT_ONCE = 100  # sessions, from the store
 
 
 class Loads(Protocol):
-    """Who loads sessions (`SessionRegistry`)."""
+    """Loads sessions; `SessionRegistry` implements it."""
 
     reattaching_since: float | None
 
@@ -55,8 +55,8 @@ class Reattach:
         self._removes_orphans = removes_orphans
 
     async def run(self) -> None:
-        """Load every session that has business of its own: a sandbox that runs, an answer under way, a message that
-        waits, files that could not be kept. Stop sandboxes that belong to no session."""
+        """Load every session with unfinished work: a sandbox that runs, an answer under way, a message that waits,
+        files that are not stored. Stop sandboxes that belong to no session."""
         async with asyncio.TaskGroup() as looking:
             for fleet in self._fleets:
                 looking.create_task(self._find_sandboxes_of(fleet), name=f"reattach {fleet.name}")
@@ -84,14 +84,14 @@ class Reattach:
             except Exception:  # one that cannot be loaded is no reason to keep all others from being served
                 log.exception("session.load_failed", session_id=session_id)
                 return
-            if actor is not None and runs:  # what a dead one left is rescued when nobody has asked for it for a while
+            if actor is not None and runs:  # a dead sandbox's files are rescued later, once the session is idle
                 upkeep.found_running(actor, since=self._registry.reattaching_since)
 
     async def _look_through(
         self, provider: str, running: set[str], waiting: set[str]
     ) -> tuple[int, set[str], list[str]]:
-        """How many sessions there are, which of those `running` should not, and which of the provider's have business
-        of their own. Page by page: of the others nothing is remembered. Raises StoreUnavailable."""
+        """Return the number of sessions, the sandboxes of `running` that belong to none, and the provider's sessions
+        with unfinished work. It reads page by page and keeps only those. Raises StoreUnavailable."""
         count, orphans, busy = 0, set(running), list[str]()
         page = await self._store.sessions(limit=READ_AT_ONCE)
         while page:

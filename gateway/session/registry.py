@@ -1,8 +1,8 @@
 """The sessions of this gateway: found, loaded if need be, and supervised until they end.
 
-A session's crash stops here: it is logged, its viewers are told to come back, and the next to ask for it gets it
-loaded anew from what is stored. What runs for the whole house (`keep`: the reaper, the search for old sandboxes) has
-no such edge: if it fails, the gateway ends in order (`on_death`).
+A session's crash stops here: it is logged, the session's viewers are told to come back, and the next request loads the
+session from the store again. Tasks of the whole gateway (`keep`: the reaper, the search for old sandboxes) have no such
+edge: if one fails, the gateway ends in order (`on_death`).
 """
 
 import asyncio
@@ -26,8 +26,8 @@ log = structlog.get_logger()
 
 
 class SessionRegistry:
-    """`owner` says whose a session is without loading it. `reattaching_since` is a time while sandboxes that ran before
-    this gateway are being found again."""
+    """`owner` returns a session's user without loading the session. `reattaching_since` is a time while sandboxes that
+    ran before this gateway are being found again."""
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class SessionRegistry:
     # -- finding and loading ------------------------------------------------------------------------------------------
 
     async def find(self, session_id: str, *, user_id: str | None) -> SessionActor | None:
-        """The session, loaded if need be; None if there is none, or if it is not `user_id`'s (None: anybody's). A
-        session without a user is nobody's. Raises StoreUnavailable.
+        """The session, loaded if need be; None if there is none, or if it is not `user_id`'s (None: any user's). A
+        session without a user belongs to no user. Raises StoreUnavailable.
 
         The owner is checked before the session is loaded: loading takes it from the gateway that has it now."""
         if user_id is not None and (user_id == NO_USER or await self._owner(session_id) != user_id):
@@ -82,11 +82,11 @@ class SessionRegistry:
         return actor if actor is not None and user_id in (None, actor.user_id) else None
 
     async def load(self, session_id: str) -> SessionActor | None:
-        """The session, whoever's it is; None if there is none, or if it is being purged. Raises StoreUnavailable."""
+        """The session of any user; None if there is none, or if it is being purged. Raises StoreUnavailable."""
         actor = self._sessions.get(session_id)
         if actor is not None or session_id in self._sessions.purging:
             return actor
-        if self._closed:  # a session loaded now would never be told to end
+        if self._closed:  # nothing would end a session that is loaded now
             raise StoreUnavailable("the gateway has ended")
         if session_id not in self._loading:
             self._loading[session_id] = loading = asyncio.ensure_future(self._load(session_id))
@@ -102,7 +102,7 @@ class SessionRegistry:
         return actor
 
     def settled(self, session_id: str, seq: int, outcome: Outcome) -> None:
-        """What became in the store of a record that was durable here first (`StoreListener.settled`)."""
+        """The store has decided about a record that was durable here first (`StoreListener.settled`)."""
         if (actor := self._sessions.get(session_id)) is not None:
             upkeep.settled(actor, seq, outcome)
 
@@ -115,13 +115,13 @@ class SessionRegistry:
             log.exception("session.crashed", session_id=actor.id)
         finally:
             self.forget(actor)
-            self._turns.forget(actor.id)  # who was to ask may be cancelled before the first step
+            self._turns.forget(actor.id)  # its task may be cancelled before its first step
             for task, (owner, _) in self._beside.items():
-                if owner is actor:  # it would go on with a sandbox that is another's by now
+                if owner is actor:  # it would go on with a sandbox that belongs to another actor by now
                     task.cancel()
 
     def forget(self, actor: SessionActor) -> None:
-        """Let go of the session: its task ends, and the next to ask for it loads it."""
+        """Unload the session: its task ends, and the next request loads it again."""
         if self._sessions.remove(actor):
             self._tasks.pop(actor.id).cancel()
             self._turns.give_up(actor.id)
@@ -130,7 +130,7 @@ class SessionRegistry:
 
     async def purge(self, actor: SessionActor) -> None:
         purging = self._sessions.purging
-        purging.add(actor.id)  # until it is gone nobody finds it, or it would be loaded once more
+        purging.add(actor.id)  # until the purge is done no one may find the session, or it would be loaded once more
         try:
             self.forget(actor)
             await self._loader.barrier(actor.id)
@@ -161,7 +161,7 @@ class SessionRegistry:
         work.close()  # cancelled before its first step, it would never have begun
 
     def keep(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
-        """Run what the house cannot do without, until the registry is left."""
+        """Run a task that the gateway depends on, until the registry is left."""
 
         async def run() -> None:
             try:

@@ -1,8 +1,9 @@
-"""`python -m gateway.session.replay FILE`: what was recorded of a session is done again, by the same parts.
+"""`python -m gateway.session.replay FILE`: replays a recording of a session with the same parts.
 
-The session is made of what was loaded then. Each entry of its inbox is dealt with in its turn; whatever it asks of the
-outside is answered as it was. It must come to the same state, and do the same at its borders: the first event that
-differs is named, with what was recorded and what came now. Nothing outside this process is touched.
+The session is made of the values that were loaded then. Each entry of its inbox is processed in its turn; each call
+that the session makes to the outside returns what it returned then. It must come to the same state, and make the same
+calls at its borders: the first event that differs is named, with what was recorded and what came now. The replay
+touches nothing outside this process.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from gateway.session.recording.codec import NotARecording
 from gateway.session.recording.player import Differs, Player
 from gateway.session.recording.tape import VERSION, Beginning
 
-SHOWN = 2000  # characters of an event, or of what it did
+SHOWN = 2000  # characters of an event, or of its calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +46,13 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    events: int  # that were as recorded
+    events: int  # number of events that were as recorded
     difference: Difference | None = None
-    note: str = ""  # how the recording ends, if it is not whole
+    note: str = ""  # how the recording ends, if it is cut short
 
 
 class _Nobody:
-    """Metrics and the feed: what they are told is told to nobody."""
+    """Stands for metrics and the feed, and ignores every call."""
 
     def __getattr__(self, name: str) -> "_Nobody":
         return self
@@ -97,7 +98,7 @@ def _session(player: Player, parts: dict[str, Any]) -> SessionActor:
 
 
 def _entries(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """A last line that is torn is left out. Raises NotARecording."""
+    """Entries of the recording. A torn last line is left out. Raises NotARecording."""
     torn: int | None = None
     for number, line in enumerate(lines):
         if torn is not None:
@@ -135,7 +136,7 @@ async def replay(lines: Iterable[bytes]) -> Replayed:
         return Replayed(max(number - 1, 0), Difference(max(number, 0), event, differs.expected, differs.came))
     except NotARecording:
         raise
-    except Exception as error:  # whatever the session's parts say of what they cannot be made of
+    except Exception as error:  # any error of the session's parts about values that they cannot be made of
         raise NotARecording(f"event {max(number, 0)} is not as one is recorded: {error!r}") from error
     if number < 0:
         raise NotARecording("it is empty")
@@ -159,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path: Path = parser.parse_args(arguments).file
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
-    )  # of a session that is not there
+    )  # the replayed session's log lines are of no use
     try:
         with path.open("rb") as lines:
             replayed = asyncio.run(replay(lines))

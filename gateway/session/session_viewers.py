@@ -1,5 +1,6 @@
-"""Who watches a session: its conversation, and its terminals. Let in when it is known which frames can be had, seen off
-when the gateway leaves."""
+"""The viewers of a session: its conversation's and its terminals'. They are admitted once the session knows which
+frames it can send, and told to come back when the gateway leaves.
+"""
 
 from gateway.protocol import chat_frames
 from gateway.protocol.close_codes import CloseCode
@@ -56,23 +57,23 @@ class SessionViewers:
         self._image = life.image
         self._terminals = terminals
         self._workspace = workspace
-        self.joining: dict[Viewer, tuple[Position | None, float]] = {}  # what each asked for, until when it waits
+        self.joining: dict[Viewer, tuple[Position | None, float]] = {}  # position asked for, and end of the wait
         self._farewell: bytes | None = None
 
     def __len__(self) -> int:
-        """How many are in."""
+        """The number of admitted viewers."""
         return len(self.audience) + len(self._terminals)
 
     @property
     def watched(self) -> bool:
-        """Whether somebody is in, or on the way."""
+        """True if a viewer is admitted or joining."""
         return bool(self.joining) or len(self) > 0
 
     def attach(self, viewer: Viewer, asked: Position | None) -> None:
-        """Welcome a viewer. While it is not known yet which frames can be had (a link is being found again), it
-        waits.
+        """Admit a viewer. It waits while the session does not know yet which frames it can send (a link is being found
+        again).
         """
-        if self._farewell is not None:  # it was on its way in when the others were told
+        if self._farewell is not None:  # it joined while the others were told to come back
             self._see_off(viewer, self._farewell)
         now = self._host.now()
         self.joining[viewer] = (asked, now + JOIN_GRACE_SECONDS)
@@ -93,18 +94,18 @@ class SessionViewers:
             viewer.close(CloseCode.COMING_BACK)
 
     def somebody_left(self) -> None:
-        if not self.watched:  # whoever it was may be gone for good
+        if not self.watched:  # the last viewer may be gone for good
             self._workspace.force()
 
     def admit(self) -> None:
-        """Welcome those who need not wait any more."""
+        """Welcome the viewers that need not wait any more."""
         for viewer, (asked, until) in list(self.joining.items()):
             if self._host.now() < until and self._still_coming(asked):
                 continue
             del self.joining[viewer]
             self._welcome(viewer, asked)
         if not self.joining:
-            self.joining.clear()  # gives back what it grew to
+            self.joining.clear()  # frees the memory that the dict has grown to
 
     def close(self, code: CloseCode) -> None:
         self.audience.close_all(code)
@@ -113,7 +114,7 @@ class SessionViewers:
             viewer.close(code)
 
     def cut(self) -> int:
-        """End every connection without a word; returns how many."""
+        """Abort every connection without a close frame; return their number."""
         chats, terminals = [*self.audience, *self.joining], list(self._terminals)
         for viewer in chats:
             viewer.outlet.abort()
@@ -122,7 +123,8 @@ class SessionViewers:
         return len(chats) + len(terminals)
 
     def say_goodbye(self, retry_after: float) -> None:
-        """The gateway leaves: read no further, and say when to come back. What was read before is still dealt with."""
+        """The gateway leaves: stop reading viewers, and send them the time to come back. Frames read before are still
+        processed."""
         self._farewell = chat_frames.dump("going_away", retryAfter=retry_after)
         for viewer in [*self.joining, *self.audience]:
             self._see_off(viewer, self._farewell)
@@ -138,7 +140,7 @@ class SessionViewers:
             return False
         if ring.epoch != state.epoch:
             return state.status in (SessionStatus.RUNNING, SessionStatus.STARTING)
-        # What is ahead of the ring can only be on its way back from before a restart, and then it comes at once.
+        # Frames ahead of the ring can only be those from before a restart. The bridge sends them again at once.
         ahead = asked is not None and asked.epoch == ring.epoch and asked.offset > ring.end
         in_time = self._host.now() < self._output.greeted_at + AHEAD_GRACE_SECONDS
         return self._stream.catching_up or (ahead and in_time)

@@ -1,7 +1,7 @@
-"""One timer for all sessions: for what happens with every message, and may wait a moment.
+"""One timer for all sessions, for small work after every message that may wait a moment.
 
-Whoever asks is called `seconds` later, or up to twice that. Asked twice before that, it is called once. Bounds: one
-entry for each who asks, for that long.
+A callback runs after `seconds` to twice that. A callback that is asked for twice before that runs once. Bounds: one
+entry for each callback, for that long.
 """
 
 import asyncio
@@ -18,7 +18,8 @@ class SharedTimer:
         self._running = False
 
     def ask(self, then: Callable[[], None]) -> None:
-        """Have `then` called, each in a turn of its own: one that raises keeps no other waiting."""
+        """Have `then` called. Each callback runs in a turn of the loop of its own, so one that raises delays no
+        other."""
         if then not in self._earlier:
             self._later[then] = None
         if not self._running:

@@ -1,5 +1,6 @@
-"""How a session's shares are made and taken back. What is changed holds at once for whoever asks, and is answered when
-it is durable. Each is a command: it goes through the session's inbox, and changes the spec in the session's task."""
+"""Creates a session's shares and takes them back. A change holds at once, and its request is answered when it is
+durable. Each change is a command: it goes through the session's inbox, and changes the spec in the session's task.
+"""
 
 import secrets
 from collections.abc import Awaitable, Callable
@@ -27,7 +28,7 @@ class Sharing:
         tasks: Tasks,
         durable: Callable[[], Awaitable[Any]],
     ) -> None:
-        """`durable` waits until everything that was changed so far is durable. It raises ApiError."""
+        """`durable` waits until every change made so far is durable. It raises ApiError."""
         self._log = log
         self._guests = guests
         self._asks = asks
@@ -35,7 +36,7 @@ class Sharing:
         self._durable = durable
 
     async def add(self, label: str, *, now: float, expires_at: float) -> Share:
-        """Raises ApiError, also if there are too many, or if the session is archived."""
+        """Create a share. Raises ApiError, also if there are too many, or if the session is archived."""
         stamp = secrets.token_urlsafe(12)
         self._tasks.hide(stamp)
         share: Share = await self._asks.have(self._tasks.post, self._add, stamp, label, now, expires_at)
@@ -43,7 +44,7 @@ class Sharing:
         return share
 
     async def take_back(self, number: int) -> Share | None:
-        """The share that was taken back; None if there is none of that number. Raises ApiError."""
+        """Take a share back and return it; None if there is none of that number. Raises ApiError."""
         share: Share | None = await self._asks.have(self._tasks.post, self._take_back, number)
         if share is not None:
             await self._durable()

@@ -1,9 +1,9 @@
-"""What the store tells of its own accord, passed on: readers who follow a session are woken, its actor is told what
-became of its records.
+"""Passes the store's own events on: wakes readers that follow a session, and gives its actor the outcomes of its
+records.
 
-A follower holds one flag and no records: told twice before it looks, it looks once. So a session that grows fast costs
-a slow reader nothing, and whoever goes away leaves nothing behind. A wake is a hint: it may come too often, and from
-another process not at all; a follower looks now and then without one.
+A follower holds one flag and no records: woken twice before it looks, it looks once. So a fast-growing session costs a
+slow reader nothing, and a reader that goes away leaves nothing behind. A wake is a hint: it may come too often, and
+growth in another process wakes no follower here; a follower also looks now and then without one.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ Settled = Callable[[str, int, Outcome], None]
 
 
 class Follower:
-    """Somebody who waits for a session to grow. Look, then `wait`: what came in between ends the wait at once."""
+    """Waits for a session to grow. Look, then `wait`: growth in between ends the wait at once."""
 
     def __init__(self) -> None:
         self._woken = asyncio.Event()
@@ -25,7 +25,7 @@ class Follower:
         self._woken.set()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for a wake since the last wait ended, at most so long; whether there was one."""
+        """Wait at most so long for a wake since the last wait ended; return whether there was one."""
         try:
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
@@ -36,7 +36,7 @@ class Follower:
 
 
 class StoreEvents:
-    """The store's `StoreListener`. `on_settled` is set once there is somebody who wants to know."""
+    """The store's `StoreListener`. `on_settled` is set by the part that wants the outcomes."""
 
     def __init__(self) -> None:
         self.on_settled: Settled | None = None
@@ -55,7 +55,7 @@ class StoreEvents:
             self.on_settled(session_id, seq, outcome)
 
     def leave(self) -> None:
-        """The gateway drains: every follower wakes and finds that it does."""
+        """The gateway drains: wake every follower, which then finds `is_leaving`."""
         self._leaving = True
         for followers in self._followers.values():
             for follower in followers:

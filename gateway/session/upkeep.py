@@ -1,5 +1,6 @@
-"""What registry, reaper, reattach and drain do with a loaded session: take it up for its creator, find its sandbox, put
-it to sleep, rescue its files, let it go."""
+"""Operations of the registry, reaper, reattach and drain on a loaded session: take it up for its creator, find its
+sandbox, put it to sleep, rescue its files, leave it.
+"""
 
 from dataclasses import replace
 
@@ -15,20 +16,20 @@ from persistence.record import Outcome, Session
 
 
 def seen(actor: SessionActor, kept: Session | None) -> Session:
-    """The session as readers see it; `kept` is what the store has of it, None while it cannot be asked."""
+    """The session as readers see it; `kept` is the stored one, None while the store is away."""
     if kept is None:
         return actor.conversation.seen()
     return structs.replace(kept, last_seq=max(kept.last_seq, actor.conversation.last_durable))
 
 
 def waiting(actor: SessionActor) -> tuple[int, int]:
-    """How many messages are not delivered yet, and how many bytes they are."""
+    """The number of undelivered messages, and their bytes."""
     window = actor.delivery.window
     return len(window), window.queued_bytes
 
 
 def quiet(actor: SessionActor) -> bool:
-    """Whether everything that was posted, and everything the agent said that was heard, has been dealt with."""
+    """True if every posted event, and all received output of the agent, has been processed."""
     return actor.ended or (not actor.inbox.entries and actor.output.settled)
 
 
@@ -47,7 +48,7 @@ def idleness(actor: SessionActor) -> Idleness:
 
 
 def agent_status(actor: SessionActor) -> dict[str, str | None]:
-    """The session's agent: who it is, what it does."""
+    """The session's agent: its name, version and model, and its present state."""
     spec, output = actor.conversation.spec, actor.output
     starting = actor.life.status is SessionStatus.STARTING
     now = status.state(
@@ -61,8 +62,8 @@ def agent_status(actor: SessionActor) -> dict[str, str | None]:
 
 
 def begin(actor: SessionActor, *, since: float | None) -> None:
-    """It was loaded: find the sandbox that should run, or start one for what waits. `since`: when the gateway began to
-    look for what ran before it, while it still looks."""
+    """The session was loaded: find the sandbox that should run, or start one for waiting messages. `since`: when the
+    gateway began to look for older sandboxes, while it still looks."""
     actor.inbox.deal(actor.life.loaded, since)
 
 
@@ -73,32 +74,32 @@ def found_running(actor: SessionActor, *, since: float | None) -> None:
 
 
 def sleep_if_idle(actor: SessionActor) -> None:
-    """Put it to sleep if nobody comes before its turn to be stopped has come. A session that failed keeps saying why;
-    its sandbox stops like any other's."""
+    """Put the session to sleep if it is still idle when its turn to be stopped comes. A failed session keeps its status
+    and reason; its sandbox stops like any other's."""
     actor.post(actor.life.on, on_.Idle())
 
 
 def rescue(actor: SessionActor) -> None:
-    """Keep what its last sandbox left, as soon as that can be done."""
+    """Store the files that its last sandbox left, as soon as that is possible."""
     actor.post(actor.life.on, on_.Rescue())
 
 
 def settled(actor: SessionActor, seq: int, outcome: Outcome) -> None:
-    """The store says what became of a record that was durable here first."""
+    """The store has decided about a record that was durable here first."""
     actor.post(actor.incoming.settled, seq, outcome)
 
 
 def say_goodbye(actor: SessionActor, retry_after: float) -> None:
-    """The gateway leaves: read no further, and say when to come back. What was read before is still dealt with. What
-    the agent says from here on is the next gateway's to relay: stored here, viewers would come back to find it in
-    history only."""
+    """The gateway leaves: stop reading viewers, and send them the time to come back. Frames read before are still
+    processed. The next gateway relays the agent's later output: if it were stored here, viewers would come back to find
+    it in history only."""
     actor.post(actor.viewers.say_goodbye, retry_after)
     actor.post(actor.life.on, on_.Leave())
 
 
 async def take_up(actor: SessionActor, wish: Wish) -> bool:
-    """Its creator asks for it, for the first time or again: see to it that its agent runs. An archived session comes
-    back. Whether something was changed that is to be durable. Raises ApiError."""
+    """The session's creator asks for it, for the first time or again: have its agent run. An archived session comes
+    back. Return True if something was changed that must become durable. Raises ApiError."""
     if wish.env:
         actor.give_env(wish.env)
         actor.post(actor.life.on, on_.EnvGiven())
@@ -114,7 +115,8 @@ async def take_up(actor: SessionActor, wish: Wish) -> bool:
 
 
 def _asks_for_what_it_has(wish: Wish, spec: SessionSpec) -> bool:
-    """Of the network. A clone outside the sandbox is all that a session with none has of it."""
+    """True if the wish changes nothing about the network. A session without network gets a clone made outside, so there
+    the repository's URL counts as part of it."""
     return wish.network == spec.network and (spec.network != "none" or wish.repo_url == spec.repo_url)
 
 
@@ -126,6 +128,6 @@ async def _revive(actor: SessionActor, wish: Wish) -> None:
         await actor.life.ask(on_.Delete)
     wish = replace(wish, sleep_after=wish.sleep_after or log.spec.sleep_after)
     await actor.sharing.end_all()
-    actor.host.hide(*secrets_in_url(wish.repo_url or ""))  # before the post: a recording has what is posted
+    actor.host.hide(*secrets_in_url(wish.repo_url or ""))  # before the post: a recording contains posted values
     actor.post(log.change_spec, spec_members(wish, actor.host.limits.network.given))
     await actor.life.ask(on_.Revive)

@@ -1,9 +1,9 @@
-"""Which agent process a bridge speaks of. Pure.
+"""Tracks which agent process a bridge reports. Pure.
 
-A bridge says `hello` with the newest process it has had, and whether that runs. Then it repeats what was not confirmed,
-of earlier processes too. So a process that is announced may have ended long ago: it *lives* if it is the newest of the
-hello and ran then, or if it was begun after it. An exit that is still to come is *due*: nobody knows yet how that
-process ended, and with what open.
+A bridge says `hello` with the newest process it has had, and whether that runs. Then it repeats every unconfirmed
+frame, of earlier processes too. So a process that is announced may have ended long ago: it *lives* if it is the newest
+of the hello and ran then, or if it was started after the hello. An exit is *due* if the bridge has yet to report it:
+until then the gateway does not know how that process ended, and which requests were open.
 """
 
 
@@ -16,12 +16,12 @@ class Announced:
         self.exit_due: str | None = None  # the newest process at `hello`, if it has ended and its exit is to come
 
     def hello(self, epoch: str | None, *, alive: bool, known: bool) -> None:
-        """`epoch` is the bridge's newest process; `known`: it is known here to have ended."""
+        """`epoch` is the bridge's newest process. `known`: the gateway already knows that this process has ended."""
         self._newest, self._alive = epoch, alive
         self.exit_due = None if alive or known else epoch
 
     def lives(self, epoch: str) -> bool:
-        """Whether a process that is announced now may be given lines."""
+        """True if a process that is announced now may be given lines."""
         if self._newest is None:
             return True
         if epoch != self._newest:

@@ -1,12 +1,12 @@
-"""What the agent says, line by line: shown, put together into answers and requests, and stored.
+"""The agent's output, line by line: shown to viewers, put together into answers and requests, and stored.
 
-A frame goes into the transcript once: those up to `fed` are in it already, from before a restart, and are only shown.
-A `done` is shown to viewers when its record is durable, so it is *held*, and whatever is to be shown after it with it.
-The unfinished answer is checkpointed as it grows. The bridge may forget what the ring has forgotten: after a restart
-the ring is filled from it again, so that viewers resume as if nothing had happened.
+A frame goes into the transcript once: frames up to `fed` are in it already, from before a restart, and are only shown.
+A `done` is shown to viewers when its record is durable; until then the gate *holds* it and every frame behind it. The
+unfinished answer is checkpointed as it grows. The bridge may forget only frames that the ring has forgotten: after a
+restart the bridge fills the ring again, so that viewers resume as if nothing had happened.
 
-Bounds: the transcript's (gateway/agents/transcript.py) and the gate's. A crash loses nothing: the bridge repeats what
-was not confirmed, and what was stored is not stored again.
+Bounds: the transcript's (gateway/agents/transcript.py) and the gate's. A crash loses nothing: the bridge repeats every
+unconfirmed frame, and a record that is already stored is not stored again.
 """
 
 from collections.abc import Callable, Sequence
@@ -72,7 +72,7 @@ class Answers:
         self._finished = finished
         self._transcript = Transcript.restore(checkpoint) if checkpoint else Transcript()
         self._unsaved_bytes = 0
-        self._retried_at = 0  # the last frame that said so
+        self._retried_at = 0  # offset of the last frame that reported a retry
         self._checkpoint_timer: Timer | None = None
         self._warnings: RateLimitedLog | None = None  # few sessions have any
         self.fed = log.state.offset
@@ -80,11 +80,11 @@ class Answers:
 
     @property
     def begun(self) -> bool:
-        """Whether an answer is unfinished."""
+        """True while an answer is unfinished."""
         return self._transcript.begun
 
     def warn(self, event: str, **fields: Any) -> None:
-        """Log what the agent or the bridge did, once a minute however often it does that."""
+        """Log a fault of the agent or the bridge, at most once a minute per event."""
         self._warnings = self._warnings or RateLimitedLog(self._clock, self._log.id)
         self._warnings.warn(event, **fields)
 
@@ -96,7 +96,7 @@ class Answers:
     # -- lines --------------------------------------------------------------------------------------------------------
 
     def line(self, offset: int, line: bytes) -> None:
-        """Deal with the agent's frame `offset`."""
+        """Process the agent's frame `offset`."""
         body = chat_frames.read_agent_frame(line)
         kind = body.get("type") if body is not None else None
         if body is not None and kind == "agent_status" and offset > self.fed:
@@ -130,7 +130,7 @@ class Answers:
             self._note_progress()
 
     def _hear_status(self, offset: int, status: dict[str, Any]) -> None:
-        """The agent says who it is, or how its work goes. Each thing new that it says of itself is a write."""
+        """The agent reports who it is, or how its work goes. Each new fact about the agent is a write."""
         if status.get("status") == "retrying":
             self._retried_at = offset
         log = self._log
@@ -141,7 +141,7 @@ class Answers:
 
     @property
     def retrying(self) -> bool:
-        """Whether the last that the agent said is that it tries again."""
+        """True if the agent's latest report is that it tries again."""
         return self._retried_at == self.fed > 0
 
     def _show_again(self, offset: int, done: dict[str, Any], line: bytes) -> None:
@@ -237,8 +237,8 @@ class Answers:
         self.fed = max(self.fed, base)
 
     def finish(self, reason: str) -> Record | None:
-        """The process is gone: its last words as a record, if it was in the middle of an answer. What is written with
-        it takes the place of every checkpoint."""
+        """The process is gone. Return its unfinished answer as a record, or None if no answer was under way. The write
+        that carries this record replaces every checkpoint."""
         record = None
         if self._transcript.begun:
             status = Status.ABORTED if self.aborting else Status.INCOMPLETE
@@ -274,12 +274,12 @@ class Answers:
         return self._transcript.save() if self._transcript.begun else b""
 
     def _confirm_up_to(self, durable: int) -> None:
-        """The bridge may forget what the ring has forgotten: after a restart the ring is filled from it again."""
+        """Let the bridge forget only what the ring has forgotten: after a restart the bridge fills the ring again."""
         ring = self._audience.ring
         if ring.epoch is not None and ring.epoch == self._log.state.epoch:
             self.confirm(Position(ring.epoch, min(ring.base, durable)))
 
     def confirm(self, position: Position) -> None:
-        """What the agent said up to `position` is durable."""
+        """Tell the bridge that the agent's output up to `position` is durable."""
         if (link := self._delivery.link) is not None:
             link.confirm(position)

@@ -1,9 +1,9 @@
-"""How durable messages get to the agent, and what becomes of those that do not.
+"""Delivery of durable messages to the agent, and the final status of those that never arrive.
 
-The window (gateway/session/model/delivery_window.py) says what may be sent and what has outlived its time; this sends
-it, and writes down and tells what became of it. `link` is the agent's link while there is one.
+The window (gateway/session/model/delivery_window.py) decides which messages may be sent and which have expired; this
+module sends them, stores their status and reports it to viewers. `link` is the agent's link while there is one.
 
-Two cores that belong to it are read elsewhere: `turns`, what agent and users owe each other, and `receipts`, how far
+Two cores that belong to it are read elsewhere: `turns`, the open turns between users and agent, and `receipts`, how far
 each record has come. Bounds: the window's.
 """
 
@@ -51,21 +51,21 @@ class Delivery:
         *,
         behind: bool,
     ) -> None:
-        """`shared` is what all windows of the session's user hold; `behind`: the store has yet to decide about records
-        that are durable here."""
+        """`shared` counts the bytes in all windows of the session's user. `behind`: the store has yet to decide about
+        records that are durable here."""
         self._log = log
         self._clock = clock
         self._publisher = publisher
         self._expiry_timer: Timer | None = None
         self.link: Link | None = None
-        self.changed: Callable[[], None] | None = None  # somebody wants to hear what becomes of what waits
+        self.changed: Callable[[], None] | None = None  # called after a waiting message changes, if anybody asked
         self.recalled: Callable[[int], None]  # called when the bridge holds a record back
         self.window = DeliveryWindow(limits, shared)
         asked = {request_id_of(record.payload): record for record in loaded.open}
         owed = ((record.seq, record.cid, log.when(record.created_at)) for record in unanswered)
         self.turns = OpenTurns(owed, asked, log.state.answered, log.state.answered_ahead)
         self._noted = loaded.session.delivered  # every message up to this one was delivered, or never will be
-        self._newest = max([self._noted, *(record.seq for record in unanswered)])  # that was delivered
+        self._newest = max([self._noted, *(record.seq for record in unanswered)])  # seq of the newest delivered message
         self.receipts = Receipts(loaded.session.last_seq if behind else 0)
         ahead = clock.now() - clock.utcnow()
         extended = {seq: until + ahead for seq, until in log.state.extended}
@@ -83,19 +83,20 @@ class Delivery:
     # -- to the agent -------------------------------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """Send what may be sent."""
+        """Send every message that the window allows."""
         if (link := self.link) is not None:
             for entry in self.window.next_to_send():
                 link.deliver(entry.seq, entry.line)
                 crash_points.reached("deliver.sent")
 
     def connect(self) -> None:
-        """The agent can be given lines: nothing expires until it is away again."""
+        """The agent can be given lines: messages do not expire until it is away again."""
         self.window.connect()
         self._cancel_expiry()
 
     def disconnect(self) -> None:
-        """The agent cannot be reached: what it was sent is unsure, and the rest begins to age."""
+        """The agent cannot be reached: the messages sent to it are unsure, and the age of the others begins to
+        count."""
         self.window.disconnect(self._clock.now())
 
     def taken(self, seq: int) -> None:
@@ -103,14 +104,14 @@ class Delivery:
         self.delivered(self.window.taken(seq))
 
     def settle(self, taken: int) -> None:
-        """The bridge said what it took, of all that was sent."""
+        """The bridge has reported which of the sent messages it took."""
         self.delivered(self.window.settle(taken))
         if self.changed is not None:
             self.changed()
 
     def taken_unheard(self, answers: Sequence[int] | None) -> None:
-        """The agent answers these messages, or the oldest that was sent, so it has them: their `taken` may be behind
-        the answer."""
+        """The agent answers these messages, or the oldest one that was sent. So it has them, although their `taken` may
+        arrive after the answer."""
         unsure = self.window.unsure()
         had = unsure[:1] if answers is None else [entry for entry in unsure if entry.seq in answers]
         for entry in had:
@@ -137,8 +138,8 @@ class Delivery:
         self.pump()
 
     def _note_delivered(self, marked: Sequence[int] = ()) -> None:
-        """Write down up to where all was delivered; the `marked` ones by themselves: they passed one that waits, or the
-        store may refuse them yet."""
+        """Store the seq up to which every message was delivered. The `marked` messages are stored one by one: they
+        overtook a message that still waits, or the store may yet refuse them."""
         oldest = self.window.oldest
         up_to = self._newest if oldest is None or self._newest < oldest else oldest - 1
         if up_to > self._noted or marked:
@@ -147,10 +148,10 @@ class Delivery:
         if self._log.state.extended and not len(self.window):
             self._log.save(extended=())
 
-    # -- what does not get there --------------------------------------------------------------------------------------
+    # -- messages that do not arrive ----------------------------------------------------------------------------------
 
     def watch_expiry(self) -> None:
-        """Set the timer for what waits, if it is not set."""
+        """Set the timer for the next expiry, unless it is set."""
         if self._expiry_timer is None and (due := self.window.next_expiry()) is not None:
             self._expiry_timer = self._clock.call_at(due, self._expire)
 
@@ -165,15 +166,15 @@ class Delivery:
         self.watch_expiry()
 
     def forget_unsure(self) -> None:
-        """The bridge that could have said what it took is gone for good: what was sent to it is `interrupted`."""
+        """The bridge that could report what it took is gone for good: the messages sent to it become `interrupted`."""
         unsure = self.window.unsure()
         for entry in unsure:
             self.window.withdraw(entry.seq)
         self._mark(unsure, Status.INTERRUPTED)
 
     def process_ended(self) -> list[tuple[int, str]]:
-        """The agent process is gone. Take out and return what it may have been given before a message that waits:
-        nobody can say whether it was. Of all else it is known."""
+        """The agent process is gone. Remove and return the steering messages that it may have been given ahead of a
+        waiting message: no one can find out whether it got them. The fate of every other message is known."""
         passed: list[WindowEntry] = []
         waits = False
         for entry in self.window:
@@ -192,7 +193,7 @@ class Delivery:
         self._mark((entry for entry in self.window.clear() if not entry.held), Status.INTERRUPTED)
 
     def gone(self) -> None:
-        """Something was taken out of the window: what waited behind it may be sent."""
+        """An entry has left the window: send the messages that waited behind it."""
         self._note_delivered()
         self.pump()
         self.watch_expiry()
@@ -203,24 +204,25 @@ class Delivery:
             self.changed()
 
     def interrupted(self, messages: Sequence[tuple[int, str]], reason: str) -> None:
-        """Messages that were delivered will not be answered."""
+        """Mark delivered messages that will not be answered."""
         self._mark_all(messages, Status.INTERRUPTED, reason)
 
     def _mark_all(self, messages: Sequence[tuple[int, str]], status: Status, reason: str | None = None) -> None:
-        """Give records their last status, and tell everybody once that is durable."""
+        """Give records their last status, and report it to viewers once it is durable."""
         if messages:
             self._note_delivered()
             marks = tuple((seq, status) for seq, _ in messages)
             self._log.write(self.tell_marked, messages, status, reason, marks=marks)
 
     def tell_marked(self, messages: Sequence[tuple[int, str]], status: Status, reason: str | None) -> None:
-        """These records have their last status, and that is durable."""
+        """Report that these records have their last status; it is durable."""
         for seq, cid in messages:
             self.receipts.note(seq, status)
             self._publisher.tell(chat_frames.dump(str(status), cid=cid, seq=seq, reason=reason))
 
     def open_again(self, request: Record) -> None:
-        """The answer to a permission or a question came to nothing: if who asked is there, somebody may answer yet."""
+        """The store refused the answer to a permission or a question. If the process that asked still runs, the request
+        is open again and may be answered by another viewer."""
         state = self._log.state
         if request.cid.startswith(f"agent:{state.epoch}:") and not state.ended:
             self.turns.open_again(request_id_of(request.payload), request)

@@ -1,10 +1,10 @@
-"""How much of what the link brings may wait.
+"""Bounds on the link's output that waits in the session.
 
-`ReleaseOrder` says when each thing is dealt with and shown. The gate reads the link while there is room for what it
-brings, and slows an agent that makes more records than its share.
+`ReleaseOrder` decides when each line is processed and shown. The gate reads the link while there is room, and slows an
+agent that makes more records than its share.
 
-Bounds: `GATED_BYTES` of output held, waiting or being stored, and `COMING_LINES` in the session's inbox, after which
-the link is not read. A crash loses nothing: the bridge repeats what was not confirmed.
+Bounds: `GATED_BYTES` of output held, waiting or being stored, and `COMING_LINES` in the session's inbox; above either,
+the link is not read. A crash loses nothing: the bridge repeats every unconfirmed frame.
 """
 
 from gateway.limits.rate import Budget
@@ -14,7 +14,7 @@ from gateway.session.conversation.release_order import HeldLine, ReleaseOrder
 from gateway.session.model.ports import SessionClock, SessionMetrics
 
 GATED_BYTES = 1 << 20
-COMING_LINES = 4096  # heard and not yet dealt with
+COMING_LINES = 4096  # received from the link and not yet processed
 RECORD_BYTES = 4 << 10
 BURST_SECONDS = 10.0
 
@@ -48,17 +48,17 @@ class Gate:
         self.read_on()
 
     def stored(self, size: int) -> None:
-        """A record of the agent is stored."""
+        """A record of the agent has been stored."""
         self._order.stored(size)
         self.read_on()
 
     def open(self) -> None:
-        """Deal with what waits."""
+        """Process the lines that wait."""
         self._order.open()
         self.read_on()
 
     def read_on(self) -> None:
-        """Read the link while there is room for what it brings."""
+        """Read the link while there is room for its output; stop reading it otherwise."""
         if (link := self._delivery.link) is None:
             return
         if self._order.bytes > GATED_BYTES or self.coming > COMING_LINES:
@@ -67,9 +67,9 @@ class Gate:
             link.resume_reading()
 
     def charge(self, size: int, *, asked_for: bool) -> None:
-        """Charge the agent's budget of records. While it is overdrawn nothing more of the agent is dealt with; nothing
-        is lost. An answer to a message was asked for and costs nothing; a long record counts as several. Once its user
-        has stored as much as they may, the agent makes one record a second."""
+        """Charge the agent's budget of records. While the budget is overdrawn, no more output of the agent is
+        processed, and none is lost. An answer to a message was asked for and costs nothing; a long record counts as
+        several. Once the user has used up their stored-records quota, the agent makes one record a second."""
         cost = (not asked_for) + float(size // RECORD_BYTES)
         if self._log.quota_exceeded() is not None:
             cost = max(cost, self._rate)

@@ -1,13 +1,13 @@
-"""What senders say: numbered, made durable, and only then delivered.
+"""Messages from senders: numbered, made durable, and only then delivered.
 
 `offer` -> the log -> `_on_outcome` -> `Delivery.pump`. Where the store follows later (`Spooled`), the first durable
-stage is enough to deliver, and `settled` brings the last word. But for one case: a session too old to know all its cids
-cannot know that a message is new before the store, or its index here, has looked. There it is delivered when it is
-stored: never twice.
+stage is enough to deliver, and `settled` brings the store's decision. There is one exception: a session too old to know
+all its cids cannot know that a message is new before the store, or its index here, has looked. There a message is
+delivered when it is stored: never twice.
 
-What the store will never take is *dead*: a marker stands at its seq, its sender is told, its cid may be used again, and
-the session goes on. Bounds: the window (gateway/session/model/delivery_window.py) and the persistence queue; whatever
-does not fit is refused with a reason. A crash loses only what was not acknowledged.
+A message that the store refuses for good is *dead*: a marker takes its seq, its sender gets a nack, its cid may be used
+again, and the session goes on. Bounds: the window (gateway/session/model/delivery_window.py) and the persistence queue;
+a message that does not fit is refused with a reason. A crash loses only messages that were not acknowledged.
 """
 
 from collections.abc import Sequence
@@ -58,13 +58,13 @@ class Inbound:
         self._tasks = tasks
         self._metrics = metrics
         self._replies: dict[str, list[Reply]] = {}
-        self._asked: dict[int, Reply] | None = None  # who hears what the store says of each; few sessions have any
+        self._asked: dict[int, Reply] | None = None  # replies that wait for the store; few sessions have any
         self._early: dict[int, Outcome] | None = None  # the store was faster than the queue
-        self.asking = 0  # the store is asked what became of so many
+        self.asking = 0  # number of questions to the store about a record's present status
 
     def offer(self, cid: str, *, role: str, type: str, payload: bytes, reply: Reply, deliver: bool) -> None:
-        """Store a record and, if asked, deliver it. `reply` is called when it is refused, or when it is durable: once
-        more if the store is to follow.
+        """Store a record and, if asked, deliver it. `reply` is called when the record is refused, or when it is
+        durable, and once more if the store is to follow.
         """
         if (seq := self._log.sequence.seq_of(cid)) is not None:
             self._offered_again(cid, seq, reply)
@@ -79,8 +79,8 @@ class Inbound:
             reply(refused)
 
     def answer(self, cid: str, frame: chat_frames.ChatFrame, reply: Reply) -> None:
-        """A viewer's answer to a permission or a question. The first wins. Refused for room only where the user's
-        windows hold twice what they may."""
+        """Store a viewer's answer to a permission or a question. The first answer wins. It is refused for lack of room
+        only if the user's windows hold twice their bound."""
         if (seq := self._log.sequence.seq_of(cid)) is not None:
             self._offered_again(cid, seq, reply)
             return
@@ -96,7 +96,7 @@ class Inbound:
         self._append(cid, "user", record_type, frame.payload(cid), reply, deliver=True, answers=request)
 
     def refuse_all(self, reason: str) -> None:
-        """Whatever is not durable yet will not be."""
+        """Refuse every message that is not durable yet: it never will be."""
         replies, self._replies = self._replies, {}
         for reply in (reply for each in replies.values() for reply in each):
             reply(MessageRefused(reason))
@@ -126,7 +126,8 @@ class Inbound:
         self._tasks.post(self._tell_present_status, asked, cid, seq, record, gone)
 
     def _tell_present_status(self, asked: int, cid: str, seq: int, record: Record | None, gone: bool) -> None:
-        """`gone`: its status is, with the record or for now; that it was stored is certain, unless it is in doubt."""
+        """`gone`: the record's status could not be read, because the record is gone or the store is away. The message
+        itself was certainly stored, unless its record is in doubt."""
         assert self._asked is not None, "somebody did"
         self.asking -= 1
         reply = self._asked.pop(asked)
@@ -136,7 +137,7 @@ class Inbound:
         if died or status == Status.REJECTED:
             reply(MessageRefused("rejected"))
         elif self._store.behind(self._log.id) and self._receipts.ask_doubted(at, cid, status, reply):
-            pass  # they were told what is certain, and hear the rest when it is
+            pass  # the senders have the certain part of the status, and get the rest when the store has decided
         elif record is None:
             reply(Accepted(seq, status=None) if gone else MessageRefused("storage_unavailable"))
         else:
@@ -175,7 +176,7 @@ class Inbound:
             self._metrics.message_seconds.observe(self._clock.now() - began)
             replies = self._replies.pop(record.cid, [])
             if not self._replies:
-                self._replies.clear()  # gives back what it grew to
+                self._replies.clear()  # frees the memory that the dict has grown to
             self._durable(record, answers, replies, outcome)
         else:
             self._came_to_nothing(outcome, record, answers)
@@ -217,16 +218,17 @@ class Inbound:
                 self._log.publish(rejected_marker(record, reason))
                 self._died(record.seq, record.cid, answers)
 
-    # -- what the store made of it ------------------------------------------------------------------------------------
+    # -- the store's decisions ----------------------------------------------------------------------------------------
 
     def settled(self, seq: int, outcome: Outcome) -> None:
-        """The store has decided about a record that was durable here first. Told in seq order, perhaps twice."""
+        """The store has decided about a record that was durable here first. Decisions arrive in seq order, perhaps
+        twice."""
         self._early = {} if self._early is None else self._early
         self._early[seq] = outcome
         self._catch_up(self._early)
 
     def _catch_up(self, early: dict[int, Outcome]) -> None:
-        """Deal with what the store has decided. It may be faster than the queue, which tells what is durable here."""
+        """Apply the store's decisions. The store may be faster than the queue, which reports what is durable here."""
         for seq in sorted(early):
             if seq <= self._log.last_durable:
                 self._settle(seq, early.pop(seq))
@@ -237,7 +239,7 @@ class Inbound:
         for earlier in stored:
             self._delivery.window.stored(earlier.seq)
             earlier.tell(Accepted(earlier.seq, earlier.status))
-        if record is None:  # nobody waits to be told: an answer, most often, and its cid is slow to find
+        if record is None:  # no reply waits. Most often this is an answer of the agent, and its cid is slow to find
             record = Unsettled(seq, "" if isinstance(outcome, Stored) else self._log.sequence.cid_of(seq) or "")
         match outcome:
             case Fenced():
@@ -262,7 +264,8 @@ class Inbound:
         self._delivery.watch_expiry()
 
     def _died(self, seq: int, cid: str, answers: Record | None) -> None:
-        """The store will never have it: sent again it is another record. What the agent was given, it has."""
+        """The store will never have this record, so its cid sent again makes a new record. The agent keeps what it was
+        given."""
         self._log.sequence.forget(cid, seq)
         if self._delivery.window.recall(seq) is not None and answers is not None:
             self._delivery.open_again(answers)

@@ -1,4 +1,4 @@
-"""What is written when an agent process ends. Pure."""
+"""Records and marks that are written when an agent process ends. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import orjson
 
 from persistence.record import Record, Status
 
-PENDING_BYTES = 512 << 10  # of open requests that a new process is told of: its start line has a bound
+PENDING_BYTES = 512 << 10  # of open requests repeated to a new process: its start line has a bound
 
 
 def last_marks(unanswered: Iterable[tuple[int, str]], requests: Iterable[Record]) -> tuple[tuple[int, str], ...]:
@@ -17,7 +17,7 @@ def last_marks(unanswered: Iterable[tuple[int, str]], requests: Iterable[Record]
 
 
 def still_pending(requests: Iterable[Record]) -> list[Any]:
-    """What the next process is told of these requests: the newest that fit, in their order."""
+    """The open requests that the next process's start line repeats: the newest that fit, in their order."""
     return _newest_within(PENDING_BYTES, [request.payload for request in requests])
 
 

@@ -1,15 +1,15 @@
-"""The session's log: who writes its records and its state, in which order, and what of it is durable.
+"""The session's log: the one writer of its records and its state. It fixes their order and knows which are durable.
 
 One object numbers records (`sequence`), has the fence that `load` gave it, and puts every write of the session into the
-persistence queue: a sender's record by `append`, all else by `write`. So one order holds for everything a session
-keeps: the order of these calls. Nobody else changes `state` or `spec`.
+persistence queue: a sender's record by `append`, every other write by `write`. So one order holds for everything a
+session stores: the order of these calls. No other module changes `state` or `spec`.
 
 The queue answers the writes of one session in the order they were put. So an answer needs no name: it belongs to the
-first write in `_unanswered`. It comes through the session's inbox, and is an outcome and nothing else.
+first write in `_unanswered`. It comes through the session's inbox, and carries only an outcome.
 
 Bounds: senders' records are refused while the queue has no room (`refusal`, `append`). The session's own writes join
-the last one that waits, or carry a record of the agent, which gate.py slows. A crash loses what was not answered:
-nobody was told of it.
+the last one that waits, or carry a record of the agent, which gate.py slows. A crash loses only unanswered writes: none
+of those was acknowledged.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,11 +32,11 @@ Then = Callable[..., None]
 
 
 class OwnerMoved(Exception):
-    """Another gateway has loaded the session: this one ends, and what it had not stored is void."""
+    """Another gateway has loaded the session: this one ends, and its unstored writes are void."""
 
 
 def give_up(session_id: str, outcome: Fenced | Rejected) -> NoReturn:
-    """A write came to nothing: this actor is not the session's writer any more, or its numbers are wrong."""
+    """A write failed for good: this actor is not the session's writer any more, or its numbers are wrong."""
     if isinstance(outcome, Fenced):
         raise OwnerMoved(session_id)
     raise RuntimeError(f"the store rejected a write of {session_id}: {outcome.reason}")
@@ -82,7 +82,7 @@ class SessionLog:
         self._queue = queue
         self._quota = quota
         self._metrics = metrics
-        self._kept = replace(session, spec=b"", state=b"")  # there are newer ones
+        self._kept = replace(session, spec=b"", state=b"")  # without spec and state: newer ones are kept below
         self._fence = loaded.fence
         self.id = session.id
         self.user_id = session.user_id
@@ -91,29 +91,29 @@ class SessionLog:
         self.sequence = MessageSequence(session.last_seq, loaded.cids)
         self.last_durable = session.last_seq
         self.active_at = self.when(self.state.last_active or session.created_at)
-        self.closed = False  # nothing is written any more: the session may have another writer by now
+        self.closed = False  # stops all writes: the session may have another writer by now
         # Short, and most often empty; an empty deque takes 760 bytes.
         self._unanswered: list[tuple[bool, Record | None, Then | None, tuple[Any, ...]]] = []
         self._delivered: int | None = None  # reached the agent, not yet written
-        self._doubtful: tuple[int, ...] = ()  # of these, what the store refused or may yet: the marker then says it
+        self._doubtful: tuple[int, ...] = ()  # the undecided or refused among them: then the marker reports it
 
-    # -- what is known ------------------------------------------------------------------------------------------------
+    # -- reads --------------------------------------------------------------------------------------------------------
 
     def when(self, utc: float) -> float:
-        """A moment of the wall clock on this process's clock."""
+        """Convert a time of the wall clock to this process's clock."""
         return self._clock.now() - max(0.0, self._clock.utcnow() - utc)
 
     def touch(self) -> None:
-        """Somebody did something: the session is not idle."""
+        """A user or a program was active: the session is not idle."""
         self.active_at = self._clock.now()
 
     @property
     def last_active(self) -> float:
-        """When somebody last did something, on the wall clock."""
+        """The time of the last activity, on the wall clock."""
         return self._clock.utcnow() - (self._clock.now() - self.active_at)
 
     def seen(self) -> Session:
-        """The session as its writer knows it, for readers while the store cannot be asked."""
+        """The session as its writer knows it, for readers while the store is away."""
         return replace(self._kept, spec=self.spec.to_json(), state=self.state.to_json(), last_seq=self.last_durable)
 
     # -- senders' records ---------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class SessionLog:
         return None
 
     def quota_exceeded(self) -> str | None:
-        """Why nothing more may be stored for the session's user; None if something may."""
+        """The reason why the session's user may store no more; None if they may."""
         return self._quota.full(self.user_id, self._tasks.spawn)
 
     def record(self, cid: str, role: str, type: str, payload: bytes, status: Status) -> Record:
@@ -137,8 +137,8 @@ class SessionLog:
         return Record(self.id, self.sequence.enter(cid), cid, role, type, payload, self._clock.utcnow(), status)
 
     def append(self, record: Record, marks: Marks, then: Then, *arguments: Any, refusable: bool) -> bool:
-        """Write a sender's record; `then(outcome, *arguments)` is called with what became of it. False: the queue has
-        no room for it, and its number is free again."""
+        """Write a sender's record; `then(outcome, *arguments)` is called with its outcome. False: the queue has no room
+        for it, and its number is free again."""
         write = Write(self.id, append=record, marks=marks, fence=self._fence)
         if not self._queue.put(write, self._answer, refusable=refusable):
             self.sequence.withdraw(record.cid)
@@ -150,12 +150,12 @@ class SessionLog:
     # -- the session's own writes -------------------------------------------------------------------------------------
 
     def agent_record(self, place: str, payload: bytes, status: Status, type: str = "message") -> Record:
-        """The next record, of what the agent said at `place` of its output."""
+        """Make the next record, with the agent's output at `place`."""
         cid, now = f"agent:{self.state.epoch}:{place}", self._clock.utcnow()
         return Record(self.id, self.sequence.enter(cid), cid, "assistant", type, payload, now, status)
 
     def next_state(self, **changes: Any) -> bytes:
-        """Change the state; what is returned must be written at once."""
+        """Change the state and return it encoded; the caller must write it at once."""
         before, clock = self.state.snapshot_bytes, self._clock
         last_active = clock.utcnow() - (clock.now() - self.active_at)
         self.state = state = replace(self.state, last_active=last_active, **changes)
@@ -164,26 +164,27 @@ class SessionLog:
         return state.to_json()
 
     def next_spec(self, **changes: Any) -> bytes:
-        """The same for the spec."""
+        """Like `next_state`, for the spec."""
         self.spec = replace(self.spec, **changes)
         return self.spec.to_json()
 
     def save(self, **changes: Any) -> None:
-        """Change the state and keep it."""
+        """Change the state and store it."""
         self.write(state=self.next_state(**changes))
 
     def save_spec(self, **changes: Any) -> None:
-        """Change the spec and keep it."""
+        """Change the spec and store it."""
         self.write(spec=self.next_spec(**changes))
 
     def change_spec(self, changes: Mapping[str, Any]) -> None:
-        """The same; writes nothing if the spec says so already."""
+        """Like `save_spec`, but writes nothing if the spec has these values already."""
         if any(getattr(self.spec, name) != value for name, value in changes.items()):
             self.save_spec(**changes)
 
     def note_delivered(self, seq: int, doubtful: Sequence[int]) -> None:
         """Records up to `seq` have reached the agent; the `doubtful` ones may not be in the store yet. Nothing depends
-        on this being durable, because the bridge knows: it waits a moment for a write that it can go along with."""
+        on this being durable, because the bridge knows it: the write is delayed a moment, so that it can join another
+        one."""
         self._delivered = seq
         if doubtful:
             self._doubtful = (*self._doubtful, *doubtful)
@@ -194,7 +195,7 @@ class SessionLog:
             self._tasks.post(self.save_delivered)
 
     def save_delivered(self) -> None:
-        """Write down now what reached the agent."""
+        """Store now which records have reached the agent."""
         if self._delivered is not None:
             self.write()
 
@@ -208,9 +209,9 @@ class SessionLog:
         checkpoint: bytes | None = None,
         spec: bytes | None = None,
     ) -> None:
-        """A write of the session's own: never refused. Once it is durable here its record is published, or the marker
-        of one that the store will never take, and `then(*arguments)` is called. If it is rejected, our numbers are
-        wrong: load them again."""
+        """Put one of the session's own writes into the queue, which never refuses it. Once the write is durable here,
+        its record is published, or the marker of a record that the store refused for good, and `then(*arguments)` is
+        called. A rejected write means that the numbers here are wrong: the session must be loaded again."""
         if self.closed:
             return
         delivered = self._delivered
@@ -225,13 +226,13 @@ class SessionLog:
         if self._queue.put(write, self._answer, refusable=False):
             self._unanswered.append((True, append, then, arguments))
 
-    # -- what the store says ------------------------------------------------------------------------------------------
+    # -- the store's answers ------------------------------------------------------------------------------------------
 
     def _answer(self, outcome: Outcome) -> None:
         self._tasks.post(self._settled, outcome)
 
     def _settled(self, outcome: Outcome) -> None:
-        """The first write that is not answered has this outcome."""
+        """The oldest unanswered write has this outcome."""
         own, record, then, arguments = self._unanswered.pop(0)
         if not own:
             assert then is not None
@@ -245,13 +246,13 @@ class SessionLog:
             then(*arguments)
 
     def publish(self, record: Record) -> None:
-        """The record is durable, or what stands in its place: viewers hear of it."""
+        """Send the record to every viewer: it, or the marker in its place, is durable."""
         if record.seq > self.last_durable:
             self.last_durable = record.seq
         self._publisher.tell(chat_frames.record_frame(record))
 
     def note_durable(self, seq: int) -> None:
-        """Something durable stands at `seq`, and at every number before it."""
+        """A durable record or marker stands at `seq`, and at every number before it."""
         if seq > self.last_durable:
             self.last_durable = seq
 

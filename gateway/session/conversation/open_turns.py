@@ -1,13 +1,13 @@
-"""What the agent owes its users, and its users owe the agent. Pure.
+"""Open turns: the answers that the agent owes its users, and the answers that users owe the agent. Pure.
 
 A delivered message is owed an answer until a `done` comes; each `done` answers the oldest, or the messages that it
-names. What was answered is known by a number, `answered`: every message up to it has had its `done`. Messages above it
-that had theirs earlier than one before them are `ahead` of it.
+names. One number, `answered`, records the progress: every message up to it has had its `done`. Messages above it that
+were answered out of order are `ahead` of it.
 
-A permission or a question is open until the first answer, or until the agent withdraws it; a later answer is told that
-it came too late. When the agent process ends, nobody owes anybody anything any more: what was open is named once, and
-gone. An agent that asks without end has its oldest requests expire: at most `MOST_OPEN` of `OPEN_BYTES` are open, or
-one of any size.
+A permission or a question is open until the first answer, or until the agent withdraws it; a later answer is refused as
+too late. When the agent process ends, all debts end with it: `end` returns the open ones once and forgets them. An
+agent that asks without end has its oldest requests expire: at most `MOST_OPEN` of `OPEN_BYTES` are open, or one of any
+size.
 """
 
 from bisect import insort
@@ -19,7 +19,7 @@ MOST_OPEN = 100
 OPEN_BYTES = 1 << 20
 MOST_UNANSWERED = 10_000
 MOST_AHEAD = 1000  # they are stored with the session's state; beyond, the oldest count as not answered after a restart
-REMEMBERED = 1000  # answered and withdrawn requests, so that a late answer hears `already_answered`
+REMEMBERED = 1000  # answered and withdrawn requests, so that a late answer is refused with `already_answered`
 
 
 class OpenTurns:
@@ -38,7 +38,7 @@ class OpenTurns:
         self._unanswered = [each for each in unanswered if each[0] not in self.ahead]
         self._open = dict(open_requests)
         self._open_bytes = sum(len(record.payload) for record in open_requests.values())
-        self._answered: dict[str, bool] = {}  # whether the agent has withdrawn it
+        self._answered: dict[str, bool] = {}  # by request id: True if the agent has withdrawn it
 
     @property
     def unanswered(self) -> int:
@@ -49,16 +49,16 @@ class OpenTurns:
         return list(self._open.values())
 
     def deliver(self, seq: int, cid: str, since: float) -> None:
-        if self._unanswered and seq < self._unanswered[-1][0]:  # the last one passed it
+        if self._unanswered and seq < self._unanswered[-1][0]:  # the last one overtook it
             insort(self._unanswered, (seq, cid, since))
         else:
             self._unanswered.append((seq, cid, since))
-        # An agent that never says `done` would otherwise be owed answers for ever; the oldest are let go.
+        # An agent that never says `done` would otherwise be owed answers for ever: the oldest are dropped.
         del self._unanswered[:-MOST_UNANSWERED]
 
     def done(self, answers: Sequence[int] | None = None, waiting: int | None = None) -> float | None:
-        """A `done` answers these messages, or the oldest. Return since when the first of their senders waits, None if
-        it answers nobody. `waiting` is the oldest message that the agent does not have yet."""
+        """A `done` answers these messages, or the oldest. Return the time since which the first of their senders waits;
+        None if no message was answered. `waiting` is the oldest message that the agent does not have yet."""
         if answers is None:
             now, self._unanswered[:1] = self._unanswered[:1], []
         else:
@@ -79,7 +79,8 @@ class OpenTurns:
         self.ahead = tuple(had[len(before) :][-MOST_AHEAD:])
 
     def ask(self, request_id: str, record: Record) -> list[Record]:
-        """A request is open; return those that no longer are. Asked again, its newest record is the one to answer."""
+        """Open a request and return the requests that this closes. A request that is asked again is answered by its
+        newest record."""
         gone = [self._close(request_id)] if request_id in self._open else []
         self._open[request_id] = record
         self._open_bytes += len(record.payload)
@@ -94,12 +95,11 @@ class OpenTurns:
         return record
 
     def withdraw(self, request_id: str) -> Record | None:
-        """The agent asks this no more: close the request and return its record, if it is open. An answer that comes is
-        too late."""
+        """The agent withdraws a request: close it and return its record, if it is open. A later answer is too late."""
         if request_id in self._open:
             self._remember(request_id, withdrawn=True)
             return self._close(request_id)
-        if request_id in self._answered:  # should the answer come to nothing, nobody waits for another
+        if request_id in self._answered:  # if the store refuses its answer, the request must not open again
             self._answered[request_id] = True
         return None
 
@@ -117,15 +117,16 @@ class OpenTurns:
             del self._answered[next(iter(self._answered))]
 
     def open_again(self, request_id: str, record: Record) -> None:
-        """Its answer came to nothing: it is open again, unless the agent has withdrawn it since."""
+        """The store refused the answer: open the request again, unless the agent has withdrawn it since."""
         if self._answered.get(request_id) is False:
             del self._answered[request_id]
             self._open[request_id] = record
             self._open_bytes += len(record.payload)
 
     def end(self, taken: int | None) -> tuple[list[tuple[int, str]], dict[str, Record]]:
-        """The process is gone: return what it did not answer, and what it still wanted to know. Messages above `taken`
-        were never its own (None: all were): another process has them, and owes their answers."""
+        """The process is gone: return the messages that it did not answer, and the requests that it still had open.
+        Messages above `taken` were never given to it (None: all were): another process has them, and owes their
+        answers."""
         gone = [(seq, cid) for seq, cid, _ in self._unanswered if taken is None or seq <= taken]
         del self._unanswered[: len(gone)]
         open_requests, self._open, self._open_bytes = self._open, {}, 0

@@ -1,17 +1,17 @@
-"""What the link tells of the agent, in the order it tells it.
+"""Events of the link about the agent, processed in the order they arrive.
 
-A line is dealt with as it comes (answers.py). Greetings, new processes and exits mean something else before a `done`
-than after it: they wait until no line is held. Three things hold up everything. A new process, or a new bridge, is
-known to the store before anybody is given anything; until then the order is shut. An agent that makes too many records
-a second is slowed. And while 1,000 records are on their way to the store, no more are made. How much may wait is the
-gate's (gate.py).
+A line is processed as it comes (answers.py). Hellos, new processes and exits mean something else before a `done` than
+after it: they wait until no line is held. Three conditions stop all processing. A new process, or a new bridge, must be
+durable in the store before it is given anything; until then the order is shut. An agent that makes too many records a
+second is slowed. And while 1,000 records are on their way to the store, no more are made. gate.py bounds how much may
+wait.
 
-    hello of a bridge    settle what it took > (another bridge: store its name) > tell who asked for the greeting
+    hello of a bridge    settle what it took > (another bridge: store its name) > call back the caller of the greeting
     a new process        end the one before > store its epoch > an agent is ready, deliver what waits
     exit of a process    end its epoch: what it took and did not answer is `interrupted`
 
-A link may be lost while what it told still waits. That counts all the same, but nobody is made ready by it:
-`_link_number` says which link is there now.
+A link may be lost while its events still wait. They count all the same, but none of them makes an agent ready:
+`_link_number` is the number of the link that is there now.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -66,8 +66,8 @@ class AgentOutput:
         rate: float,
         finished: Callable[[], None],
     ) -> None:
-        """`rate`: how many records the agent may make a second. `finished` is called when an answer of it is
-        stored and shown."""
+        """`rate`: how many records the agent may make a second. `finished` is called when one of its answers is stored
+        and shown."""
         self._log = log
         self._delivery = delivery
         self._audience = audience
@@ -79,39 +79,39 @@ class AgentOutput:
         self._gate = Gate(self._order, log, delivery, clock, metrics, rate)
         self.answers = Answers(log, delivery, audience, self._order, self._gate, clock, metrics, checkpoint, finished)
         self._announced = Announced()
-        self._whole = True  # whether the last process was heard to its end
+        self._whole = True  # False if the last process's exit was never reported
         self._link_number = 0
         self.agent_alive = False
         self.greeted_at = 0.0  # when a bridge last said hello
-        # The last frame the link brought, dealt with or not. Not the state's epoch: that may be one behind.
+        # The last frame the link brought, processed or not. Not the state's epoch: that may be one behind.
         self.received = None if log.state.epoch is None else Position(log.state.epoch, 0)
 
-    # -- words for the outside ----------------------------------------------------------------------------------------
+    # -- for the other parts ------------------------------------------------------------------------------------------
 
     @property
     def answering(self) -> bool:
-        """Whether the agent owes somebody an answer."""
+        """True while the agent owes an answer."""
         return bool(self._delivery.turns.unanswered) or self.answers.begun
 
     @property
     def settled(self) -> bool:
-        """Whether everything the link has told was dealt with: nothing waits for a `done` to become durable."""
+        """True if every event of the link was processed: none waits for a `done` to become durable."""
         return self._order.settled
 
     @property
     def exit_due(self) -> bool:
-        """Whether the last process is known to have ended, but not yet how, and with what open."""
+        """True if the last process has ended, and the bridge has yet to report how, and with which requests open."""
         return self._announced.exit_due is not None
 
     def abort(self) -> bool:
-        """Note that the running turn is to end as `aborted`; False if none runs."""
+        """End the running turn as `aborted`; False if none runs."""
         if not (self.agent_alive and self.answering):
             return False
         self.answers.aborting = True
         return True
 
     def warn(self, event: str, **fields: Any) -> None:
-        """Log what the agent or the bridge did, once a minute however often it does that."""
+        """Log a fault of the agent or the bridge, at most once a minute per event."""
         self.answers.warn(event, **fields)
 
     def close(self) -> None:
@@ -120,18 +120,18 @@ class AgentOutput:
     # -- from the link, in its order ----------------------------------------------------------------------------------
 
     def in_order(self, event: Callable[..., None]) -> None:
-        """Do `event` after everything the link has told so far was dealt with, and shown."""
+        """Call `event` after every earlier event of the link was processed and shown."""
         self._order.deal(event, after_held=True)
 
     def coming(self, lines: int) -> None:
-        """Lines were heard: `on_frames` will be told of them in its turn, unless the link is lost before."""
+        """Lines were received: `on_frames` gets them in its turn, unless the link is lost before."""
         gate = self._gate
         gate.coming += lines
         if gate.coming > COMING_LINES:
             gate.read_on()
 
     def count_unknown(self, core: str, counts: Mapping[str, int]) -> None:
-        """What the agent says that its core does not know changes nothing here."""
+        """Count the agent's frames that its core does not know. They have no other effect."""
         for kind, count in counts.items():
             self._metrics.unknown_frames(core, kind, count)
 
@@ -147,7 +147,7 @@ class AgentOutput:
         gate.read_on()
 
     def on_taken(self, seq: int, recalled: bool = False) -> None:
-        """The agent has the records up to `seq`; or that one is held back, as it was asked."""
+        """The agent has the records up to `seq`; with `recalled`, the bridge holds that one back, as it was asked."""
         self._order.deal(self._delivery.recalled if recalled else self._delivery.taken, seq)
 
     def on_hello(self, hello: Hello, then: Callable[[], None]) -> None:
@@ -158,11 +158,11 @@ class AgentOutput:
         self._order.deal(self._epoch, epoch, base, self._link_number, after_held=True)
 
     def on_exit(self, exit: AgentExit, then: Callable[[bool], None]) -> None:
-        """Deal with an exit in its order; `then` hears whether the link that told of it is still there."""
+        """Process an exit in its order; `then` is called with whether the link that reported it is still there."""
         self._order.deal(self._exit, exit, self._link_number, then, after_held=True)
 
     def on_lost(self) -> None:
-        """The link is gone; what it brought before that still counts."""
+        """The link is gone; events that it brought before still count."""
         self.agent_alive = False
         self._announced.lost()
         self._gate.coming = 0
@@ -181,10 +181,11 @@ class AgentOutput:
             known = log.state.ended and hello.epoch == log.state.epoch
             self._announced.hello(hello.epoch, alive=hello.alive, known=known)
         delivery.settle(hello.taken)
-        if hello.epoch is None:  # whatever was taken, no process is left to have it
+        if hello.epoch is None:  # the bridge has had no process, so nothing that was taken is in one
             self.end_epoch(None, "its sandbox ended")
         if log.state.taker != hello.taker:
-            # Durable before anything is sent: otherwise a restart could not tell that it may have been.
+            # Durable before anything is sent: otherwise a restart could not know that this bridge may have taken
+            # messages.
             self._order.shut()
             log.write(self._gate.open, state=log.next_state(taker=hello.taker))
         self._order.deal(self._greeted, link_number, then, after_held=True)
@@ -208,7 +209,7 @@ class AgentOutput:
             self._make_ready()
 
     def _begin_epoch(self, epoch: str, base: int, link_number: int | None) -> None:
-        """`link_number`: of the link on which it lives; None if it does not."""
+        """`link_number`: of the link on which the process lives; None if it does not live."""
         log = self._log
         if not log.state.ended:
             self.end_epoch(None, "another agent process took its place")
@@ -217,7 +218,8 @@ class AgentOutput:
         starts = log.spec.start is not None and not log.spec.started
         spec = log.next_spec(started=True) if starts else None
         self._stream.begin(epoch, base, hole=not self._whole)
-        # Durable before it is given anything: otherwise a restart could not tell who took what.
+        # Durable before the process is given anything: otherwise a restart could not know which process took which
+        # message.
         self._order.shut()
         log.write(self._epoch_known, link_number, state=state, spec=spec, checkpoint=b"")
 
@@ -240,7 +242,7 @@ class AgentOutput:
             then(link_number == self._link_number)
 
     def end_epoch(self, taken: int | None, reason: str) -> None:
-        """The agent process is gone: what it had and did not finish is told, and its last words are kept."""
+        """The agent process is gone: report its unfinished messages, and store its last answer."""
         log, delivery = self._log, self._delivery
         self.agent_alive = False
         delivery.disconnect()
@@ -248,7 +250,7 @@ class AgentOutput:
             delivery.settle(taken)
         interrupted, expired = delivery.turns.end(taken)
         interrupted += delivery.process_ended()
-        if log.state.ended:  # taken by a process that the gateway before this one had not heard of
+        if log.state.ended:  # taken by a process that the gateway before this one did not know of
             delivery.interrupted(interrupted, reason)
             return
         self._whole = taken is not None

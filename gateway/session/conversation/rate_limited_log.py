@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 
 class RateLimitedLog:
-    """Of one session. Event names are constants, so there are only a few."""
+    """The limit of one session. Event names are constants, so there are only a few."""
 
     __slots__ = ("_clock", "_session_id", "_unsaid")
 

@@ -1,17 +1,17 @@
-"""How far a record has come, and who is still to hear of it. Pure.
+"""How far each record has come, and which senders still wait for the store's decision on it. Pure.
 
 A record is *accepted* when it is durable on this node, and *stored* when it is where it is kept in the end. Where that
-is one step, its sender hears `stored` and nothing else. Where the store follows, its sender hears `accepted` first, and
-later one more word: `stored`, or why it never will be. Until then the record is *unsettled*.
+is one step, its sender gets `stored` only. Where the store follows, its sender gets `accepted` first, and later one
+final answer: `stored`, or the reason why it never will be. Until then the record is *unsettled*.
 
-The store decides in seq order, so its word about one record settles all before it. A session that was loaded while the
-store was behind does not know which of its records are settled: those up to `doubtful` may not be, until the store
-says something. Nor does one whose store is behind by more than is kept here.
+The store decides in seq order, so a decision about one record settles all before it. A session that was loaded while
+the store was behind does not know which of its records are settled: those up to `doubtful` may be unsettled until the
+store decides about one. The same holds for a session whose store is behind by more records than are kept here.
 
-Never: `stored` before the store has said so, a second last word, `accepted` after it. Bounds: `UNSETTLED` records, and
-as many again that were asked about in doubt; `LISTENERS` hear of each. Whoever waits for the oldest when there are more
-hears no last word, and is told where it stands when they send it again. Answers to the agent's requests are not let go:
-each is needed to open its request again.
+Never: `stored` before the store has decided so, a second final answer, `accepted` after it. Bounds: `UNSETTLED`
+records, and as many again that were asked about in doubt; `LISTENERS` replies for each. Above the first bound the
+oldest record is dropped: its senders get no final answer, and learn its status when they send it again. Answers to the
+agent's requests are not dropped: each is needed to open its request again.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,7 +33,7 @@ class Stage(StrEnum):
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
     seq: int
-    status: str | None = Status.STORED  # None: trimmed away since, or the store cannot be asked
+    status: str | None = Status.STORED  # None: trimmed away since, or the store is away
     stage: Stage = Stage.STORED
 
 
@@ -46,7 +46,7 @@ Reply = Callable[[Accepted | MessageRefused], None]
 
 
 class Unsettled(msgspec.Struct):
-    """A record whose sender waits for the last word."""
+    """A record whose senders wait for the final answer."""
 
     seq: int
     cid: str
@@ -66,13 +66,13 @@ class Receipts:
         self._doubtful = doubtful
         self._settled = 0
         self._waiting: dict[int, Unsettled] = {}  # in seq order
-        self._doubted: dict[int, Unsettled] | None = None  # not known to wait, asked about since; most often none
+        self._doubted: dict[int, Unsettled] | None = None  # asked about, not known to wait; most often none
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._doubted or ())
 
     def accept(self, record: Record, replies: Iterable[Reply], *, answers: Record | None = None) -> None:
-        """The record is durable here: say so, and note who is owed the last word."""
+        """The record is durable here: acknowledge it, and note the senders who get the final answer."""
         unsettled = self._waiting[record.seq] = Unsettled(record.seq, record.cid, record.status, answers)
         for reply in replies:
             self._promise(unsettled, reply)
@@ -86,7 +86,8 @@ class Receipts:
             self._doubtful = max(self._doubtful, oldest)
 
     def ask(self, seq: int, reply: Reply) -> bool:
-        """Somebody sends a record again: if it is known to be unsettled, say so, and owe them the last word too."""
+        """A sender repeats a record. If it is known to be unsettled, acknowledge it as accepted, promise the final
+        answer too, and return True."""
         record = self._waiting.get(seq)
         if record is not None:
             self._promise(record, reply)
@@ -109,12 +110,13 @@ class Receipts:
         reply(Accepted(record.seq, record.status, Stage.ACCEPTED))
 
     def note(self, seq: int, status: str) -> None:
-        """The record has another status now; senders hear it with the last word."""
+        """Change a record's status; senders get it with the final answer."""
         if record := self._waiting.get(seq):
             record.status = status
 
     def settle(self, seq: int) -> tuple[list[Unsettled], Unsettled | None]:
-        """The store has decided about `seq`. Returns what waited before it, which is stored, and itself."""
+        """The store has decided about `seq`. Return the records that waited before it, which are stored, and the one at
+        `seq`."""
         self._settled = max(self._settled, seq)
         doubted = self._doubted or {}
         before = [doubted.pop(earlier) for earlier in sorted(doubted) if earlier < seq]
@@ -126,7 +128,7 @@ class Receipts:
 
 
 def one_line(reason: str) -> str:
-    """What a store says of a record it does not take, for its sender."""
+    """The store's reason for refusing a record, short and printable, for its sender."""
     words = " ".join(reason.split())
     shown = "".join(char if char.isprintable() else "?" for char in words)
     return shown if len(shown) <= REASON_LENGTH else shown[: REASON_LENGTH - 1] + "…"

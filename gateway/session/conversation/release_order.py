@@ -1,22 +1,23 @@
-"""What is dealt with when, and what is shown when. Pure: it calls what it is given, and waits for nothing.
+"""The order in which events are processed and lines are shown. Pure: it calls the functions it is given, and never
+waits.
 
-Lines are dealt with as they come. A line may be *held*: it is dealt with, but shown only when its record is durable,
-and whatever is to be shown behind it waits with it. Some events mean something else before a held line than after it:
-they are dealt with when nothing is held. And while the order is *shut* or *slowed*, or too many records are on their
-way to the store, nothing is dealt with at all.
+Lines are processed as they come. A line may be *held*: it is processed, but shown only when its record is durable, and
+everything to be shown behind it waits with it. Some events mean something else before a held line than after it: they
+are processed when no line is held. And while the order is *shut* or *slowed*, or too many records are on their way to
+the store, nothing is processed at all.
 
-Never: an event dealt with before one that came earlier, a line shown before one that came earlier, a held line shown
-before `release`. `bytes` is what waits or is held, with what that costs beside its own bytes; the owner reads no
-further while it is too much.
+Never: an event processed before one that came earlier, a line shown before one that came earlier, a held line shown
+before `release`. `bytes` is the size of everything that waits or is held, with a fixed cost for each entry; the owner
+reads no further while it is too much.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-COST = 256  # of anything that waits, beside its bytes
-STORED_AT_ONCE = 1000  # records on their way to the store, whose queue is everybody's
+COST = 256  # of each waiting entry, beside its bytes
+STORED_AT_ONCE = 1000  # records on their way to the store, whose queue all sessions share
 
-Show = Callable[[bytes, bytes, bool], None]  # what is shown, the line it was, whether it was held by itself
+Show = Callable[[bytes, bytes, bool], None]  # the bytes shown, the line they were made of, whether that line was held
 Event = Callable[..., None]
 
 
@@ -37,7 +38,7 @@ class ReleaseOrder:
     def __init__(self, show: Show) -> None:
         self._show = show
         # Lists, not deques, of which an empty one takes 760 bytes: every session has these, and they stay short.
-        self._waiting: list[tuple[bool, int, Event, tuple[Any, ...]]] = []  # (until nothing is held, size, what to do)
+        self._waiting: list[tuple[bool, int, Event, tuple[Any, ...]]] = []  # (after_held, size, callback, arguments)
         self._held: list[HeldLine] = []
         self._closed = False
         self._slowed = False
@@ -46,12 +47,12 @@ class ReleaseOrder:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing waits and nothing is held. What waits because it comes too fast is not waited for: whoever
-        listens next hears it again."""
+        """True if no event waits and no line is held. Events that wait only because the agent is slowed do not count:
+        the next link repeats them."""
         return not (self._closed or self._held or (self._waiting and not self._slowed))
 
     def deal(self, event: Event, *arguments: Any, size: int = 0, after_held: bool = False) -> None:
-        """Do `event` in its turn: now, if nothing stands in its way."""
+        """Call `event` in its turn: now, if nothing precedes or blocks it."""
         shut = self._closed or self._slowed or self._storing >= STORED_AT_ONCE
         if self._waiting or shut or (after_held and self._held):
             self.bytes += size + COST
@@ -68,7 +69,7 @@ class ReleaseOrder:
             self._show(shown, line, False)
 
     def hold(self, line: bytes) -> HeldLine:
-        """Show nothing from here on until `release` says what this line is shown as."""
+        """Show no line from here on until `release` sets the bytes to show for this one."""
         held = HeldLine(line, None)
         self._held.append(held)
         self.store(len(line) + COST)
@@ -101,7 +102,7 @@ class ReleaseOrder:
         self._go_on()
 
     def slow(self) -> None:
-        """It comes too fast."""
+        """The agent makes records too fast: stop processing until `hasten`."""
         self._slowed = True
 
     def hasten(self) -> None:

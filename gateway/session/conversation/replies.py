@@ -1,4 +1,4 @@
-"""How a sender hears what became of a record."""
+"""How a sender gets the outcome of a record: as frames, or over HTTP."""
 
 from functools import partial
 
@@ -54,5 +54,5 @@ def not_known() -> ApiError:
 
 
 def sandbox_unavailable(error: Exception) -> ApiError:
-    """The sandbox's provider does not answer, so nothing was done."""
+    """The sandbox's provider does not answer, so the command had no effect."""
     return ApiError(503, "sandbox_unavailable", f"nothing was done: {error}. Try again in a moment")

@@ -1,4 +1,4 @@
-"""The session's numbers: the next `seq`, and which `cid` has which. Pure.
+"""The session's numbers: the next `seq`, and the `seq` of each known `cid`. Pure.
 
 The writer numbers and the store checks. A `cid` seen before is answered from here; only one older than the newest
 10,000 gets as far as the store, which then keeps a marker at the new number: never a hole, never a second delivery.
@@ -13,10 +13,10 @@ class MessageSequence:
     __slots__ = ("_cids", "complete", "last_seq")
 
     def __init__(self, last_seq: int, cids: dict[str, int]) -> None:
-        """`cids` are the newest that the store has: all of them, if they are fewer than it would tell."""
+        """`cids` are the newest that the store has: all of them, if they are fewer than `REMEMBERED`."""
         self.last_seq = last_seq
         self._cids = dict(cids)
-        self.complete = len(cids) < REMEMBERED  # whether a cid that is not known here is known nowhere
+        self.complete = len(cids) < REMEMBERED  # True if a cid that is missing here exists nowhere
 
     def seq_of(self, cid: str) -> int | None:
         return self._cids.get(cid)

@@ -1,7 +1,7 @@
 """The agent's output as viewers see it: numbered frames of one process after the other, and where each viewer joins.
 
-After a restart the ring is filled from the bridge again, up to the frame that was dealt with before it (`_replay`):
-until then a viewer that asks for those frames waits for them.
+After a restart the bridge fills the ring again, up to the last frame processed before the restart (`_replay`). Until
+then a viewer that asks for those frames waits for them.
 """
 
 from gateway.protocol import chat_frames
@@ -23,18 +23,19 @@ class AgentStream:
 
     @property
     def catching_up(self) -> bool:
-        """Whether frames from before a restart are still on their way back into the ring."""
+        """True while frames from before a restart are still on their way back into the ring."""
         replay = self._replay
         return replay is not None and replay.epoch == self._log.state.epoch and self._audience.ring.end < replay.offset
 
     def begin(self, epoch: str, base: int, *, hole: bool) -> None:
-        """Announce that frames of `epoch` follow; whoever missed some before them is told so."""
+        """Announce to every viewer that frames of `epoch` follow, and with `recovered: false` to those that missed some
+        before."""
         lost = self._audience.restart(epoch, base)
         for viewer in self._audience:
             viewer.send(self.welcome(base, recovered=False if hole or viewer in lost else None))
 
     def relay(self, shown: bytes, line: bytes, is_done: bool) -> None:
-        """The next frame. After a `done` the next answer begins: the ring keeps that one whole."""
+        """Send the next frame. After a `done` the next answer begins: the ring keeps that one whole."""
         self._audience.relay(shown, line)
         if is_done:
             ring = self._audience.ring

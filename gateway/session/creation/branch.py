@@ -56,14 +56,14 @@ class SessionBranching:
         self._utcnow = utcnow
 
     async def branch(self, origin: Session, number: int | None, word: str) -> SessionActor:
-        """A new session of the same user that begins with a generation of `origin`, which stays as it is. Raises
-        ApiError, StoreUnavailable, and what the vault raises."""
+        """Create a session of the same user that begins with a generation of `origin`; `origin` stays as it is. Raises
+        ApiError, StoreUnavailable, and the vault's errors."""
         self._drain.refuse()
         async with self._room.branch(origin.user_id):
             return await self._branch(origin, number, word)
 
     async def _branch(self, origin: Session, number: int | None, word: str) -> SessionActor:
-        # The id says where it came from; a long one is cut, so that what is added fits.
+        # The id names the session it came from; a long one is cut, so that the suffix fits.
         session_id = f"{origin.id[: LONGEST_ID - len(word) - 10]}-{word}-{short_id()}"
         spec = SessionSpec.from_json(origin.spec)
         if spec.start is not None and len(orjson.dumps(spec.start)) > START_BYTES:
@@ -101,7 +101,7 @@ class SessionBranching:
         return Session(session_id, user_id, now, begun.to_json(), state.to_json())
 
     async def _create(self, session: Session) -> Session:
-        """An answer that was lost is no reason to leave a session without its snapshots: ask again."""
+        """A lost answer of the store must not leave a session without its snapshots: ask again."""
         for attempt in range(ATTEMPTS):
             try:
                 return await self._store.create(session)

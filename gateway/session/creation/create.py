@@ -53,7 +53,7 @@ class SessionCreation:
         self._utcnow = utcnow
 
     async def create(self, session_id: str, user_id: str, wish: Wish) -> SessionActor:
-        """The user's session of that id, with its agent on its way. NO_USER: the services'. Raises ApiError,
+        """The user's session of that id, with its agent being started. NO_USER: the services' session. Raises ApiError,
         StoreUnavailable."""
         self._drain.refuse()
         if session_id in self._sessions.purging:
@@ -78,8 +78,8 @@ class SessionCreation:
         return actor
 
     async def attach_or_create(self, session_id: str, user_id: str) -> SessionActor | None:
-        """For HOLDFAST_CREATE_ON_ATTACH: an unknown id becomes the user's own, asleep until somebody speaks. None if it
-        is another's. Raises ApiError, StoreUnavailable."""
+        """For HOLDFAST_CREATE_ON_ATTACH: an unknown id becomes the user's own session, asleep until its first message.
+        None if the session is another user's. Raises ApiError, StoreUnavailable."""
         spec = SessionSpec(network=self._network.given, provider=self._fleets.name)
         session = self._session(session_id, user_id, spec)
         there = await self._provider_of(session_id)
@@ -92,12 +92,12 @@ class SessionCreation:
         return actor
 
     def has_core(self, spec: SessionSpec) -> bool:
-        """Whether the bridge speaks the agent's own words for it: then it can be told a mode while it runs."""
+        """True if the bridge has a core that translates for this agent: then its mode can be changed while it runs."""
         return self._agents.launch(spec.agent, spec.agent_name, spec.agent_server).core not in ("", "plain")
 
     def _checked(self, session_id: str, wish: Wish, there: str | None) -> SessionSpec:
-        """What the session will be; `there`: the provider of the one there is. Raises ApiError if it may not be, or
-        could never start."""
+        """The spec of the session to be created; `there` is the provider of an existing one. Raises ApiError if the
+        wish is not allowed, or if such a sandbox could never start."""
         provider = self._provider_for(wish, there)
         spec = SessionSpec(**spec_members(wish, self._network.given), provider=provider)
         if told := self._network.refusal(spec.network, granted=spec.network_granted, repo_url=spec.repo_url):
@@ -129,7 +129,7 @@ class SessionCreation:
         return Session(session_id, user_id, now, spec.to_json(), SessionState(last_active=now).to_json())
 
     async def _provider_of(self, session_id: str) -> str | None:
-        """Where the sandbox of the session runs that is there; None if there is none. Raises StoreUnavailable."""
+        """The provider of an existing session's sandbox; None if there is no such session. Raises StoreUnavailable."""
         if (actor := self._sessions.get(session_id)) is not None:
             return actor.sandbox.provider
         kept = await self._store.find(session_id)
@@ -138,5 +138,5 @@ class SessionCreation:
     def _room_for(
         self, session_id: str, user_id: str, *, starts: bool, there: bool
     ) -> AbstractAsyncContextManager[None]:
-        """A session that is there needs none."""
+        """An existing session needs no room."""
         return contextlib.nullcontext() if there else self._room.new(session_id, user_id, starts=starts)

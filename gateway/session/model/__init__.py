@@ -1,1 +1,1 @@
-"""What a session is, and what it hands to its parts."""
+"""The values that a session stores, and the ports that it hands to its parts."""

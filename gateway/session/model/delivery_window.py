@@ -1,22 +1,22 @@
-"""The pending window: what is durable, or about to be, and not yet in the agent's hands. Pure.
+"""The pending window: messages that are durable, or about to be, and that the agent does not have. Pure.
 
-It is not a second copy of anything: each entry is a stored record. An entry moves through
+The window copies nothing: each entry is a stored record. An entry moves through
 
     admitted -> durable -> sent -> taken (gone from here)
 
-and only forward, but for two steps. When the link is lost or the agent ends, what was `sent` becomes *unsure*. It is
-neither sent again nor expired until the bridge has said what it took (`settle`); only then is it sent again, or gone.
-And what the agent does not have may be cancelled: it is *held* while that is being written, and nothing that follows it
-is sent. Otherwise the bridge could take what follows it, and a gateway after this one would think that it took both.
+and only forward, with two exceptions. When the link is lost or the agent ends, a `sent` entry becomes *unsure*. It is
+neither sent again nor expired until the bridge has reported what it took (`settle`); only then is it sent again, or
+gone. And an entry that the agent does not have may be cancelled: it is *held* while the cancellation is written, and no
+later entry is sent. Otherwise the bridge could take a later one, and the next gateway would conclude that it took both.
 
-While the sandbox is away the window is small (100 records, a byte bound) and its entries age: past the TTL they
-expire. While it is connected the window is only a pipe's worth of patience (1,000 records, 8 MiB) and nothing
-expires; an entry's time may be extended. All windows of one user together have a bound, too (`shared`). An answer to a
-permission or a question is not refused for any of these, for an agent waits for it; only where all windows of its user
-hold twice what they may.
+While the sandbox is away the window is small (100 records, a byte bound) and its entries age: past the TTL they expire.
+While it is connected the window only buffers the pipe to the agent (1,000 records, 8 MiB) and no entry expires; an
+entry's time may be extended. All windows of one user together have a bound, too (`shared`). An answer to a permission
+or a question passes these bounds, for an agent waits for it; it is refused only where all windows of its user hold
+twice their bound.
 
 Never: an entry overtaken by a later one, an entry sent before it is durable, an entry that leaves without being named
-by `taken`, `expired`, `recall` or a withdrawal; but for `clear`, at a delete.
+by `taken`, `expired`, `recall` or a withdrawal; the one exception is `clear`, at a delete.
 """
 
 import math
@@ -44,12 +44,12 @@ class WindowEntry(msgspec.Struct, gc=False):
     since: float
     type: str = "message"
     durable: bool = False
-    stored: bool = False  # where it is kept in the end; what is only durable here, the store may yet refuse
+    stored: bool = False  # in its final store; the store may yet refuse a record that is only durable here
     sent: bool = False
     given: bool = False  # sent while the present agent process was the newest
-    steers: bool = False  # meant for the turn that runs: an agent may be given it before what waits
-    held: bool = False  # it is being cancelled: `withdraw` follows
-    until: float = -math.inf  # it does not expire before
+    steers: bool = False  # meant for the running turn: an agent may be given it ahead of waiting messages
+    held: bool = False  # being cancelled: `withdraw` follows
+    until: float = -math.inf  # it does not expire before this time
     created_at: float = 0.0  # of its record
 
 
@@ -74,7 +74,7 @@ class DeliveryWindow:
         self._sent = 0
         self._sent_bytes = 0
         self._connected = False
-        self._word = "buffer_full"  # why nothing more may come in, when that is so
+        self._word = "buffer_full"  # the reason with which a full window refuses
         self._away_since = -math.inf
 
     def __len__(self) -> int:
@@ -86,11 +86,11 @@ class DeliveryWindow:
 
     @property
     def oldest(self) -> int | None:
-        """The first seq in it."""
+        """The lowest seq in the window."""
         return next(iter(self._entries), None)
 
     def refusal(self, size: int) -> str | None:
-        """Why a record of `size` bytes may not come in now; None if it may."""
+        """The reason why a record of `size` bytes may not enter now; None if it may."""
         limits = self._limits
         if self._connected:
             full = len(self._entries) >= limits.connected_records or self._bytes + size > limits.connected_bytes
@@ -99,16 +99,17 @@ class DeliveryWindow:
         return self._word if full or not self._shared.fits(size) else None
 
     def answer_refusal(self) -> str | None:
-        """The same for an answer that an agent waits for."""
+        """Like `refusal`, for an answer that an agent waits for."""
         return self._word if self._shared.held >= 2 * self._shared.limit else None
 
     def close(self) -> None:
-        """Nothing comes in or goes out any more: what is here counts no longer."""
+        """The session ends: drop all entries, and take them out of the user's count."""
         self._shared.remove(self._bytes)
         self._bytes, self._entries = 0, {}
 
     def admit(self, entry: WindowEntry) -> None:
-        """Take an entry with the highest seq so far. `refusal` was asked before, or it may not be refused."""
+        """Add an entry with the highest seq so far. The caller has asked `refusal` before, or the entry may not be
+        refused."""
         self._entries[entry.seq] = entry
         self._bytes += len(entry.line)
         self._shared.add(len(entry.line))
@@ -122,12 +123,12 @@ class DeliveryWindow:
             entry.durable = True
 
     def stored(self, seq: int) -> None:
-        """The record at `seq` is where it is kept in the end."""
+        """The record at `seq` is in its final store."""
         if entry := self._entries.get(seq):
             entry.durable = entry.stored = True
 
     def recall(self, seq: int) -> WindowEntry | None:
-        """Take out the entry at `seq`, unless it was sent: then the agent may have it, and it goes its way."""
+        """Remove and return the entry at `seq`, unless it was sent: then the agent may have it, and it stays."""
         entry = self._entries.get(seq)
         return None if entry is None or entry.sent else self.withdraw(seq)
 
@@ -138,17 +139,17 @@ class DeliveryWindow:
         return iter(self._entries.values())
 
     def connect(self) -> None:
-        """The agent can be given lines. What is unsure must have been settled before."""
+        """The agent can be given lines. Unsure entries must have been settled before."""
         self._connected, self._word = True, "busy"
 
     def disconnect(self, now: float) -> None:
-        """The agent cannot be reached. What was sent is unsure from here on; the rest begins to age."""
+        """The agent cannot be reached. Sent entries are unsure from here on; the others begin to age."""
         if self._connected:
             self._connected, self._word = False, "buffer_full"
             self._away_since = now
 
     def settle(self, taken: int) -> list[WindowEntry]:
-        """The bridge said what it took: return those entries; what it did not take may be sent again."""
+        """The bridge has reported what it took: remove and return those entries; the others may be sent again."""
         gone = self.taken(taken)
         self._sent = self._sent_bytes = 0
         for entry in self._entries.values():
@@ -160,7 +161,7 @@ class DeliveryWindow:
         return [entry for entry in self._entries.values() if entry.sent and not entry.held]
 
     def next_to_send(self) -> list[WindowEntry]:
-        """Mark and return what goes out now: in order, durable, within what the link may carry."""
+        """Mark and return the entries to send now: in order, durable, within the link's bounds."""
         if not self._connected:
             return []
         ready: list[WindowEntry] = []
@@ -179,7 +180,7 @@ class DeliveryWindow:
         return ready
 
     def taken(self, seq: int) -> list[WindowEntry]:
-        """The agent has every record up to `seq` that was sent: take those out and return them."""
+        """The agent has every record up to `seq` that was sent: remove and return those."""
         gone = []
         for entry in self._entries.values():
             if not entry.sent or entry.seq > seq or entry.held:
@@ -190,41 +191,40 @@ class DeliveryWindow:
         return gone
 
     def next_expiry(self) -> float | None:
-        """When `expire` will next have something to do, if nothing changes."""
+        """The time of the next expiry, if nothing changes; None if no entry ages."""
         if self._connected:
             return None
         return min((due for entry in self if (due := self.expires_at(entry)) is not None), default=None)
 
     def expire(self, now: float) -> list[WindowEntry]:
-        """Take out and return what outlived its TTL while the sandbox was away."""
+        """Remove and return the entries that outlived their TTL while the sandbox was away."""
         gone = [entry for entry in self if (due := self.expires_at(entry)) is not None and due <= now]
         for entry in gone:
             self.withdraw(entry.seq)
         return gone
 
     def withdraw_all(self, types: frozenset[str]) -> list[WindowEntry]:
-        """Take out and return the entries of these types."""
+        """Remove and return the entries of these types."""
         gone = [entry for entry in self._entries.values() if entry.type in types]
         for entry in gone:
             self.withdraw(entry.seq)
         return gone
 
     def clear(self) -> list[WindowEntry]:
-        """Take out and return everything."""
+        """Remove and return all entries."""
         gone = list(self._entries.values())
         for entry in gone:
             self.withdraw(entry.seq)
         return gone
 
     def expires_at(self, entry: WindowEntry) -> float | None:
-        """When it expires, if nothing changes; None while it does not age."""
+        """The time when the entry expires, if nothing changes; None while it does not age."""
         if self._connected or not entry.durable or entry.sent or entry.held:
             return None
         return max(max(entry.since, self._away_since) + self._limits.away_seconds, entry.until)
 
     def withdraw(self, seq: int) -> WindowEntry | None:
-        """Take out the entry at `seq`: its record is not what it was thought to be, or the agent has it, whatever waits
-        before it."""
+        """Remove the entry at `seq`: it is not to be delivered, or the agent has it although earlier ones wait."""
         entry = self._entries.pop(seq, None)
         if entry is not None:
             self._bytes -= len(entry.line)
@@ -233,5 +233,5 @@ class DeliveryWindow:
                 self._sent -= 1
                 self._sent_bytes -= len(entry.line)
             if not self._entries:
-                self._entries.clear()  # gives back what it grew to
+                self._entries.clear()  # frees the memory that the dict has grown to
         return entry

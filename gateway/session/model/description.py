@@ -9,15 +9,15 @@ from persistence.record_json import iso
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What only a loaded session knows."""
+    """Facts that only a loaded session has."""
 
     connection: str
     viewers: int
     pending: int
     last_active: float
     sync: dict[str, Any]
-    pull: dict[str, Any] | None = None  # how far the image is fetched that its start waits for
-    queue: dict[str, Any] | None = None  # where it stands among those that wait to be started
+    pull: dict[str, Any] | None = None  # progress of the image pull that its start waits for
+    queue: dict[str, Any] | None = None  # its place among the sessions that wait to be started
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def _agent(spec: SessionSpec) -> list[str] | str | dict[str, Any] | None:
 
 
 def describe_sync(state: SessionState) -> dict[str, Any]:
-    """What a session's state alone says of its workspace."""
+    """The workspace's part of the description, from the stored state alone."""
     unrestored = state.status is SessionStatus.UNRESTORED
     return {
         "state": "unrestored" if unrestored else "failed" if state.sync_error else "idle",

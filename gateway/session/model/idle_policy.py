@@ -1,7 +1,7 @@
-"""What becomes of a loaded session that nobody uses: it sleeps, its files are rescued, or it is unloaded. Pure.
+"""What to do with a loaded session that nobody uses: let it sleep, rescue its files, or unload it. Pure.
 
 A session that failed is put to sleep like one that runs, as long as its bridge is linked; it keeps its status. A
-session is unloaded only if nothing of it would be missed: it is loaded again when somebody asks for it.
+session is unloaded only if memory holds no fact that the store lacks: the next request loads it again.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ UNLOAD_SECONDS = 300.0
 
 class IdleStep(Enum):
     SLEEP = auto()
-    RESCUE = auto()  # keep what its last sandbox left on the disk
+    RESCUE = auto()  # store the files that its last sandbox left on the disk
     UNLOAD = auto()
 
 
@@ -24,23 +24,23 @@ class Idleness:
     """A loaded session as the reaper sees it."""
 
     status: SessionStatus
-    seconds: float  # that nobody did anything
+    seconds: float  # since the last activity
     sleep_after: float
     linked: bool  # there is a link to its bridge
-    busy: bool  # something is being done to its sandbox
+    busy: bool  # an operation on its sandbox is under way
     bound: bool  # its sandbox may not be stopped for being idle
-    in_use: bool  # somebody watches it, it waits for its turn to start, or its workspace is being synced
+    in_use: bool  # it has viewers, waits for its turn to start, or its workspace is being synced
     wants_rescue: bool
 
 
 def awaited(silent: float, patience: float, answering: bool) -> bool:
-    """Whether an agent that has said nothing for `silent` seconds is waited for. Some agents never say that they are
-    done, and some questions are never answered: after a long silence nobody waits any more."""
+    """True while an agent that has been silent for `silent` seconds still counts as busy. Some agents never report that
+    they are done, and some questions are never answered: a silence longer than `patience` ends the wait."""
     return answering and silent <= patience
 
 
 def tired(idle: Idleness) -> bool:
-    """Whether its sandbox is to be stopped, when nothing else is being done to it."""
+    """True if its sandbox is to be stopped once no other operation on it is under way."""
     awake = idle.status in (SessionStatus.RUNNING, SessionStatus.ERROR)
     return awake and not idle.bound and idle.seconds > idle.sleep_after
 

@@ -1,4 +1,4 @@
-"""What a session needs of the house it lives in, in small pieces: each of its parts takes the pieces it uses."""
+"""The ports through which a session's parts use their surroundings: each part takes the few that it needs."""
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -22,10 +22,10 @@ T = TypeVar("T")
 class SessionLimits:
     window: WindowLimits = field(default_factory=WindowLimits)
     sleep_after: float = 600.0
-    quiet_after: float = 3600.0  # of silence, an agent is not waited for any more
-    inbox: int = 1000  # events; beyond, whoever posts from a socket waits, so TCP pushes back
+    quiet_after: float = 3600.0  # silence after which a busy agent counts as idle
+    inbox: int = 1000  # events; when full, the posting socket waits, so TCP pushes back
     inbox_bytes: int = 4 << 20  # of frames in it; the same
-    abort_seconds: float = 10.0  # then SIGINT
+    abort_seconds: float = 10.0  # until SIGINT
     stop_seconds: float = 10.0  # for an agent to end before its sandbox is stopped
     crashes: int = 5
     crash_window: float = 300.0
@@ -33,8 +33,8 @@ class SessionLimits:
     network: NetworkRule = field(default_factory=NetworkRule)
     resources: ResourceRule = field(default_factory=ResourceRule)
     images: ImageRule = field(default_factory=ImageRule)
-    durable_seconds: float = 30.0  # for the store to keep what a request has changed, before it is told 503
-    agent_records: float = 1e9  # that one agent may make a second; ten times that at once
+    durable_seconds: float = 30.0  # for the store to keep a request's change, before the request gets 503
+    agent_records: float = 1e9  # that one agent may make a second; ten times that in a burst
 
 
 class Observed(Protocol):
@@ -46,7 +46,7 @@ class Counted(Protocol):
 
 
 class SessionMetrics(Protocol):
-    """What sessions count. `Metrics` of gateway/telemetry/telemetry.py is one."""
+    """The metrics that sessions update. `Metrics` of gateway/telemetry/telemetry.py implements it."""
 
     @property
     def message_seconds(self) -> Observed: ...
@@ -92,13 +92,13 @@ class SessionClock(Protocol):
         ...
 
     def in_a_moment(self, then: Callable[[], None]) -> None:
-        """Call `then` in some hundredths of a second, outside of the session's task: it may look and post, and changes
-        nothing. One timer serves all sessions."""
+        """Call `then` in some hundredths of a second, outside of the session's task: it may read and post, but must not
+        change state. One timer serves all sessions."""
         ...
 
 
 class Tasks(Protocol):
-    """The session's own task, and what runs beside it."""
+    """The session's own task, and the tasks beside it."""
 
     def post(self, handler: Callable[..., None], *arguments: Any) -> None:
         """Run `handler` in the session's own task, in order."""
@@ -109,39 +109,40 @@ class Tasks(Protocol):
         ...
 
     def outside(self, name: str, thing: T) -> T:
-        """Something at the session's border, by that name: itself, unless what is asked of it is recorded."""
+        """Return `thing`, which stands at the session's border under that name. While the session is recorded, return a
+        wrapper that records the calls."""
         ...
 
     def hide(self, *secrets: str) -> None:
-        """These must not stand in a recording of the session."""
+        """Keep these strings out of a recording of the session."""
         ...
 
 
 class Publisher(Protocol):
-    """Everybody who watches the session."""
+    """The viewers of a session."""
 
     def tell(self, payload: bytes) -> None:
-        """A frame of the gateway's own, to each of them."""
+        """Send one of the gateway's own frames to each viewer."""
         ...
 
 
 class Notices(Protocol):
-    """What the house hears of a session: its log, and the feed that lists show."""
+    """Reports about a session to the log, and to the feed behind session lists."""
 
     def asked(self, what: str, by: str = "gateway", **fields: Any) -> None:
-        """Log that something is about to happen to the session's life, and who wants it."""
+        """Log that a change of the session's life is about to happen, and who wants it."""
         ...
 
     def stirred(self) -> None:
-        """Something that people are shown of the session may have changed. What an event of the inbox changes is
-        noticed without this."""
+        """The description of the session may have changed. Changes made by an event of the inbox are noticed without
+        this call."""
         ...
 
     def sync_moved(self, moved: Moved) -> None: ...
 
 
 class Host(SessionClock, Tasks, Notices, Protocol):
-    """A session's surroundings, as the parts see them that look after its life, its viewers and its terminals."""
+    """A session's surroundings, for the parts that drive its life, its viewers and its terminals."""
 
     queue: PersistenceQueue
     metrics: SessionMetrics
@@ -149,15 +150,15 @@ class Host(SessionClock, Tasks, Notices, Protocol):
     turns: StartTurns
     user_id: str
     rng: Random
-    pending: InboundBytes  # what all windows of the session's user hold together
-    ended: bool  # nothing more is to be done for this session here
+    pending: InboundBytes  # bytes in all windows of the session's user together
+    ended: bool  # True once this gateway has stopped working on the session
 
     def new_id(self) -> str:
-        """A name that nothing else has."""
+        """Return a name that is used once."""
         ...
 
     async def durable(self) -> dict[str, Any]:
-        """Wait until everything that was changed so far is durable; the description of the session as it is written.
-        Raises ApiError if the session has ended here, or if the store does not answer: then what was changed stays,
-        and is written when it does."""
+        """Wait until every change made so far is durable, and return the session's description as written. Raises
+        ApiError if the session has ended here, or if the store does not answer: then the change stays, and is written
+        when the store answers."""
         ...

@@ -1,8 +1,8 @@
-"""What a session remembers of itself between two lives of the gateway. Pure.
+"""The stored form of a session: its spec and its state. Pure.
 
-`SessionSpec` is what its creator and its browsers asked for and changes rarely. `SessionState` is where it stands and
-is written with almost everything it does, so it is small. Members that a newer gateway has written are kept and
-written back (gateway/protocol/stored_members.py).
+`SessionSpec` is what its creator and its browsers asked for; it changes rarely. `SessionState` is its progress; nearly
+every write of the session carries it, so it is small. Members that a newer gateway has written are kept and written
+back (gateway/protocol/stored_members.py).
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class SessionStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a creator asks for. `env` holds secrets and stays in memory."""
+    """A creator's request. `env` holds secrets and stays in memory."""
 
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     agent: tuple[str, ...] | None = None  # a command
@@ -50,15 +50,15 @@ class Wish:
     limits: ResourceLimits = NO_LIMITS
     provider: str | None = None
     image: str | None = None
-    agent_name: str | None = None  # which agent, where it is no command
-    agent_server: AgentServer | None = None  # where the command is reached, if it is a server
+    agent_name: str | None = None  # an agent of the catalogue, instead of a command
+    agent_server: AgentServer | None = None  # address of the command, if it is a server
     mode: str | None = None
     events: str | None = None
     by_service: bool = False  # asked for by a service, not by a user
 
 
 class SessionSpec(msgspec.Struct, frozen=True):
-    agent: tuple[str, ...] | None = None  # None: whatever HOLDFAST_AGENT says
+    agent: tuple[str, ...] | None = None  # None: HOLDFAST_AGENT decides
     network: str = "none"
     repo_url: str | None = None
     repo_branch: str | None = None
@@ -66,33 +66,33 @@ class SessionSpec(msgspec.Struct, frozen=True):
     metadata: dict[str, Any] = {}
     has_env: bool = False
     start: dict[str, Any] | None = None  # the kept `start` frame, members verbatim
-    started: bool = False  # whether an agent process has had it already
+    started: bool = False  # True once an agent process has had it
     pending: list[dict[str, Any]] = []  # requests that were open when the last process ended
     network_granted: bool = False  # by a service: a user could not have asked for it
-    shares: Shares = msgspec.field(default_factory=Shares)  # who else may look
-    sleep_after: float | None = None  # seconds without activity; None: whatever HOLDFAST_SLEEP_AFTER says
-    limits: dict[str, Any] | None = None  # what its creator asked for, members verbatim
+    shares: Shares = msgspec.field(default_factory=Shares)  # tokens for other people's read access
+    sleep_after: float | None = None  # seconds without activity; None: HOLDFAST_SLEEP_AFTER decides
+    limits: dict[str, Any] | None = None  # as its creator asked, members verbatim
     limits_granted: bool = False  # by a service: more than a user could have asked for
-    provider: str = "local"  # where its sandbox runs; those from before this was stored ran there
-    image: str | None = None  # as its creator named it, or the setting at that time; None: whatever the setting says
+    provider: str = "local"  # where its sandbox runs; sessions older than this member ran there
+    image: str | None = None  # as its creator named it, or the setting at that time; None: the setting decides
     image_granted: bool = False  # by a service: a user could not have named it
-    image_id: str = ""  # what its first sandbox was made of, as the engine calls it, and so are all later ones
-    image_digest: str = ""  # the same, as its registry calls it
-    agent_name: str | None = None  # which agent of the catalogue, where it is no command
-    mode: str | None = None  # what the agent may do without asking (gateway/agents/status.py); None: as it likes
-    agent_told: dict[str, str] = {}  # who the agent says that it is
-    events: str | None = None  # "all": also what an agent's core does not know is passed on
-    agent_server: dict[str, str] | None = None  # where the command is reached, if it is a server: connect, health
+    image_id: str = ""  # the engine's id of its first sandbox's image; later sandboxes use the same
+    image_digest: str = ""  # the registry's digest of that image
+    agent_name: str | None = None  # an agent of the catalogue, instead of a command
+    mode: str | None = None  # what the agent may do without asking (gateway/agents/status.py); None: its own default
+    agent_told: dict[str, str] = {}  # the agent's name, version and model, as it reported them
+    events: str | None = None  # "all": frames that an agent's core does not know are passed on, too
+    agent_server: dict[str, str] | None = None  # address of the command, if it is a server: connect, health
     _unknown: Unknown = None
 
     @property
     def resources(self) -> ResourceLimits:
-        """What its creator asked for, as far as this version knows it."""
+        """The limits that its creator asked for, as far as this version knows their names."""
         members = self.limits or {}
         return ResourceLimits(**{name: members[name] for name in ResourceLimits.__struct_fields__ if name in members})
 
     def start_line(self) -> bytes | None:
-        """What a new agent process reads first."""
+        """The first line that a new agent process reads."""
         if self.start is None and self.mode is None:
             return None
         line = {"type": "start"} if self.start is None else dict(self.start)
@@ -116,13 +116,14 @@ class SessionSpec(msgspec.Struct, frozen=True):
 
 
 def _compact(text: bytes) -> bytes:
-    """The same in no more memory than it needs. orjson returns the buffer it wrote into, of 4 KiB and more; these few
-    hundred bytes are kept for as long as a session is loaded."""
+    """A copy that takes no more memory than its length. orjson returns the buffer it wrote into, of 4 KiB and more;
+    these few hundred bytes stay in memory for as long as a session is loaded."""
     return bytes(memoryview(text))
 
 
 def spec_members(wish: Wish, network: str = "none") -> dict[str, Any]:
-    """What of a wish is kept; `network` is for who asked for none. The env is not kept: only that there is one."""
+    """The members of a spec that a wish sets; `network` is the default. The env is not stored: only that there is
+    one."""
     return {
         "agent": wish.agent,
         "agent_name": wish.agent_name,
@@ -158,9 +159,8 @@ def sandbox_spec(
     empty: bool = False,
     limits: ResourceLimits = NO_LIMITS,
 ) -> SandboxSpec:
-    """What the provider is asked for; `agent` is what its agent is run as, `limits` what the rule makes
-    of those that the session asks for. A workspace that will be
-    restored, or begins empty, is not cloned."""
+    """The request to the provider. `agent` is the command line of its agent; `limits` are the limits that the rule
+    grants. A workspace that will be restored, or that begins empty, is not cloned."""
     return SandboxSpec(
         session_id=session_id,
         incarnation=incarnation,
@@ -190,52 +190,53 @@ _ENDED = (SessionStatus.SLEEPING, SessionStatus.PAUSED, SessionStatus.NEEDS_ENV,
 
 class SessionState(msgspec.Struct, frozen=True):
     status: SessionStatus = SessionStatus.SLEEPING
-    reason: str = ""  # why `status` is what it is, for people
+    reason: str = ""  # the cause of `status`, for people
     incarnation: int = 0
     has_workspace: bool = False
-    taker: str | None = None  # whose notes say what was taken; None when nothing can be outstanding
+    taker: str | None = None  # the bridge whose notes say which messages it took; None when none can be outstanding
     epoch: str | None = None  # the newest agent process
-    ended: bool = True  # whether that process is known to have ended
+    ended: bool = True  # True if that process is known to have ended
     offset: int = 0  # its frames up to here are in the conversation or in the checkpoint
     answer_from: int = 0  # the unfinished answer begins after this frame
     answered: int = 0  # every message up to this seq has had its `done`
-    answered_ahead: tuple[int, ...] = ()  # of those above it, which have had theirs, too
-    extended: tuple[tuple[int, float], ...] = ()  # messages that wait longer than others, by seq: until when (UTC)
+    answered_ahead: tuple[int, ...] = ()  # the seqs above it that have had theirs, too
+    extended: tuple[tuple[int, float], ...] = ()  # messages with an extended expiry, by seq: until when (UTC)
     last_active: float = 0.0
-    generation: int = 0  # of the workspace, the newest one known to be stored; 0: none
-    tree: str = ""  # what that generation's tree is called
-    files: int = 0  # how many files it has
-    snapshot_bytes: int = 0  # how large they are; stores add these up (`usage`)
+    generation: int = 0  # newest workspace generation known to be stored; 0: none
+    tree: str = ""  # the name of that generation's tree
+    files: int = 0  # number of files in it
+    snapshot_bytes: int = 0  # their size; stores add these up (`usage`)
     synced_at: float | None = None
-    sync_error: str = ""  # why what is on the disk is not stored; "" while syncs work
+    sync_error: str = ""  # why the files on the disk are not stored; "" while syncs work
     clean: bool = False  # the sandbox was stopped after its last generation, and has not run since
     degraded: str = ""  # why an older generation than the newest was restored
-    overfull: bool = False  # the sandbox was stopped although its workspace is more than may be kept: its disk has it
-    fresh: bool = False  # the disk began with less than the newest generation: that there is little on it says nothing
+    overfull: bool = False  # the sandbox was stopped with a workspace above its bound; the excess is on its disk
+    fresh: bool = False  # the disk began with less than the newest generation, so a nearly empty disk is no loss
     _unknown: Unknown | UnsetType = UNSET
 
     @property
     def unkept(self) -> bool:
-        """Whether there may be something on the disk that is not kept."""
+        """True if the disk may hold changes that are not stored."""
         return self.incarnation > 0 and not self.clean
 
     @property
     def leaves_something(self) -> bool:
-        """Whether there is something to remove when the session ends."""
+        """True if the session leaves something to remove when it ends."""
         return self.has_workspace or self.unkept
 
     @property
     def left_behind(self) -> bool:
-        """Whether a sandbox that is known to have ended may have left something on its disk that is not kept."""
+        """True if a sandbox that is known to have ended may have left unstored changes on its disk."""
         return self.unkept and self.status in _ENDED
 
     @property
     def wants_rescue(self) -> bool:
-        """The same, if it is to be kept unasked. What is more than may be kept waits for its owner."""
+        """Like `left_behind`, if the changes are to be stored without a request. A workspace above its bound waits for
+        its owner."""
         return self.left_behind and not self.overfull
 
     def to_json(self) -> bytes:
-        # Written with almost everything: msgspec alone is quicker. It leaves out what is unset.
+        # Written very often: msgspec alone is quicker. It leaves out unset members.
         return _encode(self) if self._unknown is UNSET else _compact(dump(self))
 
     @classmethod

@@ -1,1 +1,1 @@
-"""What goes through a session's inbox, recorded: enough to do it again."""
+"""Recordings of a session's inbox, complete enough to be replayed."""

@@ -1,11 +1,11 @@
 """The values of a recording as JSON, and back. Pure.
 
-What JSON has is written as it is. All else is an object with the member `!`, which names what it is: bytes, tuples,
-enums, the classes in `PLAIN`, exceptions. A live thing (a viewer, a link, a handler) is no value: the caller's `live`
-names it, and `alive` finds or makes it again.
+A value that JSON has is written as it is. Every other value is an object with the member `!`, which names its kind:
+bytes, tuples, enums, the classes in `PLAIN`, exceptions. A live thing (a viewer, a link, a handler) is no value: the
+caller's `live` names it, and `alive` finds or makes it again.
 
-`hide` gets every text before it is written and takes secrets out of it. It must keep the length in UTF-8: what a
-session does depends on sizes.
+`hide` gets every text before it is written and takes secrets out of it. It must keep the length in UTF-8: a session's
+behaviour depends on sizes.
 """
 
 import base64
@@ -60,11 +60,11 @@ Hide = Callable[[str], str]
 
 
 class NotARecording(ValueError):
-    """What was read is no value of a recording."""
+    """The JSON is not a value of a recording."""
 
 
 class RecordedError(Exception):
-    """An exception of which the recording has the text."""
+    """An exception of which the recording has the text only."""
 
 
 def _is_plain(kind: type) -> bool:

@@ -1,12 +1,12 @@
-"""Where recordings go: a file for each time a session is loaded, written by a thread.
+"""The files of recordings: one for each time a session is loaded, written by a thread.
 
 Bounds: a file has at most `RECORDING_BYTES`, all files of the directory have at most `DIRECTORY_BYTES`, and at most
 `WAITING_BYTES` of all files wait for the disk. A recording that would have more, or that cannot be written, ends with a
-line that says so, if that can be written; the session goes on. A crash loses what waits. The files are readable by this
-user alone. Nobody removes them but the operator.
+line that says so, if that can be written; the session goes on. A crash loses the bytes that wait. The files are
+readable by this user alone. Only the operator removes them.
 
-A file is made with its first line, and is open only while something is written to it: there may be as many recordings
-as there are sessions.
+A file is made with its first line, and is open only during a write: there may be as many recordings as there are
+sessions.
 """
 
 import json
@@ -26,13 +26,13 @@ log = structlog.get_logger()
 RECORDING_BYTES = 64 << 20
 DIRECTORY_BYTES = 4 << 30
 WAITING_BYTES = 16 << 20
-COUNT_SECONDS = 10.0  # a directory that is full is looked at so often: somebody may have made room
+COUNT_SECONDS = 10.0  # pause between two looks at a full directory: someone may have made room
 CLOSE_SECONDS = 5.0
 SUFFIX = ".jsonl"
 
 
 def prepare_directory(path: Path) -> None:
-    """Make the directory if there is none. Raises OSError, also if others may look into it."""
+    """Make the directory if there is none. Raises OSError, also if other users can read it."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = path.stat()
     if found.st_uid != os.getuid():
@@ -44,12 +44,12 @@ def prepare_directory(path: Path) -> None:
 
 
 class RecordingFile:
-    """One recording. `over` is true once nothing more is written to it."""
+    """One recording. `over` is true once it takes no more lines."""
 
     def __init__(self, path: Path, owner: "RecordingFiles") -> None:
-        self.path = path  # another, if there is one already when it is made
+        self.path = path  # changes if a file of that name exists when this one is made
         self.over = False
-        self.lines: list[bytes] = []  # that wait for the disk
+        self.lines: list[bytes] = []  # waiting for the disk
         self.begun = self.failed = False  # for the writing thread alone
         self._owner = owner
         self._bytes = 0
@@ -92,21 +92,22 @@ class RecordingFiles:
         self._most_waiting = waiting_bytes
         self._count_seconds = count_seconds
         self._waiting = 0
-        self._lock = threading.Lock()  # of `_waiting`, and of what waits for each file
-        self._due: queue.SimpleQueue[RecordingFile | None] = queue.SimpleQueue()  # those for which something waits
+        self._lock = threading.Lock()  # guards `_waiting`, and the waiting lines of each file
+        self._due: queue.SimpleQueue[RecordingFile | None] = queue.SimpleQueue()  # files with waiting lines
         self._writer: threading.Thread | None = None
         self._kept = 0  # bytes of all files; for the writing thread alone
         self._counted_at: float | None = None
 
     def open(self, session_id: str, fence: int) -> RecordingFile:
-        """It is made with its first line. A session's fence is another each time it is loaded."""
+        """The recording of one load of a session. Its file is made with its first line. The fence differs for each
+        load, so names do not clash."""
         if self._writer is None:
             self._writer = threading.Thread(target=self._write, name="recordings", daemon=True)
             self._writer.start()
         return RecordingFile(self._directory / f"{session_id}.{fence}{SUFFIX}", self)
 
     def put(self, file: RecordingFile, line: bytes, *, last: bool = False) -> bool:
-        """False if too much waits already."""
+        """Queue a line for the disk. False if too many bytes wait already."""
         with self._lock:
             if self._waiting + len(line) > self._most_waiting and not last:
                 return False
@@ -118,7 +119,7 @@ class RecordingFiles:
         return True
 
     def close(self) -> None:
-        """Returns when all is written, or after a while."""
+        """Return when all is written, or after a while."""
         if self._writer is not None:
             self._due.put(None)
             self._writer.join(CLOSE_SECONDS)
@@ -149,7 +150,7 @@ class RecordingFiles:
             self._append(file, _line({"stopped": why}))
 
     def _fail(self, file: RecordingFile, event: str, why: str) -> None:
-        """Nothing of it is written any more."""
+        """Stop writing this file."""
         file.over = file.failed = True
         log.warning(event, path=str(file.path), cause=why)
 

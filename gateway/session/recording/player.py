@@ -33,7 +33,7 @@ class Differs(BaseException):
 
 
 class Stranger:
-    """A live thing of which the recording has no more than what it was."""
+    """A live thing of which the recording has only the kind."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -49,7 +49,7 @@ def _nothing(*arguments: Any, **named: Any) -> None:
 class Player:
     def __init__(self) -> None:
         self._at = 0.0, 0.0
-        self._due: list[Any] = []  # what the entry did, and was not done again yet
+        self._due: list[Any] = []  # calls of the recorded entry that have not been repeated yet
         self._encode = Encoder(self._live, lambda text: text)
         self._viewers: dict[int, Viewer] = {}
         self._listeners: dict[int, LinkListener] = {}
@@ -67,7 +67,7 @@ class Player:
         self._compare(entry)
 
     def play(self, entry: dict[str, Any]) -> None:
-        """Deal with an entry. Raises Differs, NotARecording."""
+        """Replay one entry. Raises Differs, NotARecording."""
         if entry["on"][KIND] != "handler":  # it has nothing to do with the session's state
             return
         handler, arguments = self._decoded(entry["on"]), self._decoded(entry["with"])
@@ -112,7 +112,7 @@ class Player:
         return self._at[1]
 
     def hide(self, *secrets: str) -> None:
-        """Nothing is written."""
+        """Does nothing: a replay writes nothing."""
 
     def deal(self, handler: Handler, arguments: tuple[Any, ...]) -> None:
         handler(*arguments)

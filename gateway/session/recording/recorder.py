@@ -1,6 +1,6 @@
-"""The tape that records: a line for each entry of the inbox, with what it did at the session's borders.
+"""The tape that records: a line for each entry of the inbox, with the calls it made at the session's borders.
 
-A recording never fails its session: what cannot be written down ends the recording.
+A recording never fails its session: a value that cannot be written ends the recording.
 """
 
 from collections.abc import Callable, Iterable
@@ -36,13 +36,13 @@ log = structlog.get_logger()
 
 
 def secrets_of(spec: SessionSpec) -> Iterable[str]:
-    """What a session's spec holds that opens something."""
+    """The members of a session's spec that grant access."""
     yield from (share.stamp for share in spec.shares.listed)
     yield from secrets_in_url(spec.repo_url or "")
 
 
 def secrets_in_url(url: str) -> set[str]:
-    """Its credentials and its query's values, as they stand there and decoded."""
+    """The URL's credentials and its query's values, verbatim and decoded."""
     try:
         parts = urlsplit(url)
         named = (each.partition("=") for each in parts.query.split("&"))
@@ -57,7 +57,7 @@ class SessionRecorder:
         self._file = file
         self._now = now
         self._utcnow = utcnow
-        self._at: tuple[float, float] | None = None  # while an entry is dealt with
+        self._at: tuple[float, float] | None = None  # while an entry is processed
         self._noting = False
         self._calls: list[Any] = []
         self._secrets = Redactor()  # also those that the gateway has forgotten since
@@ -69,11 +69,11 @@ class SessionRecorder:
         self._last_state: dict[str, Any] = {}
 
     def hide(self, *secrets: str) -> None:
-        """These are written nowhere from here on."""
+        """Keep these strings out of the recording from here on."""
         self._secrets.add(*secrets)
 
     def load(self, beginning: Beginning, make: Callable[[], "SessionActor"]) -> "SessionActor":
-        """Make the session of what was loaded; that is the recording's first line."""
+        """Make the session of `beginning`, which becomes the recording's first line."""
         parts = {each.name: self._plain(getattr(beginning, each.name)) for each in fields(beginning)}
         entry: dict[str, Any] = {"recording": VERSION, "of": parts}
         self._begin(entry, noting=True)
@@ -132,7 +132,7 @@ class SessionRecorder:
         if named:
             noted["named"] = self._plain(named)
         self._calls.append(noted)
-        self._noting = False  # what it does in turn is its own
+        self._noting = False  # calls inside this call are not the session's own
         try:
             result = function(*arguments, **named)
         except ApiError as error:

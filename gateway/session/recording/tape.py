@@ -1,13 +1,13 @@
-"""A session and its recording: what goes through the inbox, and what that does at the session's borders.
+"""A session and its recording: the entries of its inbox, and the calls they make at the session's borders.
 
-An entry of the inbox is a handler of one of the session's parts and plain values. While it is dealt with, the clock
-stands still, and whatever the session asks of the outside or does to it is noted in order: each call with its arguments
-and its result. So the same session parts, given the same entries and the same results, must make the same calls.
-`recorder.py` is the tape that records, `player.py` the one that plays.
+An entry of the inbox is a handler of one of the session's parts and plain values. While it is processed, the clock
+stands still, and each call that the session makes across a border is noted in order, with its arguments and its result.
+So the same session parts, given the same entries and the same results, must make the same calls. `recorder.py` is the
+tape that records, `player.py` the one that plays.
 
-The borders: the persistence queue, the store, quotas, turns, chance, timers and tasks; the link, viewers' sockets, who
-asked over HTTP; and of the session itself its workspace, its terminals and its guests, whose work is done beside its
-task. What they bring comes through the inbox. Not noted: logs, metrics, the feed, and whether a socket or a link is
+The borders: the persistence queue, the store, quotas, turns, chance, timers and tasks; the link, viewers' sockets,
+waiting HTTP requests; and of the session itself its workspace, its terminals and its guests, whose work is done beside
+its task. Their results come through the inbox. Not noted: logs, metrics, the feed, and whether a socket or a link is
 read.
 """
 
@@ -35,7 +35,7 @@ PARTS = "gateway.session."
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What a session is made of."""
+    """The values that a session is made of."""
 
     loaded: Loaded
     unanswered: list[Record]
@@ -49,24 +49,24 @@ class Tape(Protocol):
     def utcnow(self) -> float: ...
 
     def hide(self, *secrets: str) -> None:
-        """These are written nowhere from here on."""
+        """Keep these strings out of the recording from here on."""
         ...
 
     def deal(self, handler: Handler, arguments: tuple[Any, ...]) -> None:
-        """Deal with one entry of the inbox."""
+        """Process one entry of the inbox."""
         ...
 
     def get(self, outside: str, thing: Any, name: str) -> Any:
-        """A member of something at the border: a method to call, or a value."""
+        """A member of an object at the border: a method to call, or a value."""
         ...
 
     def call(self, what: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Call something at the border."""
+        """Call a function at the border."""
         ...
 
 
 class Outside:
-    """Something at the session's border: what is asked of it goes by way of the tape."""
+    """An object at the session's border: every call to it goes through the tape."""
 
     __slots__ = ("_name", "_tape", "_thing")
 
@@ -98,7 +98,7 @@ def outside_name(value: Any) -> str | None:
 
 
 class TapedInbox(Inbox):
-    """An inbox of which each entry goes by way of the tape."""
+    """An inbox whose entries go through the tape."""
 
     __slots__ = ("tape",)
 
@@ -137,12 +137,12 @@ class PartNames:
                     left.append((f"{path}{name}.", child))
 
     def of(self, handler: Any) -> str | None:
-        """Where that bound method is; None if it is of no part of the session."""
+        """The path of that bound method; None if it belongs to no part of the session."""
         path = self._paths.get(id(getattr(handler, "__self__", None)))
         return None if path is None else path + handler.__name__
 
     def find(self, path: str) -> Any:
-        """The method of a part. Raises KeyError, AttributeError. What is to be awaited is no handler."""
+        """The method of a part. Raises KeyError, AttributeError. A coroutine function is no handler."""
         part, dot, method = path.rpartition(".")
         found = self._parts[part + dot]
         function = getattr(type(found), method)
@@ -158,7 +158,7 @@ def _slots(kind: type) -> Iterator[str]:
 
 
 def digest(actor: "SessionActor") -> dict[str, Any]:
-    """Where the session stands, in a few words."""
+    """The session's progress in a few values, to compare a recording with its replay."""
     log, delivery, output, ring = actor.conversation, actor.delivery, actor.output, actor.viewers.audience.ring
     state = log.state
     return {
@@ -183,7 +183,7 @@ def digest(actor: "SessionActor") -> dict[str, Any]:
 
 
 def live_name(value: Any, names: PartNames | None) -> dict[str, Any]:
-    """How something that is no plain value is written down: alike in a recording and in its replay."""
+    """The name of a live thing, the same in a recording and in its replay."""
     if isinstance(value, LinkListener):
         return {KIND: "listener", "=": value.number}
     if (name := outside_name(value)) is not None:

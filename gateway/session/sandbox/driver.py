@@ -1,9 +1,8 @@
-"""The shell around a session's life: deals with its events in the session's task, and has performed what follows.
+"""The shell around a session's life: takes its events in the session's task, and has the table's effects performed.
 
-Everything that happens to the life comes through `on`, one event after the other. What is asked for over HTTP, what the
-link tells, what a timer or a task beside brings goes through the session's inbox before. The table (lifecycle/table.py)
-decides, performer.py performs. An event and what is known with it (`Facts`) are values: who records both can replay a
-life.
+Every event of the life comes through `on`, one after the other. HTTP commands, reports of the link, timers and results
+of tasks go through the session's inbox before. The table (lifecycle/table.py) decides, performer.py performs. An event
+and the facts known with it (`Facts`) are values: a record of both can replay a life.
 """
 
 import asyncio
@@ -36,7 +35,7 @@ from sandbox.ports.sandbox import Sandbox
 
 @lru_cache
 def life_limits(limits: SessionLimits) -> LifeLimits:
-    """One for all sessions."""
+    """The life's limits, from the session's."""
     return LifeLimits(limits.crashes, limits.crash_window, limits.link_attempts, limits.stop_seconds)
 
 
@@ -92,7 +91,7 @@ class LifeDriver:
         self._delivery = delivery
         self._output = output
         self._workspace = workspace
-        self.is_idle: Callable[[], bool] = lambda: False  # whether the sandbox may be stopped: nobody uses it
+        self.is_idle: Callable[[], bool] = lambda: False  # True if the sandbox may be stopped because nobody uses it
         self._asks = asks
         self.link = LinkOwner(sandbox, log, delivery, output, publisher, workspace, host, self)
         self._journal = LifeJournal(host, log, delivery, output, publisher, workspace, sandbox.provider)
@@ -102,13 +101,13 @@ class LifeDriver:
         self._performer = LifePerformer(
             host, self.core, log.id, publisher, workspace, self.link, work, self._journal, asks, self
         )
-        self._due: list[on_.Event] | None = None  # while an event is dealt with: those that it brings about
+        self._due: list[on_.Event] | None = None  # while an event is processed: the events that it causes
         self._placed = False
         self._shown: tuple[Any, ...] = ()
         self.on_archived: Callable[[], None] = lambda: None  # the session has become archived
-        self.on_status: Callable[[], None] = lambda: None  # some of what `core` says for the outside has changed
+        self.on_status: Callable[[], None] = lambda: None  # a value that `core` shows to others has changed
 
-    # -- words for the outside ----------------------------------------------------------------------------------------
+    # -- for the other parts ------------------------------------------------------------------------------------------
 
     @property
     def status(self) -> SessionStatus:
@@ -120,11 +119,12 @@ class LifeDriver:
         """`connected`, `connecting`, `sleeping` or `disconnected`."""
         return self.core.connection
 
-    # -- what is asked ------------------------------------------------------------------------------------------------
+    # -- commands -----------------------------------------------------------------------------------------------------
 
     async def ask(self, command: type[on_.LifeCommand], **given: Any) -> None:
-        """Post a command and wait for its answer. Raises ApiError if it is refused, and what the effect failed with.
-        Who waits no longer withdraws it: what has begun goes on, but for a sleep or a pause."""
+        """Post a command and wait for its answer. Raises ApiError if it is refused, and the error with which its effect
+        failed. A cancelled wait withdraws the command: an operation that has begun goes on, except a sleep or a
+        pause."""
         number, answered = self._asks.open(self._workspace.replaced)
         self._host.post(self.on, command(number, **given))
         try:
@@ -136,25 +136,25 @@ class LifeDriver:
             self._asks.close(number)
 
     def ask_soon(self, command: on_.LifeCommand) -> None:
-        """The same; nobody waits for it. Raises ApiError if it is refused as things are."""
+        """Post a command without waiting. Raises ApiError if it is refused at present."""
         if refusal := commands.check(self.core, command, self._facts(command)):
             self._journal.refused(refusal[0])
             raise api_error(*refusal)
         self._host.post(self.on, command)
 
     def want_agent(self) -> None:
-        """Somebody has something for the agent. Called in the session's task."""
+        """A message or a line waits for the agent. Called in the session's task."""
         if not self._output.agent_alive:
             self.on(on_.AgentWanted())
 
     def agent_wanted(self, ask: int) -> None:
-        """Its creator asks for it."""
+        """The session's creator wants its agent to run."""
         self.on(on_.AgentWanted())
         self._asks.answer(ask)
 
     def loaded(self, since: float | None, *, runs: bool = False) -> None:
-        """The session was just loaded. `since`: when the gateway began to look for what ran before it; `runs`: the
-        provider says that its sandbox runs."""
+        """The session was just loaded. `since`: when the gateway began to look for older sandboxes; `runs`: the
+        provider reports that its sandbox runs."""
         self.on(on_.SessionLoaded(runs))
         if self.core.loading:
             self._journal.since = since
@@ -163,22 +163,22 @@ class LifeDriver:
         self.loaded(since, runs=True)
 
     def kill_agent(self) -> None:
-        """SIGKILL, to show what becomes of it. Raises ApiError if none runs."""
+        """Send SIGKILL to the agent, to show how the session recovers. Raises ApiError if none runs."""
         self.link.kill_agent()
 
     def agent_ready(self) -> None:
-        """An agent process runs and can be given lines. If the gateway leaves meanwhile, it is the next gateway's."""
+        """An agent process runs and can be given lines. If the gateway leaves meanwhile, the next gateway serves it."""
         if self.core.link:
             self.on(on_.AgentReady(self.core.link))
 
     def end(self) -> None:
-        """The session ends here: nothing is touched from here on."""
+        """The session ends here: no effect is performed from here on."""
         self.on(on_.End())
 
     # -- events -------------------------------------------------------------------------------------------------------
 
     def on(self, event: on_.Event) -> None:
-        """Deal with an event, and then with those it brings about. Called in the session's task."""
+        """Process an event, and then the events that it causes. Called in the session's task."""
         if self._due is not None:
             self._due.append(event)
             return
@@ -200,7 +200,7 @@ class LifeDriver:
                 self.link.put_in_place(event.number)
             self._journal.note(event, before, core)
         if isinstance(event, on_.Sleep | on_.Pause | on_.Delete) or core.stage is LifeStage.LULLING is not before:
-            self._host.queue.release(self._log.id)  # an agent has ended once what it said is stored
+            self._host.queue.release(self._log.id)  # an agent has ended once its output is stored
         for effect in effects:
             self._performer.perform(effect, cause)
         if core.status is SessionStatus.ARCHIVED and not was_archived:
@@ -209,12 +209,12 @@ class LifeDriver:
             self._host.turns.forget(self._log.id)  # it will not ask for a turn
 
     def _facts(self, event: on_.Event) -> on_.Facts:
-        """What is not read at this event is not looked up."""
+        """Look up only the facts that this event's rules read."""
         lacks_env, forbidden = False, None
         if isinstance(event, on_.TurnGiven):
             spec = self._log.spec
             lacks_env = spec.has_env and not self._work.has_env()
-            clones = None if self.core.has_workspace else spec.repo_url  # what has run has its repository
+            clones = None if self.core.has_workspace else spec.repo_url  # a workspace that has run has its repository
             forbidden = self._host.limits.network.refusal(spec.network, granted=spec.network_granted, repo_url=clones)
         return on_.Facts(
             now=self._host.now(),
@@ -235,7 +235,7 @@ class LifeDriver:
         return ""
 
     def _show(self) -> None:
-        """Let the others know how things stand now."""
+        """Report the present status to the other parts."""
         core = self.core
         if core.stage in OVER:
             return

@@ -1,4 +1,4 @@
-"""Where a session's life stands, written down and told to its viewers; what is logged and counted of it."""
+"""Stores the state of a session's life and reports it to viewers; logs and counts its events."""
 
 from collections.abc import Callable
 from typing import Any
@@ -58,12 +58,12 @@ class LifeJournal:
         self._publisher = publisher
         self._provider = provider
         self._workspace = workspace
-        self._with: Callable[[], dict[str, Any]] | None = None  # what goes along with the next `Save`
+        self._with: Callable[[], dict[str, Any]] | None = None  # members for the next `Save`
         self._began = 0.0  # the start that is under way
         self._silent = False  # the provider does not answer
-        self.since: float | None = None  # when the gateway began to look for what ran before it
+        self.since: float | None = None  # when the gateway began to look for older sandboxes
 
-    # -- what is written down and told --------------------------------------------------------------------------------
+    # -- stored and reported ------------------------------------------------------------------------------------------
 
     def perform(self, effect: JournalEffect) -> None:
         delivery, output = self._delivery, self._output
@@ -98,21 +98,21 @@ class LifeJournal:
             self._publisher.tell(chat_frames.dump("session_status", status=save.status, reason=reason))
 
     def _forget(self, reason: str) -> None:
-        """The sandbox is gone for good: whatever it had and did not finish, or may have had, is told. Done in the
-        link's order: an answer that waits for the store was given all the same.
+        """The sandbox is gone for good: report the messages that it had, or may have had, and did not finish. Done in
+        the link's order: an answer that waits for the store is an answer all the same.
         """
         self._output.end_epoch(None, reason)
         self._delivery.forget_unsure()
         self._log.save(taker=None)
 
     def forget_kept(self) -> None:
-        """The sandbox goes on: what was kept of it is not the last word."""
+        """The sandbox goes on, so its last sync is not final."""
         self._with = None
 
-    # -- what is noted of each event ----------------------------------------------------------------------------------
+    # -- logged and counted -------------------------------------------------------------------------------------------
 
     def note(self, event: on_.Event, before: LifeStage, life: Life) -> None:
-        """Of an event that has been dealt with."""
+        """Log and count an event that has been processed."""
         if life.stage in (LifeStage.REST, LifeStage.QUEUED):
             self.since = None
         match event:

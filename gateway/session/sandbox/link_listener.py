@@ -1,4 +1,4 @@
-"""Hears one link: what it tells goes through the session's inbox, and counts only while the link is in use."""
+"""Listens to one link: its events go through the session's inbox, and count only while the link is in use."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -7,11 +7,11 @@ from gateway.session.conversation.outbound import AgentOutput
 from gateway.session.model.ports import Tasks
 from sandbox.protocol.values import AgentExit, Hello
 
-PIECE_LINES = 128  # an event's worth: one message may bring a million empty ones
+PIECE_LINES = 128  # per event: one message may bring a million empty ones
 
 
 class LinkHearer(Protocol):
-    """Who is told of the link itself, in the session's task."""
+    """Receives the events of the link itself, in the session's task."""
 
     def said_hello(self, link: int, hello: Hello) -> None: ...
     def agent_exited(self, link: int, exit: AgentExit) -> None: ...
@@ -21,7 +21,7 @@ class LinkHearer(Protocol):
 
 
 class LinkListener:
-    """Hears the link of that number. What it hears before `open` waits: the link is not in its place yet."""
+    """Listens to the link of that number. Events before `open` wait: the link is not in its place yet."""
 
     __slots__ = ("_closed", "_early", "_hearer", "_output", "_tasks", "number")
 
@@ -39,7 +39,7 @@ class LinkListener:
             self._tasks.post(self._deal, handler, arguments)
 
     def close(self) -> None:
-        """Nothing it heard counts any more, also what waits in the inbox."""
+        """Drop all events of this link, also those in the inbox."""
         self._closed = True
 
     def _pass_on(self, handler: Callable[..., None], *arguments: Any) -> None:

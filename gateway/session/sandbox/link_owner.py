@@ -1,7 +1,7 @@
-"""The session's link to its bridge. One owner dials it, puts it in its place, hears it and drops it.
+"""The session's link to its bridge. One owner dials it, puts it in its place, receives its events and drops it.
 
-A link has the number of the `Connect` that dialled it. What is dialled beside the session's task comes through its
-inbox: then it is put in its place, or given back.
+A link has the number of the `Connect` that dialled it. A link is dialled beside the session's task and arrives through
+the inbox: then it is put in its place, or given back.
 """
 
 from typing import Protocol
@@ -22,10 +22,10 @@ from sandbox.protocol.values import AgentExit, Hello
 
 
 class LifeEvents(Protocol):
-    """Who deals with what happens to the session's life."""
+    """Takes the events of the session's life."""
 
     def on(self, event: on_.Event) -> None:
-        """Called in the session's task."""
+        """Process an event. Called in the session's task."""
         ...
 
 
@@ -66,18 +66,18 @@ class LinkOwner:
         self._workspace = workspace
         self._tasks = tasks
         self._life = life
-        self._listener: LinkListener | None = None  # of the link in its place
+        self._listener: LinkListener | None = None  # listener of the link in its place
         self._dialled: tuple[int, LinkListener, Link] | None = None  # not in its place yet
-        self._hello: Hello | None = None  # what the link in its place said first, until it is dealt with
+        self._hello: Hello | None = None  # the hello of the link in its place, until it is processed
 
     async def dial(self, number: int) -> tuple[LinkListener, Link]:
-        """Raises LinkRefused, SandboxFailed, SandboxUnavailable."""
+        """Dial the bridge. Raises LinkRefused, SandboxFailed, SandboxUnavailable."""
         listener = LinkListener(number, self, self._output, self._tasks)
         link = await self._sandbox.connect(listener, self._output.received)
         return listener, self._tasks.outside(f"link {number}", link)
 
     def dialled(self, number: int, listener: LinkListener, link: Link) -> None:
-        """There is a link: it is put in its place if it is still wanted."""
+        """A link was dialled: put it in its place if it is still wanted."""
         self._dialled = number, listener, link
         self._life.on(on_.Linked(number))
         self.give_back(number)
@@ -90,12 +90,12 @@ class LinkOwner:
 
     @staticmethod
     def turn_away(listener: LinkListener, link: Link) -> None:
-        """The session has ended here: nobody wants it."""
+        """The session has ended here: close the new link."""
         listener.close()
         link.close()
 
     def give_back(self, number: int) -> None:
-        """It is not wanted any more, if it was dialled."""
+        """Close a dialled link that is not wanted any more."""
         if self._dialled is not None and self._dialled[0] == number:
             _, listener, link = self._dialled
             self._dialled = None
@@ -103,7 +103,7 @@ class LinkOwner:
             link.close()
 
     def let_go(self) -> None:
-        """The gateway leaves: what the link told is not called lost."""
+        """The gateway leaves: close the link without reporting a loss."""
         if self._listener is not None:
             self._listener.close()
         self._listener = self._hello = None
@@ -125,7 +125,7 @@ class LinkOwner:
                 link.stop_agent()
 
     def kill_agent(self) -> None:
-        """SIGKILL, to show what becomes of it. Raises ApiError if none runs."""
+        """Send SIGKILL to the agent, to show how the session recovers. Raises ApiError if none runs."""
         if self._delivery.link is None or not self._output.agent_alive:
             raise ApiError(409, "not_running", "the session's agent does not run")
         self._delivery.link.kill_agent()
@@ -141,7 +141,7 @@ class LinkOwner:
 
         self._output.on_hello(hello, heard)
 
-    # -- what the listener tells --------------------------------------------------------------------------------------
+    # -- events from the listener -------------------------------------------------------------------------------------
 
     def said_hello(self, link: int, hello: Hello) -> None:
         self._hello = hello

@@ -1,7 +1,7 @@
-"""Performs what a session's life asks for: what is waited for beside the session's task, the rest at once.
+"""Performs the effects of a session's life: those that take time beside the session's task, the others at once.
 
-At most one effect is under way that is waited for: a task, a timer or a turn, known by its number and given up by
-`Cancel`. What came of it is posted to the session's inbox as an event.
+At most one awaited effect is under way: a task, a timer or a turn, known by its number and given up by `Cancel`. Its
+result is posted to the session's inbox as an event.
 """
 
 import asyncio
@@ -88,7 +88,7 @@ class LifePerformer:
         life: LifeEvents,
     ) -> None:
         self._host = host
-        self._core = core  # which decides; only read here
+        self._core = core  # decides; only read here
         self._session_id = session_id
         self._publisher = publisher
         self._workspace = workspace
@@ -100,10 +100,10 @@ class LifePerformer:
         # By number: the effect that is awaited, and a restart. Most often there is none: an empty dict takes memory.
         self._under_way: dict[int, Cancellable] | None = None
         self._turn: StartTurn | None = None
-        self._trouble: Exception | None = None  # what a start failed with that nobody foresaw
+        self._trouble: Exception | None = None  # the unexpected error of a failed start
 
     def answered(self, event: on_.Event) -> Exception | None:
-        """It is not under way any more. What it failed with, for who asked."""
+        """The effect is not under way any more. Return the error with which it failed, for the waiting request."""
         if isinstance(event, on_.RestartDue):
             self._end(event.number)
         if not isinstance(event, on_.EffectReply):
@@ -185,7 +185,7 @@ class LifePerformer:
         self._under_way = {**(self._under_way or {}), number: under_way}
 
     def _end(self, number: int) -> Cancellable | None:
-        """It is not under way any more."""
+        """The effect is not under way any more. Return it."""
         under_way, rest = None, self._under_way
         if rest is not None:
             under_way = rest.pop(number, None)
@@ -233,7 +233,7 @@ class LifePerformer:
                 self._host.spawn(self._flush(effect, self._core.flushes[flush].ask), f"keep {self._session_id}")
 
     async def _look_after(self, keep: int) -> None:
-        """Whoever keeps what is on a disk need not wait for a sandbox that is not there."""
+        """A sync need not wait for a sandbox that is gone: end it then."""
         if await self._work.look_after() and self._core.awaited == keep:
             self._workspace.lost()
 

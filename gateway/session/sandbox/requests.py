@@ -1,10 +1,10 @@
-"""How what a session's life refuses is told over HTTP: the status of each code, and when to come back."""
+"""The HTTP errors for refusals of a session's life: the status of each code, and when to try again."""
 
 from gateway.limits.start_turns import FREED_SECONDS
 from gateway.protocol.errors import ApiError
 from gateway.session.conversation.replies import RETRY_SECONDS, session_failed
 
-# Of each code that the table refuses with. What is not here is refused with its cause alone.
+# For each code with which the table refuses. An effect whose code is not listed is refused with its own error.
 HTTP_STATUS = {
     "archived": 409,
     "paused": 409,
@@ -20,7 +20,7 @@ HTTP_STATUS = {
     "draining": 503,
     "session_failed": 503,
 }
-# What these refuse is the failed effect's: its cause is raised.
+# For these codes the failed effect has an error of its own, which is raised instead.
 RAISED = ("not_stopped", "not_destroyed", "not_put_back", "sync_failed", "storage_unavailable")
 RETRY_AFTER = {"too_many_running": FREED_SECONDS, "busy": RETRY_SECONDS}
 

@@ -1,5 +1,6 @@
-"""The image of a session's sandbox: how much of it is fetched is told to viewers, now and then; what its name meant at
-the first start is noted for all later ones."""
+"""The image of a session's sandbox: reports the progress of its pull to viewers, and pins the image of the first start
+for all later ones.
+"""
 
 import asyncio
 from typing import Any
@@ -12,7 +13,7 @@ from gateway.session.sandbox.lifecycle.life import Life, LifeStage
 from gateway.session.sandbox.link_owner import LifeEvents
 from sandbox.ports.progress import ImageChosen, ImagePull, ImagePulled, StartProgress
 
-TELL_SECONDS = 0.5  # between two words about how far a pull has come
+TELL_SECONDS = 0.5  # between two progress reports
 
 
 def pull_members(pull: ImagePull) -> dict[str, Any]:
@@ -30,24 +31,24 @@ class SandboxImage:
 
     def __init__(self, host: Host, core: Life, log: SessionLog, publisher: Publisher, life: LifeEvents) -> None:
         self._host = host
-        self._core = core  # which decides; only read here
+        self._core = core  # decides; only read here
         self._log = log
         self._publisher = publisher
         self._life = life
-        self._heard = 0  # the start whose pull was heard of last
+        self._heard = 0  # the start whose pull reported last
         self._told_at = 0.0
-        self._latest: ImagePull | None = None  # of that start, heard too soon after the last word
-        self._due: asyncio.TimerHandle | None = None  # when that is told, if nothing newer comes
+        self._latest: ImagePull | None = None  # of that start, too soon after the last report
+        self._due: asyncio.TimerHandle | None = None  # reports it, if no newer one comes
         self._pull: ImagePull | None = None
 
     @property
     def pull(self) -> ImagePull | None:
-        """How far the pull has come that the sandbox's start waits for; None if it waits for none."""
+        """The progress of the pull that the sandbox's start waits for; None if it waits for none."""
         return self._pull if self._core.stage is LifeStage.FETCHING else None
 
     @property
     def frame(self) -> bytes | None:
-        """The same for a viewer."""
+        """The progress as a frame for viewers."""
         if self.pull is None:
             return None
         return chat_frames.dump("session_status", status="pulling", **pull_members(self.pull))
@@ -55,7 +56,7 @@ class SandboxImage:
     # -- beside the session's task ------------------------------------------------------------------------------------
 
     def hear(self, number: int, progress: StartProgress) -> None:
-        """Of the start of that number."""
+        """Take a progress report of the start of that number."""
         match progress:
             case ImagePull():
                 self._hear_pull(number, progress)
@@ -65,7 +66,7 @@ class SandboxImage:
                 self._host.post(self._chosen, progress)
 
     def _hear_pull(self, number: int, pull: ImagePull) -> None:
-        """What is heard last is told, too: nothing may follow it for a long while."""
+        """The latest report is always sent, later if need be: none may follow it for a long while."""
         now = self._host.now()
         if number != self._heard:
             self._host.post(self._life.on, on_.ImageAwaited(number))

@@ -1,7 +1,7 @@
-"""What a session's life asks of its sandbox, its workspace and the store, and waits for: one method for each effect.
+"""The effects of a session's life that wait for its sandbox, its workspace or the store: one method for each.
 
-Runs beside the session's task and changes nothing of the session's life: what came of it is an event. An exception that
-nobody foresaw is a bug: it is logged and fails the effect (`BROKE`).
+They run beside the session's task and leave the session's life alone: their result is an event. An unexpected exception
+is a bug: it is logged and fails the effect (`BROKE`).
 """
 
 import asyncio
@@ -38,10 +38,10 @@ T = TypeVar("T")
 
 
 class SandboxStarter(Protocol):
-    """What a Fleet is to one session."""
+    """The part of a Fleet that one session uses."""
 
     async def start(self, spec: SandboxSpec, progress: OnProgress) -> None:
-        """Raises SandboxFailed, SandboxUnavailable."""
+        """Start a sandbox. Raises SandboxFailed, SandboxUnavailable."""
         ...
 
 
@@ -51,7 +51,7 @@ DIED = "its sandbox died each time it was looked at"
 
 
 def is_silence(error: BaseException | None) -> bool:
-    """Whether it comes of a provider that does not answer."""
+    """True if the error's cause is a provider that does not answer."""
     while error is not None and not isinstance(error, SandboxUnavailable):
         error = error.__cause__
     return error is not None
@@ -95,14 +95,14 @@ class SandboxWork:
         self._agents = agents
         self._envs = envs  # of all sessions
         self._newest: Newest | None = None  # generation, as the last look found it
-        self._replaced = 0  # how often a disk had been replaced, at that look
-        self._cause: tuple[int, Exception] | None = None  # what the effect of that number failed with
+        self._replaced = 0  # how often a disk had been replaced before that look
+        self._cause: tuple[int, Exception] | None = None  # the number of a failed effect, and its error
 
     async def perform(self, effect: do.Asked) -> on_.EffectReply:
         return await self._answered(effect, PERFORM[type(effect)](self, effect))
 
     async def _answered(self, effect: do.Asked, work: Awaitable[T]) -> T | on_.EffectReply:
-        """What came of it, whatever it fails with."""
+        """Return the result of an effect; every failure is a result, too."""
         try:
             return await work
         except SandboxUnavailable as error:
@@ -123,7 +123,7 @@ class SandboxWork:
         return reply
 
     def cause_of(self, number: int) -> Exception | None:
-        """What that effect failed with, for who asked."""
+        """The error with which that effect failed, for the waiting request."""
         if self._cause is None or self._cause[0] != number:
             return None
         (_, cause), self._cause = self._cause, None
@@ -186,7 +186,7 @@ class SandboxWork:
         return on_.AgentReleased(effect.number)
 
     async def dial(self, effect: do.Connect) -> on_.EffectReply | tuple[LinkListener, Link]:
-        """The link and who hears it, which is not open yet; or why there is none."""
+        """The link and its listener, which is not open yet; or the reason why there is none."""
         return await self._answered(effect, self._dial(effect.number))
 
     async def _dial(self, number: int) -> on_.EffectReply | tuple[LinkListener, Link]:
@@ -196,7 +196,7 @@ class SandboxWork:
             return on_.DialRefused(number, str(error))
 
     def has_env(self) -> bool:
-        """Whether the session's secrets are known here."""
+        """True if the session's secrets are known here."""
         return self._envs.get(self._log.id) is not None
 
     # -- find ---------------------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class SandboxWork:
         return on_.Stopped(effect.number)
 
     async def look_after(self) -> bool:
-        """A link was lost: whether the sandbox has ended with it, as far as is known."""
+        """A link was lost: return True if the sandbox has ended with it, as far as is known."""
         try:
             return not await self._sandbox.runs()
         except SandboxUnavailable:
@@ -278,7 +278,7 @@ class SandboxWork:
         return await self._write(on_.OwnerConfirmed(effect.number))
 
     async def _write(self, done: on_.EffectReply) -> on_.EffectReply:
-        """`done` when the state is durable. If another gateway has the session, this one's ends instead."""
+        """Return `done` when the state is durable. If another gateway has the session, this one's ends instead."""
         try:
             await self._host.durable()
         except ApiError as error:
@@ -293,7 +293,8 @@ class SandboxWork:
         return on_.PutInPlace(effect.number)
 
     async def flush(self, effect: do.Flush, replaced: int) -> on_.Flushed | on_.NotFlushed:
-        """Keep what is on the disk of what runs. `replaced`: how often it had been, when that was asked for."""
+        """Store the files on the running sandbox's disk. `replaced`: how often the disk had been replaced at the time
+        of the request."""
         number, session = effect.flush, self._log
         incarnation = session.state.incarnation
         try:
@@ -335,7 +336,7 @@ PERFORM: dict[type[do.Asked], Callable[[SandboxWork, Any], Awaitable[on_.EffectR
 
 
 def _not_restored(number: int, error: NotRestored) -> on_.Unavailable | on_.Unrestorable:
-    """A provider that falls silent says nothing of the workspace."""
+    """A silent provider proves nothing about the workspace."""
     return (on_.Unavailable if is_silence(error) else on_.Unrestorable)(number, str(error))
 
 
@@ -344,12 +345,12 @@ def _broken(number: int) -> on_.StartFailed:
 
 
 def _is_cancelled() -> bool:
-    """Whether this task itself was given up, and not only what it waits for."""
+    """True if this task itself was cancelled, and not only the task that it waits for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
-# What an effect is answered with that failed in a way nobody foresaw. What is unknown then stops nothing.
+# The reply of an effect that failed with an unexpected error. An unknown state must not stop a sandbox.
 BROKE: dict[type[do.Asked], Callable[[int], on_.EffectReply]] = {
     **dict.fromkeys((do.LookForNewest, do.StartHeld, do.Prepare, do.Release), _broken),
     do.Connect: lambda number: on_.DialRefused(number, SEE_LOG),

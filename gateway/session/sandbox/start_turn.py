@@ -1,4 +1,4 @@
-"""A session's turn to start its sandbox, or to find it again: waited for, held, given back."""
+"""A session's turn to start its sandbox, or to find it again: awaited, held, given back."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,17 +8,17 @@ from gateway.session.sandbox.lifecycle.effects import AskTurn
 
 
 def visit_name(session_id: str) -> str:
-    """What waits for a turn to look at what a dead sandbox left: the session is not shown as one that starts."""
+    """The name of a visit that waits for a turn: meanwhile the session is not shown as starting."""
     return f"{session_id} visited"
 
 
 def session_named(name: str) -> str:
-    """Whose name for a turn that is."""
+    """The id of the session to which that name belongs."""
     return name.partition(" ")[0]
 
 
 def own_names(session_id: str) -> tuple[str, str]:
-    """Under which names a session may wait for a turn, or have one."""
+    """The names under which a session may wait for a turn, or have one."""
     return session_id, visit_name(session_id)
 
 
@@ -34,7 +34,7 @@ class StartTurn:
         self._turns = turns
         self._session_id = session_id
         self._user_id = user_id
-        self._placed = placed  # whether the session keeps its place afterwards
+        self._placed = placed  # True if the session keeps its place afterwards
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -46,8 +46,8 @@ class StartTurn:
             self._over.set_result(None)
 
     async def run(self, given: Callable[[], None], told: Callable[[Waiting], None]) -> None:
-        """`given` is called when the turn has come, `told` with its place while it waits. To cancel this gives the turn
-        up, or back."""
+        """Wait for the turn and hold it until `end`. `given` is called when the turn has come, `told` with the
+        session's place while it waits. Cancelling this gives the turn up, or back."""
         if self._asked.visit:
             await self._run(visit_name(self._session_id), lambda: False, given, lambda _: None)
         else:

@@ -1,7 +1,7 @@
-"""A session's terminals, as far as the gateway has to do with them: who watches, and that each is linked while the
-sandbox runs. The terminals themselves are in the bridge, and their bytes never pass the session's task.
+"""The terminal viewers of a session, and their links to the bridge while the sandbox runs. The terminals themselves are
+in the bridge, and their bytes never pass the session's task.
 
-Attaching wakes nobody. While the sandbox sleeps a viewer is told so; typing is intent, and wakes it. What is typed
+Attaching wakes no sandbox. While the sandbox sleeps a viewer gets that status; typing is intent, and wakes it. Input
 without a link waits with the viewer (gateway/terminal/type_ahead.py): all of it, from the first key on.
 """
 
@@ -32,33 +32,33 @@ REASONS = {
     SessionStatus.ARCHIVED: "the session is archived: create it again first",
 }
 RETRY_BASE, RETRY_CAP = 0.05, 2.0
-STEADY_SECONDS = 5.0  # a link that was lost sooner is found again with more and more patience
+STEADY_SECONDS = 5.0  # after a shorter link the next attempt waits, longer each time
 
 
 NONE: frozenset[TerminalViewer] = frozenset()  # one for all: an empty one takes 216 bytes
 
 
 class Running(Protocol):
-    """What a terminal needs to know of the session's sandbox."""
+    """The facts of the session's sandbox that a terminal needs."""
 
     @property
     def stopping(self) -> bool:
-        """Whether it is being stopped."""
+        """True while the sandbox is being stopped."""
         ...
 
     @property
     def up(self) -> bool:
-        """Whether there is a bridge to talk to, whatever became of the agent."""
+        """True if there is a bridge to talk to, whatever the agent's state."""
         ...
 
     @property
     def coming_up(self) -> bool:
-        """Whether a sandbox is about to run."""
+        """True if a sandbox is about to run."""
         ...
 
     @property
     def rising(self) -> bool:
-        """Whether somebody sees to that: `status_changed` is called when it has come to something, or to nothing."""
+        """True while a start or a search is under way: `status_changed` is called when it ends."""
         ...
 
     @property
@@ -73,9 +73,9 @@ class SessionTerminals:
         self._id = sandbox.session_id
         self._sandbox = sandbox
         self._life = life
-        self._viewers: dict[TerminalViewer, int] = {}  # and how often each had typed when somebody last looked
+        self._viewers: dict[TerminalViewer, int] = {}  # and how often each had typed at the last look
         self._bringing = NONE
-        self._wanted = False  # typing that was heard and not seen to yet
+        self._wanted = False  # intent was reported and not processed yet
         self.on_intent: Callable[[], None] = lambda: None
         self.on_left: Callable[[], None] = lambda: None
 
@@ -105,7 +105,7 @@ class SessionTerminals:
             viewer.close(code)
 
     def typed(self) -> bool:
-        """Whether anybody has typed since this was last asked."""
+        """True if a viewer has typed since the last call."""
         seen = {viewer: viewer.inputs for viewer in self._viewers}
         changed = seen != self._viewers
         self._viewers = seen
@@ -115,7 +115,7 @@ class SessionTerminals:
 
     @property
     def stopping(self) -> bool:
-        """Whether programs end because the sandbox is being stopped."""
+        """True while programs end because the sandbox is being stopped."""
         return self._life.stopping
 
     @property
@@ -140,7 +140,7 @@ class SessionTerminals:
         viewer.pauses.go_on(self._host.now())
 
     def _park_later(self, viewer: TerminalViewer) -> None:
-        """One timer, however often it pauses and goes on."""
+        """One timer, however often the viewer pauses and goes on."""
         if viewer.parking is None:
             now = self._host.now()
             viewer.parking = self._host.call_at(now + viewer.pauses.left(now), self._park, viewer)
@@ -160,7 +160,7 @@ class SessionTerminals:
             self._see_to(viewer)
 
     def typed_unlinked(self, viewer: TerminalViewer, frames: bytes) -> None:
-        known = viewer in self._viewers  # else it is about to join: what came behind the handshake waits for that
+        known = viewer in self._viewers  # else it is about to join, and its early input waits for that
         status, typed = self._life.shown, list(inputs(frames))
         if known and not self._life.up and status in REASONS:
             if any(is_typing(payload) for payload in typed):
@@ -171,7 +171,7 @@ class SessionTerminals:
             self._ask(viewer)
 
     def _ask(self, viewer: TerminalViewer) -> None:
-        """Have the sandbox started for what waits; once, however often it is typed."""
+        """Ask for a sandbox for the waiting input; once, however much is typed."""
         if viewer.ahead and not viewer.ahead.asked:
             viewer.ahead.asked = True
             if not self._life.coming_up and not self._wanted:
@@ -179,10 +179,10 @@ class SessionTerminals:
                 self._host.post(self.on_intent)
 
     def intent_told(self) -> None:
-        """What `on_intent` was called for has been seen to."""
+        """The session has processed `on_intent`."""
         self._wanted = False
         if not self._life.rising:
-            self.status_changed()  # nobody starts it: what waits for that is dropped
+            self.status_changed()  # no start follows: drop the input that waits for one
 
     def input_dropped(self, viewer: TerminalViewer, trouble: TerminalTrouble | None) -> None:
         if trouble is not None:
@@ -194,7 +194,7 @@ class SessionTerminals:
     # Linking
 
     def _see_to(self, viewer: TerminalViewer) -> None:
-        """Have it linked if that can be; otherwise tell it why not."""
+        """Link the viewer if the sandbox runs; otherwise send it the status."""
         if not self._life.up:
             viewer.forget_withheld()
             viewer.drop_link()
@@ -208,7 +208,7 @@ class SessionTerminals:
             self._host.spawn(self._bring(viewer), f"terminal {self._id}/{viewer.name}")
 
     def _settle(self, viewer: TerminalViewer) -> None:
-        """No sandbox runs: what the viewer typed waits for the next, or is dropped."""
+        """No sandbox runs: keep the viewer's input for the next one, or drop it."""
         status = self._life.shown
         if self._life.coming_up:
             self.input_dropped(viewer, viewer.ahead.sandbox_lost())
@@ -220,9 +220,9 @@ class SessionTerminals:
             self.input_dropped(viewer, TerminalTrouble(status, REASONS[status]))
 
     async def _bring(self, viewer: TerminalViewer) -> None:
-        """Link it, however often that takes, while the sandbox runs and somebody is there. One that is being stopped
-        lets nobody in; should it not be stopped after all, it does again. A bridge that lets it in only to throw it
-        out costs next to nothing."""
+        """Link the viewer, with as many attempts as it takes, while the sandbox runs and the viewer is there. A sandbox
+        that is being stopped admits no viewer; if it stays after all, it admits viewers again. A bridge that drops each
+        new link costs next to nothing."""
         try:
             for attempt in itertools.count(viewer.flaps):
                 if attempt:
@@ -242,13 +242,13 @@ class SessionTerminals:
         finally:
             self._bringing = (self._bringing - {viewer}) or NONE
             if not viewer.linked and not viewer.over and self._life.up:
-                self._host.post(self._see_to, viewer)  # it was lost again before this had ended
+                self._host.post(self._see_to, viewer)  # the link was lost before this task had ended
 
     async def has(self, name: str) -> bool:
         return any(terminal["name"] == name for terminal in await self.describe() or [])
 
     async def describe(self) -> list[dict[str, Any]] | None:
-        """What the bridge has; None if it cannot be asked now."""
+        """The terminals in the bridge; None if it cannot be asked now."""
         if not self._life.up:
             return None
         try:

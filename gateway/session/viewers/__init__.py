@@ -1,1 +1,1 @@
-"""Who watches a session."""
+"""The viewers of a session's conversation."""

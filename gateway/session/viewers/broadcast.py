@@ -1,11 +1,11 @@
-"""Everybody who watches a session, and the ring that lets them join, fall behind and come back.
+"""The viewers of a session, and the ring that lets them join, fall behind and come back.
 
-Replay and joining the live stream happen in one step: a frame that came between them would reach nobody. A viewer
-whose socket is full is not queued for; it is left where it is and fed from the ring as it drains. One that has not
-drained for STUCK_SECONDS, or that the ring has left behind, is closed with 4408 and may resume.
+Replay and joining the live stream happen in one step: otherwise a frame that came between them would reach no viewer. A
+viewer whose socket is full is not queued for; it keeps its position and is fed from the ring as its socket drains. One
+that has not drained for STUCK_SECONDS, or that the ring has left behind, is closed with 4408 and may resume.
 
-Bounds: the ring (256 KiB, with an unfinished answer 4 MiB) and, per viewer, what the outlet buffers. A crash loses
-the ring; the bridge still has everything since the last confirmed position.
+Bounds: the ring (256 KiB, with an unfinished answer 4 MiB) and, per viewer, the outlet's buffer. A crash loses the
+ring; the bridge still has everything since the last confirmed position.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class Broadcast:
     def __init__(self, clock: SessionClock) -> None:
         self._clock = clock
         self._viewers: dict[Viewer, None] = {}
-        self._raw = 0  # of these, who sees the agent's lines and nothing else
+        self._raw = 0  # those that get the agent's lines only
         self._feeding: Timer | None = None
         self.ring = Ring()
 
@@ -38,7 +38,7 @@ class Broadcast:
         return iter(list(self._viewers))
 
     def join(self, viewer: Viewer, after: int) -> None:
-        """From here on the viewer gets every frame after `after`, which the ring must hold."""
+        """Send the viewer every frame after `after`, which the ring must hold, from here on."""
         self._viewers[viewer] = None
         if viewer.raw:
             self._raw += 1
@@ -50,10 +50,10 @@ class Broadcast:
         if self._viewers.pop(viewer, 0) is None and viewer.raw:
             self._raw -= 1
         if not self._viewers:
-            self._viewers.clear()  # gives back what it grew to
+            self._viewers.clear()  # frees the memory that the dict has grown to
 
     def tell(self, payload: bytes) -> None:
-        """A frame of the gateway's own, to every chat viewer."""
+        """Send one of the gateway's own frames to every chat viewer."""
         framed: bytes | None = None
         for viewer in self._viewers:
             if not viewer.raw:
@@ -61,8 +61,8 @@ class Broadcast:
                 viewer.outlet.send_text_prepared(framed)
 
     def relay(self, shown: bytes, line: bytes) -> None:
-        """The agent's next frame: kept, and sent to all who are up with the stream. An empty `shown` only takes its
-        number.
+        """The agent's next frame: keep it, and send it to every viewer that is up to date. An empty `shown` only takes
+        its number.
         """
         self.ring.append(shown, len(line))
         if not self._viewers:
@@ -76,7 +76,8 @@ class Broadcast:
                     viewer.outlet.send_text_prepared(framed)
 
     def restart(self, epoch: str, base: int) -> list[Viewer]:
-        """A new agent process, or a hole in the old one's frames. Returns who was behind: they have lost the thread."""
+        """A new agent process, or a hole in the old one's frames. Return the viewers that were behind: they cannot
+        catch up."""
         self.ring.begin(epoch, base)
         self.ring.pin(base)
         lost = [viewer for viewer in self._viewers if viewer.cursor is not None]
@@ -101,7 +102,7 @@ class Broadcast:
             viewer.outlet.send_text_prepared(framed)
 
     def _feed(self) -> None:
-        """Bring those who are behind as far as their sockets allow."""
+        """Send viewers that are behind as much as their sockets take."""
         self._feeding = None
         now = self._clock.now()
         for viewer in list(self._viewers):
@@ -115,7 +116,7 @@ class Broadcast:
         if viewer.cursor < self.ring.base or viewer.outlet.closed:
             self._give_up(viewer)
             return
-        if viewer.outlet.buffered > HIGH_WATER:  # asked first: to list what it missed costs more than to leave it be
+        if viewer.outlet.buffered > HIGH_WATER:  # first, because listing the missed frames costs more than waiting
             viewer.stuck_since = viewer.stuck_since or now
             if now - viewer.stuck_since > STUCK_SECONDS:
                 self._give_up(viewer)

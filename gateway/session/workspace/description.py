@@ -1,4 +1,4 @@
-"""What people are shown of a workspace and its sync. Pure."""
+"""A workspace and its sync, as the API describes them. Pure."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -15,7 +15,7 @@ ALL_READ: Mapping[str, Any] = MappingProxyType({})
 
 
 def sync_members(view: SyncView | None, unread: Mapping[str, Any], progress: RestoreProgress | None) -> dict[str, Any]:
-    """What only a loaded session knows of the member `sync` of its description."""
+    """The part of the description's member `sync` that only a loaded session has."""
     described: dict[str, Any] = {}
     if view is not None:
         described = {
@@ -35,7 +35,7 @@ def sync_members(view: SyncView | None, unread: Mapping[str, Any], progress: Res
 
 
 def progress_members(progress: RestoreProgress) -> dict[str, Any]:
-    """How far a restore has come."""
+    """The progress of a restore."""
     return {
         "generation": progress.generation,
         "files": progress.files,
@@ -46,7 +46,7 @@ def progress_members(progress: RestoreProgress) -> dict[str, Any]:
 
 
 def unread_members(pushed: Pushed) -> Mapping[str, Any]:
-    """What a sync could not read; one and the same value if there is nothing, as of most sessions."""
+    """The files that a sync could not read; for none, one shared value, since most sessions have none."""
     if not pushed.unread_count:
         return ALL_READ
     return {"count": pushed.unread_count, "paths": [printable(path) for path in pushed.unread[:SHOWN_UNREAD]]}

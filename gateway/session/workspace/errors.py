@@ -2,7 +2,7 @@
 
 
 class NotRestored(Exception):
-    """The workspace is not what it should be, so nothing may run in it. The text says why and what to do."""
+    """The workspace is not proven restored, so no program may run in it. The text says why and what to do."""
 
 
 class NotWritten(Exception):

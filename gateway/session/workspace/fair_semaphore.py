@@ -1,4 +1,4 @@
-"""How many sessions may do the same thing at once."""
+"""A bound on how many sessions do the same thing at once, fair between users."""
 
 import asyncio
 import contextlib
@@ -8,8 +8,8 @@ from gateway.limits.fair_queue import FairQueue
 
 
 class FairSemaphore:
-    """How much may happen at once: at most half of it for one user, and the users take turns. As many again may be
-    parked: begun, and waiting for something that does not come."""
+    """A number of slots. One user may hold at most half of them, and the users take turns. As many more may be parked:
+    their work has begun, and waits without a slot."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -18,7 +18,7 @@ class FairSemaphore:
 
     @contextlib.asynccontextmanager
     async def of(self, user_id: str) -> AsyncIterator["Slot"]:
-        """One of them, when it is the user's turn."""
+        """Hold a slot, once it is the user's turn."""
         slot = Slot(self, user_id)
         await slot.take()
         try:
@@ -55,15 +55,15 @@ class FairSemaphore:
 
 
 class Slot:
-    """Somebody's place among those that are at it."""
+    """One session's place, with or without a slot."""
 
     def __init__(self, slots: FairSemaphore, user_id: str) -> None:
         self._slots = slots
         self._user_id = user_id
-        self._turn: asyncio.Future[None] | None = None  # None: it has none
+        self._turn: asyncio.Future[None] | None = None  # None: it holds no slot
 
     async def take(self) -> None:
-        """Wait for its turn, also after it was parked."""
+        """Wait for a slot, also after it was parked."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._slots.ask(turn, self._user_id)
         try:
@@ -78,7 +78,7 @@ class Slot:
         self._slots.unpark(self)
 
     def park(self) -> bool:
-        """Let others have it until `take`; False if too many have done so."""
+        """Give the slot to others until `take`; False if too many are parked already."""
         if not self._slots.park(self):
             return False
         self._end()

@@ -1,8 +1,8 @@
 """The hold on a sandbox's programs while its last generation is made: none may run, and none may start.
 
-Whoever takes the hold and does not stop the sandbox ends the hold. The bridge is asked to until it answers: a lost
-request must not leave a running sandbox in which nothing can start. The hold ends with the sandbox: the next one is
-held for another reason, and not by this class.
+A caller that takes the hold and does not stop the sandbox ends the hold. It is asked of the bridge until the bridge
+confirms: a lost request must not leave a running sandbox in which no program can start. The hold ends with the sandbox:
+the next one is held for another reason, and not by this class.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from sandbox.ports.tree import TreeFailed
 
 log = structlog.get_logger()
 
-ANSWER_SECONDS = 5.0  # for a bridge to let go while somebody waits for it
+ANSWER_SECONDS = 5.0  # for a bridge to release, while a request waits
 ASK_BASE, ASK_CAP = 0.2, 10.0  # seconds between two attempts
 
 
@@ -31,33 +31,34 @@ class Freeze:
         self._sandbox = sandbox
         self._tasks = tasks
         self._rng = rng
-        self._wanted: asyncio.Event | None = None  # it is to be let go; set when it is
+        self._wanted: asyncio.Event | None = None  # a release is wanted; set when it is done
         self._asking: asyncio.Task[Any] | None = None
 
     async def take(self) -> None:
-        """End every program; none starts until it is let go. Raises TreeFailed; then it may be held all the same."""
+        """End every program; none starts until `let_go`. Raises TreeFailed; then the hold may be in place all the
+        same."""
         asking = self._asking
         self.forget()
-        if asking is not None:  # what it has asked for must not come after what we ask for
+        if asking is not None:  # its release must not arrive after this hold
             await asyncio.wait({asking})
         await self._sandbox.tree().quiet()
 
     async def let_go(self) -> None:
-        """Programs may start again. Returns when they can, or after a while; then it is asked for still."""
+        """Let programs start again. Return when they can, or after a while; then the retries go on."""
         answered = self.let_go_soon()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_SECONDS):
                 await answered.wait()
 
     def let_go_soon(self) -> asyncio.Event:
-        """The same; what is returned is set when they can, or there is no sandbox any more."""
+        """The same without waiting; the returned event is set when they can, or when the sandbox is gone."""
         self.forget()
         wanted = self._wanted = asyncio.Event()
         self._tasks.spawn(self._ask(wanted), f"let go {self._sandbox.session_id}")
         return wanted
 
     def forget(self) -> None:
-        """The sandbox has ended, or is to be held again: nothing is let go from here on."""
+        """The sandbox has ended, or is to be held again: release nothing from here on."""
         self._wanted = None
         if self._asking is not None:
             self._asking.cancel()
@@ -77,7 +78,7 @@ class Freeze:
             wanted.set()
 
     async def _is_let_go(self, *, first: bool) -> bool:
-        """Whether it is, or nothing is left of it."""
+        """True if the bridge has released its programs, or does not exist any more."""
         try:
             await self._sandbox.tree().release()
         except TreeFailed as error:

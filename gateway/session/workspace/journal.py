@@ -1,7 +1,7 @@
-"""What a workspace writes into the session's state, and tells its viewers.
+"""Writes a workspace's news into the session's state, and reports them to viewers.
 
-Work on a workspace runs beside the session's task. What it has to say goes through the session's inbox as plain values,
-and is done by the methods here in the session's task.
+Work on a workspace runs beside the session's task. Its news go through the session's inbox as plain values, and the
+methods here process them in the session's task.
 """
 
 from typing import Any
@@ -30,15 +30,15 @@ class WorkspaceJournal:
         self._tasks.post(self._publisher.tell, chat_frames.dump("session_status", status=status, **members))
 
     async def save(self, **changes: Any) -> None:
-        """Returns when the state has changed. Raises ApiError if the session ends before."""
+        """Return when the state has changed. Raises ApiError if the session ends before."""
         await self._asks.have(self._tasks.post, self._save, changes)
 
     async def save_durably(self, **changes: Any) -> None:
-        """Returns when the change is durable. Raises ApiError if the session ends before."""
+        """Return when the change is durable. Raises ApiError if the session ends before."""
         await self._asks.have(self._tasks.post, self._save_durably, changes)
 
     def synced(self, view: SyncView, newest: Generation | None) -> None:
-        """`newest`: the generation that this process has seen last."""
+        """`newest`: the newest generation that this process has seen."""
         self._tasks.post(self._synced, view, newest)
 
     # -- in the session's task ----------------------------------------------------------------------------------------

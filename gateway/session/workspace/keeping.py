@@ -1,4 +1,4 @@
-"""What the workspaces of all sessions share."""
+"""The limits and the snapshot service that the workspaces of all sessions share."""
 
 from dataclasses import dataclass, field
 
@@ -14,12 +14,12 @@ class WorkspaceLimits:
     rules: ScanAsk = field(default_factory=ScanAsk)
     restore_seconds: float = 60.0  # without progress
     attempt_seconds: float = 1800.0  # for one attempt at a sync
-    restores_at_once: int = 4  # of one user, at most half of them
+    restores_at_once: int = 4  # one user gets at most half of them
     syncs_at_once: int = 8  # likewise
 
 
 class Keeping:
-    """The snapshots, and how much may happen at once."""
+    """The snapshots, and the slots for restores and syncs."""
 
     def __init__(self, vault: SnapshotService, limits: WorkspaceLimits | None = None) -> None:
         self.vault = vault

@@ -1,4 +1,4 @@
-"""The newest generation of a workspace, as this process knows it, and what the session's state says of it. Pure."""
+"""The newest generation of a workspace, as this process knows it, and its members in the session's state. Pure."""
 
 from typing import Any
 
@@ -9,31 +9,31 @@ from sync.snapshots.push import Standing
 
 
 class KeptGeneration:
-    """`begins_with_less`: the disk did not begin with the newest generation, so that there is little on it says
-    nothing."""
+    """`begins_with_less`: the disk began with less than the newest generation, so few files on it are no sign of a
+    loss."""
 
     __slots__ = ("begins_with_less", "newest")
 
     def __init__(self) -> None:
-        self.newest: Generation | None = None  # that this process has seen
+        self.newest: Generation | None = None  # the newest that this process has seen
         self.begins_with_less = False
 
     @property
     def members(self) -> dict[str, Any]:
-        """What the session's state says of it."""
+        """Its members in the session's state."""
         return kept_members(self.newest)
 
     def number(self, state: SessionState) -> int:
         return state.generation if self.newest is None else self.newest.number
 
     def standing(self, state: SessionState) -> Standing:
-        """What the next generation follows."""
+        """The base of the next generation."""
         seen = 0 if self.newest is None else self.newest.number
         return Standing(max(seen, state.generation), begun_without=self.begins_with_less)
 
 
 def kept_members(newest: Generation | None) -> dict[str, Any]:
-    """What the session's state says of the newest generation."""
+    """The members of the session's state that describe the newest generation."""
     if newest is None:
         return {}
     return {
@@ -46,7 +46,7 @@ def kept_members(newest: Generation | None) -> dict[str, Any]:
 
 
 def sync_changes(view: SyncView, newest: Generation | None, state: SessionState) -> dict[str, Any]:
-    """What the session's state has yet to say of its sync; empty if it says so already."""
+    """The changes of the session's state that its sync calls for; empty if there are none."""
     error = (view.last_error or "it failed") if view.failing else ""
     moved = newest is not None and view.generation == newest.number and newest.manifest != state.tree
     if moved:

@@ -1,9 +1,9 @@
-"""A sandbox that falls silent in the middle of a scan holds nobody up.
+"""A sandbox that falls silent in the middle of a scan must not delay other sessions.
 
-Whoever keeps a tree has a slot, and few have one at a time. A program inside can stop its bridge at any moment. So a
-bridge that shows no sign of life for SILENT_SECONDS loses the slot. The scan goes on all the same, for as long as its
-tree has patience: when the bridge speaks again, it waits for a slot like any other. What was read so far stays in
-memory meanwhile, so only so many may be parked; one more fails, and is tried again later.
+A sync holds a slot, and there are only a few. A program inside a sandbox can stop its bridge at any moment. So a bridge
+that shows no sign of life for SILENT_SECONDS loses the slot. The scan goes on all the same, for as long as its tree
+allows: when the bridge speaks again, it waits for a slot like any other. Its data stay in memory meanwhile, so the
+number of parked scans is bounded; one more fails, and is tried again later.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from sandbox.ports.tree import ScannedTree, TreeFailed, TreeScan
 from sandbox.protocol.entry import Frame
 from sandbox.protocol.tree import Batch, ScanAsk, ScanDone
 
-SILENT_SECONDS = 5.0  # a bridge shows that it lives each 2 s; those of earlier versions each 10 s
+SILENT_SECONDS = 5.0  # a bridge shows that it lives each 2 s; older versions each 10 s
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class _Scan:
         await self._heard(self._scan.remember(token))
 
     async def _heard(self, answer: Awaitable[T]) -> T:
-        """Raises TreeFailed if it is silent, and too many are."""
+        """Wait for an answer. Raises TreeFailed if the bridge is silent, and too many are parked."""
         coming = asyncio.ensure_future(answer)
         coming.add_done_callback(_look_at)
         try:
@@ -74,7 +74,7 @@ class _Scan:
                 await asyncio.wait({coming})
 
     async def _comes(self, coming: "asyncio.Future[T]") -> bool:
-        """False if it does not while the bridge is silent."""
+        """Wait for an answer while the bridge lives; False if the bridge falls silent first."""
         now = asyncio.get_running_loop().time
         began = now()
         while not coming.done():
@@ -86,6 +86,6 @@ class _Scan:
 
 
 def _look_at(done: "asyncio.Future[T]") -> None:
-    """If nobody waits for it any more, nobody need hear why it failed."""
+    """Retrieve the error of an answer that is not awaited any more, so that asyncio does not log it."""
     if not done.cancelled():
         done.exception()

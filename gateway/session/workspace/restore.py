@@ -1,4 +1,4 @@
-"""Before the agent may start: the workspace is brought to what it should be, and proven to be that."""
+"""Before the agent may start, the workspace is brought to the right generation, and proven to be that."""
 
 import asyncio
 
@@ -25,13 +25,13 @@ from sync.machine.reconcile import Decision, Newest
 from sync.ports import ObjectsRefused, ObjectsUnavailable
 from sync.snapshots.restore import RestoreProgress
 
-LOOK_SECONDS = 10.0  # for the store to say what the newest generation is
-TELL_SECONDS = 0.5  # between two words about how far a restore has come
+LOOK_SECONDS = 10.0  # for the store to name the newest generation
+TELL_SECONDS = 0.5  # between two progress reports
 
 
 class WorkspaceRestore:
-    """`look`, then start the sandbox with its agent held, then `prepare`; if something is `unseen` then, start it anew
-    and `prepare` once more."""
+    """`look`, then start the sandbox with its agent held, then `prepare`; if `unseen` is set then, start the sandbox
+    again and `prepare` once more."""
 
     __slots__ = (
         "_clock",
@@ -69,7 +69,7 @@ class WorkspaceRestore:
         self._kept = kept
         self._told_at = 0.0
         self.progress: RestoreProgress | None = None  # of the restore under way
-        self.unseen: Newest | None = None  # it was restored, and programs of the sandbox in which it was do not see it
+        self.unseen: Newest | None = None  # restored, but programs of the sandbox that restored it do not see it
         self.replaced = 0  # how often a sandbox left so little that the newest generation took its place
 
     async def look(self, *, keep: bool) -> Newest | None:
@@ -84,12 +84,12 @@ class WorkspaceRestore:
         return newest_found(self._kept.newest, state, keep=keep)
 
     async def survey(self) -> Survey:
-        """Raises TreeFailed, TimeoutError."""
+        """Ask the bridge about its disk. Raises TreeFailed, TimeoutError."""
         async with asyncio.timeout(self._keeping.limits.restore_seconds):
             return await self._sandbox.tree().survey(self._keeping.limits.rules.agent_skip)
 
     async def prepare(self, newest: Newest | None, *, empty: bool, keep: bool, visit: bool) -> bool:
-        """Whether what is on the disk then is to be synced. Raises NotRestored."""
+        """Bring the disk to the right state. Return True if it is to be synced then. Raises NotRestored."""
         unseen, self.unseen = self.unseen, None
         try:
             if unseen is not None and not empty:

@@ -1,7 +1,7 @@
-"""What a workspace begins with: the newest generation, the disk as it is, or nothing. Pure.
+"""Decides with which files a workspace begins: the newest generation, the disk as it is, or none. Pure.
 
-What never happens: an agent starts in less than its session had, unless somebody asked for that by name (`empty`,
-`keep`). Where that cannot be known, NotRestored says why and what to do.
+Never: an agent starts in less than its session had, unless a request asked for exactly that (`empty`, `keep`). Where
+that cannot be known, NotRestored says why and what to do.
 """
 
 from gateway.session.model.state import SessionState
@@ -12,8 +12,8 @@ from sync.machine.reconcile import Decision, Newest, decide, lost_most
 
 
 def newest_found(found: Generation | None, state: SessionState, *, keep: bool) -> Newest | None:
-    """The object store has answered: the generation to begin with, None for none. `keep`: the disk is to keep its
-    place. Raises NotRestored."""
+    """The object store has answered: return the generation to begin with, None for none. `keep`: the disk is to take
+    its place. Raises NotRestored."""
     if found is not None and keep:
         raise NotRestored(
             f"the object store has generation {found.number} of this session: resume without {{keep:true}} to have it "
@@ -29,8 +29,8 @@ def newest_found(found: Generation | None, state: SessionState, *, keep: bool) -
 
 
 def newest_unknown(state: SessionState, cause: Exception, *, keep: bool) -> Newest | None:
-    """The same if the object store does not answer, and `cause` says why."""
-    if state.generation and not keep:  # what is on the disk may do
+    """The same if the object store does not answer; `cause` is the error."""
+    if state.generation and not keep:  # the disk may be that generation
         return Newest(state.tree, state.files)
     if state.incarnation <= 1:  # it is started for the first time
         return None
@@ -38,12 +38,13 @@ def newest_unknown(state: SessionState, cause: Exception, *, keep: bool) -> Newe
 
 
 def begins_with_disk(state: SessionState, *, empty: bool) -> bool:
-    """Whether the disk is right whatever is stored: it began with less than the newest generation, or is to."""
+    """True if the disk is right whatever is stored: it began with less than the newest generation, or is to begin
+    empty."""
     return empty or (state.fresh and not state.clean)
 
 
 def starting_point(survey: Survey, newest: Newest | None, state: SessionState, *, empty: bool, keep: bool) -> Decision:
-    """What to do with what `survey` found on the disk. Raises NotRestored."""
+    """The decision about a disk in the state of `survey`. Raises NotRestored."""
     if keep and not survey.files:
         raise NotRestored(
             "there is nothing on the disk of this session to keep: check HOLDFAST_OBJECTS and the data directory, or "
@@ -55,8 +56,7 @@ def starting_point(survey: Survey, newest: Newest | None, state: SessionState, *
 
 
 def restored_before(survey: Survey, restored: Newest) -> Decision:
-    """`restored` was put on the disk by the sandbox before this one, and no program has run since. Raises
-    NotRestored."""
+    """The previous sandbox put `restored` on the disk, and no program has run since. Raises NotRestored."""
     if restored.is_noted_in(survey):
         return Decision.KEEP
     if lost_most(restored.files, survey.files):
@@ -64,4 +64,4 @@ def restored_before(survey: Survey, restored: Newest) -> Decision:
             f"{restored.files} files were restored, and the sandbox that was started then finds {survey.files}: check "
             "the disk of the data directory, then wake the session"
         )
-    return Decision.KEEP_AND_SYNC  # it is there, and what was noted of it is not
+    return Decision.KEEP_AND_SYNC  # the files are there; the note about them is not

@@ -1,5 +1,6 @@
-"""While the sandbox runs: its workspace is synced when something may have changed, and what came of that is kept in the
-session's state, by way of its inbox like everything else."""
+"""Syncs the workspace of a running sandbox when its files may have changed, and notes the outcome in the session's
+state, by way of its inbox.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -30,8 +31,8 @@ from sync.snapshots.push import Pushed
 
 log = structlog.get_logger()
 
-SETTLE_SECONDS = 120.0  # for the last generation before a sandbox stops: so long nobody can use the session
-USAGE_SECONDS = 2.0  # for the store to say what the user has
+SETTLE_SECONDS = 120.0  # for the last generation before a sandbox stops: the session cannot be used meanwhile
+USAGE_SECONDS = 2.0  # for the store to report the user's usage
 ENDED = "the session has ended here: another gateway may have it"
 
 
@@ -90,13 +91,13 @@ class WorkspaceSync:
         self._pushing: asyncio.Lock | None = None
         self._patience: asyncio.Timeout | None = None  # with the attempt at a sync that has a slot
         self._cut = False
-        self.remembered = True  # the disk can be recognised as the newest generation, by a walk
-        self.overfull = False  # the last attempt at a sync found more than may be kept
-        self.unread = ALL_READ  # what the last sync could not read
+        self.remembered = True  # a walk can recognise the disk as the newest generation
+        self.overfull = False  # the last attempt found more than the bound
+        self.unread = ALL_READ  # files that the last sync could not read
 
     @property
     def view(self) -> SyncView | None:
-        """None while nothing can be synced: the sandbox does not run."""
+        """None while syncs are not possible: the sandbox does not run."""
         driver = self._driver
         return driver.view if driver is not None and driver.proven else None
 
@@ -108,7 +109,7 @@ class WorkspaceSync:
     # -- asked for ----------------------------------------------------------------------------------------------------
 
     def proven(self, *, request: bool) -> None:
-        """The workspace is what it should be. Raises NotRestored if the session has ended here."""
+        """The workspace is proven restored: syncs may begin. Raises NotRestored if the session has ended here."""
         state = self._log.state
         if self._log.closed:
             raise NotRestored(ENDED)
@@ -130,14 +131,14 @@ class WorkspaceSync:
         self._tasks.spawn(work, f"sync {self._log.id}")
 
     def request(self) -> None:
-        """Something may have changed: keep it soon."""
+        """Files may have changed: sync soon."""
         if (driver := self._driver) is not None and driver.proven:
             driver.request()
 
     def force(self) -> None:
-        """Keep it now; nobody waits for it."""
+        """Sync now; no request waits for it."""
         view = self.view
-        if view is not None and view.failing:  # its own pace is quick enough
+        if view is not None and view.failing:  # its retries come often enough
             self.request()
         elif view is not None and (view.dirty or view.state is not State.IDLE):
             self._tasks.spawn(self._try_to_flush(), f"flush {self._log.id}")
@@ -149,7 +150,7 @@ class WorkspaceSync:
             log.info("sync.force_failed", session_id=self._log.id, cause=str(error))
 
     async def flush(self) -> int:
-        """Keep what is there now; the generation that holds it. Raises SyncFailed, SyncRefused."""
+        """Store the files as they are now; return the number of their generation. Raises SyncFailed, SyncRefused."""
         if self._driver is None:
             raise SyncRefused("the sandbox does not run")
         if self._log.closed:
@@ -157,7 +158,7 @@ class WorkspaceSync:
         return await self._driver.flush()
 
     async def lull(self) -> None:
-        """Wait for the attempt that is under way, if one is. Raises SyncFailed if that takes long."""
+        """Wait for the running attempt, if there is one. Raises SyncFailed if that takes long."""
         if self._driver is not None:
             try:
                 async with asyncio.timeout(SETTLE_SECONDS):
@@ -177,11 +178,11 @@ class WorkspaceSync:
             self._patience.reschedule(asyncio.get_running_loop().time())
 
     async def forget(self) -> None:
-        """The session is no more. Raises ObjectsUnavailable, ObjectsRefused."""
+        """The session is deleted: remove its snapshots. Raises ObjectsUnavailable, ObjectsRefused."""
         driver, self._driver = self._driver, None
         if driver is not None:
             driver.end()
-        async with self._one_at_a_time():  # what was being written when the session ended must not come after
+        async with self._one_at_a_time():  # a write that was under way when the session ended must not follow
             await self._keeping.vault.forget(self._log.user_id, self._log.id)
         self._kept.newest, self.unread = None, ALL_READ
 
@@ -196,7 +197,7 @@ class WorkspaceSync:
         tree = self._sandbox.tree()
         try:
             async with self._one_at_a_time():
-                await tree.greet()  # one that does not answer takes nobody's slot
+                await tree.greet()  # a bridge that does not answer takes no slot
                 async with keeping.syncing.of(self._log.user_id) as slot:
                     began = self._clock.now()
                     pushed = await self._attempt(ParkedTree(tree, slot), uploaded)
@@ -235,12 +236,12 @@ class WorkspaceSync:
             self._patience = None
 
     async def _rules(self) -> tuple[ScanAsk, str | None]:
-        """What may be kept: no more than the user has room for, and what to say if that is what it fails for."""
+        """The scan rules with the room that the user has left, and the text of the error if that room is too small."""
         rules = self._keeping.limits.rules
         try:
             async with asyncio.timeout(USAGE_SECONDS):
                 room, full = await self._quota.allowance(self._log.user_id, self._log.state.snapshot_bytes)
-        except (StoreUnavailable, TimeoutError):  # files are kept while the store is away
+        except (StoreUnavailable, TimeoutError):  # files are stored while the database is away
             return rules, None
         if room >= rules.limits.total_bytes:
             return rules, None
@@ -253,7 +254,7 @@ class WorkspaceSync:
             log.warning("sync.unread", session_id=self._log.id, generation=pushed.generation.number, **unread)
         self.unread = unread
 
-    # -- what came of it ----------------------------------------------------------------------------------------------
+    # -- outcomes -----------------------------------------------------------------------------------------------------
 
     def _moved(self, transition: Transition) -> None:
         at = self._clock.utcnow()

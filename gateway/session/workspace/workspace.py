@@ -1,8 +1,8 @@
-"""A session's workspace: proven restored before its agent may start, kept while it runs, quiet before it stops.
+"""A session's workspace: proven restored before its agent may start, synced while it runs, frozen before it stops.
 
-What is on the disk is the sandbox's; what is kept is the object store's; when to go from one to the other is decided by
-the cores in `sync`. For one session they meet here: restore.py brings a workspace back, sync.py keeps it, and this says
-when which of them may.
+The files on the disk belong to the sandbox, the generations to the object store; the cores in `sync` decide when to go
+from one to the other. For one session they meet here: restore.py brings a workspace back, sync.py stores it, and this
+module says when each of them may run.
 """
 
 import asyncio
@@ -61,29 +61,29 @@ class Workspace:
         self._restore = WorkspaceRestore(log, clock, journal, notices, metrics, sandbox, keeping, kept)
         self.sync = WorkspaceSync(log, clock, tasks, journal, notices, metrics, quota, rng, sandbox, keeping, kept)
         self.hold = Freeze(sandbox, tasks, rng)
-        self._quiet = False  # no program runs and none may start: nothing changes
+        self._quiet = False  # no program runs and none may start, so no file changes
 
-    # -- words for the outside ----------------------------------------------------------------------------------------
+    # -- for the other parts ------------------------------------------------------------------------------------------
 
     @property
     def view(self) -> SyncView | None:
-        """None while nothing can be synced: the sandbox does not run."""
+        """None while syncs are not possible: the sandbox does not run."""
         return self.sync.view
 
     @property
     def ready(self) -> bool:
-        """Whether the workspace is proven to be what it should be."""
+        """True if the workspace is proven restored."""
         return self.sync.view is not None
 
     @property
     def must_stay(self) -> bool:
-        """Whether the sandbox may not be stopped for being idle: its files cannot be kept now, and may be soon."""
+        """True if the sandbox may not be stopped for being idle: its files cannot be stored now, and may be soon."""
         view = self.sync.view
         return view is not None and view.failing and not self.sync.overfull
 
     @property
     def has_unread(self) -> bool:
-        """Whether the last sync kept all but what may not be read."""
+        """True if the last sync stored all files but the unreadable ones."""
         return bool(self.sync.unread)
 
     @property
@@ -93,34 +93,35 @@ class Workspace:
 
     @property
     def kept(self) -> dict[str, Any]:
-        """What the session's state says of the newest generation."""
+        """The members of the session's state that describe the newest generation."""
         return self._kept.members
 
     def describe(self) -> dict[str, Any]:
-        """What only a loaded session knows of the member `sync` of its description."""
+        """The part of the description's member `sync` that only a loaded session has."""
         return sync_members(self.sync.view, self.sync.unread, self._restore.progress)
 
     # -- before the agent may start -----------------------------------------------------------------------------------
 
     async def look(self, *, keep: bool = False) -> Newest | None:
-        """The newest generation there is; None for none. Raises NotRestored if that cannot be known, or if one that was
-        stored is gone, unless the disk is to `keep` its place: then if there is one after all."""
+        """Find the newest generation; None if there is none. Raises NotRestored if the store does not answer, or if a
+        generation that was stored is gone. With `keep` the disk is to take its place: then it is raised if there is a
+        generation after all."""
         return await self._restore.look(keep=keep)
 
     async def prepare(
         self, newest: Newest | None, *, empty: bool = False, keep: bool = False, visit: bool = False
     ) -> bool:
-        """The sandbox runs and its agent is held: see to it that the roots hold what they should. False: they do, and
-        programs in this sandbox would not see it (not asked of a `visit`, in which none runs): start it anew, then
-        prepare it once more. Raises NotRestored; then nothing was pushed, and nothing that was there is gone."""
+        """The sandbox runs and its agent is held: bring the roots to the right state. False: they are right, but
+        programs in this sandbox would not see it (not asked of a `visit`, in which none runs): start a new sandbox,
+        then prepare once more. Raises NotRestored; then nothing was pushed, and no file that was there is gone."""
         request = await self._restore.prepare(newest, empty=empty, keep=keep, visit=visit)
         if self._restore.unseen is None:
             self.sync.proven(request=request)
         return self._restore.unseen is None
 
     async def release(self, within: float = math.inf) -> None:
-        """Let the agent start. From here on the disk is ahead of the store, and that is known before it is so.
-        Raises NotRestored, and NotWritten if the store has not answered `within` seconds."""
+        """Let the agent start. From here on the disk may be ahead of the store, and the state records that before it is
+        so. Raises NotRestored, and NotWritten if the store has not answered `within` seconds."""
         runs = {"clean": False, "overfull": False, "has_workspace": True, "fresh": self._kept.begins_with_less}
         try:
             async with asyncio.timeout(None if math.isinf(within) else within):
@@ -141,11 +142,11 @@ class Workspace:
             self.sync.proven(request=True)
 
     async def is_held(self) -> bool:
-        """The sandbox runs: whether its agent is held. Raises TreeFailed, TimeoutError."""
+        """Ask the running sandbox whether its agent is held. Raises TreeFailed, TimeoutError."""
         return (await self._restore.survey()).held
 
     async def find(self) -> None:
-        """The sandbox runs: see whether its workspace was proven, and say so."""
+        """The sandbox runs: if its agent is not held, its workspace was proven, and may be synced."""
         if self.ready:
             return
         try:
@@ -157,28 +158,28 @@ class Workspace:
     # -- while it runs ------------------------------------------------------------------------------------------------
 
     def request(self) -> None:
-        """Something may have changed: keep it soon. A hint that comes while no program runs is late: the last sync
-        begins after the last program's end. An attempt for its sake would meet a sandbox that is being stopped."""
+        """Files may have changed: sync soon. A hint that comes while no program runs is late: the last sync begins
+        after the last program's end, and another attempt would meet a sandbox that is being stopped."""
         if not self._quiet:
             self.sync.request()
 
     async def flush(self) -> int:
-        """Keep what is there now; the generation that holds it. Raises SyncFailed, SyncRefused."""
+        """Store the files as they are now; return the number of their generation. Raises SyncFailed, SyncRefused."""
         return await self.sync.flush()
 
     async def lull(self) -> None:
-        """Wait for the attempt that is under way, if one is. Raises SyncFailed if that takes long."""
+        """Wait for the running attempt, if there is one. Raises SyncFailed if that takes long."""
         await self.sync.lull()
 
     async def settle(self) -> int:
-        """End every program, then keep what they left; from then on none may start. Raises SyncFailed, SyncRefused;
-        then they may start again."""
+        """End every program, then store their files; from then on none may start. Raises SyncFailed, SyncRefused; then
+        they may start again."""
         if not self.ready:
             raise SyncRefused("the sandbox is being found again: try again in a moment")
         try:
             await self.hold.take()
             self._quiet = True
-            async with asyncio.timeout(SETTLE_SECONDS):  # the round goes on
+            async with asyncio.timeout(SETTLE_SECONDS):  # the attempt itself goes on
                 return await self.flush()
         except asyncio.CancelledError:
             self.thaw()
@@ -197,11 +198,11 @@ class Workspace:
         self.sync.cut()
 
     def force(self) -> None:
-        """Keep what is there now; nobody waits for it."""
+        """Sync now; no request waits for it."""
         self.sync.force()
 
     def thaw(self) -> None:
-        """Programs may start again, soon."""
+        """Let programs start again, soon."""
         self._quiet = False
         self.hold.let_go_soon()
 
@@ -212,17 +213,17 @@ class Workspace:
         self.sync.lost()
 
     def rest(self) -> None:
-        """Nothing is synced until the sandbox is found again."""
+        """Sync no more until the sandbox is found again."""
         self._quiet = False
         self.sync.lost()
 
     async def forget(self) -> None:
-        """The session is no more. Raises ObjectsUnavailable, ObjectsRefused."""
+        """The session is deleted: remove its snapshots. Raises ObjectsUnavailable, ObjectsRefused."""
         await self.sync.forget()
 
     async def put_back(self, number: int) -> None:
-        """Make an earlier generation the one to be restored next: the disk gives way to it, and is kept aside if it
-        differs from it. Raises what the vault raises."""
+        """Make an earlier generation the one to be restored next: it will replace the disk, which is put aside if it
+        differs. Raises the vault's errors."""
         pointer = await self._keeping.vault.put_back(self._log.user_id, self._log.id, number)
         self._kept.newest = pointer.newest
         await self._journal.save(**self.kept, clean=True)

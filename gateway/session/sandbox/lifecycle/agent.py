@@ -7,7 +7,7 @@ from gateway.session.sandbox.lifecycle.life import AgentPhase, Life
 
 
 def greet(life: Life, *, alive: bool) -> None:
-    """The link's hello is dealt with. An agent that runs is announced in a moment, or was already."""
+    """The link's hello is processed. An agent that runs will be announced in a moment, or was already."""
     life.greeted = True
     if alive:
         life.wanted = False
@@ -15,7 +15,7 @@ def greet(life: Life, *, alive: bool) -> None:
 
 
 def start_agent(life: Life, facts: Facts) -> None:
-    """See to it that an agent runs; not before it is known whether one does."""
+    """Start an agent if none runs; not before it is known whether one runs."""
     if not life.greeted or facts.exit_due:
         life.wanted = True
     elif life.agent is AgentPhase.NONE:
@@ -24,7 +24,8 @@ def start_agent(life: Life, facts: Facts) -> None:
 
 
 def problem(life: Life, event: AgentProblem, facts: Facts) -> None:
-    """It could not be started; whoever brings its sandbox up or keeps it sees whether one is still wanted."""
+    """The agent could not be started. The caller, which starts or keeps its sandbox, checks whether an agent is still
+    wanted."""
     life.effects.append(do.TellError("agent", event.reason))
     if life.agent is AgentPhase.STARTING:
         life.agent = AgentPhase.NONE
@@ -43,7 +44,7 @@ def cancel_restart(life: Life) -> None:
 
 
 def give_up(life: Life, reason: str) -> None:
-    """It failed too often: left alone until somebody asks for it by name, or the window has passed."""
+    """The agent failed too often: it is not started again until a command asks for it, or the window has passed."""
     count, minutes = life.limits.crashes, life.limits.crash_window / 60
     text = f"crashed {count} times in {minutes:g} minutes (last: {reason}). Fix the cause, then wake the session"
     life.become(SessionStatus.ERROR, text)

@@ -1,6 +1,6 @@
-"""What is declared dead must be: a sandbox is stopped before anybody hears that it is gone. Pure.
+"""Makes sure that a sandbox declared dead is dead: it is stopped before its end is reported. Pure.
 
-While the provider does not say that it is stopped, who waits is refused, and the stop is asked for again and again.
+While the provider does not confirm the stop, waiting requests are refused, and the stop is repeated.
 """
 
 from gateway.session.model.state import SessionStatus
@@ -24,8 +24,8 @@ def clear(life: Life, after: After, to: SessionStatus, why: str) -> None:
 
 
 def clear_later(life: Life, event: Failure, facts: Facts) -> None:
-    """The provider does not answer: nobody waits for it, and it is asked again. A restore that failed meanwhile says
-    nothing of the workspace."""
+    """The provider does not answer: refuse the requests that wait, and try again later. A restore that failed for this
+    reason proves nothing about the workspace."""
     if isinstance(event, Unavailable) and life.after is After.FAILED and life.to is SessionStatus.UNRESTORED:
         unanswered(life, event)
     life.refuse_unavailable(event.reason)
@@ -45,7 +45,7 @@ def clear_again(life: Life, event: Due, facts: Facts) -> None:
 
 
 def cleared(life: Life, event: Stopped, facts: Facts) -> None:
-    """Nothing runs. Say why, and see whether it is to be started again."""
+    """No sandbox runs now. Set the status and its reason, and decide whether to start again."""
     life.effects.append(do.EndSync())
     if life.after is not After.UNANSWERED:
         life.attempts = 0
@@ -58,7 +58,7 @@ def cleared(life: Life, event: Stopped, facts: Facts) -> None:
                 agent.restart_later(life, facts)
         case After.UNANSWERED:
             life.become(SessionStatus.SLEEPING, life.why)
-            life.again = facts.waiting or life.wanted or not life.by_name  # who asked by name was refused
+            life.again = facts.waiting or life.wanted or not life.by_name  # requests for it by name were refused
         case After.DIED | After.HELD:
             _died(life, facts)
         case After.GIVEN_UP:
@@ -67,7 +67,7 @@ def cleared(life: Life, event: Stopped, facts: Facts) -> None:
             life.effects.append(do.EndEpoch(life.why))
             life.become(SessionStatus.SLEEPING, life.why)
             life.again = life.wanted or facts.waiting
-        case _:  # visited, or a leftover: the status says already what it should
+        case _:  # visited, or a leftover: the status is right already
             pass
     life.settle(LifeStage.REST)
     if life.trouble is None:

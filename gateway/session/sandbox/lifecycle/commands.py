@@ -1,8 +1,8 @@
-"""What is asked for: refused when it comes, waits in the line, or is done. Pure.
+"""Commands: each is refused when it arrives, waits in the line, or is performed. Pure.
 
-A command is judged twice. When it comes it is refused if it makes no sense as things are. When its turn has come, what
-happened meanwhile may have overtaken it: then it is answered with what is. `archived` overtakes all, `paused` overtakes
-`sleep` and `wake`; a delete goes before everything that waits.
+A command is judged twice. When it arrives it is refused if it makes no sense in the present state. By the time its turn
+comes, later events may have overtaken it: then it is answered with the present state. `archived` overtakes all others,
+`paused` overtakes `sleep` and `wake`; a delete goes before every waiting command.
 """
 
 from gateway.session.model.state import SessionStatus
@@ -44,7 +44,7 @@ STOPPING = (LifeStage.LULLING, LifeStage.ENDING, LifeStage.KEEPING)
 
 
 def check(life: Life, command: LifeCommand, facts: Facts) -> tuple[str, str] | None:
-    """Why it is refused as things are; None if it is not."""
+    """Return the code and text of its refusal in the present state; None if it is admitted."""
     refusal = _no_sense(life, command, facts)
     full = len(life.line) + len(life.flushes) >= LINE and not isinstance(command, Delete)
     return BUSY if refusal is None and full else refusal
@@ -82,7 +82,7 @@ def _starts_one(life: Life, command: LifeCommand) -> bool:
 
 
 def _admitted(life: Life, command: LifeCommand, facts: Facts) -> bool:
-    """Whether it may be done or wait; else it is refused."""
+    """True if the command may wait or be performed; otherwise refuse it."""
     refusal = check(life, command, facts)
     if refusal is not None:
         life.refuse(*refusal, [command.ask] if command.ask else [])
@@ -92,33 +92,35 @@ def _admitted(life: Life, command: LifeCommand, facts: Facts) -> bool:
 
 
 def _is_deleted(life: Life) -> bool:
-    """Also one that is about to be."""
+    """True also for a session whose delete waits or is under way."""
     due = any(isinstance(command, Delete) for command in life.line)
     return due or life.status is SessionStatus.ARCHIVED or (life.stopping and life.to is SessionStatus.ARCHIVED)
 
 
 def come(life: Life, command: LifeCommand, facts: Facts) -> None:
-    """Put it in the line. When nothing is under way, it is done at once."""
+    """Put a command in the line. It is performed at once if no operation is under way."""
     if isinstance(command, Revive) and not _is_deleted(life):
-        life.effects.append(do.Answer(command.ask))  # another create was first: who asked need not wait for its start
+        life.effects.append(do.Answer(command.ask))  # another create came first: do not wait for the start
     elif _admitted(life, command, facts):
         life.line_up([command], first=isinstance(command, Delete))
 
 
 def stop_before_turn(life: Life, command: LifeCommand, facts: Facts) -> None:
-    """Its turn has not come: who waits for it gets what is, and the stop goes first."""
+    """A stop while a start waits for its turn: answer the waiting requests with the present state, and let the stop go
+    first."""
     if _admitted(life, command, facts):
         life.effects.append(do.Cancel(life.awaited))
         life.awaited = 0
-        if life.stage is LifeStage.QUEUED:  # else something may run, and is kept first
+        if life.stage is LifeStage.QUEUED:  # else a sandbox may run, and its files are stored first
             life.answer()
             life.stage = LifeStage.REST
         life.line_up([command], first=True)
 
 
 def stop_fetching(life: Life, command: LifeCommand, facts: Facts) -> None:
-    """Its image is not there, so nothing runs: who waits for it gets what is, and the stop goes first. It may have come
-    this very moment: what is declared dead must be."""
+    """A stop while the start's image is being fetched. No sandbox runs: answer the waiting requests with the present
+    state, and let the stop go first. The image may have arrived this very moment, so the sandbox is cleared away all
+    the same."""
     if _admitted(life, command, facts):
         life.effects.append(do.Cancel(life.awaited))
         life.answer()
@@ -128,7 +130,7 @@ def stop_fetching(life: Life, command: LifeCommand, facts: Facts) -> None:
 
 
 def go_before_visit(life: Life, command: LifeCommand, facts: Facts) -> None:
-    """A stop need not wait for it. A start has the place that both would need, and the sync follows it."""
+    """A stop need not wait for the visit. A start takes the place that both would need, and the sync follows it."""
     if _admitted(life, command, facts):
         give_up_visit(life)
         life.settle(LifeStage.REST)
@@ -136,7 +138,7 @@ def go_before_visit(life: Life, command: LifeCommand, facts: Facts) -> None:
 
 
 def find_for(life: Life, command: LifeCommand, facts: Facts) -> None:
-    """Somebody waits: look now."""
+    """A command waits: look for the sandbox now."""
     come(life, command, facts)
     if life.line:
         life.effects.append(do.Cancel(life.awaited))
@@ -161,7 +163,7 @@ def not_surveyed(life: Life, event: DialRefused, facts: Facts) -> None:
 
 
 def _go_without_link(life: Life, why: str, facts: Facts) -> None:
-    """The next link may be lost as this one was, so nobody waits for it. Stops and syncs need none."""
+    """The next link may be lost as this one was, so refuse the commands that need one. Stops and syncs need none."""
     waiting, life.line[:] = life.line[:], []
     for command in waiting:
         if isinstance(command, Sleep | Pause | Delete):
@@ -176,7 +178,7 @@ def _go_without_link(life: Life, why: str, facts: Facts) -> None:
 
 
 def take(life: Life, command: LifeCommand, facts: Facts) -> None:
-    """Its turn has come: nothing is under way."""
+    """Perform a command whose turn has come: no operation is under way."""
     asks = (command.ask,) if command.ask else ()
     match command:
         case Wake() | Resume():
@@ -233,8 +235,8 @@ def _take_start(life: Life, command: Wake | Resume, asks: tuple[int, ...], facts
 
 
 def go_on(life: Life, facts: Facts) -> None:
-    """Nothing may be under way: then the next in the line comes, or what is to be started again. A start goes before a
-    sync: one sandbox is enough for both."""
+    """If no operation is under way, take the next command, or start again. A start goes before a sync: one sandbox is
+    enough for both."""
     while not life.awaited and life.stage in (LifeStage.REST, LifeStage.UP, LifeStage.FIND_QUEUED):
         starts = life.again and life.stage is LifeStage.REST
         if starts and (not life.line or isinstance(life.line[0], SyncNow)):

@@ -1,8 +1,8 @@
-"""What a session's life asks of the world. Values alone.
+"""The effects that a session's life asks for. Values alone.
 
 Effects are performed in the order in which they are returned. An `Asked` one is answered once, by an `EffectReply` with
 its number; at most one is awaited. `ScheduleRestart`, `Flush` and `HearHello` are answered by events of their own, and
-nothing waits for those. The others are not answered.
+the life waits for none of those. The others are not answered.
 """
 
 import msgspec
@@ -19,21 +19,21 @@ class Asked(Effect, frozen=True):
 
 
 class AskTurn(Asked, frozen=True):
-    """TurnGiven. `runs`: the sandbox runs already and only has to be found. `visit`: it is not shown as one that
-    starts."""
+    """Ask for a turn: TurnGiven. `runs`: the sandbox runs already and only has to be found. `visit`: the session is not
+    shown as starting."""
 
     runs: bool = False
     visit: bool = False
 
 
 class LookForNewest(Asked, frozen=True):
-    """Which generation is the newest: Looked, Unrestorable, StartFailed."""
+    """Ask which generation is the newest: Looked, Unrestorable, StartFailed."""
 
     keep: bool = False
 
 
 class StartHeld(Asked, frozen=True):
-    """A sandbox with its agent held, after the end of one that runs: SandboxStarted, StartFailed, Unavailable."""
+    """Start a sandbox with its agent held, and end one that runs before: SandboxStarted, StartFailed, Unavailable."""
 
     incarnation: int = 0
     empty: bool = False
@@ -42,8 +42,8 @@ class StartHeld(Asked, frozen=True):
 
 
 class Prepare(Asked, frozen=True):
-    """The disk is to hold what it should: Prepared, Unrestorable, StartFailed, Unavailable; unless it is a `visit`
-    RestoredUnseen."""
+    """Bring the disk to the state that the session is to start with: Prepared, Unrestorable, StartFailed, Unavailable;
+    unless it is a `visit` RestoredUnseen."""
 
     empty: bool = False
     keep: bool = False
@@ -51,22 +51,23 @@ class Prepare(Asked, frozen=True):
 
 
 class Release(Asked, frozen=True):
-    """Make it durable that the disk is ahead of the store, then let the agent go: AgentReleased, Unrestorable,
+    """Make it durable that the disk is ahead of the store, then release the agent: AgentReleased, Unrestorable,
     StartFailed, Unavailable; only if `bounded` StoreSilent."""
 
     bounded: bool = False
 
 
 class Connect(Asked, frozen=True):
-    """Linked, DialRefused, Unavailable. The number is the link's from then on."""
+    """Dial the bridge: Linked, DialRefused, Unavailable. The number is the link's from then on."""
 
 
 class AskRuns(Asked, frozen=True):
-    """Runs, DoesNotRun, Unavailable."""
+    """Ask whether the sandbox runs: Runs, DoesNotRun, Unavailable."""
 
 
 class AskHeld(Asked, frozen=True):
-    """Whether the agent is held still: LetGo, StillHeld, Unavailable; DialRefused if its bridge does not say."""
+    """Ask whether the agent is still held: LetGo, StillHeld, Unavailable; DialRefused if its bridge does not answer
+    that."""
 
 
 class Lull(Asked, frozen=True):
@@ -93,26 +94,27 @@ class Destroy(Asked, frozen=True):
 
 
 class ConfirmOwner(Asked, frozen=True):
-    """OwnerConfirmed when the store has taken a write of this gateway: no other has the session; StoreSilent."""
+    """Check that no other gateway has the session: OwnerConfirmed when the store has taken a write of this one;
+    StoreSilent."""
 
 
 class PutBackGeneration(Asked, frozen=True):
-    """PutInPlace, NotPutInPlace."""
+    """Make an earlier generation the newest: PutInPlace, NotPutInPlace."""
 
     generation: int = 0
 
 
 class Schedule(Asked, frozen=True):
-    """Due, after `seconds`."""
+    """Set a timer: Due, after `seconds`."""
 
     seconds: float = 0.0
 
 
-# -- what is not awaited -----------------------------------------------------------------------------------------------
+# -- effects that are not awaited -------------------------------------------------------------------------------------
 
 
 class Cancel(Effect, frozen=True):
-    """That effect is not wanted any more. What it got (a turn, a link) or gets is given back; no answer counts."""
+    """Give up that effect. The turn or link that it got or gets is returned; its answer does not count."""
 
     number: int
 
@@ -126,7 +128,7 @@ class DropLink(Effect, frozen=True):
 
 
 class HearHello(Effect, frozen=True):
-    """Deal with the link's hello behind all that was told before it, then: GreetingDone."""
+    """Process the link's hello after all earlier events of the link, then: GreetingDone."""
 
     link: int
 
@@ -144,11 +146,12 @@ class CutSync(Effect, frozen=True):
 
 
 class EndSync(Effect, frozen=True):
-    """Nothing of the workspace is synced or thawed from now on: the sandbox has ended, or the session is deleted."""
+    """Sync and thaw no more: the sandbox has ended, or the session is deleted."""
 
 
 class PauseSync(Effect, frozen=True):
-    """No more attempts at a sync until the sandbox is found again: it is being stopped with what cannot be kept."""
+    """Begin no more syncs until the sandbox is found again: it is being stopped with a workspace that cannot be
+    stored."""
 
 
 class MarkProven(Effect, frozen=True):
@@ -156,17 +159,17 @@ class MarkProven(Effect, frozen=True):
 
 
 class Thaw(Effect, frozen=True):
-    """Programs may start again. Asked for until the bridge has answered."""
+    """Let programs start again. Retries until the bridge confirms."""
 
 
 class Flush(Effect, frozen=True):
-    """Keep what is on the disk now, beside all else: Flushed, NotFlushed."""
+    """Store the files on the disk now, beside other operations: Flushed, NotFlushed."""
 
     flush: int
 
 
 class Save(Effect, frozen=True):
-    """Store where the session stands, and tell its viewers the status if it is another."""
+    """Store the state of the life, and report the status to viewers if it has changed."""
 
     status: SessionStatus
     reason: str
@@ -177,19 +180,19 @@ class Save(Effect, frozen=True):
 
 
 class ForgetUnsure(Effect, frozen=True):
-    """The sandbox is gone for good: say what it had and did not finish, in the link's order."""
+    """The sandbox is gone for good: report the messages it did not finish, in the link's order."""
 
     reason: str
 
 
 class EndEpoch(Effect, frozen=True):
-    """The agent process is gone, in the link's order; what is unsure stays so, if something is."""
+    """The agent process is gone, in the link's order; unsure messages stay unsure."""
 
     reason: str
 
 
 class DiscardWindow(Effect, frozen=True):
-    """What waits will not be delivered."""
+    """The waiting messages will not be delivered."""
 
 
 class TellError(Effect, frozen=True):
@@ -202,14 +205,14 @@ class TellConnection(Effect, frozen=True):
 
 
 class ScheduleRestart(Effect, frozen=True):
-    """RestartDue with that number, after `seconds`."""
+    """Set a timer: RestartDue with that number, after `seconds`."""
 
     number: int
     seconds: float
 
 
 class Answer(Effect, frozen=True):
-    """What was asked for is done, or overtaken: the description says which."""
+    """Answer a command that was performed or overtaken: the description shows which."""
 
     ask: int
 

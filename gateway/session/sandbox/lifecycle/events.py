@@ -1,24 +1,24 @@
-"""What can happen to a session's life. Values alone.
+"""The events of a session's life. Values alone.
 
-A command carries the number of who asked (`ask`; 0: nobody waits). It is answered once, by `Answer` or `RefuseAsk`. An
-answer of an effect carries the number of that effect, an event of a link the number of the `Connect` that brought it.
-By these numbers late ones are known.
+A command carries the number of its request (`ask`; 0: no request waits). It is answered once, by `Answer` or
+`RefuseAsk`. An answer of an effect carries the number of that effect, an event of a link the number of the `Connect`
+that brought it. These numbers show which ones are late.
 """
 
 import msgspec
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What the shell knows when an event comes, and the table only reads."""
+    """Facts that the shell knows when an event comes, and that the table only reads."""
 
     now: float = 0.0
     waiting: bool = False  # messages wait for the agent
-    idle: bool = False  # nobody has done anything for long, and the workspace does not forbid a stop
+    idle: bool = False  # no activity for long, and the workspace does not forbid a stop
     lacks_env: bool = False  # the session needs an environment that this process does not have
-    forbidden: str = ""  # why its network may not be had
-    full: str = ""  # why one more sandbox has no place
+    forbidden: str = ""  # why its network is not allowed
+    full: str = ""  # why there is no place for one more sandbox
     exit_due: bool = False  # the agent has ended; its exit waits for the store
-    unread: bool = False  # the last sync kept all but what may not be read
+    unread: bool = False  # the last sync stored all files but the unreadable ones
 
 
 # -- commands ----------------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ class Delete(LifeCommand, frozen=True):
 
 
 class SyncNow(LifeCommand, frozen=True):
-    attempt: int = 0  # sandboxes that died while they were looked at
+    attempt: int = 0  # sandboxes that died during this sync
 
 
 class PutBack(LifeCommand, frozen=True):
@@ -62,7 +62,7 @@ class Revive(LifeCommand, frozen=True):
 
 
 class Withdraw(LifeCommand, frozen=True):
-    """Who asked does not wait any more: no answer is owed."""
+    """The request does not wait any more: it needs no answer."""
 
 
 # -- intent, time, the gateway -----------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class AgentWanted(Notice, frozen=True):
-    """Somebody has something for the agent."""
+    """A message, a line or a command needs the agent."""
 
 
 class EndAgent(Notice, frozen=True):
@@ -89,11 +89,11 @@ class Idle(Notice, frozen=True):
 
 
 class Rescue(Notice, frozen=True):
-    """No sandbox runs, and it is time to keep what the last one left."""
+    """No sandbox runs, and it is time to store the files that the last one left."""
 
 
 class SessionLoaded(Notice, frozen=True):
-    """The session was just loaded. `runs`: the provider says that its sandbox runs."""
+    """The session was just loaded. `runs`: the provider reports that its sandbox runs."""
 
     runs: bool = False
 
@@ -103,7 +103,7 @@ class Leave(Notice, frozen=True):
 
 
 class End(Notice, frozen=True):
-    """The session ends here: it failed, or it is another gateway's."""
+    """The session ends here: it failed, or another gateway has it."""
 
 
 class RestartDue(Notice, frozen=True):
@@ -130,7 +130,7 @@ class Looked(EffectReply, frozen=True):
 
 
 class Underway(EffectReply, frozen=True):
-    """No answer yet: the effect goes on."""
+    """No final answer yet: the effect goes on."""
 
 
 class ImageAwaited(Underway, frozen=True):
@@ -146,11 +146,11 @@ class SandboxStarted(EffectReply, frozen=True):
 
 
 class StartFailed(Failure, frozen=True):
-    bug: bool = False  # nobody expected it: who asked is refused
+    bug: bool = False  # an unexpected error: waiting requests are refused
 
 
 class Unavailable(Failure, frozen=True):
-    """The provider does not answer. What it was asked for may have happened."""
+    """The provider does not answer. The operation may have happened all the same."""
 
 
 class Prepared(EffectReply, frozen=True):
@@ -158,7 +158,7 @@ class Prepared(EffectReply, frozen=True):
 
 
 class RestoredUnseen(EffectReply, frozen=True):
-    """The disk holds what it should, and programs of this sandbox would see what was there before."""
+    """The disk has the right files, and programs of this sandbox would see the earlier ones."""
 
 
 class Unrestorable(Failure, frozen=True):
@@ -190,7 +190,7 @@ class DoesNotRun(EffectReply, frozen=True):
 
 
 class LetGo(EffectReply, frozen=True):
-    """A survey: the agent is not held."""
+    """A survey has found that the agent is not held."""
 
 
 class StillHeld(EffectReply, frozen=True):
@@ -207,7 +207,7 @@ class WorkspaceKept(EffectReply, frozen=True):
 
 
 class Overfull(Failure, frozen=True):
-    """There is more than may be kept."""
+    """The workspace is larger than its bound."""
 
 
 class NotKept(Failure, frozen=True):
@@ -247,10 +247,10 @@ class NotPutInPlace(Failure, frozen=True):
 
 
 class Due(EffectReply, frozen=True):
-    """The time that was asked for has passed."""
+    """The timer of `Schedule` has expired."""
 
 
-# -- what a link tells -------------------------------------------------------------------------------------------------
+# -- events of a link -------------------------------------------------------------------------------------------------
 
 
 class FromLink(msgspec.Struct, frozen=True):
@@ -266,7 +266,7 @@ class LinkLost(FromLink, frozen=True):
 
 
 class GreetingDone(FromLink, frozen=True):
-    """What the links before this one told is dealt with, and so is its hello. `alive`: an agent runs."""
+    """The events of earlier links are processed, and so is this one's hello. `alive`: an agent runs."""
 
     alive: bool = False
 
@@ -284,7 +284,7 @@ class AgentProblem(FromLink, frozen=True):
     reason: str = ""
 
 
-# -- of a sync that runs beside all else -------------------------------------------------------------------------------
+# -- of a sync that runs beside other operations ----------------------------------------------------------------------
 
 
 class Flushed(msgspec.Struct, frozen=True):

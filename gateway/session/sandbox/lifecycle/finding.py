@@ -1,9 +1,9 @@
-"""How a sandbox that should run is found again: ask whether it runs, dial it, hear its hello. Pure.
+"""How a sandbox that should run is found again: ask whether it runs, dial it, wait for its hello. Pure.
 
-A provider that does not answer says nothing about the sandbox: it is asked again for as long as it takes, and nothing
-is stopped. A sandbox that runs and refuses its link `link_attempts` times is stopped: nobody can reach it. So is one
-that says that its agent is held, and nothing of its workspace. A bridge that closes each link before its hello is
-dialled again and again; stops and syncs go on without a link.
+A silent provider proves nothing about the sandbox: it is asked again for as long as it takes, and the sandbox is not
+stopped. A sandbox that runs and refuses its link `link_attempts` times is stopped, because it cannot be reached. So is
+one whose bridge reports that its agent is held, and does not answer questions about its workspace. A bridge that closes
+each link before its hello is dialled again and again; stops and syncs go on without a link.
 """
 
 from gateway.session.model.state import SessionStatus
@@ -26,7 +26,7 @@ from gateway.session.sandbox.lifecycle.events import (
 from gateway.session.sandbox.lifecycle.life import After, Life, LifeStage
 from persistence.backoff import delay
 
-STEADY_SECONDS = 10.0  # a link that was lost sooner is found again with more and more patience
+STEADY_SECONDS = 10.0  # after a shorter link the next look waits, longer each time
 
 
 def find(life: Life) -> None:
@@ -64,7 +64,7 @@ def refused(life: Life, event: DialRefused, facts: Facts) -> None:
 
 
 def unanswered(life: Life, event: Unavailable, facts: Facts) -> None:
-    """Unknown is not dead: nothing is stopped, nothing is lost, and nobody waits for it."""
+    """Unknown is not dead: the sandbox is not stopped, no message is lost, and waiting requests are refused."""
     life.drop_link()
     life.end_turn()
     life.refuse_unavailable(event.reason)
@@ -91,18 +91,18 @@ def greeting(life: Life, event: BridgeHello, facts: Facts) -> None:
 
 
 def let_go(life: Life, event: LetGo, facts: Facts) -> None:
-    """It was let go after it had said hello."""
+    """The agent was released after the bridge had said hello."""
     greet(life)
 
 
 def still_held(life: Life, event: StillHeld, facts: Facts) -> None:
-    """The gateway that was to let it go is gone."""
+    """The gateway that was to release the agent is gone."""
     clear(life, After.HELD, SessionStatus.SLEEPING, WAS_HELD)
 
 
 def find_unsurveyed(life: Life) -> bool:
-    """Its bridge says that its agent is held, and no more. Whether it is looked for again: nobody knows what its disk
-    holds, so at last it is stopped like one that says so."""
+    """The bridge reports that its agent is held, and does not answer the survey. Return True if it will be looked for
+    again. The state of its disk is unknown, so in the end it is stopped like a sandbox that reports `StillHeld`."""
     life.attempts += 1
     life.drop_link()
     life.end_turn()
@@ -114,7 +114,7 @@ def find_unsurveyed(life: Life) -> bool:
 
 
 def greet(life: Life) -> None:
-    """It runs, and its agent is not held. Whether an agent runs is known when its hello is dealt with."""
+    """The sandbox runs, and its agent is not held. Whether an agent runs is known when its hello is processed."""
     if life.status is not SessionStatus.RUNNING or life.reason:
         life.become(SessionStatus.RUNNING)
     life.effects += [do.MarkProven(), do.HearHello(life.link)]
@@ -123,7 +123,7 @@ def greet(life: Life) -> None:
 
 
 def lost(life: Life, event: LinkLost, facts: Facts) -> None:
-    """Either only the link, or the whole sandbox."""
+    """The link is lost: it alone, or the whole sandbox."""
     life.flaps = life.flaps + 1 if facts.now - life.linked_at < STEADY_SECONDS else 0
     life.effects.append(do.CutSync())
     if life.awaited:

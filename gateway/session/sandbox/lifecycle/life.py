@@ -1,4 +1,4 @@
-"""Where one session's life stands, and the moves that several steps share. Pure.
+"""The state of one session's life, and the moves that several steps share. Pure.
 
 The steps in the modules beside this one change a `Life` and add to its `effects`; table.py says which step follows
 which event.
@@ -15,22 +15,22 @@ from gateway.session.sandbox.lifecycle.events import LifeCommand, PutBack, SyncN
 from gateway.session.sandbox.restart_policy import RestartPolicy
 
 ASLEEP = (SessionStatus.SLEEPING, SessionStatus.PAUSED, SessionStatus.ARCHIVED, SessionStatus.NEEDS_ENV)
-FAILED = (SessionStatus.ERROR, SessionStatus.UNRESTORED)  # what is wanted may be tried again
+FAILED = (SessionStatus.ERROR, SessionStatus.UNRESTORED)  # the failed operation may be tried again
 STARTABLE = (SessionStatus.SLEEPING, *FAILED)
 UNAVAILABLE = "nothing was done: {}. Try again in a moment"
 LINE = 100  # commands that may wait; one more is refused
 
 
 class LifeStage(StrEnum):
-    """What is under way."""
+    """The operation that is under way."""
 
-    REST = "rest"  # nothing, and no sandbox runs as far as is known
-    UP = "up"  # nothing, and there is a link
+    REST = "rest"  # none, and no sandbox runs as far as is known
+    UP = "up"  # none, and there is a link
     # start
     QUEUED = "queued"
     LOOKING = "looking"
     STARTING = "starting"
-    FETCHING = "fetching"  # the same start, while its image is on the way
+    FETCHING = "fetching"  # the same start, while its image is being fetched
     PREPARING = "preparing"
     RELEASING = "releasing"
     CONNECTING = "connecting"
@@ -49,7 +49,7 @@ class LifeStage(StrEnum):
     # delete, after the stop
     ARCHIVING = "archiving"
     DESTROYING = "destroying"
-    # visit: keep what a dead sandbox left
+    # visit: store the files that a dead sandbox left
     VISIT_QUEUED = "visit_queued"
     VISIT_LOOKING = "visit_looking"
     VISIT_STARTING = "visit_starting"
@@ -58,7 +58,7 @@ class LifeStage(StrEnum):
     VISIT_STOPPING = "visit_stopping"
     CONFIRMING = "confirming"
     PUTTING_BACK = "putting_back"
-    # clear: what is declared dead must be
+    # clear: make sure that a sandbox declared dead is dead
     CLEARING = "clearing"
     CLEAR_LATER = "clear_later"
     # no more
@@ -80,16 +80,16 @@ class AgentPhase(StrEnum):
 
 
 class After(StrEnum):
-    """Why a sandbox is cleared away, and so what follows."""
+    """Why a sandbox is cleared away. It decides the next step."""
 
     FAILED = "failed"  # its start failed
-    UNWRITTEN = "unwritten"  # the store did not answer: it was not let go
-    UNANSWERED = "unanswered"  # the provider did not say whether it started: it is started again
+    UNWRITTEN = "unwritten"  # the store did not answer: its agent was not released
+    UNANSWERED = "unanswered"  # the provider did not confirm its start: it is started again
     DIED = "died"  # it ended, or does not answer any more: it is started again
     GONE = "gone"  # the same, of an earlier gateway: it is started again if it is wanted
-    HELD = "held"  # the gateway that was to let it go is gone
-    VISITED = "visited"  # a look at what was left is over
-    GIVEN_UP = "given_up"  # somebody stopped it before its image was there
+    HELD = "held"  # the gateway that was to release its agent is gone
+    VISITED = "visited"  # a visit is over
+    GIVEN_UP = "given_up"  # stopped before its image was there
     LEFTOVER = "leftover"  # an earlier gateway died while it stopped it
 
 
@@ -103,7 +103,7 @@ class LifeLimits:
 
 @dataclass(slots=True)
 class Life:
-    """All that is mutable. Begins in `rest`."""
+    """All mutable state. Begins in `rest`."""
 
     limits: LifeLimits
     rng: Random
@@ -114,20 +114,20 @@ class Life:
     clean: bool = False
     overfull: bool = False
     has_workspace: bool = False
-    # what is under way
+    # the operation under way
     stage: LifeStage = LifeStage.REST
     awaited: int = 0  # the number of the effect whose answer counts
     number: int = 0  # the last one given
     turn: int = 0  # the turn that is held; 0: none
-    asks: tuple[int, ...] = ()  # who waits for what is under way
-    line: list[LifeCommand] = field(default_factory=list)  # what comes after it; at most LINE
-    flushes: dict[int, SyncNow] = field(default_factory=dict)  # syncs beside all else, by number; at most LINE
+    asks: tuple[int, ...] = ()  # the requests that wait for this operation
+    line: list[LifeCommand] = field(default_factory=list)  # commands that wait behind it; at most LINE
+    flushes: dict[int, SyncNow] = field(default_factory=dict)  # syncs beside other operations, by number; at most LINE
     # start and visit
     empty: bool = False
     keep: bool = False
     by_name: bool = False
-    put_back: PutBack | None = None  # what follows the visit
-    trouble: tuple[str, str] | None = None  # code and text: who asked is refused when it is over
+    put_back: PutBack | None = None  # follows the visit
+    trouble: tuple[str, str] | None = None  # code and text with which the waiting requests are refused at the end
     # stop and clear
     to: SessionStatus = SessionStatus.SLEEPING
     why: str = ""
@@ -142,7 +142,7 @@ class Life:
     closing: bool = False  # the agent was asked to end, and the sandbox stays
     linked_at: float = 0.0
     flaps: int = 0  # links in a row that did not last
-    loading: bool = False  # what is looked for ran before this gateway
+    loading: bool = False  # looking for a sandbox older than this gateway
     attempts: int = 0  # in a row without an answer
     # intent
     wanted: bool = False  # start an agent after the link's hello
@@ -157,11 +157,11 @@ class Life:
     def __post_init__(self) -> None:
         self.patience = RestartPolicy(self.limits.crashes, self.limits.crash_window)
 
-    # -- words for the outside ----------------------------------------------------------------------------------------
+    # -- for the other parts ------------------------------------------------------------------------------------------
 
     @property
     def unkept(self) -> bool:
-        """Whether there may be something on the disk that is not kept."""
+        """True if the disk may hold changes that are not stored."""
         return self.incarnation > 0 and not self.clean
 
     @property
@@ -170,7 +170,7 @@ class Life:
 
     @property
     def placed(self) -> bool:
-        """Whether its sandbox runs or is about to: it takes one of its user's places."""
+        """True if its sandbox runs or is about to: it takes one of its user's places."""
         return self.stage not in UNPLACED and not self.stage.startswith("visit")
 
     @property
@@ -181,30 +181,30 @@ class Life:
 
     @property
     def up(self) -> bool:
-        """Whether there is a bridge to talk to: also of a session whose agent is given up."""
+        """True if there is a bridge to talk to: also if the session's agent was given up."""
         return self.status is SessionStatus.RUNNING or self.link != 0
 
     @property
     def coming_up(self) -> bool:
-        """Whether a sandbox is about to run: it starts, or another attempt is due."""
+        """True if a sandbox is about to run: it starts, or another attempt is due."""
         queued = self.stage is LifeStage.QUEUED  # also of one that failed, and is shown so until its turn has come
         return self.shown is SessionStatus.STARTING or self.restart != 0 or queued
 
     @property
     def rising(self) -> bool:
-        """Whether the sandbox is brought up, or back."""
+        """True while the sandbox is being started or found again."""
         return self.stage in RISING
 
     @property
     def stopping(self) -> bool:
-        """Whether programs end because the sandbox is being stopped, or none is to start because it is about to be."""
+        """True while programs end because the sandbox is being stopped, or may not start because it is about to be."""
         if self.stage is LifeStage.LULLING:
             return not self.greeted
         return self.stage in (LifeStage.ENDING, LifeStage.KEEPING, LifeStage.STOPPING)
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way."""
+        """True while an operation is under way."""
         return self.stage not in (LifeStage.REST, LifeStage.UP, *OVER)
 
     @property
@@ -225,12 +225,12 @@ class Life:
         return self.number
 
     def wait(self, stage: LifeStage, effect: do.Asked) -> None:
-        """`effect` is under way from now on, and its answer the one that counts."""
+        """Begin `effect`, and wait for its answer."""
         self.stage, self.awaited = stage, effect.number
         self.effects.append(effect)
 
     def settle(self, stage: LifeStage) -> None:
-        """Nothing is under way from now on."""
+        """End the operation: none is under way from here on."""
         self.stage, self.awaited = stage, 0
         self.end_turn()
 
@@ -244,7 +244,7 @@ class Life:
         self.save()
 
     def answer(self) -> None:
-        """Who waited for what was under way hears of its end."""
+        """Answer the requests that waited for this operation."""
         self.effects += [do.Answer(ask) for ask in self.asks]
         self.asks = ()
 
@@ -254,13 +254,13 @@ class Life:
             self.asks = ()
 
     def refuse_line(self, code: str, text: str) -> None:
-        """Also those who wait for their turn."""
+        """Refuse the requests that wait for this operation, and those in the line."""
         self.refuse(code, text)
         self.refuse(code, text, [command.ask for command in self.line if command.ask])
         self.line.clear()
 
     def refuse_unavailable(self, reason: str) -> None:
-        """The provider does not answer: nobody waits for it."""
+        """The provider does not answer: refuse all waiting requests."""
         self.refuse_line("sandbox_unavailable", UNAVAILABLE.format(reason))
 
     def line_up(self, commands: Sequence[LifeCommand], *, first: bool = False) -> None:

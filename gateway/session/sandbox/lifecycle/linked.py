@@ -1,4 +1,5 @@
-"""What the link tells while nothing is under way; what is wanted then; and syncs, which run beside all else. Pure."""
+"""Steps for events of a link while no operation is under way, for intent then, and for syncs, which run beside.
+Pure."""
 
 from gateway.session.model.state import SessionStatus
 from gateway.session.sandbox.lifecycle import agent
@@ -25,7 +26,7 @@ REPLACED = (
     "its sandbox ended and most of its files were gone: the newest generation is in their place, what was left is kept "
     "beside it"
 )
-KEEPS = 3  # sandboxes that may die while somebody waits for what they hold to be kept
+KEEPS = 3  # sandboxes that may die during one requested sync
 
 
 def hello(life: Life, event: BridgeHello, facts: Facts) -> None:
@@ -70,7 +71,7 @@ def _crashed(life: Life, reason: str, facts: Facts) -> None:
 
 
 def want(life: Life, event: Event, facts: Facts) -> None:
-    """There is a link: see to it that an agent runs, unless that is given up or about to be tried."""
+    """There is a link: start an agent if none runs, unless it was given up or is about to be tried."""
     if life.agent is AgentPhase.ALIVE and not facts.exit_due:
         return
     if not life.restart and not life.patience.exhausted(facts.now):
@@ -104,12 +105,12 @@ def flushed(life: Life, event: Flushed, facts: Facts) -> None:
 
 
 def not_flushed(life: Life, event: NotFlushed, facts: Facts) -> None:
-    """A sandbox that died under a sync is looked at once more: what it left, or what is in the next one."""
+    """A sandbox died under a sync: sync once more, with its leftovers or with the next sandbox."""
     command = life.flushes.pop(event.flush)
     tries = command.attempt + 1 < KEEPS and life.stage not in (LifeStage.LEFT, LifeStage.ENDED)
     if event.died and tries:
         life.line_up([SyncNow(command.ask, command.attempt + 1)], first=True)
-        if life.stage is LifeStage.UP:  # the loss of its link was not heard yet
+        if life.stage is LifeStage.UP:  # the loss of its link is not known yet
             lost(life, LinkLost(life.link, event.reason), facts)
     elif event.refused:
         life.refuse("not_synced", event.reason, _who(command))

@@ -1,5 +1,5 @@
-"""What nobody asked for by name: somebody wants an agent, time has passed, the session was loaded, the gateway leaves.
-Pure.
+"""Steps for events that are no commands: a message needs an agent, time has passed, the session was loaded, the gateway
+leaves. Pure.
 """
 
 from gateway.session.model.state import SessionStatus
@@ -31,12 +31,12 @@ def want_before_visit(life: Life, event: Event, facts: Facts) -> None:
 
 
 def want_agent_then(life: Life, event: Notice, facts: Facts) -> None:
-    """It is being started or found: an agent is started when it is there."""
+    """The sandbox is being started or found: start an agent once it is there."""
     life.wanted = True
 
 
 def want_again(life: Life, event: Notice, facts: Facts) -> None:
-    """Something is at its disk: it is started when that is over."""
+    """An operation works on the session's disk: start the sandbox when it is over."""
     life.wanted, life.again = True, life.again or life.status in STARTABLE
 
 
@@ -46,7 +46,7 @@ def env_given(life: Life, event: EnvGiven, facts: Facts) -> None:
 
 
 def idle(life: Life, event: Idle, facts: Facts) -> None:
-    """A session that failed keeps saying why; its sandbox stops like any other's."""
+    """A failed session keeps its status and reason; its sandbox stops like any other's."""
     if facts.idle and not facts.waiting:
         failed = life.status is SessionStatus.ERROR
         to, why = (SessionStatus.ERROR, life.reason) if failed else (SessionStatus.SLEEPING, "idle")
@@ -54,7 +54,7 @@ def idle(life: Life, event: Idle, facts: Facts) -> None:
 
 
 def rescue(life: Life, event: Rescue, facts: Facts) -> None:
-    """What is more than may be kept waits for its owner."""
+    """A workspace above its bound is not rescued: it waits for its owner."""
     ended = life.status not in (SessionStatus.ARCHIVED, SessionStatus.UNRESTORED)
     if ended and life.unkept and not life.overfull and facts.now >= life.rescue_at:
         begin_visit(life)
@@ -74,14 +74,14 @@ def loaded(life: Life, event: SessionLoaded, facts: Facts) -> None:
 
 
 def leave(life: Life, event: Notice, facts: Facts) -> None:
-    """The sandbox stays, and syncs go on for a while. What is under way is the next gateway's to find."""
+    """The sandbox stays, and syncs go on for a while. The next gateway finds the operation that is under way."""
     if life.stage in (LifeStage.KEEPING, LifeStage.STOPPING):
         life.effects.append(do.Thaw())
     _let_go(life, LifeStage.LEFT, LEAVING)
 
 
 def end(life: Life, event: Notice, facts: Facts) -> None:
-    """Sandbox, disk and generations may be another gateway's: nothing is touched from here on."""
+    """The sandbox, its disk and its generations may be another gateway's: perform no effect from here on."""
     life.refuse(*SESSION_FAILED, [command.ask for command in life.flushes.values() if command.ask])
     life.flushes.clear()
     _let_go(life, LifeStage.ENDED, SESSION_FAILED)

@@ -60,12 +60,12 @@ def looked(life: Life, event: Looked, facts: Facts) -> None:
 
 
 def _start(life: Life) -> None:
-    life.effects.append(do.EndSync())  # of the one before
+    life.effects.append(do.EndSync())  # of the previous sandbox
     life.wait(LifeStage.STARTING, do.StartHeld(life.next(), life.incarnation, life.empty, life.keep))
 
 
 def image_awaited(life: Life, event: ImageAwaited, facts: Facts) -> None:
-    """That may take long, and is nobody's turn."""
+    """A pull may take long, so it holds no turn."""
     life.end_turn()
     life.stage = LifeStage.FETCHING
 
@@ -75,19 +75,20 @@ def image_fetched(life: Life, event: ImageFetched, facts: Facts) -> None:
 
 
 def started(life: Life, event: SandboxStarted, facts: Facts) -> None:
-    life.end_turn()  # a long restore is nobody's turn
+    life.end_turn()  # a long restore holds no turn
     life.wait(LifeStage.PREPARING, do.Prepare(life.next(), life.empty, life.keep))
 
 
 def prepared(life: Life, event: Prepared, facts: Facts) -> None:
-    """Proven. From here on the disk is ahead of the store, and that is known before it is so."""
+    """The workspace is proven. From here on the disk may be ahead of the store, and the state records that before it is
+    so."""
     life.clean, life.overfull, life.has_workspace, life.attempts = False, False, True, 0
     life.wait(LifeStage.RELEASING, do.Release(life.next(), life.by_name))
 
 
 def restored_unseen(life: Life, event: RestoredUnseen, facts: Facts) -> None:
-    """Nothing was let go in it: a new one takes its place, and sees what was restored. Nobody's turn, like the restore:
-    there are never many of those at once."""
+    """The agent of this sandbox was not released: a new sandbox takes its place, and sees the restored files. It holds
+    no turn, like the restore: there are never many of those at once."""
     life.incarnation += 1
     life.save()
     life.wait(LifeStage.STARTING, do.StartHeld(life.next(), life.incarnation))
@@ -120,22 +121,22 @@ def not_written(life: Life, event: StoreSilent, facts: Facts) -> None:
 
 
 def start_unanswered(life: Life, event: Unavailable, facts: Facts) -> None:
-    """It may have started. Nothing was let go in it: it is stopped when the provider answers, and started again. So it
-    does not count: a first start may begin while the object store is away, a later one may not."""
+    """The sandbox may have started. Its agent was not released: it is stopped when the provider answers, and started
+    again. So this start does not count: a first start may begin while the object store is away, a later one may not."""
     life.incarnation -= 1
     life.end_turn()
     prepare_unanswered(life, event, facts)
 
 
 def prepare_unanswered(life: Life, event: Unavailable, facts: Facts) -> None:
-    """Nothing is known of the workspace, or whether its agent was let go: it has been given nothing yet, and the next
-    start goes on with the disk."""
+    """It is unknown what the workspace holds, and whether the agent was released. The agent has been given nothing yet,
+    so the next start goes on with the disk."""
     unanswered(life, event)
     clear_later(life, event, facts)
 
 
 def connect_unanswered(life: Life, event: Unavailable, facts: Facts) -> None:
-    """Its agent was let go: it runs, and is found again."""
+    """The agent was released: the sandbox runs, and is found again."""
     life.become(SessionStatus.RUNNING, event.reason)
     life.wanted, life.loading = True, False
     life.refuse_unavailable(event.reason)

@@ -1,8 +1,8 @@
-"""How a sandbox stops, the other way round than it starts: the agent, what it left is kept, the sandbox; and how a
-session is deleted after that. Pure.
+"""How a sandbox stops, in the reverse order of its start: the agent ends, the workspace is synced, the sandbox stops;
+and how a session is deleted after that. Pure.
 
-While something cannot be kept the sandbox stays, unless it is more than may be kept: only its owner can change that,
-and the disk stays as it is.
+While a sync fails the sandbox stays, unless its workspace is above its bound: only the owner can change that, and the
+disk stays as it is.
 """
 
 from gateway.session.model.state import SessionStatus
@@ -43,7 +43,7 @@ def begin_stop(
         _keep(life)
     elif to is SessionStatus.ARCHIVED:
         _end_agent(life)
-    else:  # the last sync can only follow the one that is under way: nothing is stopped before
+    else:  # the last sync can only follow the running one: everything else waits for that
         life.wait(LifeStage.LULLING, do.Lull(life.next()))
 
 
@@ -64,7 +64,7 @@ def _end_agent(life: Life) -> None:
 
 
 def agent_ended(life: Life, event: AgentExited | Due, facts: Facts) -> None:
-    """It has, or it had its time: the freeze ends what is left."""
+    """The agent has ended, or its time is over: the freeze ends the remaining programs."""
     life.agent = AgentPhase.NONE
     if isinstance(event, AgentExited):
         life.effects.append(do.Cancel(life.awaited))
@@ -78,7 +78,7 @@ def lost_while_ending(life: Life, event: LinkLost, facts: Facts) -> None:
 
 
 def lost_while_stopping(life: Life, event: LinkLost, facts: Facts) -> None:
-    """Who stops it goes on without; if it stays after all, it is found again."""
+    """The stop goes on without a link; if the sandbox stays after all, it is found again."""
     life.effects.append(do.CutSync())
     life.drop_link()
 
@@ -91,7 +91,7 @@ def hello_while_stopping(life: Life, event: BridgeHello, facts: Facts) -> None:
 
 
 def greeted_while_stopping(life: Life, event: GreetingDone, facts: Facts) -> None:
-    """Noted; no agent starts between the last scan and the end."""
+    """Note whether an agent runs; none may start between the last scan and the end."""
     agent.greet(life, alive=event.alive)
 
 
@@ -104,7 +104,7 @@ def exited_while_stopping(life: Life, event: AgentExited, facts: Facts) -> None:
 
 
 def exited_while_lulling(life: Life, event: AgentExited, facts: Facts) -> None:
-    """It was not told to end: if the sandbox stays after all, an agent that crashed is started again."""
+    """The agent ended by itself: if the sandbox stays after all, an agent that crashed is started again."""
     crashed = event.code != 0 and not life.closing
     exited_while_stopping(life, event, facts)
     if crashed:
@@ -115,7 +115,7 @@ def exited_while_lulling(life: Life, event: AgentExited, facts: Facts) -> None:
 
 
 def _keep(life: Life) -> None:
-    """A session that is deleted is not kept. One that is clean has nothing that is not."""
+    """A deleted session is not synced, nor is a clean one, which has no unstored changes."""
     if life.to is SessionStatus.ARCHIVED or not life.unkept:
         _stop(life)
     else:
@@ -128,7 +128,7 @@ def kept(life: Life, event: WorkspaceKept, facts: Facts) -> None:
 
 
 def vanished(life: Life, event: DoesNotRun, facts: Facts) -> None:
-    """It ended by itself: what it left is kept afterwards."""
+    """The sandbox ended by itself: its files are stored later."""
     _stop(life)
 
 
@@ -136,7 +136,7 @@ def overfull(life: Life, event: Overfull, facts: Facts) -> None:
     life.clean, life.overfull = False, True
     if life.to is not SessionStatus.ERROR:
         life.why = event.reason
-    life.effects.append(do.PauseSync())  # the next attempt would only find that nobody answers
+    life.effects.append(do.PauseSync())  # the next sync would fail anyway: the bridge is gone
     _stop(life)
 
 
@@ -146,7 +146,7 @@ def not_kept(life: Life, event: Failure, facts: Facts) -> None:
 
 
 def give_up_stop(life: Life, facts: Facts) -> None:
-    """Nobody waits for the stop any more. An agent that was told to end has not crashed when it does."""
+    """No request waits for the stop any more. If an agent was asked to end, its end is no crash."""
     life.effects.append(do.Cancel(life.awaited))
     life.closing = life.stage is LifeStage.ENDING
     _stay(life, facts, thaw=life.stage is LifeStage.KEEPING)
@@ -158,7 +158,7 @@ def _stop(life: Life) -> None:
 
 
 def not_stopped(life: Life, event: Failure, facts: Facts) -> None:
-    """It goes on, and so may its programs; what was kept of it is not the last word."""
+    """The sandbox goes on, and so may its programs; the last sync is not final."""
     life.clean = False
     _refuse(life, event, "not_stopped", f"the sandbox could not be stopped: {event.reason}")
     _stay(life, facts, thaw=True)
@@ -224,7 +224,7 @@ def destroyed(life: Life, event: Destroyed, facts: Facts) -> None:
 
 
 def revive(life: Life) -> None:
-    """The conversation goes on, the workspace is new."""
+    """The conversation goes on with a new workspace."""
     life.reviving, life.again = False, True
     life.patience.renew()
     life.become(SessionStatus.SLEEPING)

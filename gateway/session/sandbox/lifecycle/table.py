@@ -1,8 +1,9 @@
-"""A session's life: what is under way with its sandbox, what may happen then, and what follows. Pure.
+"""A session's life: the operation on its sandbox, the events that may come then, and the effects that follow. Pure.
 
 The *status* is stored and shown: sleeping, starting, running, paused, error, unrestored, needs_env, archived. The
-*stage* is what is under way; it is never stored, because what was under way in a gateway that died is found out anew.
-Nothing is under way in `rest` (no sandbox runs, as far as is known) and in `up` (there is a link).
+*stage* is the operation that is under way; it is never stored, because a new gateway finds out for itself how far the
+operations of a dead one came. No operation is under way in `rest` (no sandbox runs, as far as is known) and in `up`
+(there is a link).
 
     start   queued > looking > starting (> fetching > starting) > preparing > releasing > connecting > up
     find    find_queued > asking > linking > greeting (> surveying) > up; find_later is a pause before the next attempt
@@ -11,55 +12,57 @@ Nothing is under way in `rest` (no sandbox runs, as far as is known) and in `up`
     visit   visit_queued > _looking > _starting > _preparing > _keeping > _stopping > rest
     put     (visit >) confirming > putting_back > rest
     clear   clearing > rest; clear_later is a pause before the next attempt
-    left    the gateway leaves: only syncs go on.      ended   the session is another's, or failed: nothing goes on.
+    left    the gateway leaves: only syncs go on.      ended   another gateway has the session, or it failed.
 
-An *event* is a command (who asked waits for an answer), a notice, the answer of an effect, or what a link tells. The
-table has one step for each pair of stage and event that can be. `on` applies it and returns *effects*: what the caller
-now owes the world. At most one effect is awaited. Each has a number, and its answer carries it: the answer of an effect
-that was given up is late, and is dropped by its number; a turn or a link that comes late is given back. A pair that is
-not in the table cannot be: it is a bug of the caller, raises `ImpossibleEvent`, and nothing has changed.
+An *event* is a command (its request waits for an answer), a notice, the answer of an effect, or an event of a link. The
+table has one step for each possible pair of stage and event. `on` applies it and returns *effects*, which the caller
+must perform. At most one effect is awaited. Each has a number, and its answer carries it: the answer of an effect that
+was given up is late, and is dropped by its number; a turn or a link that comes late is given back. A pair that is not
+in the table cannot occur: it is a bug of the caller, raises `ImpossibleEvent`, and the life is unchanged.
 
-The promises, and what keeps them:
+The promises, and how each is kept:
 
-*Nothing runs unrestored.* `Release` is made in one place, `prepared`, which only `Prepared` leads to. Every start
-begins with the agent held. A sandbox whose programs would not see what was restored in it is started anew
+*No program runs unrestored.* `Release` is made in one place, `prepared`, which only `Prepared` leads to. Every start
+begins with the agent held. A sandbox whose programs would not see the restored files is replaced by a new one
 (`restored_unseen`), and prepared once more: from `preparing` back to `starting`. A sandbox that is found held is
-stopped (`still_held`): nobody knows what its disk holds. A *visit* starts a stopped sandbox with its agent held, to
-sync what it left, and stops it again.
+stopped (`still_held`): the state of its disk is unknown. A *visit* starts a stopped sandbox with its agent held, to
+sync its leftovers, and stops it again.
 
-*Nothing is stopped before it is kept.* The stop of a sandbox that was let go is made after `WorkspaceKept`, or after
-`Overfull` (its disk stays as it is, and only its owner can help), or when it has ended by itself, or when nobody can
-reach it: it refuses its link directly after its start, or `link_attempts` times in a row later; a bridge that says that
-its agent is held and nothing of its workspace counts as one that refuses. If it cannot be kept, it stays, its programs
-may start again, and who asked is refused. What is deleted is not kept.
+*A sandbox is not stopped before its workspace is stored.* A sandbox whose agent was released is stopped after
+`WorkspaceKept`, or after `Overfull` (its disk stays as it is, and only its owner can help), or when it has ended by
+itself, or when it cannot be reached: it refuses its link directly after its start, or `link_attempts` times in a row
+later. A bridge that reports that its agent is held, and does not answer questions about its workspace, counts as one
+that refuses. If the sync fails, the sandbox stays, its programs may start again, and the request is refused. A deleted
+workspace is not synced.
 
-*Unknown is not dead.* `Unavailable` leads to no stop of anything that was let go. The same is asked again later. Who
-waits is refused at once: they may come again, and then it is asked at once.
+*Unknown is not dead.* `Unavailable` never stops a sandbox whose agent was released. The same question is asked again
+later. Waiting requests are refused at once: a new one asks again at once.
 
 *Nothing is destroyed before `archived` is durable.* `Destroy` is made in one place, which only `ArchivedWritten` leads
-to. *Nothing is put back by who lost the session.* `PutBackGeneration` is made in one place, which only `OwnerConfirmed`
-leads to: the store has just taken a write of this gateway.
+to. *A gateway that lost the session puts nothing back.* `PutBackGeneration` is made in one place, which only
+`OwnerConfirmed` leads to: the store has just taken a write of this gateway.
 
-*What is declared dead must be.* A failed start, a sandbox that is gone and one that was held go through `clearing`: the
-status says so after `Stopped`, never before.
+*A sandbox declared dead is dead.* A failed start, a sandbox that is gone and one that was held go through `clearing`:
+the status changes after `Stopped`, never before.
 
 *A stop need not wait for an image.* A start whose image is being fetched holds no turn, and a stop gives it up
-(`stop_fetching`); what the fetch brought in that very moment goes through `clearing`.
+(`stop_fetching`); a sandbox that the fetch started in that very moment goes through `clearing`.
 
-*One thing at a time.* Only `wait` begins something, and it replaces what was awaited. What comes meanwhile waits in the
-line, at most LINE of it, and is judged again when its turn has come: `archived` overtakes all, `paused` overtakes sleep
-and wake. A delete goes before all that waits. While a turn is waited for nothing is under way: a stop goes first and
-gives the turn up. A start takes the place of a visit that waits for its turn. A sync of what runs goes on beside all
-else; if its sandbox dies, it is attempted again, KEEPS times in all.
+*One operation at a time.* Only `wait` begins an operation, and it replaces the awaited effect. Commands that come
+meanwhile wait in the line, at most LINE of them, and are judged again when their turn has come: `archived` overtakes
+all others, `paused` overtakes sleep and wake. A delete goes before every waiting command. While a session waits for a
+turn no operation is under way: a stop goes first and gives the turn up. A start takes the place of a visit that waits
+for its turn. A sync of a running sandbox goes on beside other operations; if its sandbox dies, it is attempted again,
+KEEPS times in all.
 
-*Who asked gets an answer, once.* Askers are in the line, in `asks`, or in `flushes`, in one of them at a time. Each way
-to rest or up answers or refuses `asks`. The line moves at rest and up, and when a link is lost before its hello: stops
-and syncs need no link, the others are refused. `end` refuses everybody, `leave` everybody but those who wait for a
-sync.
+*Each request gets an answer, once.* A request is in the line, in `asks`, or in `flushes`, in one of them at a time.
+Each way to rest or up answers or refuses `asks`. The line moves at rest and up, and when a link is lost before its
+hello: stops and syncs need no link, the others are refused. `end` refuses every request, `leave` every one but those
+that wait for a sync.
 
-What is wanted again is tried again. A sandbox that died is started at once. An agent that ended and a start that failed
-wait, with growing pauses. After `crashes` crashes in `crash_window` seconds nothing is tried until somebody asks by
-name or the window has passed.
+*A wanted start is tried again.* A sandbox that died is started at once. An agent that ended and a start that failed
+wait, with growing pauses. After `crashes` crashes in `crash_window` seconds no start is tried until a command asks for
+it or the window has passed.
 """
 
 from collections.abc import Callable
@@ -89,7 +92,7 @@ class ImpossibleEvent(Exception):
 
 
 def ignore(life: Life, event: on_.Event, facts: on_.Facts) -> None:
-    """It may come, and means nothing now."""
+    """The event may come, and has no effect at this stage."""
 
 
 ANYWHERE: Row = {
@@ -143,7 +146,7 @@ VISIT_FAILS: Row = {
     on_.Unavailable: visiting.failed,
 }
 
-# One block, one stage. What is not here cannot be.
+# One block, one stage. An event that is not listed cannot occur there.
 TABLE: dict[LifeStage, Row] = {
     LifeStage.REST: LINES_UP | _wanted(notices.want) | {on_.Rescue: notices.rescue, on_.SessionLoaded: notices.loaded},
     LifeStage.UP: LINES_UP
@@ -300,7 +303,8 @@ TABLE: dict[LifeStage, Row] = {
 
 
 def on(life: Life, event: on_.Event, facts: on_.Facts) -> tuple[effects.Effect, ...]:
-    """Apply `event`; return what the caller now owes, in order. Raises ImpossibleEvent; then nothing has changed."""
+    """Apply `event`; return the effects that the caller must perform, in order. Raises ImpossibleEvent, and then
+    changes nothing."""
     if isinstance(event, on_.EffectReply) and event.number > life.number:
         raise ImpossibleEvent(f"{type(event).__name__} answers effect {event.number}, and nobody asked for that")
     if is_late(life, event):
@@ -322,7 +326,7 @@ def on(life: Life, event: on_.Event, facts: on_.Facts) -> tuple[effects.Effect, 
 
 
 def is_late(life: Life, event: on_.Event) -> bool:
-    """Whether it is about something that was given up."""
+    """True if the event belongs to an effect or a link that was given up."""
     match event:
         case on_.EffectReply():
             return event.number != life.awaited

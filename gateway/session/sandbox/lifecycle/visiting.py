@@ -1,5 +1,5 @@
-"""What a sandbox that has ended left on its disk is kept afterwards: it is started once more with its agent held, its
-workspace is synced, and it is stopped. The status stays what it was. Pure.
+"""Visits store the files that an ended sandbox left on its disk: it is started once more with its agent held, its
+workspace is synced, and it is stopped. The status does not change. Pure.
 """
 
 from gateway.session.sandbox.lifecycle import effects as do
@@ -26,7 +26,7 @@ from gateway.session.sandbox.lifecycle.linked import REPLACED
 from persistence.backoff import delay
 
 NOT_PAUSED = "the session is not paused any more: pause it and try again"
-RESCUE_BASE, RESCUE_CAP = 5.0, 300.0  # seconds between two attempts at what a sandbox left
+RESCUE_BASE, RESCUE_CAP = 5.0, 300.0  # seconds between two attempts to rescue a sandbox's files
 
 
 def begin_visit(life: Life, asks: tuple[int, ...] = (), put_back: PutBack | None = None) -> None:
@@ -35,7 +35,7 @@ def begin_visit(life: Life, asks: tuple[int, ...] = (), put_back: PutBack | None
 
 
 def give_up_visit(life: Life) -> None:
-    """Something goes before it: it waits in the line again."""
+    """Another operation goes first: the visit's commands wait in the line again."""
     life.effects.append(do.Cancel(life.awaited))
     waiting = [life.put_back] if life.put_back is not None else [SyncNow(ask) for ask in life.asks]
     life.asks, life.put_back = (), None
@@ -50,7 +50,7 @@ def turn_given(life: Life, event: TurnGiven, facts: Facts) -> None:
 
 
 def looked(life: Life, event: Looked, facts: Facts) -> None:
-    life.effects.append(do.EndSync())  # of the one before, and what is asked of it still
+    life.effects.append(do.EndSync())  # of the previous sandbox, with its pending requests
     life.wait(LifeStage.VISIT_STARTING, do.StartHeld(life.next(), life.incarnation, visit=True))
 
 
@@ -77,7 +77,7 @@ def overfull(life: Life, event: Overfull, facts: Facts) -> None:
 
 
 def failed(life: Life, event: Failure, facts: Facts) -> None:
-    """It could not be looked at, or not be kept: nothing ran in it, and it is stopped all the same."""
+    """The visit failed: no program ran in the sandbox, and it is stopped all the same."""
     reason = getattr(event, "reason", "its sandbox ended")
     life.trouble = ("sync_failed", f"the workspace is not kept: {reason}")
     _stop(life)
@@ -89,7 +89,7 @@ def _stop(life: Life) -> None:
 
 
 def not_stopped(life: Life, event: Failure, facts: Facts) -> None:
-    """It runs still, with its agent held: what was kept of it stays true."""
+    """The sandbox still runs, with its agent held: its last sync stays true."""
     life.after, life.put_back = After.VISITED, None
     life.end_turn()
     clear_later(life, event, facts)
@@ -113,9 +113,9 @@ def stopped(life: Life, event: Stopped, facts: Facts) -> None:
 
 
 def begin_put_back(life: Life, command: PutBack, facts: Facts) -> None:
-    """What may not be read is not kept, and stays on the disk: the next start puts that aside."""
+    """Unreadable files are not stored, and stay on the disk: the next start puts them aside."""
     life.put_back, life.asks = command, (command.ask,)
-    if life.clean or facts.unread:  # another gateway may have the session, and this one has not heard of it
+    if life.clean or facts.unread:  # another gateway may have taken the session unnoticed
         life.wait(LifeStage.CONFIRMING, do.ConfirmOwner(life.next()))
     else:
         life.put_back = None
@@ -124,7 +124,7 @@ def begin_put_back(life: Life, command: PutBack, facts: Facts) -> None:
 
 def confirmed(life: Life, event: OwnerConfirmed, facts: Facts) -> None:
     command, life.put_back = life.put_back, None
-    if command is None:  # nobody waits for it any more
+    if command is None:  # the request has been withdrawn
         life.settle(LifeStage.REST)
     else:
         life.wait(LifeStage.PUTTING_BACK, do.PutBackGeneration(life.next(), command.generation))
