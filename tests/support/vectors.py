@@ -137,6 +137,7 @@ def chat(case: Case) -> None:
                 assert list(_frames(talk, now)) == frames, step
             case {"hear": frame}:
                 assert talk.heard(frame, now, SHARE) is step.get("shown", True), step
+                assert step.get("goesOn") in (None, talk.owes(frame.get("cid", ""))), step
             case {"position": position}:
                 assert talk.position() == position, step
             case {"tooLong": cid}:
@@ -251,6 +252,7 @@ RUNNERS: dict[str, Callable[[Case], None]] = {
     "nacks.json": nack,
     "resumes.json": chat,
     "chats.json": chat,
+    "outbox.json": chat,
     "terminals.json": terminal,
     "agents.json": agent,
 }

@@ -33,6 +33,7 @@ CHANGES: dict[str, Callable[[list[Any]], None]] = {
     "nacks.json": lambda found: turned(found, "again", lambda value: "paused" if value != "paused" else "never"),
     "resumes.json": lambda found: turned(found, "position", lambda value: {**value, "offset": "77"}),
     "chats.json": lambda found: turned(found, "sends", lambda value: [*value, {"type": "message", "cid": "more"}]),
+    "outbox.json": lambda found: turned(found, "goesOn", lambda value: not value),
     "agents.json": lambda found: turned(found, "agent", lambda value: {**value, "model": "another"}),
     "terminals.json": lambda found: turned(found, "events", lambda value: [*value, {"event": "expiring"}]),
 }

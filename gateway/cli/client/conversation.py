@@ -76,7 +76,7 @@ class ClientConversation:
         return sum(item.stage != "accepted" for item in self._items.values())
 
     def owes(self, cid: str) -> bool:
-        """Whether the item is on its way, or watched."""
+        """Whether the item is on its way, or watched. If it is after a nack, that was no refusal."""
         return cid in self._items or cid in self._watched
 
     def take(self) -> list[Fate]:
@@ -215,7 +215,7 @@ class ClientConversation:
 
 def spelled(frame: dict[str, Any]) -> str:
     """As it is sent. Half a surrogate pair, which no WebSocket carries, becomes a question mark."""
-    return json.dumps(frame, ensure_ascii=False).encode(errors="replace").decode()
+    return json.dumps(frame, ensure_ascii=False, separators=(",", ":")).encode(errors="replace").decode()
 
 
 def _words(value: object) -> str:

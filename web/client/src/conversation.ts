@@ -50,7 +50,8 @@ interface Entry {
   bytes: number;
   unsent: boolean;
   tries: number;
-  delivered: boolean;
+  known: boolean; // whether the agent took it, or never will
+  failed: boolean; // the sender heard so, and hears nothing more
 }
 
 export class Conversation {
@@ -97,8 +98,9 @@ export class Conversation {
   }
 
   private add(item: OutboxItem, bytes: number): Entry {
-    const entry = { item, bytes, unsent: false, tries: 0, delivered: false };
-    entry.unsent = !isOver(entry);
+    const entry = { item, bytes, unsent: false, tries: 0, known: false, failed: false };
+    entry.failed = isOver(entry);
+    entry.unsent = !entry.failed;
     this.items.set(item.cid, entry);
     this.bytes += bytes;
     return entry;
@@ -108,7 +110,7 @@ export class Conversation {
   withdraw(cid: string): OutboxItem["frame"] | undefined {
     const entry = this.items.get(cid);
     if (!entry || entry.item.stage === "sent" || entry.item.stage === "accepted") return undefined;
-    if (entry.item.stage === "queued") this.fail(cid, "withdrawn");
+    if (entry.item.stage === "queued") this.fail(entry, "withdrawn");
     this.remove(entry);
     return entry.item.frame;
   }
@@ -169,10 +171,10 @@ export class Conversation {
     return true;
   }
 
-  /** Whether a nack of this reason is tried again by itself. */
-  retries(cid: string): boolean {
+  /** Whether the item goes on in spite of a nack that was just heard: it is sent again, or it is stored. */
+  goesOn(cid: string): boolean {
     const entry = this.items.get(cid);
-    return entry !== undefined && !isOver(entry);
+    return this.watched.has(cid) || (entry !== undefined && !isOver(entry));
   }
 
   private moved(entry: Entry, frame: Json, seq: number): void {
@@ -180,12 +182,13 @@ export class Conversation {
     switch (frame.type) {
       case "ack":
         if (frame.stage === "accepted") {
-          if (entry.item.stage === "queued" || entry.item.stage === "sent") this.keep(entry, { stage: "accepted", seq });
+          const waits = entry.item.stage === "queued" || entry.item.stage === "sent";
+          if (waits && this.items.has(cid)) this.keep(entry, { stage: "accepted", seq });
         } else if (this.items.has(cid)) {
-          this.changes.fates.push({ cid, to: "stored", seq, status: words(frame.status) });
+          this.tell(entry, { cid, to: "stored", seq, status: words(frame.status) });
           if (entry.item.stage === "expired") break; // it was told so before the store had it
           this.remove(entry);
-          if (!entry.delivered) this.watch(entry);
+          if (!entry.known && !entry.failed) this.watch(entry);
         }
         this.became(entry, words(frame.status), seq);
         break;
@@ -201,17 +204,19 @@ export class Conversation {
   /** The record has this status now. */
   private became(entry: Entry, status: string | undefined, seq: number): void {
     const { cid, stage } = entry.item;
-    if (status === "delivered" && !entry.delivered) {
-      entry.delivered = true;
-      this.changes.fates.push({ cid, to: "delivered", seq });
+    if (entry.known) return;
+    if (status === "delivered") {
+      entry.known = true;
+      this.tell(entry, { cid, to: "delivered", seq });
       this.watched.delete(cid);
-    } else if ((status === "interrupted" || status === CANCELLED) && !entry.delivered) {
-      entry.delivered = true;
-      this.changes.fates.push({ cid, to: "failed", code: status, seq });
+      if (entry.failed && this.items.has(cid)) this.remove(entry); // the agent has it: nobody should send it anew
+    } else if (status === "interrupted" || status === CANCELLED) {
+      entry.known = true;
+      this.fail(entry, status, undefined, seq);
       this.watched.delete(cid);
       if (this.items.has(cid)) this.remove(entry);
     } else if (status === "expired" && stage !== "expired") {
-      this.changes.fates.push({ cid, to: "failed", code: status, seq });
+      this.fail(entry, status, undefined, seq);
       this.watched.delete(cid);
       if (!this.items.has(cid)) {
         this.items.set(cid, entry);
@@ -225,7 +230,7 @@ export class Conversation {
   private nacked(entry: Entry, reason: string, error: string | undefined, now: number, random: number): void {
     const { cid } = entry.item;
     if (this.watched.has(cid)) {
-      if (reason === "rejected") this.fail(cid, reason, error), this.watched.delete(cid);
+      if (reason === "rejected") this.fail(entry, reason, error), this.watched.delete(cid);
       return; // it is stored; only what became of it could not be told
     }
     if (isOver(entry)) return;
@@ -238,9 +243,9 @@ export class Conversation {
   }
 
   private refuse(entry: Entry, reason: string, error: string | undefined): void {
-    const { cid, frame } = entry.item;
+    const { frame } = entry.item;
     entry.unsent = false;
-    this.fail(cid, reason, error);
+    this.fail(entry, reason, error);
     if (frame.type === "message") this.keep(entry, { stage: "refused", reason, error });
     else this.remove(entry);
   }
@@ -250,8 +255,13 @@ export class Conversation {
     trim(this.watched, MOST_WATCHED);
   }
 
-  private fail(cid: string, code: string, error?: string): void {
-    this.changes.fates.push({ cid, to: "failed", code, error });
+  private fail(entry: Entry, code: string, error?: string, seq?: number): void {
+    this.tell(entry, { cid: entry.item.cid, to: "failed", code, error, ...(seq === undefined ? {} : { seq }) });
+    entry.failed = true;
+  }
+
+  private tell(entry: Entry, fate: Fate): void {
+    if (!entry.failed) this.changes.fates.push(fate);
   }
 
   private keep(entry: Entry, change: Partial<OutboxItem>): void {
@@ -263,6 +273,7 @@ export class Conversation {
     const { cid } = entry.item;
     this.items.delete(cid);
     this.bytes -= entry.bytes;
+    entry.unsent = false;
     this.changes.items.set(cid, undefined);
     this.settled.add(cid);
     trim(this.settled, MOST_WATCHED);

@@ -287,7 +287,7 @@ export class Session extends Linked<SessionEvents> {
         return;
       case "nack":
         if (typeof cid !== "string") return this.trouble("bad_frame", "a bad nack", frame);
-        return this.emit(type, { ...frame, cid, reason: words(frame.reason) ?? "", retried: this.talk.retries(cid) });
+        return this.emit(type, { ...frame, cid, reason: words(frame.reason) ?? "", retried: this.talk.goesOn(cid) });
       case "connection_status":
       case "session_status":
         return this.emit("status", frame);

@@ -101,6 +101,7 @@ export interface SessionEvents {
   /** A permission or a question is open no more: `expired` also if the agent asks no more. */
   settled: { requestId: string; status: "answered" | "expired" };
   ack: { cid: string; seq: number; stage: "accepted" | "stored"; status?: string };
+  /** `retried`: this was no refusal. The frame is sent again, or was stored before. */
   nack: { cid: string; reason: string; error?: string; retried: boolean };
   receipt: { cid: string; seq: number };
   expired: { cid: string; seq: number; requestId?: string; reason?: string };

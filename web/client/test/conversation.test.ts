@@ -165,7 +165,7 @@ test("in order: nothing younger goes out while something waits to be tried again
   talk.connected();
   assert.equal(talk.next(0)!.cid, "c1");
   talk.heard({ type: "nack", cid: "c1", reason: "busy" }, 0, 0.5);
-  assert.ok(talk.retries("c1"));
+  assert.ok(talk.goesOn("c1"));
   assert.equal(talk.next(1), undefined);
   assert.deepEqual(["c1", "c2", "c3"], [0, 1, 2].map(() => talk.next(talk.hold ?? 1e9)!.cid));
 });
@@ -184,6 +184,21 @@ test("a refusal that passes is tried so often and not for ever; one that may las
   assert.deepEqual(talk.outbox.map(({ stage, reason }) => [stage, reason]), [["refused", "storage_unavailable"], ["refused", "buffer_full"]]);
   assert.deepEqual(talk.withdraw("d"), message("y"));
   assert.equal(talk.outbox.length, 1);
+});
+
+test("a message that is stored does not come back into the outbox, and leaves it even if it was refused before", () => {
+  const talk = new Conversation();
+  for (const cid of ["a", "b", "c"]) talk.offer(message(cid), cid, 1);
+  while (talk.next(0));
+  talk.heard({ type: "ack", cid: "a", seq: 1, stage: "stored" }, 0, 0.5);
+  for (const cid of ["b", "c"]) talk.heard({ type: "nack", cid, reason: "storage_full" }, 0, 0.5);
+  assert.deepEqual(talk.outbox.map(({ cid }) => cid), ["b", "c"]);
+  talk.take();
+  talk.heard({ type: "ack", cid: "a", seq: 1, stage: "accepted" }, 0, 0.5);
+  talk.heard({ type: "ack", cid: "b", seq: 2, stage: "stored" }, 0, 0.5);
+  talk.heard({ type: "receipt", cid: "c", seq: 3 }, 0, 0.5);
+  assert.deepEqual(talk.take(), { items: new Map([["b", undefined], ["c", undefined]]), fates: [] });
+  assert.deepEqual(talk.outbox, []);
 });
 
 test("what is on its way cannot be taken back, what never left can", () => {

@@ -84,8 +84,10 @@ function chat({ steps }: Any): void {
       talk.connected();
     } else if (step.at !== undefined) now = step.at;
     else if (step.sends) assert.deepEqual(sent(talk, now), step.sends, told);
-    else if (step.hear) assert.equal(talk.heard(step.hear, now, SHARE), step.shown ?? true, told);
-    else if (step.position) assert.deepEqual(texts(talk.position()), step.position, told);
+    else if (step.hear) {
+      assert.equal(talk.heard(step.hear, now, SHARE), step.shown ?? true, told);
+      if (step.goesOn !== undefined) assert.equal(talk.goesOn(step.hear.cid), step.goesOn, told);
+    } else if (step.position) assert.deepEqual(texts(talk.position()), step.position, told);
     else if (step.tooLong !== undefined) assert.equal(talk.tooLong(), step.tooLong !== null, told);
     else assert.fail(`an unknown step ${told}`);
     const fates = talk.take().fates.map(({ cid, to, ...more }: Any) => given({ cid, to, seq: more.seq, code: more.code }));
@@ -164,6 +166,7 @@ const RUNNERS: Record<string, (each: Any) => void> = {
   "nacks.json": nack,
   "resumes.json": chat,
   "chats.json": chat,
+  "outbox.json": chat,
   "terminals.json": terminal,
   "agents.json": agent,
 };
