@@ -149,6 +149,12 @@ def parser() -> argparse.ArgumentParser:
     export.add_argument("-o", "--output", metavar="FILE", help="where to write it (default: stdout)")
     add_url(export)
     agents.add_to(commands)
+    commands.add_parser(
+        "egress",
+        help="the proxy of the sandboxes; the gateway starts it",
+        description="The proxy through which sandboxes reach hosts. `holdfast serve` starts it and watches it; it "
+        "lives on while a gateway is restarted.",
+    )
     backup.add_to(commands)
     init.add_to(commands)
     _add_dead_letters(commands)
@@ -223,6 +229,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if words.command == "init":
             return init.run(words)
+        if words.command == "egress":
+            from gateway.cli.commands.egress import egress
+
+            return egress()
         return _run(words, load_settings(os.environ, read_config(os.environ)))
     except SettingsError as error:
         for problem in error.problems:

@@ -1,0 +1,45 @@
+"""Which addresses the proxy dials. Pure.
+
+A name is looked up once, outside, and the addresses that were found are what is dialled: a second answer of the name's
+server comes too late. All of them must be public; of what is not, the operator may allow some (`inner`: networks, and
+hosts that may have such addresses).
+"""
+
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+import msgspec
+
+from gateway.egress.policy import BadHost, host_pattern, matches
+from sandbox.system.public_address import is_public
+
+
+class Inner(msgspec.Struct, frozen=True):
+    networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+
+def parse_inner(entries: Iterable[str]) -> Inner:
+    """Raises BadHost."""
+    networks, hosts = [], []
+    for entry in entries:
+        try:
+            networks.append(ip_network(entry.strip("[]")))
+        except ValueError as exc:
+            if "/" in entry:
+                raise BadHost(f"{entry[:100]!r}: {exc}") from None
+            hosts.append(host_pattern(entry))
+    return Inner(tuple(networks), tuple(hosts))
+
+
+def refused(host: str, port: int, addresses: Sequence[str], inner: Inner) -> str | None:
+    """The first address of a host that may not be dialled; None if all may be."""
+    if any(matches(pattern, host, port) for pattern in inner.hosts):
+        return None
+    return next((address for address in addresses if not _may_be_dialled(address, inner)), None)
+
+
+def _may_be_dialled(text: str, inner: Inner) -> bool:
+    address = ip_address(text.partition("%")[0])
+    plain = (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
+    return is_public(address) or any(plain in network for network in inner.networks if network.version == plain.version)

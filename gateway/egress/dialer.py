@@ -1,0 +1,92 @@
+"""Connections from the proxy to hosts: looked up once, the addresses checked, and these dialled.
+
+Bounds: LOOKUPS names are looked up at once, LOOKUPS_OF_ONE of one session: a name whose server does not answer holds
+up no other session's. A session whose look-ups are all under way waits for one of its own, DIAL_SECONDS in all.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+
+from gateway.egress.addresses import Inner, refused
+from gateway.egress.head import NotServed
+from gateway.egress.stream import ByteStream
+
+LOOKUPS, LOOKUPS_OF_ONE = 32, 4
+DIAL_SECONDS = 10.0
+
+Address = tuple[socket.AddressFamily, tuple[str, int]]
+
+
+class Dialer:
+    def __init__(self) -> None:
+        self.inner = Inner()
+        self._threads = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="lookup")
+        self._turns: dict[str, asyncio.Semaphore] = {}
+
+    async def dial(
+        self, session: str, host: str, port: int, *, tls: ssl.SSLContext | None = None, trusted: bool = False
+    ) -> ByteStream:
+        """A connection to `host`, as `policy.host_name` returns it. `trusted`: the operator named the host, and any
+        address of it will do. Raises NotServed."""
+        try:
+            async with asyncio.timeout(DIAL_SECONDS):
+                found = await self._look_up(session, host, port)
+        except TimeoutError:
+            raise NotServed(504, f"{host}: its name was not looked up within {DIAL_SECONDS:g} s") from None
+        except OSError as exc:
+            raise NotServed(502, f"{host} was not found: {exc.strerror or exc}") from None
+        wrong = None if trusted else refused(host, port, [address[0] for _, address in found], self.inner)
+        if wrong is not None:
+            said = host if wrong == host else f"{host} has the address {wrong}, which"
+            raise NotPublic(
+                403, f"{said} is not on the public internet: the operator can allow it (HOLDFAST_NETWORK_INNER)"
+            )
+        return await self._connect(found, host, port, tls)
+
+    def forget(self, session: str) -> None:
+        self._turns.pop(session, None)
+
+    async def _look_up(self, session: str, host: str, port: int) -> list[Address]:
+        async with self._turn(session):
+            loop = asyncio.get_running_loop()
+            looking = loop.run_in_executor(self._threads, _addresses, host, port)
+            return await looking
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, session: str) -> AsyncIterator[None]:
+        async with self._turns.setdefault(session, asyncio.Semaphore(LOOKUPS_OF_ONE)):
+            yield
+
+    async def _connect(self, found: list[Address], host: str, port: int, tls: ssl.SSLContext | None) -> ByteStream:
+        loop = asyncio.get_running_loop()
+        failed = "it has no address"
+        for family, address in found:
+            connection = socket.socket(family, socket.SOCK_STREAM)
+            connection.setblocking(False)
+            try:
+                async with asyncio.timeout(DIAL_SECONDS):
+                    await loop.sock_connect(connection, address)
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    name = host if tls is not None else None
+                    return (await loop.create_connection(ByteStream, sock=connection, ssl=tls, server_hostname=name))[1]
+            except TimeoutError:
+                failed = f"no answer within {DIAL_SECONDS:g} s"
+            except ssl.SSLCertVerificationError as exc:
+                failed = f"its certificate is not valid: {exc.verify_message}"
+            except OSError as exc:
+                failed = exc.strerror or str(exc)
+            connection.close()
+        raise NotServed(502, f"{host}:{port} cannot be reached: {failed}")
+
+
+class NotPublic(NotServed):
+    """The policy allows the host, and its address does not."""
+
+
+def _addresses(host: str, port: int) -> list[Address]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys((family, (str(address[0]), port)) for family, _, _, _, address in found))

@@ -1,0 +1,117 @@
+"""What goes to hosts: tunnels (`CONNECT host:port`) and plain requests (`GET http://host/path`).
+
+A tunnel is bytes both ways, and what is in it is not read. A plain request is written anew, with the host that was
+checked as its Host; one request goes over one connection, so that the next one is checked, too.
+"""
+
+import asyncio
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from gateway.egress import head as heads
+from gateway.egress.body import send_body
+from gateway.egress.dialer import Dialer, NotPublic
+from gateway.egress.head import NotServed, RequestHead, TargetForm
+from gateway.egress.policy import BadHost, Policy, entry, host_and_port
+from gateway.egress.stream import ByteStream, StreamLost
+
+IDLE_SECONDS = 600.0
+CONNECTED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+
+OnDenied = Callable[[Policy, str, int, str, str], None]  # policy, host, port, reason, what a list would have to have
+
+
+class Forwarder:
+    def __init__(self, dialer: Dialer, denied: OnDenied) -> None:
+        self._dialer = dialer
+        self._denied = denied
+
+    async def forward(self, policy: Policy, head: RequestHead, near: ByteStream) -> None:
+        """Serve the request. Raises NotServed before anything was answered."""
+        try:
+            host, port, path = _target(head)
+        except BadHost as exc:
+            raise NotServed(400, str(exc)) from None
+        far = await self._dial(policy, host, port)
+        try:
+            if head.form is TargetForm.CONNECT:
+                await near.write(CONNECTED)
+                await both_ways(near, far)
+            else:
+                await _request(head, host, port, path, near, far)
+        except (StreamLost, TimeoutError):
+            pass
+        finally:
+            far.close()
+
+    async def _dial(self, policy: Policy, host: str, port: int) -> ByteStream:
+        if not policy.network.allows(host, port):
+            reason = denial(policy, host, port)
+            self._denied(policy, host, port, reason, entry(host, port))
+            raise NotServed(403, reason)
+        try:
+            return await self._dialer.dial(policy.session, host, port)
+        except NotPublic as exc:
+            self._denied(policy, host, port, str(exc), "")
+            raise
+
+
+def denial(policy: Policy, host: str, port: int) -> str:
+    """Why a host is not allowed, and what would allow it."""
+    wanted = entry(host, port)
+    if policy.network.everything:
+        return f'{host}:{port} is no port of the web: name it, network: {{"allow": ["{wanted}"]}} (HOLDFAST_NETWORK)'
+    if not policy.network.hosts:
+        return (
+            f"{host} is not allowed: this session has network: none. "
+            f'{{"allow": ["{wanted}"]}} allows it (HOLDFAST_NETWORK)'
+        )
+    listed = f'"{wanted}" in the allow of its network (HOLDFAST_NETWORK)'
+    return f"{host}:{port} is not on this session's list: {listed} allows it"
+
+
+async def both_ways(near: ByteStream, far: ByteStream) -> None:
+    """Until the far end has said all, both have, or nothing was said for a long time."""
+    up = asyncio.create_task(_pump(near, far), name="egress.up")
+    try:
+        await _pump(far, near)
+    finally:
+        up.cancel()
+        await asyncio.wait({up})
+
+
+async def _pump(source: ByteStream, target: ByteStream) -> None:
+    while True:
+        async with asyncio.timeout(IDLE_SECONDS):
+            piece = await source.read()
+        if not piece:
+            return target.end_writing()
+        async with asyncio.timeout(IDLE_SECONDS):
+            await target.write(piece)
+
+
+async def _request(head: RequestHead, host: str, port: int, path: str, near: ByteStream, far: ByteStream) -> None:
+    name = f"[{host}]" if ":" in host else host
+    named = name if port == 80 else f"{name}:{port}"
+    own = [(b"Host", named.encode()), *heads.end_to_end(head.headers, b"host"), (b"Connection", b"close")]
+    await far.write(heads.request(head.method, path, own))
+    up = asyncio.create_task(send_body(head, near, far), name="egress.body")
+    try:
+        await _pump(far, near)
+    finally:
+        up.cancel()
+        await asyncio.wait({up})
+
+
+def _target(head: RequestHead) -> tuple[str, int, str]:
+    """Host, port and path. Raises BadHost."""
+    if head.form is TargetForm.CONNECT:
+        return (*host_and_port(head.target), "")
+    try:
+        url = urlsplit(head.target)
+    except ValueError:
+        raise BadHost("this is no address of a page") from None
+    if "@" in url.netloc or "#" in head.target or not url.netloc:
+        raise BadHost("an address has a host, no user and no fragment")
+    path = head.target[len("http://") + len(url.netloc) :]
+    return (*host_and_port(url.netloc, 80), path if path.startswith("/") else f"/{path}")
