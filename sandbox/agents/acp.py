@@ -1,14 +1,17 @@
 """The core of agents that speak the Agent Client Protocol, version 1: JSON-RPC in lines. Pure.
 
-The protocol has one turn at a time, and no way to fold a message into it: all messages wait. The conversation is
-resumed where the agent can (`session/resume`), else loaded (`session/load`): then the agent says it all again, some
-only after their answer, so nothing counts until it has been silent for SETTLE_SECONDS, for AT_LAST_SECONDS at most. An
-agent that can do neither, or does not know the conversation, begins a new one, and the user is told (`memory_lost`).
+The protocol has one turn at a time and cannot fold a message into a running turn, so every message waits. A
+conversation is resumed if the agent can (`session/resume`), else loaded (`session/load`). An agent that loads a
+conversation repeats all of it, partly after its answer. So the core ignores its output until the agent has been
+silent for SETTLE_SECONDS, but for AT_LAST_SECONDS at most. An agent that can do neither, or does not know the
+conversation, begins a new one, and the core tells the user (`memory_lost`).
 
-A `session/cancel` leaves requests open, and some agents wait for their answers for ever: each is answered as cancelled.
-Gemini erases a conversation that it loads in the minute in which it was made, as its file is called after both: that
-file gets a name of another minute before the start. It goes on in that file, and makes one more of the old name, which
-is put aside. No other agent has such files.
+A `session/cancel` leaves requests open, and some agents wait for the answers for ever. The core answers each as
+cancelled.
+
+Gemini names a conversation's file after its id and the minute it was made. If it loads a conversation within that
+minute, it erases it. So before the start the core has that file renamed to another minute. Gemini goes on in that
+file, and makes one more with the old name, which is moved aside. No other agent has such files.
 """
 
 import json
@@ -33,7 +36,7 @@ SILENT = (
     "session_info_update",
     "usage_update",
 )
-GEMINIS = re.compile(r"[A-Za-z0-9_-]{8,128}")  # names of its conversations, which are in names of files
+GEMINIS = re.compile(r"[A-Za-z0-9_-]{8,128}")  # names of its conversations; they are parts of file names
 CLIENT = {
     "protocolVersion": 1,
     "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
@@ -41,7 +44,7 @@ CLIENT = {
 }
 MAX_ERROR = 2000
 MAX_TOOLS = 256
-MAX_NAME = 256  # characters of a conversation's; any are good
+MAX_NAME = 256  # characters of a conversation's name; any characters are allowed
 
 
 @dataclass(slots=True)
@@ -52,11 +55,11 @@ class AcpCore:
     noted: str = ""
     directory: str = ""
     session: str = ""
-    settling: bool = True  # what is said now belongs to no turn
+    settling: bool = True  # what the agent says now belongs to no turn
     mode: str = "ask"
     number: int = 0
     calls: dict[int, str] = field(default_factory=dict)
-    said: str = ""  # since the last message or tool
+    said: str = ""  # text since the last message or tool
     tools: set[str] = field(default_factory=set)
 
     @property
@@ -224,7 +227,7 @@ class AcpCore:
         yield from self.turn.message("assistant", [{"type": "text", "text": words}] if words else [])
 
     def _tool(self, call: dict[str, Any]) -> Iterator[Out]:
-        """A tool begins or ends. Some are told of only when they end, or when they are asked for."""
+        """A tool begins or ends. Agents report some tools only at their end, or with the permission request."""
         name, status = text(call.get("toolCallId")), call.get("status")
         if not 0 < len(name) <= MAX_ID:
             return
@@ -292,7 +295,7 @@ def _reply(number: int | str, result: dict[str, Any]) -> Out:
 
 
 def _chosen(asked: dict[str, Any], allowed: bool, *, always: bool) -> Out:
-    """The option that says so; the nearest to it if there is none."""
+    """The option of this kind, else the nearest to it."""
     kind = "allow" if allowed else "reject"
     wanted = f"{kind}_{'always' if always and allowed else 'once'}"
     kinds = {text(each.get("kind")): each.get("optionId") for each in reversed(asked["options"])}
@@ -303,7 +306,7 @@ def _chosen(asked: dict[str, Any], allowed: bool, *, always: bool) -> Out:
 
 
 def _usage(result: dict[str, Any]) -> dict[str, int] | None:
-    """As Gemini tells it."""
+    """The usage in Gemini's form."""
     counted = members(members(members(result.get("_meta")).get("quota")).get("token_count"))
     names = {"inputTokens": "input_tokens", "outputTokens": "output_tokens"}
     told = {name: count(counted.get(each)) for name, each in names.items()}

@@ -1,4 +1,4 @@
-"""The cores there are, by name: a bridge is told one in its configuration. Pure."""
+"""All cores by name. A bridge's configuration names one. Pure."""
 
 from collections.abc import Callable
 

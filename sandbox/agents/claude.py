@@ -1,16 +1,16 @@
 """The core of Claude Code: `claude -p` with JSON lines both ways. Pure.
 
-One process has one conversation, kept by Claude below its configuration directory. Its id is ours, so that a process
-that died before it noted anything is found again by the file. Where the id was noted and the file is gone, a new
-conversation begins under the same id and the user is told (`memory_lost`).
+One process has one conversation, which Claude stores below its configuration directory. The core chooses its id, so
+it finds the file again even if a process died before it noted anything. If the id was noted and the file is gone, a
+new conversation begins under the same id, and the core tells the user (`memory_lost`).
 
-Claude would take a second message while it works, and run both as one or one after the other, as it likes: so messages
-wait here. One that says `steer` does not: Claude folds it into the loop of its tools, and the `result` names the
-messages that it answers. A message has an id of ours, by which Claude knows one that it had; it runs that not again,
-and may say so by `command_lifecycle` only, without a `result`.
+Claude would take a second message while it works, and might run both as one turn or as two. So messages wait in the
+bridge. A message with `steer` does not wait: Claude folds it into its tool loop, and the `result` names the messages
+that it answers. Each message has an id that the core chose. Claude does not run a message whose id it knows, and may
+report that with `command_lifecycle` alone, without a `result`.
 
-A `result` may say "success" and be an error. A refused key is tried again for minutes: here the second refusal ends the
-turn.
+A `result` may say "success" and still be an error. Claude retries a refused key for minutes; the core ends the turn
+at the second refusal.
 """
 
 import re
@@ -39,7 +39,7 @@ ENV = {"DISABLE_AUTOUPDATER": "1", "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1"}
 MODES = {"ask": "default", "edits": "acceptEdits", "all": "acceptEdits", "plan": "plan"}
 NAME = "claude-code"
 SESSION = "session"
-SILENT = {  # what is known, and nothing for a viewer
+SILENT = {  # known events that a viewer does not need
     "keep_alive",
     "control_response",
     "system/status",
@@ -75,8 +75,8 @@ class ClaudeCore:
     mode: str = "ask"
     refused: bool = False
     cost: float = 0.0  # of this process so far
-    requests: int = 0  # of ours
-    sent: dict[str, int | None] = field(default_factory=dict)  # messages under way, by Claude's name for them
+    requests: int = 0  # number of requests that the core sent
+    sent: dict[str, int | None] = field(default_factory=dict)  # messages in work, by Claude's id for them
     started: set[str] = field(default_factory=set)
 
     @property
@@ -166,7 +166,7 @@ class ClaudeCore:
             case {"type": "stream_event"}:
                 yield from self._streamed(members(said.get("event")))
             case {"type": "assistant", "message": {"model": "<synthetic>"}}:
-                pass  # words of Claude Code itself; `result` has them
+                pass  # Claude Code's own words; `result` repeats them
             case {"type": "assistant", "message": {"content": content}}:
                 blocks = [block for block in items(content) if block.get("type") in ("text", "tool_use")]
                 yield from self.turn.message("assistant", blocks)
@@ -242,7 +242,8 @@ class ClaudeCore:
             yield self._control("interrupt")
 
     def _moved(self, name: str, state: str) -> Iterator[Out]:
-        """What became of a message. One that ends and never began was known to Claude: it answers it no more."""
+        """The lifecycle of a message. If it ends and never began, Claude knew it already and does not answer it
+        again."""
         if state == "started" and name in self.sent:
             self.started.add(name)
         elif state in ("completed", "cancelled") and name not in self.started and name in self.sent:
@@ -292,7 +293,7 @@ class ClaudeCore:
             yield Note({SESSION: self.session})
 
     def _spent(self, cost: float | None) -> float | None:
-        """On this turn: Claude counts over all of its process."""
+        """The cost of this turn. Claude reports the sum over its process."""
         if cost is None:
             return None
         spent, self.cost = round(cost - self.cost, 9), cost
@@ -309,14 +310,14 @@ class ClaudeCore:
 
 
 def _session(wanted: Launch, notes: Mapping[str, str]) -> str:
-    """The noted conversation; else the one that this session has from its first message on."""
+    """The noted conversation, else the id that this session uses from its first message on."""
     if UUID.fullmatch(noted := notes.get(SESSION, "")):
         return noted
     return str(uuid5(NAMESPACE_OID, f"holdfast {wanted.env.get('HOLDFAST_SESSION_ID', '')}"))
 
 
 def _file_of(session: str, env: Mapping[str, str]) -> str:
-    """A pattern below HOME. Claude names the directory after the one that it works in."""
+    """A pattern below HOME. Claude names the directory after its working directory."""
     where = ".claude"
     if configured := env.get("CLAUDE_CONFIG_DIR"):
         with_home = PurePosixPath(configured)
@@ -349,7 +350,7 @@ def _answer(asked: dict[str, Any], frame: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answers(given: dict[str, Any], frame: dict[str, Any]) -> dict[str, Any]:
-    """By question, as Claude wants them. One answer alone is for every question."""
+    """Answers by question, as Claude expects them. A single answer counts for every question."""
     answers = frame.get("answers", frame.get("answer"))
     if isinstance(answers, dict):
         return {name: _label(each) for name, each in answers.items()}

@@ -1,19 +1,20 @@
-"""The core of Codex: `codex app-server`, JSON-RPC without its version, in lines. Pure.
+"""The core of Codex: `codex app-server`, JSON-RPC without the `jsonrpc` member, in lines. Pure.
 
-A conversation is a thread. Its id is the server's and is noted when the first turn runs; a later process resumes it if
-its file is there. Where it is not, or the server does not know it, a new thread begins and the user is told
-(`memory_lost`).
+A conversation is a thread. The server chooses its id, and the core notes it when the first turn runs. A later process
+resumes the thread if its file exists. If the file is gone, or the server does not know the thread, a new one begins,
+and the core tells the user (`memory_lost`).
 
-`turn/start` in a running turn would drop the answer under way, so messages wait here. One that says `steer` is folded
-in by `turn/steer`, which wants the turn's id: until that is known, and while an abort is under way, the message stays
-in the bridge's queue. It belongs to the turn when the server has said so; one that the server refuses, because the turn
-was over, is held and begins the next one.
+`turn/start` in a running turn would drop the answer in work, so messages wait in the bridge. The core passes a
+message with `steer` on with `turn/steer`, which needs the turn's id. Until that is known, and during an abort, the
+message stays in the bridge's queue. It belongs to the turn once the server has confirmed it. If the server refuses it
+because the turn is over, the core holds it and begins the next turn with it.
 
-Codex cannot make its own sandbox inside ours, so it runs without one there. Then it asks for nothing but what its rules
-name: a file of ours lists commands. That is a courtesy, no boundary. A `config.toml` in the home stands above all that.
-Modes are the core's own: `edits` allows changes of files, `all` allows everything, `plan` nothing.
+Codex cannot make its own sandbox inside ours, so it runs without one. It then asks for permission only for commands
+that a rules file names; the core writes that file. The rules are a courtesy, not a boundary. A `config.toml` in the
+home overrides all of this. The core implements modes itself: `edits` allows changes of files, `all` allows
+everything, `plan` nothing.
 
-Numbers of the server's requests begin anew with each process, so the turn's id is part of what a request is called.
+The server's request numbers begin anew with each process, so the name of a request includes the turn's id.
 """
 
 import json
@@ -28,10 +29,10 @@ from sandbox.agents.json_lines import count, cut_text, items, line, members, rea
 from sandbox.agents.turn import GATHER, MAX_ID, Turn
 
 NAME = "codex"
-VERSION = re.compile(r"[^/\s]*/([0-9][^\s]*)")  # in what it calls itself: CLIENT/VERSION (...)
+VERSION = re.compile(r"[^/\s]*/([0-9][^\s]*)")  # in its user agent: CLIENT/VERSION (...)
 THREAD = "thread"
 MODES = ("ask", "edits", "all", "plan")
-# One word each: what changes files, processes, packages or the world, and what runs other programs.
+# First words of commands that change files, processes, packages or the world, or that run other programs.
 ASKED = [
     "apt",
     "apt-get",
@@ -111,7 +112,7 @@ class CodexCore:
     """Implements sandbox.agents.core.Core."""
 
     turn: Turn = field(default_factory=Turn)
-    noted: str = ""  # the thread of earlier processes
+    noted: str = ""  # thread of earlier processes
     resumes: bool = False
     directory: str = ""
     is_configured: bool = False  # by the user
@@ -120,9 +121,9 @@ class CodexCore:
     model: str = ""
     mode: str = "ask"
     number: int = 0
-    calls: dict[int, tuple[str, Any]] = field(default_factory=dict)  # what was asked of the server
-    held: list[dict[str, Any]] = field(default_factory=list)  # messages that steer, for when that can be
-    patches: dict[str, Any] = field(default_factory=dict)  # what the running items are given
+    calls: dict[int, tuple[str, Any]] = field(default_factory=dict)  # requests to the server, by id
+    held: list[dict[str, Any]] = field(default_factory=list)  # steering messages that cannot be sent yet
+    patches: dict[str, Any] = field(default_factory=dict)  # patches of the running items
     streamed: set[str] = field(default_factory=set)
     usage: dict[str, int] | None = None
 
@@ -275,14 +276,14 @@ class CodexCore:
                 yield from self.turn.say("error", code="agent", error=told)
                 yield from self._done(failed=True)
             case "turn/steer" if told and isinstance(kept, dict):
-                yield from self._hold(kept)  # the turn was over: it begins the next one
+                yield from self._hold(kept)  # the turn was over: this message begins the next one
                 if not self.turn.running:
                     yield from self._go_on()
             case "turn/steer" if isinstance(kept, dict):
                 yield from self._folded(seq_of(kept))
 
     def _folded(self, seq: int | None) -> Iterator[Out]:
-        """The server took a message into its turn, which may be over since."""
+        """The server took a message into its turn. The turn may have ended since."""
         if self.turn.running:
             self.turn.begin(seq)
         elif seq is not None:
@@ -296,7 +297,7 @@ class CodexCore:
         return self._call("thread/start", **given)
 
     def _go_on(self) -> Iterator[Out]:
-        """With what steered and came too early or too late."""
+        """Begin a turn with the steering messages that came too early or too late."""
         if self.held and self.thread:
             yield from self._start(self.held.pop(0))
 
@@ -409,7 +410,7 @@ class CodexCore:
         yield from self._go_on()
 
     def _failed(self, given: dict[str, Any]) -> Iterator[Out]:
-        """An error that is tried again, or that ends the turn: the turn's end tells that one."""
+        """An error that the server retries, or that ends the turn. In the second case the turn's end reports it."""
         error = members(given.get("error"))
         if given.get("willRetry") is True:
             told = text(error.get("additionalDetails")) or text(error.get("message"))
@@ -442,8 +443,8 @@ def _home_of(env: Mapping[str, str]) -> str:
 
 
 def _provider(address: str) -> list[str]:
-    """For a home without a login and a configuration. Without a key in the environment Codex says so at once; left to
-    itself it asks its own provider in vain, for minutes where there is no way out."""
+    """For a home without a login and a configuration. Without a key in the environment, Codex then fails at once. By
+    default it would try its own provider, for minutes if the sandbox has no network."""
     named = {"name": "OpenAI", "base_url": address, "env_key": "OPENAI_API_KEY", "wire_api": "responses"}
     settings = [f"model_providers.holdfast.{name}={json.dumps(each)}" for name, each in named.items()]
     retries = [f"model_providers.holdfast.{kind}_max_retries=2" for kind in ("request", "stream")]
@@ -474,7 +475,7 @@ def _answer(asked: dict[str, Any], frame: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of(answers: Any, question: dict[str, Any]) -> Any:
-    """By the question's words or by its id; one answer alone is for every question."""
+    """Answers by the question's text or its id. A single answer counts for every question."""
     if not isinstance(answers, dict):
         return answers
     return answers.get(text(question.get("question")), answers.get(text(question.get("id"))))

@@ -1,25 +1,25 @@
 """The port of an agent's core: how the bridge speaks with one kind of agent.
 
-Every agent has words of its own. A gateway knows chat frames only. A core stands between them: it makes lines for the
-agent of what the gateway says, and chat frames of the agent's lines. It decides and does nothing else. The bridge's
-shell (sandbox/bridge/agent/agent.py) owns the process, its pipes, signals and the notes of what was taken; it asks the
-core, and performs what the core returns.
+Every agent has its own protocol, and a gateway knows chat frames only. A core translates: it turns the gateway's
+frames into lines for the agent, and the agent's lines into chat frames. It decides and does nothing else. The
+bridge's shell (sandbox/bridge/agent/agent.py) owns the process, its pipes and signals, and the note of which records
+were taken. The shell calls the core and performs what the core returns.
 
-A core is pure and its state is data: no clock, no I/O, no randomness, and a copy of it goes on like the original. There
-is one for each process of the agent. What it is given may be cut short, garbled, or of a kind it does not know: it
-never raises, and goes on with the next line.
+A core is pure and its state is data: no clock, no I/O, no randomness; a copy of it goes on like the original. Each
+process of the agent has a new core. Input may be cut short, garbled or of an unknown kind: a core never raises, and
+goes on with the next line.
 
-A record is *taken* when it goes to the agent, not before: what no process has had goes to the next one after a crash.
-So a core that works on one message at a time says that further ones *wait*, and when it is *ready* for the next. They
-stay in the bridge's queue until then. An answer to what the agent asks must not wait: the turn it belongs to would
-never end. It goes past the messages that wait.
+A record is *taken* when it goes to the agent, not before. After a crash the next process gets every record that no
+process took. So a core that works on one message at a time says that further messages *wait*, and when it is *ready*
+for the next. They stay in the bridge's queue until then. An answer to a request of the agent must not wait, because
+the turn would never end. It passes the waiting messages.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-VERSION_IN = "HOLDFAST_AGENT_VERSION"  # in the environment: which version is installed, for agents that do not say it
+VERSION_IN = "HOLDFAST_AGENT_VERSION"  # which version is installed, for agents that do not report it
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,9 @@ class HomeFile:
 
 @dataclass(frozen=True, slots=True)
 class HomeMove:
-    """The first file of a directory below HOME that fits `pattern` gets this `name`, unless one has it; the others that
-    fit are put aside: `.aside` is added to their names, with a number where that one is taken."""
+    """Renames the first file of a directory below HOME that fits `pattern` to `name`, unless a file has that name.
+    The other files that fit are moved aside: `.aside` is appended to their names, with a number if that name is
+    taken."""
 
     pattern: str
     name: str
@@ -41,10 +42,10 @@ class HomeMove:
 
 @dataclass(frozen=True, slots=True)
 class HttpServer:
-    """The program is an HTTP server on the sandbox's own loopback, and says where: a line of its output has
-    `http://127.0.0.1:PORT`. It is told a password in the variable `password_in`; only the bridge and this process have
-    it, and the bridge says it as that `user` (HTTP's Basic). When it answers GET `health` with 200, its stream of
-    server-sent events is read at `events`, for as long as it runs."""
+    """The program is an HTTP server on the sandbox's own loopback. A line of its output has `http://127.0.0.1:PORT`.
+    The variable `password_in` gives it a password that only the bridge and this process know; the bridge logs in as
+    `user` (HTTP Basic). When GET `health` answers 200, the bridge reads its stream of server-sent events at `events`,
+    for as long as it runs."""
 
     health: str
     events: str
@@ -54,9 +55,9 @@ class HttpServer:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The program to run, its environment, what is written before it starts, where it starts (the workspace, "" if that
-    is not known), and which files get other names before it starts. A program with a `server` is not spoken to by its
-    input and output: its core is a ServerCore."""
+    """The program to run, its environment, the files to write before the start, its directory (the workspace; "" if
+    unknown), and the files to rename before the start. The bridge does not talk to a program with a `server` over
+    stdin and stdout: its core is a ServerCore."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)
@@ -68,8 +69,8 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What earlier processes left: `notes` is what they noted with `Note`; `found` has those patterns of `traces` which
-    a file below HOME fits."""
+    """What earlier processes left: `notes` is what they noted with `Note`; `found` has the patterns of `traces` that
+    match a file below HOME."""
 
     notes: Mapping[str, str] = field(default_factory=dict)
     found: Collection[str] = ()
@@ -84,8 +85,8 @@ class ToAgent:
 
 @dataclass(frozen=True, slots=True)
 class Http:
-    """Ask the agent's server. Requests are sent in order and do not wait for the answers of those before them: one may
-    take as long as a turn. Each has a connection of its own, so a server may hear them in another order. `answered` is
+    """Send a request to the agent's server. Requests are sent in order and do not wait for earlier answers: one may
+    take as long as a turn. Each has its own connection, so a server may see them in another order. `answered` is
     called with `tag`. A path begins with a slash; `body` is JSON or empty."""
 
     method: str
@@ -97,22 +98,22 @@ class Http:
 @dataclass(frozen=True, slots=True)
 class ToGateway:
     """Number each of `frames` and keep it until the gateway has confirmed it. A frame is one line of at most
-    sandbox.protocol.agent.MAX_LINE bytes: a chat frame, or text that is shown as it is."""
+    sandbox.protocol.agent.MAX_LINE bytes: a chat frame, or text that is shown unchanged."""
 
     frames: Sequence[bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Remember `members` for the processes that follow, beside what was noted before; None forgets one. The notes are
-    a file in the agent's HOME, so they go where the session goes. They may be lost, and are small: a few ids."""
+    """Remember `members` for later processes, beside earlier notes; None removes one. The notes are a file in the
+    agent's HOME, so they move with the session. They may get lost, and are small: a few ids."""
 
     members: Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class WakeAfter:
-    """Call `woken(name)` after so many seconds, in place of what was asked under this name before; None: never."""
+    """Call `woken(name)` after so many seconds. It replaces an earlier request of this name; None cancels it."""
 
     name: str
     seconds: float | None
@@ -120,7 +121,7 @@ class WakeAfter:
 
 @dataclass(frozen=True, slots=True)
 class UnknownFrame:
-    """The agent said something of a `kind` that this core does not know. It is counted, and logged once."""
+    """The agent sent something of a `kind` that this core does not know. The bridge counts it, and logs it once."""
 
     kind: str
 
@@ -132,7 +133,7 @@ class InterruptProcess:
 
 @dataclass(frozen=True, slots=True)
 class EndProcess:
-    """End the process: SIGTERM, and SIGKILL if it does not go. The user is told `reason`; "" tells nobody."""
+    """End the process: SIGTERM, then SIGKILL if it stays. The user sees `reason`, unless it is ""."""
 
     reason: str = ""
 
@@ -142,8 +143,8 @@ Out = ToAgent | Http | ToGateway | Note | WakeAfter | UnknownFrame | InterruptPr
 
 @runtime_checkable
 class FoldingCore(Protocol):
-    """A core that can fold messages into its turn at some moments only. At others such a message stays in the bridge's
-    queue: there it can be cancelled, and the next process gets it."""
+    """A core that can fold a message into its turn at some moments only. At other moments the message stays in the
+    bridge's queue, where it can be cancelled and from where the next process gets it."""
 
     def folds(self, line: bytes) -> bool:
         """Whether this record is a message for the turn that runs. Depends on the line alone, and changes nothing."""
@@ -151,7 +152,7 @@ class FoldingCore(Protocol):
 
     @property
     def can_fold(self) -> bool:
-        """Whether it may be given now; also where it would begin a turn."""
+        """Whether the core can take it now; also if it would begin a turn."""
         ...
 
 
@@ -160,60 +161,59 @@ class Core(Protocol):
 
     @property
     def cuts_lines(self) -> bool:
-        """Whether a line beyond MAX_LINE bytes is given to `up` with its long strings cut, and not left out."""
+        """Whether `up` gets a line beyond MAX_LINE bytes with its long strings cut, instead of not at all."""
         ...
 
     def traces(self, wanted: Launch, notes: Mapping[str, str]) -> Sequence[str]:
-        """Patterns (`*` is any name) of files below HOME: `command` is told which of them are there."""
+        """Patterns (`*` stands for any name) of files below HOME. `command` learns which of them match a file."""
         ...
 
     def command(self, wanted: Launch, past: Past) -> Launch:
-        """What to run where `wanted` was configured. Called once, before `begin`."""
+        """The program for the configured agent `wanted`. Called once, before `begin`."""
         ...
 
     def begin(self, start: bytes | None) -> Sequence[Out]:
-        """The process runs. `start` is the session's `start` frame, with `resume` and `pending` for all but the first
-        process; None if there is none. Called once, before `down` and `up`."""
+        """The process runs. `start` is the session's `start` frame, None if it has none; for all but the first
+        process it has `resume` and `pending`. Called once, before `down` and `up`."""
         ...
 
     @property
     def ready(self) -> bool:
-        """Whether the next record that waits may be taken now. Changes only with what is called below."""
+        """Whether the core takes the next waiting record now. Changes only in the calls below."""
         ...
 
     def waits(self, line: bytes) -> bool:
-        """Whether this record waits until the core is ready. True only for what begins a turn; depends on the line
-        alone, and changes nothing."""
+        """Whether this record waits until the core is ready. True only for a record that begins a turn; depends on
+        the line alone, and changes nothing."""
         ...
 
     def down(self, line: bytes) -> Sequence[Out]:
-        """The gateway says `line`: a record that was just taken, or an `abort`, which is no record."""
+        """The gateway sends `line`: a record that was just taken, or an `abort`, which is no record."""
         ...
 
     def up(self, lines: Sequence[bytes]) -> Sequence[Out]:
-        """The agent wrote these lines. Several at once mean the same as one after the other."""
+        """The agent wrote these lines. Several in one call mean the same as one call for each."""
         ...
 
     def woken(self, name: str) -> Sequence[Out]:
-        """The time of a `WakeAfter` has come."""
+        """The time of a `WakeAfter` is over."""
         ...
 
     def interrupt(self) -> Sequence[Out]:
-        """The turn went on in spite of an `abort`: stop it by force."""
+        """The turn went on after an `abort`: stop it by force."""
         ...
 
     def over(self) -> Sequence[Out]:
-        """The process is gone, and all its output was given to `up`. Called once, last; what comes out goes to the
-        gateway only."""
+        """The process is gone, and `up` got all its output. Called once, last; its results go to the gateway only."""
         ...
 
 
 @runtime_checkable
 class ServerCore(Core, Protocol):
-    """The core of an agent that is a server. It writes no lines (`ToAgent`); `up` is given the data of the server's
-    events, a line for each."""
+    """The core of an agent that is a server. It writes no lines (`ToAgent`); `up` gets the data of the server's
+    events, one line each."""
 
     def answered(self, tag: str, status: int, body: bytes) -> Sequence[Out]:
-        """The answer to an `Http`. Its long strings are cut as those of long lines are. Without an answer the status is
-        0: the connection broke, or there was too much to ask or to answer."""
+        """The answer to an `Http`. Long strings in it are cut as in long lines. Status 0 means no answer: the
+        connection broke, or the request or the answer was too large."""
         ...

@@ -1,8 +1,7 @@
-"""Lines of JSON in, frames out, for cores of agents that speak JSON. Pure.
+"""JSON lines in, frames out, for cores of agents that speak JSON. Pure.
 
-What an agent writes is read leniently and never raises. What becomes a frame is bounded: its long strings are cut with
-a remark, base64 data is dropped and counted, numbers that no reader takes are nothing, and a frame that is still too
-long keeps its type alone.
+Reading is lenient and never raises. Frames are bounded: long strings are cut with a remark, base64 data is dropped
+and counted, numbers that some readers refuse become null, and a frame that is still too long keeps only its type.
 """
 
 import json
@@ -10,14 +9,14 @@ from typing import Any
 
 import msgspec
 
-MAX_FRAME = 1 << 20  # bytes of one frame, as the link to the gateway has it
+MAX_FRAME = 1 << 20  # bytes of one frame, the limit of the link to the gateway
 MAX_TEXT = 64 << 10  # characters of one string in a frame
-SHORT_TEXT = 1 << 10  # the same in a frame that would be too long
-SLACK = 64  # characters that may be beyond, for the remark of a string that was cut before
+SHORT_TEXT = 1 << 10  # the same, in a frame that would be too long
+SLACK = 64  # extra characters that a string may have: the remark of an earlier cut
 MAX_DEPTH = 64
-MOST_NESTED = 500  # levels of a line; what can be read just so may be too deep to be written
+MOST_NESTED = 500  # levels of a line; a line that can just be read may be too deep to write
 MOST = 1 << 53
-INTEGERS = range(-(1 << 63), 1 << 64)  # beyond, some readers refuse the whole line
+INTEGERS = range(-(1 << 63), 1 << 64)  # outside, some readers refuse the whole line
 
 _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
@@ -36,7 +35,7 @@ def read(line: bytes) -> dict[str, Any]:
 
 
 def _within(value: dict[str, Any], depth: int) -> bool:
-    """Whether it is nested no deeper."""
+    """Whether the value is nested at most so deep."""
     level: list[Any] = [value]
     for _ in range(depth):
         inner = (each.values() if isinstance(each, dict) else each for each in level)
@@ -47,7 +46,7 @@ def _within(value: dict[str, Any], depth: int) -> bool:
 
 
 def _read_halves(line: bytes) -> Any:
-    """Programs that cut text into pieces may write half a pair of surrogates: the half is replaced."""
+    """Programs that cut text into pieces may write half a surrogate pair; the half is replaced."""
     try:
         whole = json.dumps(json.loads(line), ensure_ascii=False)
         return _decoder.decode(whole.encode("utf-8", "replace"))
@@ -56,12 +55,12 @@ def _read_halves(line: bytes) -> Any:
 
 
 def line(members: dict[str, Any]) -> bytes:
-    """A line for the agent."""
+    """One line for the agent."""
     return _encoder.encode(members)
 
 
 def frame(kind: str, members: dict[str, Any]) -> bytes:
-    """A frame for the gateway. Members that are None are left out."""
+    """One frame for the gateway. Members that are None are left out."""
     said = {"type": kind, **{name: each for name, each in members.items() if each is not None}}
     encoded = _encoder.encode(cut(said))
     if len(encoded) > MAX_FRAME:
@@ -118,7 +117,7 @@ def amount(value: Any) -> float | None:
 
 
 def seq_of(frame: dict[str, Any]) -> int | None:
-    """The number of a message of the gateway's; None if it says none."""
+    """The number of a gateway's message; None if it has none."""
     seq = frame.get("seq")
     return seq if isinstance(seq, int) else None
 
@@ -129,12 +128,12 @@ def steers(frame: dict[str, Any]) -> bool:
 
 
 def word(answer: Any) -> str:
-    """One answer that somebody gave: its text, or its number. What is put together of others says nothing."""
+    """One answer of a person: its text, or its number. An object or a list gives nothing."""
     return "" if answer is None or isinstance(answer, dict | list) else str(answer)
 
 
 def words_of(content: Any) -> str:
-    """What a message says: its text, or that of its text blocks."""
+    """The text of a message: the string itself, or the text of its blocks."""
     if isinstance(content, str):
         return content
     return "\n".join(text(part.get("text")) for part in items(content) if part.get("type") == "text")

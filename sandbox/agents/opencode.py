@@ -1,17 +1,19 @@
 """The core of opencode: `opencode serve`, an HTTP server with a stream of events. Pure.
 
-A conversation is a session of opencode's. Its id is opencode's and is noted with the first message; a later process
-goes on with it if opencode knows it, else the user is told (`memory_lost`) and a new one begins. Its events belong to
-the directory it was begun in: where ours is another one, it is moved.
+A conversation is a session of opencode. opencode chooses its id, and the core notes it with the first message. A
+later process goes on with that session if opencode knows it; else a new one begins, and the core tells the user
+(`memory_lost`). A session's events belong to the directory where it began, so the core moves it if our directory is
+another one.
 
-opencode folds messages into the running turn as it likes, so they wait here; one that says `steer` does not. Each is a
-request that is answered when the turn is over. The answer overtakes events, so what ends a turn is `session.idle`
-behind it: one that comes while a message is unfinished, as after an abort, is not the last. Where none comes, time ends
-the turn.
+opencode may fold a message into the running turn at any time, so messages wait in the bridge; one with `steer` does
+not. Each message is a request whose answer comes at the end of the turn. The answer overtakes events, so the turn
+ends with the `session.idle` behind the answer. A `session.idle` while a message is unfinished, as after an abort, is
+not the last one. If none comes, a timer ends the turn.
 
-It asks for what its permissions name: ours, unless the environment has others (OPENCODE_PERMISSION). Modes are the
-core's own: `edits` allows changes of files, `all` allows everything, `plan` nothing, and has opencode plan. What a
-model fails at it tries again for ever: the third time is the last one here.
+opencode asks according to its permissions. The core sets them, unless the environment has others
+(OPENCODE_PERMISSION). The core implements modes itself: `edits` allows changes of files, `all` allows everything,
+`plan` nothing, and has opencode plan. opencode retries a model's failure for ever; the core stops the turn at the
+third.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +40,7 @@ OPEN, OPEN_SECONDS, TRIES = "open", 10.0, 10
 SETTLE, SETTLE_SECONDS, UNANSWERED_SECONDS = "settle", 5.0, 30.0
 ATTEMPTS = 3
 MAX_PARTS = 4096  # of one turn
-MAX_OLD = 256  # names of what is over
+MAX_OLD = 256  # remembered names of earlier turns
 MAX_ABORTS = 8
 
 
@@ -50,28 +52,28 @@ class OpencodeCore:
     noted: str = ""
     directory: str = ""
     session: str = ""
-    tries: int = 0  # to open the conversation
+    tries: int = 0  # attempts to open the conversation
     mode: str = "ask"
-    model: str = ""  # that was asked for
-    number: int = 0  # of requests
-    opening: str = ""  # the request whose answer opens the conversation
-    moving: bool = False  # it is one to have the conversation in this directory
-    asking_version: str = ""  # the request whose answer has the server's version
-    prompts: dict[str, int | None] = field(default_factory=dict)  # messages without an answer, by their requests
-    messages: dict[str, bool] = field(default_factory=dict)  # of this turn, and whether they are complete
-    old: list[str] = field(default_factory=list)  # those of turns before it
-    users: list[str] = field(default_factory=list)  # the user's messages
+    model: str = ""  # the requested model
+    number: int = 0  # number of the newest request
+    opening: str = ""  # request whose answer opens the conversation
+    moving: bool = False  # that request moves the conversation to this directory
+    asking_version: str = ""  # request whose answer has the server's version
+    prompts: dict[str, int | None] = field(default_factory=dict)  # unanswered messages, by their requests
+    messages: dict[str, bool] = field(default_factory=dict)  # messages of this turn, and whether they are complete
+    old: list[str] = field(default_factory=list)  # messages of earlier turns
+    users: list[str] = field(default_factory=list)  # messages of the user
     asked: list[str] = field(
         default_factory=list
     )  # what was asked already: some of it is told again, though it is over
-    missed: dict[str, str] = field(default_factory=dict)  # requests for what was not heard, and what for
-    missed_more: bool = False  # the stream broke again before they were answered
-    kinds: dict[str, str] = field(default_factory=dict)  # of parts: chunk, thinking
+    missed: dict[str, str] = field(default_factory=dict)  # requests for missed events, and what each asks for
+    missed_more: bool = False  # the stream broke again before their answers
+    kinds: dict[str, str] = field(default_factory=dict)  # kinds of parts: chunk, thinking
     over_parts: set[str] = field(default_factory=set)
-    part: str = ""  # of text, that grows
-    said: str = ""  # of it, since the last message
+    part: str = ""  # the text part that grows
+    said: str = ""  # its text since the last message
     is_idle: bool = False
-    aborts: int = 0  # that were sent in this turn
+    aborts: int = 0  # sent in this turn
     failed: str = ""
     refused: bool = False
     reason: str = ""
@@ -157,7 +159,7 @@ class OpencodeCore:
 
     @property
     def _tag(self) -> str:
-        """Of the newest request."""
+        """The tag of the newest request."""
         return f"h{self.number}"
 
     def _ask(self, path: str, **body: Any) -> Out:
@@ -176,7 +178,7 @@ class OpencodeCore:
             self.aborts += 1
             yield self._ask(f"/session/{self.session}/abort")
 
-    # What the server answers.
+    # The server's answers.
 
     def answered(self, tag: str, status: int, body: bytes) -> Sequence[Out]:
         if kind := self.missed.pop(tag, ""):
@@ -244,7 +246,7 @@ class OpencodeCore:
             yield EndProcess("the agent could not begin a conversation")
 
     def _catch_up(self) -> Iterator[Out]:
-        """Its stream of events broke in a turn, and is there again: what was said and asked meanwhile?"""
+        """The event stream broke in a turn and is back: ask for what the core missed."""
         self.missed_more = bool(self.missed)
         if self.missed:
             return
@@ -253,7 +255,7 @@ class OpencodeCore:
             self.missed[self._tag] = kind
 
     def _learn(self, kind: str, found: dict[str, Any]) -> Iterator[Out]:
-        """One of what it says when it is asked."""
+        """Read one answer to that."""
         if not self.turn.running:
             return
         match kind:
@@ -268,7 +270,7 @@ class OpencodeCore:
                     for part in items(found.get("parts")):
                         yield from self._told_of_ours("message.part.updated", {"part": part})
 
-    # What its events say.
+    # The server's events.
 
     def up(self, lines: Sequence[bytes]) -> Sequence[Out]:
         return [out for each in lines for out in self._up(read(each))]
@@ -330,7 +332,7 @@ class OpencodeCore:
             self.old = [*self.old, name][-MAX_OLD:]
             return
         if name not in self.messages and (self.turn.aborting or self.failed):
-            yield from self._abort()  # the one before came before the turn had begun
+            yield from self._abort()  # the abort before this one came before the turn began
         if len(self.messages) < MAX_PARTS:
             complete = "completed" in members(info.get("time"))
             self.messages[name] = self.messages.get(name, False) or complete
@@ -352,7 +354,7 @@ class OpencodeCore:
         yield from self.turn.piece(kind, piece)
 
     def _end_text(self) -> Iterator[Out]:
-        """What was said so far is a message of its own: a tool follows, or other text."""
+        """The text so far becomes a message: a tool or another text follows."""
         if self.said:
             self.over_parts.add(self.part)
             said, self.said = self.said, ""
@@ -428,7 +430,7 @@ class OpencodeCore:
             yield from self.turn.ask("ask_user_question", name, asked, questions=told, toolUseId=use)
 
     def _is_new(self, name: str) -> bool:
-        """Whether a request of this name is to be passed on."""
+        """Whether to pass on a request of this name."""
         if not name or not self.turn.running or name in self.asked:
             return False
         self.asked = [*self.asked, name][-MAX_OLD:]

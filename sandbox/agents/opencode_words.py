@@ -1,4 +1,4 @@
-"""Words of opencode: what its events and answers are made of, and what it is answered. Pure."""
+"""opencode's protocol: what its events and answers contain, and how to answer it. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -22,23 +22,23 @@ SILENT = re.compile(
     r"|command\.executed|config\.updated|models?-?dev\..*"
 )
 SESSION = re.compile(r"ses_[A-Za-z0-9_-]{1,120}")
-NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")  # of what it asks: it is part of a path
-MISSED = {  # what to ask for where events were missed; {} is the session
+NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")  # name of a request; it becomes part of a path
+MISSED = {  # what to ask for after missed events; {} is the session
     "message": "/session/{}/message?limit=20",
     "permission": "/permission",
     "question": "/question",
 }
 MAX_ERROR = 2000
-MAX_NAME = 256  # characters of a message's or a part's; theirs have 30
+MAX_NAME = 256  # characters of the name of a message or a part; opencode's have 30
 
 
 def session_of(name: str) -> str:
-    """`name` if it is one of a session; else nothing."""
+    """`name` if it can be a session's; else ""."""
     return name if SESSION.fullmatch(name) else ""
 
 
 def list_of(body: bytes) -> list[dict[str, Any]]:
-    """The objects of an answer that is a list."""
+    """The objects in an answer that is a list."""
     return items(read(b'{"list":%b}' % body).get("list"))
 
 
@@ -47,25 +47,25 @@ def session_in(given: Mapping[str, Any]) -> str:
 
 
 def kept_name(value: Any) -> str:
-    """What a message or a part is called, if it is short enough to be remembered; else nothing."""
+    """The name of a message or a part, if it is short enough to remember; else ""."""
     name = text(value)
     return name if len(name) <= MAX_NAME else ""
 
 
 def name_in(given: Mapping[str, Any]) -> str:
-    """What a request is called."""
+    """The name of a request."""
     name = text(given.get("id"))
     return name if NAME.fullmatch(name) else ""
 
 
 def model_of(named: str) -> dict[str, Any]:
-    """`provider/model`, as a message names it."""
+    """`provider/model`, in the form that a message uses."""
     provider, slash, model = named.partition("/")
     return {"model": {"providerID": provider, "modelID": model}} if slash else {}
 
 
 def answer(asked: Mapping[str, Any], frame: Mapping[str, Any]) -> dict[str, Any]:
-    """To a permission or a question. A refusal without words would end the turn."""
+    """The answer to a permission or a question. A refusal without words would end the turn."""
     if asked["kind"] == "question":
         return {"answers": _answers(asked["questions"], frame.get("answers", frame.get("answer")))}
     if frame.get("allow") is True or frame.get("behavior") == "allow":
@@ -76,13 +76,13 @@ def answer(asked: Mapping[str, Any], frame: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _answers(questions: list[str], answers: Any) -> list[list[str]]:
-    """One list for each question. One answer alone is for every question."""
+    """One list for each question. A single answer counts for every question."""
     given = [answers.get(each) for each in questions] if isinstance(answers, dict) else [answers for _ in questions]
     return [[said for each in (one if isinstance(one, list) else [one]) if (said := word(each))] for one in given]
 
 
 def result(call: str, state: Mapping[str, Any]) -> dict[str, Any]:
-    """What came of a tool. Files that are attached to it are named, and not passed on."""
+    """The result of a tool. Attached files are named, not passed on."""
     failed = state.get("status") == "error"
     content = text(state.get("error" if failed else "output"))
     attached = state.get("attachments")
@@ -109,7 +109,7 @@ def error_of(error: Mapping[str, Any]) -> str:
 
 
 def is_refusal(error: Mapping[str, Any]) -> bool:
-    """Whether the model refused the key, or there is none."""
+    """Whether the model refused the key, or has none."""
     told = f"{text(error.get('name'))} {error_of(error)}"
     refused = members(error.get("data")).get("statusCode") in (401, 403)
     return refused or re.search(r"[Aa][Pp][Ii] ?[Kk]ey|ProviderAuth", told) is not None

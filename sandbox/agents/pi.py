@@ -1,13 +1,15 @@
 """The core of pi: `pi --mode rpc` with JSON lines both ways. Pure.
 
-The conversation is one file in the home, named on the command line: pi goes on with it or begins it. Where a turn ran
-before and the file is gone, the user is told (`memory_lost`).
+The conversation is one file in the home, which the command line names: pi goes on with it or begins it. If a turn ran
+before and the file is gone, the core tells the user (`memory_lost`).
 
-pi asks no permissions. An extension of ours, written before the start, has it ask for its shell and for changes of
-files, and gives the model a question tool (pi_extension.py). Modes are the core's own: it answers by itself.
+pi asks for no permissions itself. An extension, written before the start, makes it ask before it runs a shell command
+or changes a file, and gives the model a question tool (pi_extension.py). The core implements modes itself: it answers
+by itself.
 
-An `abort` waits for ever while a dialog is open: each is cancelled first. Versions before 0.87 say `agent_end` before
-they try again, and nothing after the last one: the turn is over if nothing begins within SETTLE_SECONDS.
+An `abort` waits for ever while a dialog is open, so the core cancels the dialogs first. Versions before 0.87 send
+`agent_end` before each retry, and nothing after the last one. So the turn is over if nothing begins within
+SETTLE_SECONDS.
 """
 
 import json
@@ -46,7 +48,7 @@ from sandbox.agents.turn import GATHER, Turn
 
 CONVERSATION, EXTENSION_FILE = ".holdfast/pi.jsonl", ".holdfast/pi-extension.ts"
 BEGUN = "begun"
-NAME, STATE = "pi", "holdfast-state"  # the id of our question who it is
+NAME, STATE = "pi", "holdfast-state"  # id of the core's question about pi's version and state
 SETTLE, SETTLE_SECONDS = "settle", 0.5
 MODES = ("ask", "edits", "all", "plan")
 EDITS = ("write", "edit")
@@ -64,14 +66,14 @@ class PiCore:
     """Implements sandbox.agents.core.Core."""
 
     turn: Turn = field(default_factory=Turn)
-    begun: bool = False  # a turn ran, in this process or before
+    begun: bool = False  # a turn ran, in this process or an earlier one
     forgot: bool = False
     version: str = ""
     mode: str = "ask"
     number: int = 0
-    prompts: dict[str, dict[str, Any]] = field(default_factory=dict)  # that were not accepted yet
-    first: str = ""  # the one that began the turn
-    accepted: bool = False  # the turn has one that was
+    prompts: dict[str, dict[str, Any]] = field(default_factory=dict)  # prompts that pi has not accepted yet
+    first: str = ""  # the prompt that began the turn
+    accepted: bool = False  # pi accepted a prompt of this turn
     settling: bool = False
     failed: str = ""
     usage: dict[str, int] = field(default_factory=dict)
@@ -183,7 +185,7 @@ class PiCore:
                     error=cut_text(text(said.get("errorMessage")), MAX_ERROR),
                 )
             case {"type": "agent_end", "willRetry": _}:
-                pass  # a version that says when it has settled
+                pass  # a version that reports `settled`
             case {"type": "agent_end"}:
                 self.settling = True
                 yield WakeAfter(SETTLE, SETTLE_SECONDS)
@@ -280,7 +282,7 @@ class PiCore:
             self.begun = True
             yield Note({BEGUN: "yes"})
         cost = round(self.cost, 9) or None
-        # What steered and was not heard yet has a turn of its own.
+        # A steering message that pi has not read yet gets its own turn.
         unheard = {name: frame for name, frame in self.prompts.items() if name != self.first}
         self.prompts = {name: frame for name, frame in unheard.items() if seq_of(frame) is not None}
         still = [frame["seq"] for frame in self.prompts.values()]

@@ -1,6 +1,7 @@
-"""What pi is given to ask with, in its own language: pi asks no permissions itself and has no question tool. Pure.
+"""The extension with which pi asks, in pi's own language. pi itself asks for no permissions and has no question tool.
+Pure.
 
-Both go as a choice that the host makes (`select`), with what it is about in the title.
+Permissions and questions both use the host's choice dialog (`select`); the title says what it is about.
 """
 
 PERMISSION, QUESTION = "holdfast:permission ", "holdfast:question "

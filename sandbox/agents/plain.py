@@ -1,8 +1,8 @@
-"""The core of agents that speak chat frames themselves, and the default. Pure.
+"""The core of agents that speak chat frames themselves; the default. Pure.
 
-Everything passes as it is, byte for byte and in order, whatever it is: frames of a type that nobody knows, and lines
-that are no frames. The agent reads its input while it works, so nothing waits. A chunk of output stays one list: its
-lines cost nothing here.
+Everything passes unchanged, byte for byte and in order: also frames of unknown types, and lines that are no frames.
+The agent reads its input while it works, so nothing waits. A chunk of output stays one list, so its lines cost
+nothing here.
 """
 
 from collections.abc import Mapping, Sequence

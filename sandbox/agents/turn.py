@@ -1,17 +1,18 @@
-"""The turn of an agent that works on one message at a time, as the gateway hears it. Pure.
+"""The turn of an agent that works on one message at a time, in frames for the gateway. Pure.
 
-It is begun by a message and ends with one `done`, which names all messages that it answered: a message may be folded
-into a turn that runs (*steer*). Between the two go text and thinking in pieces, messages, requests.
+A message begins a turn. The turn ends with one `done`, which names every message that it answered: a running turn may
+take in further messages (*steer*). Between the two come text and thinking in pieces, messages, and requests.
 
-**Pieces are gathered.** An agent writes a few characters at a time, and a frame for each would be four times the text.
-The first piece goes at once; what comes within GATHER_SECONDS after it is one frame, or one for each GATHER_BYTES. Any
-other frame sends what was gathered before it, so the order stays.
+**Pieces are gathered.** An agent writes a few characters at a time, and one frame for each would be four times the
+text. The first piece goes out at once. Pieces within the next GATHER_SECONDS become one frame, or one for each
+GATHER_BYTES. Any other frame first sends the gathered pieces, so the order stays.
 
-**Text goes once.** A message repeats the text that was streamed. Of one turn the first REPEATED characters are said
-again, so that clients which show messages alone have them; what is beyond is left out of the messages, from there to
-the end of the turn: in the answer, text of a message replaces what was streamed before it, and must not be a part.
+**Text goes once.** A message repeats text that was streamed before. The core repeats the first REPEATED characters of
+a turn, for clients that show messages only, and leaves out the rest to the end of the turn. It must leave out all of
+the rest: in the answer, a message's text replaces the text streamed before it, so a part would replace the whole.
 
-**Requests end with their turn.** What is still open then is withdrawn (`request_gone`): most agents do not say so.
+**Requests end with their turn.** The core withdraws requests that are still open at its end (`request_gone`), because
+most agents do not say so.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,34 +28,34 @@ GATHER_BYTES = 4096
 REPEATED = 48 << 10
 MAX_REQUESTS = 256
 MAX_IDENTITY = 200  # characters
-MAX_ID = 256  # characters of a request's id that the gateway takes, and of other names that cores keep
+MAX_ID = 256  # characters of a request's id that the gateway takes, and of other names that cores remember
 
 
 @dataclass(slots=True)
 class Turn:
-    """`seqs` are the messages that the turn answers, `requests` what the agent asked and nobody answered."""
+    """`seqs` are the messages that the turn answers; `requests` are the agent's unanswered requests."""
 
     running: bool = False
     aborting: bool = False
     seqs: list[int] = field(default_factory=list)
     requests: dict[str, Any] = field(default_factory=dict)
-    identity: dict[str, str] = field(default_factory=dict)  # what was told of the agent
+    identity: dict[str, str] = field(default_factory=dict)  # what the core said of the agent so far
     streaming: bool = False
-    _kind: str = ""  # of the pieces that are gathered
+    _kind: str = ""  # kind of the gathered pieces
     _pieces: list[str] = field(default_factory=list)
     _size: int = 0
     _waking: bool = False
     _said_again: int = 0
-    _left_out: bool = False  # a request was, in this turn
+    _left_out: bool = False  # a request was left out in this turn
 
     def begin(self, seq: int | None) -> None:
-        """A message goes to the agent: it begins a turn, or is folded into the one that runs."""
+        """A message goes to the agent. It begins a turn, or joins the running one."""
         self.running = True
         if seq is not None:
             self.seqs.append(seq)
 
     def say(self, kind: str, **members: Any) -> Iterator[Out]:
-        """One frame, after all that was gathered."""
+        """Send one frame, after all gathered pieces."""
         yield from self._flush()
         yield _one(kind, members)
 
@@ -91,7 +92,7 @@ class Turn:
             self._size = 0
 
     def identify(self, **members: str) -> Iterator[Out]:
-        """Who the agent says that it is: `name`, `version`, `session`, `model`. Only what is new is told."""
+        """Say who the agent is: `name`, `version`, `session`, `model`. Only changes are sent."""
         said = {name: each[:MAX_IDENTITY] for name, each in members.items()}
         new = {name: each for name, each in said.items() if each and self.identity.get(name) != each}
         if new:
@@ -105,7 +106,7 @@ class Turn:
             yield _one("stream_end", {})
 
     def message(self, role: str, blocks: Sequence[Mapping[str, Any]], *, streamed: bool = True) -> Iterator[Out]:
-        """A message as the agent has it. `streamed`: its text came in pieces before."""
+        """A whole message of the agent. `streamed`: its text came in pieces before."""
         if role == "assistant":
             words = "".join(text(block.get("text")) for block in blocks if block.get("type") == "text")
             if words and not streamed:
@@ -119,7 +120,8 @@ class Turn:
             yield from self.say("sdk_message", message={"type": role, "message": content})
 
     def ask(self, kind: str, request_id: str, kept: Any, **members: Any) -> Iterator[Out]:
-        """The agent asks something; `kept` is given back with the answer. What cannot be shown is told once a turn."""
+        """The agent asks something; `answered` gives `kept` back. A request that cannot be shown is reported once a
+        turn."""
         if self.running and 0 < len(request_id) <= MAX_ID and len(self.requests) < MAX_REQUESTS:
             self.requests[request_id] = kept
             yield from self.say(kind, requestId=request_id, **members)
@@ -130,7 +132,7 @@ class Turn:
             yield from self.say("error", code="agent", error=f"the agent asks what is not shown, and may wait: {why}")
 
     def answered(self, request_id: Any) -> Any:
-        """What was kept with a request that is answered now; None if nobody asks it."""
+        """What was kept with this request, which is now answered; None if it is not open."""
         return self.requests.pop(request_id, None) if isinstance(request_id, str) else None
 
     def withdraw(self, request_id: str, reason: str) -> Iterator[Out]:
@@ -138,7 +140,7 @@ class Turn:
             yield from self.say("request_gone", requestId=request_id, reason=reason)
 
     def done(self, still: Sequence[int] = (), *, failed: bool = False, **metadata: Any) -> Iterator[Out]:
-        """The turn is over. `still` are messages that it did not answer: the agent goes on with them."""
+        """The turn is over. It did not answer the messages of `still`: the agent goes on with them."""
         if not self.running:
             return
         yield from self.end_stream()
@@ -154,11 +156,11 @@ class Turn:
         self._said_again = 0
 
     def refuse(self, seq: int | None) -> Iterator[Out]:
-        """No turn answers this message: the agent never has it."""
+        """No turn answers this message: the agent never gets it."""
         yield from self.say("done", answers=None if seq is None else [seq], metadata={"error": True})
 
     def over(self) -> Iterator[Out]:
-        """The process is gone: say what was held back."""
+        """The process is gone: send what was gathered."""
         yield from self._flush()
 
 
