@@ -1,4 +1,4 @@
-"""The agents that sessions may have here: what is known of them, and what is installed."""
+"""The agents that sessions may have here: the known ones, and the installed ones."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ TITLES = {DEMO: "Demo agent, built in", NONE: "No agent: terminals only"}
 
 @dataclass(frozen=True, slots=True)
 class ListedAgent:
-    """`gap` says why it cannot be chosen; None: it can. `version` is the one that Holdfast was tried with."""
+    """`gap` says why it cannot be chosen; None: it can. `version` is the one that Holdfast was tested with."""
 
     name: str
     title: str
@@ -26,7 +26,7 @@ class ListedAgent:
 
 
 class Agents:
-    """`default` is for sessions that name none, `cores` are the bridge's. Without a shelf nothing is installed."""
+    """`default` is for sessions that name none, `cores` are the bridge's. Without a shelf no agent is installed."""
 
     def __init__(
         self, default: AgentChoice = DEMO_CHOICE, shelf: AgentShelf | None = None, cores: Collection[str] = CORES
@@ -38,8 +38,8 @@ class Agents:
     def launch(
         self, command: tuple[str, ...] | None, name: str | None, server: Mapping[str, str] | None = None
     ) -> AgentLaunch:
-        """What a sandbox runs for a session with that `command`, or the agent of that `name`. The command may be a
-        `server`: members of an AgentServer."""
+        """The program that a sandbox runs for a session with that `command`, or with the agent of that `name`. The
+        command may be a `server`: members of an AgentServer."""
         if command and server is not None:
             try:
                 return AgentLaunch(command, server=read_server(server.get("connect"), server.get("health", "")))
@@ -55,17 +55,17 @@ class Agents:
         return launch(choice, found, PYTHON, has_node=has_node, cores=self._cores)
 
     def unavailable(self, name: str | None) -> AgentGap | None:
-        """Why a session may not be created with the agent of that name. What no name was given for, such as a default
-        that is not installed, says so in the session."""
+        """Why a session may not be created with the agent of that name. None without a name: a default that is not
+        installed is reported in the session instead."""
         return None if name is None else self.problem(read_choice(name))
 
     def problem(self, choice: AgentChoice) -> AgentGap | None:
-        """Why it cannot be talked to."""
+        """Why sessions cannot talk to it; None if they can."""
         found, has_node = self._found(choice)
         return problem(choice, found, has_node=has_node, cores=self._cores)
 
     def listed(self) -> list[ListedAgent]:
-        """Every name there is. Looks at the disk."""
+        """Every known name. Looks at the disk."""
         return [self._listed(name) for name in (DEMO, *KNOWN, NONE)]
 
     def _listed(self, name: str) -> ListedAgent:

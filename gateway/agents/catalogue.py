@@ -1,8 +1,7 @@
-"""The agents that Holdfast knows by name: what they run as, and what is installed for them. Pure: data, and questions
-about it.
+"""The agents that Holdfast knows by name: their programs and packages. Pure: data, and questions about it.
 
-A name stands for a program, for the core of the bridge that speaks its words (`sandbox/agents/`), for its environment,
-and for the packages it comes in. Nothing here runs anything. The core is a name only: gateway and bridge do not know
+A name stands for a program, for the core of the bridge that translates for it (`sandbox/agents/`), for its environment,
+and for the packages it comes in. This module runs no program. The core is a name only: gateway and bridge do not know
 each other's modules.
 """
 
@@ -17,8 +16,8 @@ NODE_VERSION = "24.19.0"
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """What npm is asked for: `name` is what it is called in node_modules, `spec` what it is there ({version} stands for
-    the version). `program` is the file to run; "": the one that its package.json names."""
+    """An npm package: `name` is its folder in node_modules, `spec` its version there ({version} stands for the
+    version). `program` is the file to run; "": the one that its package.json names."""
 
     name: str
     spec: str
@@ -28,18 +27,18 @@ class Package:
 @dataclass(frozen=True, slots=True)
 class KnownAgent:
     """`packages` is by platform, such as linux-x64; "" is any. One with `by_node` is a program for Node.js. `libc` is
-    what a program of the platform is linked to, unless it brings its own."""
+    the one a program of the platform is linked to, unless it brings its own."""
 
     name: str
     title: str
     core: str
-    program: str  # what people type in a terminal
-    version: str  # the one that it was tried with
+    program: str  # as people type it in a terminal
+    version: str  # tested version
     packages: Mapping[str, Package]
     arguments: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    caches: tuple[str, ...] = ()  # of its home, what is made again
-    more_versions: tuple[str, ...] = ()  # tried, too
+    caches: tuple[str, ...] = ()  # patterns in its home for files that it makes again
+    more_versions: tuple[str, ...] = ()  # tested, too
     by_node: bool = False
     needs_libc: bool = True
 
@@ -48,12 +47,12 @@ class KnownAgent:
         return (self.version, *self.more_versions)
 
     def package(self, platform: str) -> Package | None:
-        """None: there is none for such a machine."""
+        """The package for such a machine; None if there is none."""
         return self.packages.get(platform) or self.packages.get("")
 
 
 def _native(name: str, program: str, platforms: Mapping[str, str], spec: str = "{version}") -> dict[str, Package]:
-    """The packages of one name and platform each. `program` may say {}: what `platforms` has for the platform."""
+    """The packages of one name and platform each. {} in `program` stands for the platform's value in `platforms`."""
     return {each: Package(f"{name}-{each}", spec.replace("{}", each), program.format(triple))
             for each, triple in platforms.items()}  # fmt: skip
 
@@ -134,6 +133,6 @@ CACHES = tuple(pattern for agent in AGENTS for pattern in agent.caches)
 
 
 def platform(machine: str, *, musl: bool) -> str:
-    """What packages call a machine of ours: `machine` as uname says it."""
+    """The name of this machine's platform in packages: `machine` as uname reports it."""
     cpu = {"x86_64": "x64", "aarch64": "arm64"}.get(machine, machine)
     return f"linux-{cpu}" + ("-musl" if musl else "")

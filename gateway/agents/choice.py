@@ -1,4 +1,4 @@
-"""Which agent a session is to have, as settings, requests and people write it. Pure.
+"""An agent as settings, requests and people name it. Pure.
 
 `demo`, a name of the catalogue, perhaps with `@VERSION`, `acp:COMMAND`, `none`, or else the command line of a program
 that speaks chat frames.
@@ -19,7 +19,7 @@ _PROGRAMS = {agent.program: agent.name for agent in KNOWN.values()}
 @dataclass(frozen=True, slots=True)
 class AgentChoice:
     """Either `command`, which runs as it is with the core of that name, or the `name` of an agent. `version` is the one
-    asked for; "": the one that is current."""
+    asked for; "": the current one."""
 
     name: str = ""
     version: str = ""
@@ -41,7 +41,8 @@ DEMO_CHOICE = AgentChoice(DEMO)
 
 
 def read_choice(text: str) -> AgentChoice:
-    """Raises ValueError with what is wanted, as `agent ...` goes on."""
+    """Parse a choice. Raises ValueError with the expected form, as the end of a sentence that begins with `agent
+    ...`."""
     words = text.strip()
     if words.startswith(_ACP):
         return AgentChoice(ACP, command=_split(words.removeprefix(_ACP), "a command behind acp:"))
@@ -60,7 +61,7 @@ def read_choice(text: str) -> AgentChoice:
 
 
 def of_command(command: tuple[str, ...]) -> AgentChoice:
-    """One that was given word by word is a command, whatever its first word is."""
+    """A command given word by word is a command, whatever its first word is."""
     return AgentChoice(command=command)
 
 

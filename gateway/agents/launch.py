@@ -1,7 +1,7 @@
-"""What a sandbox is told to run for the agent that was chosen, or why there is none to run. Pure.
+"""The command that a sandbox runs for the chosen agent, or the reason why there is none. Pure.
 
 A session whose agent cannot run starts all the same: its terminals work, its files are there. In the agent's place runs
-a program that answers each message with the words that say what to do (`sandbox/absent_agent.py`).
+a program that answers each message with a text that says what to do (`sandbox/absent_agent.py`).
 """
 
 from collections.abc import Collection, Mapping
@@ -12,14 +12,15 @@ from gateway.agents.choice import AgentChoice
 from sandbox.ports.fleet import AGENTS
 from sandbox.protocol.agent_server import AgentServer
 
-VERSION_IN = "HOLDFAST_AGENT_VERSION"  # read by cores of agents that do not say their version
+VERSION_IN = "HOLDFAST_AGENT_VERSION"  # read by cores of agents that do not report their version
 NO_AGENT = "this session has terminals only: create one with an agent to talk to"
 
 
 @dataclass(frozen=True, slots=True)
 class AgentLaunch:
-    """`core` is a name of the bridge's; "": its default. Paths of installed agents begin with AGENTS. `libc` is what
-    its programs are linked to; "": they need none. With a `server` it is spoken with there, and not by its pipes."""
+    """`core` is one of the bridge's cores; "": its default. Paths of installed agents begin with AGENTS. `libc` is the
+    one that its programs are linked to; "": they need none. With a `server` the bridge talks to the agent at that
+    address, and not through pipes."""
 
     argv: tuple[str, ...]
     core: str = ""
@@ -40,7 +41,7 @@ class InstalledAgent:
 
 @dataclass(frozen=True, slots=True)
 class AgentGap:
-    """Why an agent cannot be talked to. `told` names what to do about it."""
+    """Why an agent cannot be used. `told` says what to do about it."""
 
     code: str
     told: str
@@ -53,7 +54,7 @@ def needs_install(choice: AgentChoice) -> bool:
 def problem(
     choice: AgentChoice, found: InstalledAgent | None, *, has_node: bool, cores: Collection[str] = CORES
 ) -> AgentGap | None:
-    """Why it cannot run. `found` is what is installed of it."""
+    """Why the agent cannot run; None if it can. `found` is its installed version."""
     known = KNOWN.get(choice.name)
     core = known.core if known else ACP if choice.name == ACP else "plain"
     if core not in cores:
@@ -80,7 +81,7 @@ def launch(
     has_node: bool,
     cores: Collection[str] = CORES,
 ) -> AgentLaunch:
-    """What is run for it. `python` runs our own programs."""
+    """The command for an agent. `python` runs our own programs."""
     if choice.is_plain_command:
         return AgentLaunch(choice.command)
     if choice.name == DEMO:
@@ -99,7 +100,7 @@ def launch(
 
 
 def unreadable(python: str, words: str) -> AgentLaunch:
-    """For what another version stored and this one does not know."""
+    """For a stored choice that another version wrote and this one does not know."""
     told = f"this version of Holdfast knows no agent {words}: create a session with another one, or update Holdfast"
     return _absent(python, "agent_unknown", told)
 

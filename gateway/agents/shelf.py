@@ -1,12 +1,12 @@
-"""The agents that are installed on this machine: what lies in HOLDFAST_AGENTS_DIR.
+"""The agents that are installed on this machine: the content of HOLDFAST_AGENTS_DIR.
 
-    NAME/VERSION/installed.json    written before the directory gets its name: what has it is whole
+    NAME/VERSION/installed.json    written before the directory gets its name: a directory that has it is whole
     NAME/current                   a link to the version that sessions get
     bin/PROGRAM                    a link to the current one's, for people in terminals
     node/VERSION/bin/node          for the agents that need it
 
 Only `holdfast agents install` writes here (gateway/agents/installer.py). A gateway looks at each start of a sandbox, so
-what is installed counts at once.
+a new installation counts at once.
 """
 
 import json
@@ -26,12 +26,12 @@ class AgentShelf:
         self.directory = directory
 
     def make(self) -> None:
-        """Sandboxes mount it, so it is there before anything is installed. Raises OSError."""
+        """Make the directory. Sandboxes mount it, so it is there before any agent is installed. Raises OSError."""
         self.directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # often the data directory: it is private
         self.directory.mkdir(mode=0o755, exist_ok=True)
 
     def find(self, name: str, version: str = "") -> InstalledAgent | None:
-        """That version, else the current one; None if it is not installed."""
+        """That version, or the current one; None if it is not installed."""
         version = version or self.current(name)
         if name not in KNOWN or not VERSION.fullmatch(version):
             return None
@@ -49,7 +49,7 @@ class AgentShelf:
             return ""
 
     def versions(self, name: str) -> list[str]:
-        """All that are installed."""
+        """All installed versions."""
         try:
             found = [entry.name for entry in (self.directory / name).iterdir() if entry.name != CURRENT]
         except OSError:

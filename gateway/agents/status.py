@@ -1,7 +1,7 @@
-"""What is known of a session's agent: who it says it is, and what it is doing. Pure.
+"""The status of a session's agent: its name, version and model, and its present activity. Pure.
 
-An agent tells who it is in `agent_status` frames, whenever it likes and as much as it likes. What it told last counts,
-also while it does not run.
+An agent reports these in `agent_status` frames, at any time and in any number. The last report counts, also while the
+agent does not run.
 """
 
 from collections.abc import Mapping
@@ -24,14 +24,14 @@ class AgentState(StrEnum):
 
 
 def told(known: Mapping[str, str], frame: Mapping[str, Any]) -> Mapping[str, str]:
-    """What is known after this `agent_status`: `known` itself if that is the same."""
+    """The members known after this `agent_status`: `known` itself if nothing has changed."""
     said = {name: frame[name] for name in TOLD if isinstance(frame.get(name), str)}
     new = {name: text for name, text in said.items() if 0 < len(text) <= LONGEST and text.isprintable()}
     return known if new.items() <= known.items() else {**known, **new}
 
 
 def state(*, starting: bool, alive: bool, asking: bool, retrying: bool, answering: bool) -> AgentState:
-    """`alive`: its process runs and can be reached. `retrying`: it has said that it tries again, and nothing since."""
+    """`alive`: its process runs and can be reached. `retrying`: its last report was that it tries again."""
     if not alive:
         return AgentState.STARTING if starting else AgentState.DEAD
     if asking:
@@ -42,6 +42,6 @@ def state(*, starting: bool, alive: bool, asking: bool, retrying: bool, answerin
 
 
 def describe(known: Mapping[str, str], now: AgentState, *, name: str | None, mode: str | None) -> dict[str, str | None]:
-    """For the API. `name` and `mode` are what was chosen for the session."""
+    """The agent as the API shows it. `name` and `mode` are those chosen for the session."""
     members: dict[str, str | None] = {member: known.get(member) for member in TOLD}
     return {**members, "name": members["name"] or name, "mode": mode or members["mode"], "state": str(now)}

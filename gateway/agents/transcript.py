@@ -1,23 +1,23 @@
-"""What an agent's frames add to the conversation. Pure: a frame goes in, records to store come out.
+"""The transcript of an agent's output. Pure: a frame goes in, records to store come out.
 
-This is the one transcript: the gateway knows chat frames only, whatever an agent's own words are.
+There is one transcript for all agents: the gateway knows chat frames only, whatever an agent's own protocol is.
 
-An answer is everything between two `done` frames. Its text is what the `sdk_message`s say; streamed `chunk`s are the
-same words earlier, so they count only from the last `sdk_message` on, where none has come to replace them. Between two
+An answer is everything between two `done` frames. Its text comes from `sdk_message`s; streamed `chunk`s carry the same
+text earlier, so they count only from the last `sdk_message` on, where none has come to replace them. Between two
 messages, and where a tool was used, stands a blank line.
 
-Tool calls and their results are kept as blocks beside the text. So that the order can be seen, a block
-`{"type": "text", "at": n}` stands among them where text begins: at its n-th character, counted from 0. An answer
-without tools has no blocks.
+Tool calls and their results are kept as blocks beside the text. To show the order, a block `{"type": "text", "at": n}`
+stands among them where text begins: at its n-th character, counted from 0. An answer without tools has no blocks.
 
-What an agent says of its work is shown and not stored, but for the last of what it plans, does and uses (`KEPT`): that
-goes into the answer's metadata. That it has forgotten the conversation is a record.
+An agent's reports about its work are shown and not stored, except the last of each kind in `KEPT` (plans, activity,
+usage): those go into the answer's metadata. A report that the agent has lost its memory of the conversation is a
+record.
 
 A permission or a question is a record at once, `open` until it is answered, or until the agent withdraws it
 (`request_gone`).
 
-A `done` answers the oldest message that is owed an answer; or, where it says `answers`, the messages with these seqs:
-an agent may fold a message into the turn that runs.
+A `done` answers the oldest message that is owed an answer; or, if it has `answers`, the messages with these seqs: an
+agent may fold a message into the turn that runs.
 
 `save` and `restore` carry an unfinished answer over a gateway restart, together with the position up to which the
 agent's output is in it; frames up to that position must not be fed again.
@@ -36,16 +36,16 @@ ANSWERS = {
     "ask_user_answer": ("question_answer", "question"),
 }
 ANSWER_RECORDS = frozenset(record_type for record_type, _ in ANSWERS.values())
-EXCHANGES = ANSWER_RECORDS | frozenset(REQUESTS.values())  # types of records about what an agent asked
-MAX_SIZE = 8 << 20  # of one answer's text and blocks; what is beyond is left out, and said so in metadata.truncated
+EXCHANGES = ANSWER_RECORDS | frozenset(REQUESTS.values())  # types of records about the agent's requests
+MAX_SIZE = 8 << 20  # of one answer's text and blocks; the rest is left out, which metadata.truncated says
 MAX_BLOCKS = 10_000
 MAX_NUMBER = 2**53 - 1  # of a seq
 MAX_ANSWERS = 1_000  # messages that one `done` may name
 KEPT = ("todo", "plan", "usage")  # frames of which the last goes into the answer's metadata
-MAX_KEPT = 64 << 10  # bytes of each; of a longer one nothing is kept
+MAX_KEPT = 64 << 10  # bytes of each; a longer one is not kept
 BREAK = "\n\n"
-MAX_REASON = 1_000  # characters of what a viewer is told of a request that is gone
-MAX_PIECES = 1_000  # of text; more are joined, for a million short strings take far more room than their characters
+MAX_REASON = 1_000  # characters of the reason why a request is gone
+MAX_PIECES = 1_000  # of text; more are joined, because a million short strings take far more room than their characters
 
 
 class AgentAnswer(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class AgentAnswer(msgspec.Struct, frozen=True):
 
     payload: bytes
     done: dict[str, Any]
-    aborted: bool = False  # the agent says that it stopped early, as it was told to
+    aborted: bool = False  # the agent reports that it stopped early, because it was asked to
     answers: tuple[int, ...] | None = None  # seqs of the messages that it answers; None: the oldest
 
 
@@ -66,14 +66,14 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
 
 class RequestGone(msgspec.Struct, frozen=True, gc=False):
-    """The agent asks this no more."""
+    """The agent withdraws a request."""
 
     request_id: str
     reason: str | None = None
 
 
 class Remark(msgspec.Struct, frozen=True, gc=False):
-    """The agent says something of itself that stays in the conversation."""
+    """A report of the agent about itself that stays in the conversation."""
 
     type: str
     payload: bytes
@@ -89,18 +89,18 @@ class Transcript:
     blocks: list[bytes] = field(default_factory=list)  # JSON: as objects they could take twenty times the room
     size: int = 0
     truncated: bool = False
-    # Where text begins behind a tool: (how many blocks are before it, its first character). Text before any tool has
-    # none.
+    # Where text begins after a tool: (number of blocks before it, its first character). Text before the first tool has
+    # no mark.
     marks: list[tuple[int, int]] = field(default_factory=list)
     kept: dict[str, bytes] = field(default_factory=dict)
 
     @property
     def begun(self) -> bool:
-        """Whether there is an unfinished answer worth keeping."""
+        """True if there is an unfinished answer worth storing."""
         return bool(self.settled or self.streamed or self.blocks)
 
     def feed(self, body: dict[str, Any], line: bytes) -> Due | None:
-        """Take one frame of the agent in, read and as it came; return what it makes due."""
+        """Take one frame of the agent, parsed and as received; return what is to be stored, or None."""
         match body.get("type"):
             case "chunk":
                 self._stream(body.get("text", body.get("content")))
@@ -128,7 +128,7 @@ class Transcript:
         return None
 
     def finish(self, metadata: dict[str, Any]) -> bytes:
-        """The answer so far as a record's payload; the next one begins empty."""
+        """Return the answer so far as a record's payload, and begin an empty one."""
         if self.streamed:
             self._begin_text()
         text = "".join(self.settled) + "".join(self.streamed)
@@ -185,14 +185,14 @@ class Transcript:
                 begins = True
 
     def _begin_text(self) -> None:
-        """Text follows what is settled, and the blocks."""
+        """Begin a text after earlier text and after the blocks."""
         if self.settled:
             self._add(BREAK, self.settled)
         if self.blocks and (not self.marks or self.marks[-1][0] < len(self.blocks)):
             self.marks.append((len(self.blocks), sum(map(len, self.settled))))
 
     def _in_order(self, said: bool) -> list[Any]:
-        """The blocks, and among them where text begins."""
+        """The blocks, with marks among them where text begins."""
         marks = self.marks if not said or (self.marks and not self.marks[0][1]) else [(0, 0), *self.marks]
         found, after = list[Any](), 0
         for count, at in marks:
@@ -202,7 +202,7 @@ class Transcript:
         return [*found, *map(orjson.Fragment, self.blocks[after:])]
 
     def _remember(self, kind: str, body: dict[str, Any]) -> None:
-        """The newest of what an agent says of its work."""
+        """Keep the newest report of each kind about an agent's work."""
         said = {name: value for name, value in body.items() if name != "type"}
         if kind == "usage" and "costUsd" in said:
             self._remember_as("costUsd", said.pop("costUsd"))
@@ -216,7 +216,7 @@ class Transcript:
             self.kept.pop(name, None)
 
     def _add(self, text: str, pieces: list[str]) -> None:
-        """Text is cut where there is no more room, so that what is kept has no hole."""
+        """Add text, cut where there is no more room, so that the stored text has no hole."""
         kept = text[: max(0, MAX_SIZE - self.size)]
         self.truncated |= len(kept) < len(text)
         self.size += len(kept)
@@ -234,17 +234,17 @@ class Transcript:
 
 
 def ends_answer(body: dict[str, Any]) -> bool:
-    """Whether this frame is the end of an answer."""
+    """True if this frame ends an answer."""
     return body.get("type") == "done"
 
 
 def request_id_of(payload: bytes) -> str:
-    """Which request a record is, by the payload that `Request` gave it."""
+    """The id of a stored request, read from the payload that `Request` gave it."""
     return str(orjson.loads(payload)["requestId"])
 
 
 def _block(part: Any) -> bytes:
-    """Copied, because what orjson returns keeps its whole buffer: 4 KiB for a few bytes."""
+    """A copy, because orjson's result keeps its whole buffer: 4 KiB for a few bytes."""
     return bytes(memoryview(orjson.dumps(part)))
 
 
@@ -254,14 +254,14 @@ def _request_id(body: dict[str, Any]) -> str | None:
 
 
 def _seqs(answers: object) -> tuple[int, ...] | None:
-    """Which messages a `done` names; None if it names none in the way it should."""
+    """The seqs of the messages that a `done` names; None if it has no proper list."""
     if not isinstance(answers, list):
         return None
     return tuple(seq for seq in answers[:MAX_ANSWERS] if type(seq) is int and 0 < seq <= MAX_NUMBER)
 
 
 def _is_text(part: object) -> bool:
-    """An empty one says nothing, so it replaces nothing that was streamed."""
+    """True for a text part that is not empty. An empty one replaces nothing that was streamed."""
     return (
         isinstance(part, dict)
         and part.get("type") == "text"

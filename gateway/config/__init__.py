@@ -1,1 +1,1 @@
-"""Settings, and what their values mean."""
+"""Settings, and the meaning of their values."""

@@ -1,6 +1,7 @@
 """The file of settings beside the environment: the one that HOLDFAST_CONFIG names, else ./holdfast.toml.
 
-It says which programs run, so nobody else may have written it; and it may hold secrets, which nobody else may read.
+It names the programs to run, so no other user may be able to write it; and it may hold secrets, which no other user may
+read.
 """
 
 import errno
@@ -15,7 +16,7 @@ from gateway.config.sources import ConfigFile, shown_path
 USUAL = Path("holdfast.toml")
 MOST_BYTES = 256 << 10
 _NO_FILE = f"is no regular file: name one with {CONFIG}"
-_NOTHING = Path(os.devnull)  # for whoever wants no file
+_NOTHING = Path(os.devnull)  # to use no file
 
 
 def read_config(environ: Mapping[str, str]) -> ConfigFile | None:
@@ -85,6 +86,6 @@ def _problem(path: Path, status: os.stat_result, *, found: bool) -> str | None:
 
 
 def _is_readable_by_others(status: os.stat_result) -> bool:
-    """What root gave to our group, as engines give files to containers, is readable by that group."""
+    """A file of root's with our group is readable by that group: engines give such files to containers."""
     others = stat.S_IRWXO if status.st_uid != os.geteuid() else stat.S_IRWXO | stat.S_IRWXG
     return bool(status.st_mode & others)

@@ -1,7 +1,7 @@
-"""One process per data directory: a lock that ends with its holder, and a note that says who that is.
+"""One process per data directory: a lock that ends with its holder, and a note that names the holder.
 
-Two things are locked: the directory itself, which cannot be removed while something is in it, and the file `lock`,
-which can. The file carries the note, and keeps out gateways of earlier versions, which lock nothing else. A SQLite
+Two things are locked: the directory itself, which cannot be removed while it has entries, and the file `lock`, which
+can. The file carries the note, and keeps out gateways of earlier versions, which lock only that file. A SQLite
 database, which may lie elsewhere, has a lock of its own.
 """
 
@@ -16,7 +16,7 @@ from typing import Self
 
 from gateway.config.settings import SettingsError
 
-RESTORING = "restore-unfinished"  # in a directory that a restore has not finished: nothing may use it
+RESTORING = "restore-unfinished"  # in a directory with an unfinished restore: no gateway may use it
 _LOCK = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NO_LOCKS = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -27,11 +27,11 @@ class DataDirBusy(Exception):
 
 
 class DatabaseBusy(DataDirBusy):
-    """Another gateway uses the database, from whatever data directory; the message says which."""
+    """Another gateway uses the database, from another data directory or this one; the message says which."""
 
 
 class DataDirLock:
-    """Held from `with` to its end, or until the process dies. Raises DataDirBusy if somebody else holds it, and
+    """Held from `with` to its end, or until the process dies. Raises DataDirBusy if another process holds it, and
     SettingsError if the directory cannot be used.
     """
 
@@ -69,13 +69,13 @@ class DataDirLock:
         self._close()
 
     def note_address(self, address: str) -> None:
-        """Say where this gateway listens, for the second one and for commands that look for it."""
+        """Note the address this gateway listens on, for a second gateway and for commands that look for it."""
         self._note["address"] = address
         self._write_note()
 
     def mend(self) -> bool:
-        """Make the file anew if somebody removed it, and write the note if the disk had no room for it. Whether
-        there was something to mend. Raises DataDirBusy if another gateway has the new file, OSError."""
+        """Make the lock file again if it was removed, and write the note if the disk had no room for it. Return True if
+        the file was made again. Raises DataDirBusy if another gateway has the new file, OSError."""
         if self._is_ours():
             if not self._noted:
                 self._write_note()
@@ -96,7 +96,7 @@ class DataDirLock:
             return False
 
     def _write_note(self) -> None:
-        """The lock holds without its note: a full disk is no reason not to start."""
+        """The lock holds without its note: a full disk must not prevent a start."""
         text = json.dumps(self._note).encode()
         try:
             self._noted = os.pwrite(self._descriptor, text, 0) == len(text)
@@ -113,8 +113,8 @@ class DataDirLock:
 
 class DatabaseLock:
     """One process per SQLite database, wherever the data directories are: a lock on a file beside it. Held from `with`
-    to its end, or until the process dies. Raises DatabaseBusy. A place where no such file can be made is not locked:
-    no database can be used there, and the store says why."""
+    to its end, or until the process dies. Raises DatabaseBusy. Where no such file can be made, no lock is taken: no
+    database can be used there, and the store says why."""
 
     def __init__(self, database: Path, data_dir: Path) -> None:
         self._path = _beside(database)
@@ -142,7 +142,7 @@ class DatabaseLock:
 
 
 def is_database_held(database: Path) -> bool:
-    """Whether a gateway uses the database, from whatever data directory. Makes nothing."""
+    """True if a gateway uses the database, from any data directory. Makes no file."""
     return _is_held(_beside(database), _LOCK)
 
 
@@ -152,7 +152,7 @@ def _beside(database: Path) -> Path:
 
 
 def holder(data_dir: Path) -> dict[str, object] | None:
-    """The note of the gateway that runs on the directory, {} if it cannot be read; None if none runs. Makes nothing."""
+    """The note of the gateway that runs on the directory, {} if it cannot be read; None if none runs. Makes no file."""
     if not data_dir.is_dir():
         return None
     held = _is_held(data_dir, _DIRECTORY) or _is_held(data_dir / "lock", _LOCK)
@@ -160,13 +160,13 @@ def holder(data_dir: Path) -> dict[str, object] | None:
 
 
 def is_serving(data_dir: Path) -> bool:
-    """Whether a gateway runs on the directory that is not merely starting, as far as its note tells."""
+    """True if a gateway on the directory has got past its start, as far as its note shows."""
     note = holder(data_dir)
     return note is not None and ("address" in note or not note)
 
 
 def read_note(data_dir: Path) -> dict[str, object] | None:
-    """What the holder (present or killed) last noted: pid, since, address. None if there is nothing to read."""
+    """The last note of the holder (present or killed): pid, since, address. None if there is nothing to read."""
     try:
         note = json.loads((data_dir / "lock").read_bytes())
     except (OSError, ValueError):

@@ -1,6 +1,7 @@
-"""What each setting is about, said once: for `holdfast settings`, `holdfast init` and docs/operations/settings.md.
+"""The description of each setting, in one place: for `holdfast settings`, `holdfast init` and the docs
+(docs/operations/settings.md).
 
-Beside the declarations and not in them, because few commands need it. Pure.
+It stands beside the declarations and not in them, because few commands need it. Pure.
 """
 
 from collections.abc import Iterator
@@ -18,8 +19,8 @@ _UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """`line` stands by itself; `more` goes on in the docs, and `see` is where they say the rest. `default` are words,
-    where the value in the code does not say it; `unit` is `s` or `bytes`."""
+    """`line` stands by itself; `more` continues it in the docs, and `see` is the place there for the rest. `default`
+    describes a default that the value in the code does not show; `unit` is `s` or `bytes`."""
 
     line: str
     more: str = ""
@@ -252,7 +253,7 @@ BUCKET = {
 
 
 def shown(value: Any, unit: str = "") -> str:
-    """As the environment would hold it; a secret as `set`."""
+    """The value in the environment's form; a secret as `set`."""
     match value:
         case None | () | "":
             return "none"
@@ -282,7 +283,7 @@ def _digits(value: float) -> str:
 
 
 def default_of(name: str) -> str:
-    """In words, of a name of the environment; with backquotes where it is a value."""
+    """The default of a name of the environment, in words; with backquotes where it is a value."""
     known = KNOWN[name]
     about = DESCRIPTIONS[known.name]
     if about.default:
@@ -292,7 +293,7 @@ def default_of(name: str) -> str:
 
 
 def value_of(settings: Settings, name: str) -> str:
-    """What the gateway goes by, of a name of the environment."""
+    """The value in use, for a name of the environment."""
     if name in BUCKET_NAMES:
         return "set" if name in settings.sources else "not set"
     known = KNOWN[name]
@@ -305,7 +306,7 @@ def value_of(settings: Settings, name: str) -> str:
 
 
 def rows() -> Iterator[tuple[str, str, str]]:
-    """Name, default and the line of docs of each."""
+    """Name, default and docs line of each setting."""
     for name, known in KNOWN.items():
         yield name, default_of(name), DESCRIPTIONS[known.name].line
     for name, line in BUCKET.items():

@@ -1,4 +1,4 @@
-"""Settings, read from the environment and from a file beside it. All problems are told at once."""
+"""Reads settings from the environment and from a file beside it. All problems are reported at once."""
 
 import difflib
 import re
@@ -19,11 +19,11 @@ _NAME = re.compile(rf"{PREFIX}[A-Z][A-Z_]*")
 
 
 def load_settings(environ: Mapping[str, str], file: ConfigFile | None = None) -> Settings:
-    """Read `environ`, and in `file` what is not in it; raise SettingsError with every problem in them. An empty value
-    of ours counts as not set. Reads nothing else.
+    """Read `environ`, and from `file` the settings that are not in it; raise SettingsError with every problem in them.
+    An empty HOLDFAST_ value counts as not set. Nothing else is read.
 
-    PORT is how a platform says where it sends requests, from another machine: with it, and unless the operator says
-    otherwise, the gateway listens on all addresses.
+    A platform sets PORT to say where it sends requests, from another machine: with it, and unless the operator sets
+    HOLDFAST_HOST, the gateway listens on all addresses.
     """
     problems = [_unknown(name) for name in sorted(environ) if _is_unknown(name)]
     texts, sources = _given(environ, file)
@@ -64,7 +64,7 @@ def load_settings(environ: Mapping[str, str], file: ConfigFile | None = None) ->
 
 
 def in_words(problem: str, sources: Mapping[str, Source]) -> str:
-    """With the file's own name and the line of each setting that is said there."""
+    """The problem with the file's own name and line for each setting that comes from the file."""
 
     def place(match: re.Match[str]) -> str:
         source = sources.get(match[0])
@@ -74,8 +74,8 @@ def in_words(problem: str, sources: Mapping[str, Source]) -> str:
 
 
 def _given(environ: Mapping[str, str], file: ConfigFile | None) -> tuple[dict[str, str], dict[str, Source]]:
-    """What is set, by the names of the environment. Keys of a bucket belong together: all are the environment's if one
-    of them is."""
+    """The settings that are given, by the names of the environment. A bucket's keys belong together: if one of them is
+    in the environment, none is taken from the file."""
     names = [*KNOWN, *BUCKET_NAMES]
     texts = {name: environ[name] for name in names if environ.get(name)}
     sources = {name: Source(ENVIRONMENT, name) for name in texts}
@@ -89,7 +89,7 @@ def _given(environ: Mapping[str, str], file: ConfigFile | None) -> tuple[dict[st
 
 
 def _about_hidden_keys(problem: str, environ: Mapping[str, str], file: ConfigFile | None) -> str:
-    """Where a key is missing that the file has."""
+    """Why a key is missing although the file has it."""
     given = [name for name in BUCKET_NAMES[:3] if environ.get(name)]
     entries = file.entries if file is not None else {}
     if not given or not any(name in problem for name in entries if name in BUCKET_NAMES[:3]):
@@ -103,7 +103,7 @@ def _named(field: str) -> str:
 
 
 def _anchored(value: Any, source: Source, file: Path) -> Any:
-    """A path in a file is meant from where the file is."""
+    """A relative path in a file starts where the file is."""
     if source.kind != FILE:
         return value
     match value:

@@ -1,4 +1,4 @@
-"""The file that `holdfast init` writes: what was chosen, and as comments what is changed most often. Pure."""
+"""The file that `holdfast init` writes: the chosen settings, and the most often changed ones as comments. Pure."""
 
 import json
 import re
@@ -43,13 +43,13 @@ def _lines(names: tuple[str, ...], chosen: Mapping[str, str]) -> list[str]:
 
 
 def written(name: str, text: str) -> str:
-    """The text of the environment as a value of TOML."""
+    """The environment's text as a TOML value."""
     read = int in _kinds(name) or bool in _kinds(name)
     return text if read and _BARE.fullmatch(text) else quoted(text)
 
 
 def quoted(text: str) -> str:
-    """As a text of TOML, which is that of JSON but for one letter."""
+    """A TOML string. It equals a JSON string except for one character."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -1,4 +1,4 @@
-"""Where workspaces are kept: a directory or a bucket. Read strictly; what opens a bucket prints as stars. Pure."""
+"""The place of stored workspaces: a directory or a bucket. Read strictly; a bucket's keys print as stars. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _WITHOUT_CHECKSUMS = ".r2.cloudflarestorage.com"
 
 @dataclass(frozen=True, slots=True)
 class BucketKeys:
-    """What opens a bucket."""
+    """The keys of a bucket."""
 
     access_key_id: str
     secret_access_key: SecretStr
@@ -31,8 +31,8 @@ class BucketKeys:
 
 @dataclass(frozen=True, slots=True)
 class ObjectsUrl:
-    """`kind` is file or s3. Of a directory `path` counts, of a bucket all else; `endpoint`, `region` and `keys` are
-    sure to be there once it is `completed`."""
+    """`kind` is file or s3. A directory uses `path` only, a bucket all other members; `endpoint`, `region` and `keys`
+    are certainly set once it is `completed`."""
 
     kind: str
     path: Path = Path()
@@ -52,7 +52,7 @@ class ObjectsUrl:
 
     @property
     def secrets(self) -> list[str]:
-        """What must not be printed."""
+        """The values that must not be printed."""
         if self.keys is None:
             return []
         token = self.keys.session_token
@@ -60,7 +60,7 @@ class ObjectsUrl:
 
 
 def objects_url(text: str) -> ObjectsUrl:
-    """No message repeats the value: keys may have been written into it."""
+    """Parse the address. No message repeats the value: keys may have been written into it."""
     if text.startswith("file://"):
         path = Path(text.removeprefix("file://"))
         if not path.name or "\0" in text:
@@ -112,8 +112,8 @@ def _endpoint(text: str, allow_http: bool) -> str:
 
 
 def completed(url: ObjectsUrl, environ: Mapping[str, str]) -> ObjectsUrl:
-    """With what the environment adds to a bucket's address: the keys, and for Cloudflare R2 where it is. Raises
-    ValueError if something is missing."""
+    """Add to a bucket's address the parts from the environment: the keys, and the endpoint of Cloudflare R2. Raises
+    ValueError if a part is missing."""
     if url.kind != "s3":
         return url
     endpoint = url.endpoint or _known_endpoint(url.region, environ.get("CF_ACCOUNT_ID", ""))
@@ -122,7 +122,7 @@ def completed(url: ObjectsUrl, environ: Mapping[str, str]) -> ObjectsUrl:
 
 
 def _known_endpoint(region: str, account: str) -> str:
-    """Of Amazon S3 if there is a region, as R2 has none; else of the Cloudflare account."""
+    """Amazon S3's endpoint if there is a region, which R2 does not have; else the Cloudflare account's."""
     if region not in ("", "auto"):
         return f"https://s3.{region}.amazonaws.com" + (".cn" if region.startswith("cn-") else "")
     if not account:

@@ -1,4 +1,4 @@
-"""What may stand after `?` in the address of a Postgres. Pure.
+"""The options after `?` in the address of a Postgres. Pure.
 
 The driver knows some options and passes all others to the server, as settings of the connection. So an unknown one may
 be right; but one that looks like an option of ours is a misspelt password more often than a setting, and is refused.
@@ -21,7 +21,7 @@ _SERVER = {
     *("synchronous_commit", "default_transaction_isolation", "default_transaction_read_only", "jit"),
     *("password_encryption", "client_min_messages", "log_statement", "transaction_timeout"),
 }
-_SHOWN = _DRIVER | _SERVER - {"options"}  # `options` are words for the server, of any kind
+_SHOWN = _DRIVER | _SERVER - {"options"}  # `options` may hold any words for the server
 _ALIASES = dict.fromkeys(("pass", "passw", "pwd", "pw", "passphrase", "secret"), "password") | {
     "username": "user", "hostname": "host", "db": "dbname", "ssl": "sslmode",
 }  # fmt: skip
@@ -39,7 +39,7 @@ def check_options(query: str) -> None:
 
 
 def is_hidden(name: str) -> bool:
-    """Of an option's name as it is written: whether its value is not to be shown."""
+    """True if the value of an option, named as it is written, must not be shown."""
     plain = unquote_plus(name)
     return plain not in _DRIVER and plain.lower() not in _SHOWN
 
@@ -50,7 +50,7 @@ def pairs_of(query: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _meant(name: str) -> str | None:
-    """The driver's option that somebody had in mind; None if the name is right, or may be."""
+    """The driver's option that a misspelt name means; None if the name is right, or may be."""
     plain = name.lower()
     if name in _DRIVER or name in PASSWORDS or plain in _SERVER or "." in name:
         return None

@@ -31,12 +31,12 @@ from sandbox.ports.resources import LEAST_CPUS, LEAST_MEMORY, LEAST_PIDS
 
 PREFIX = "HOLDFAST_"
 CONFIG = "HOLDFAST_CONFIG"
-# What opens a bucket, by the names that its own tools have for it: read where HOLDFAST_OBJECTS names one.
+# A bucket's keys, by the names that its own tools use: read where HOLDFAST_OBJECTS names a bucket.
 BUCKET_NAMES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "CF_ACCOUNT_ID")
 PROVIDERS = ("local", "docker")
-OWN_IMAGE = "holdfast-sandbox"  # that of deploy/sandbox.Dockerfile
+OWN_IMAGE = "holdfast-sandbox"  # the image of deploy/sandbox.Dockerfile
 _MIB = 1 << 20
-# What an agent's home has and nobody misses: it is fetched or made again.
+# Parts of an agent's home that it fetches or makes again.
 AGENT_CACHES = (
     *(".cache/", ".npm/", ".bun/install/cache/", ".cargo/registry/", ".local/share/Trash/", "__pycache__/"),
     *CACHES,
@@ -96,7 +96,7 @@ class Settings:
     network: str = field(default="none", metadata=by(values.choice(*NETWORKS)))
     network_max: str = field(default="", metadata=by(values.choice(*NETWORKS)))  # "": by who can reach the gateway
 
-    # What one sandbox may use; None: no limit. A user may ask for less, a service for more.
+    # Limits of one sandbox; None: no limit. A user may ask for less, a service for more.
     limit_memory: int | None = field(default=None, metadata=by(values.size(LEAST_MEMORY, MOST_MEMORY)))
     limit_cpus: float | None = field(default=None, metadata=by(values.number(LEAST_CPUS, MOST_CPUS)))
     limit_pids: int | None = field(default=None, metadata=by(values.whole(LEAST_PIDS, MOST_PIDS)))
@@ -137,7 +137,7 @@ class Settings:
     max_connections: int = field(default=9000, metadata=by(values.whole(1, 1_000_000)))
     max_connections_per_user: int = field(default=100, metadata=by(values.whole(1, 1_000_000)))
     max_connections_per_address: int = field(default=200, metadata=by(values.whole(1, 1_000_000)))
-    # What one user may have. One person on a laptop meets none of these.
+    # Limits of one user. One person on a laptop reaches none of these.
     max_sessions_per_user: int = field(default=10_000, metadata=by(values.whole(1, 1_000_000_000)))
     max_stored_per_user: int = field(default=256 << 30, metadata=by(values.size(1024, 1 << 60)))
     max_running: int = field(default=500, metadata=by(values.whole(1, 1_000_000)))
@@ -148,7 +148,8 @@ class Settings:
     max_requests_per_user: int = field(default=300, metadata=by(values.whole(1, 1_000_000)))  # a second
     max_frames_per_user: int = field(default=5000, metadata=by(values.whole(10, 10_000_000)))  # a second
     max_input_per_user: int = field(default=16 * _MIB, metadata=by(values.size(_MIB, 1 << 40)))  # a second
-    # At most what a link carries: a message that was stored and cannot be delivered would be in the way for ever.
+    # At most what a link carries: otherwise a stored message could never be delivered, and would block the others for
+    # ever.
     max_frame_bytes: int = field(default=_MIB, metadata=by(values.size(1024, _MIB)))
     handshake_timeout: float = field(default=5.0, metadata=by(values.positive_duration))
     auth_timeout: float = field(default=10.0, metadata=by(values.positive_duration))
@@ -157,7 +158,7 @@ class Settings:
     record_sessions: Path | None = field(default=None, metadata=by(Path))
     log_level: str = field(default="info", metadata=by(values.choice("debug", "info", "warning", "error")))
 
-    # Where each that was given comes from, by its name in the environment.
+    # The source of each setting that was given, by its name in the environment.
     sources: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -174,7 +175,7 @@ class Settings:
 
     @property
     def spool_path(self) -> Path:
-        """What a remote store has not taken yet; for an HTTP sink, what was ever said."""
+        """Records that a remote store has not taken yet; for an HTTP sink, all records."""
         return self.data_dir / "spool.db"
 
     @property
@@ -184,7 +185,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Secrets:
-    """What the gateway signs and recognises with. `jwt_secret` is None where tokens are verified by JWKS."""
+    """The gateway's signing key and tokens. `jwt_secret` is None where tokens are verified by JWKS."""
 
     jwt_secret: SecretStr | None
     api_token: SecretStr
@@ -207,7 +208,7 @@ class WrittenForm(enum.Enum):
 
 
 def form_of(name: str) -> WrittenForm:
-    """Of a name of the environment."""
+    """The form of a name of the environment."""
     if name not in KNOWN:
         return WrittenForm.TEXT
     known = KNOWN[name]
@@ -220,7 +221,7 @@ def form_of(name: str) -> WrittenForm:
 
 
 def resolve_secrets(settings: Settings) -> Secrets:
-    """The secrets given, and for the others those of the data directory, made there once. Raises SettingsError."""
+    """The given secrets, and for the others those of the data directory, made there once. Raises SettingsError."""
     home = settings.data_dir / "secrets"
 
     def resolve(name: str, given: SecretStr | None) -> SecretStr:
@@ -238,7 +239,7 @@ def resolve_secrets(settings: Settings) -> Secrets:
 
 
 def _kept_secret(home: Path, name: str) -> str:
-    """Read or make one secret. Of racing starts one wins: the file appears whole, by link, or not at all."""
+    """Read or make one secret. If two starts race, one wins: the file appears whole, by link, or not at all."""
     home.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # `parents` alone would leave it open to others
     home.mkdir(mode=0o700, exist_ok=True)
     path = home / name
@@ -262,7 +263,7 @@ def _kept_secret(home: Path, name: str) -> str:
 
 
 def _read_private(path: Path) -> str:
-    """The file's text; raises SettingsError if others may read it."""
+    """The file's text; raises SettingsError if other users may read it."""
     with open(path, encoding="utf-8") as file:
         mode = os.fstat(file.fileno()).st_mode
         if not stat.S_ISREG(mode) or mode & 0o077:
@@ -279,7 +280,8 @@ def _sync_directory(path: Path) -> None:
 
 
 def read_sandbox_env(path: Path) -> dict[str, str]:
-    """The NAME=value lines every sandbox gets; `#` begins a comment, values may be quoted. Raises SettingsError."""
+    """The NAME=value lines that every sandbox gets; `#` begins a comment, values may be quoted. Raises
+    SettingsError."""
     try:
         text = _read_private(path)
     except (OSError, UnicodeDecodeError) as exc:

@@ -11,13 +11,13 @@ _LONGEST_PATH = 200
 
 
 def shown_path(path: Path) -> str:
-    """On one line of bounded length, in letters that a terminal shows."""
+    """On one line of bounded length, in characters that a terminal shows."""
     return visible_line(str(path), longest=_LONGEST_PATH)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """`name` is what the setting is called there."""
+    """`name` is the setting's name in that source."""
 
     kind: str = DEFAULT
     name: str = ""
@@ -30,7 +30,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class SettingEntry:
-    """A setting as a file has it; the text is what the environment would hold."""
+    """A setting in a file; `text` is its value in the environment's form."""
 
     name: str
     text: str

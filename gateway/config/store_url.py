@@ -1,4 +1,4 @@
-"""Where conversations are kept, as an address that may carry a password: read strictly, shown with stars. Pure."""
+"""The address of the store of conversations, which may carry a password: read strictly, shown with stars. Pure."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.%]{2,60}\])?(?::(\d{
 
 
 class StoreUrl:
-    """Where conversations are kept. Prints with stars for a password; `get_secret_value` is for whoever connects."""
+    """The address of the store. Prints with stars for a password; `get_secret_value` is for the code that connects."""
 
     __slots__ = ("_parts", "_text")
 
@@ -35,26 +35,26 @@ class StoreUrl:
 
     @property
     def host(self) -> str:
-        """The host it names; of several, all; "" for a unix socket."""
+        """The host in the address; several as they are written; "" for a unix socket."""
         return self._parts.netloc.rpartition("@")[2]
 
     @property
     def is_near(self) -> bool:
-        """Whether nothing of what is said to it leaves this machine."""
+        """True if all traffic to the store stays on this machine."""
         named = [_bare_host(each) for each in self.host.split(",")]
         named += [value for name, value in parse_qsl(self._parts.query) if name == "host"]
         return all(name == "" or name.startswith("/") or is_loopback(name) for name in named)
 
     @property
     def passwords(self) -> list[str]:
-        """Every form in which its passwords could be printed, and the values of options that nobody knows."""
+        """Every form in which its passwords could be printed, and the values of unknown options."""
         written = [self._parts.password or ""]
         written += [value for name, _, value in pairs_of(self._parts.query) if is_hidden(name)]
         return sorted({form for each in written for form in (each, unquote(each)) if form})
 
     @property
     def place(self) -> str:
-        """What tells one store from another: no user, no password, no options."""
+        """Identifies the store, without user, password or options."""
         if self.kind == "sqlite":
             return self._text
         where = [f"{name}={value}" for name, value in parse_qsl(self._parts.query) if name in ("host", "port")]
@@ -83,7 +83,7 @@ class StoreUrl:
 
 
 def store_url(text: str) -> StoreUrl:
-    """No message repeats the value: any part of a mistyped address may be a password."""
+    """Parse the address. No message repeats the value: any part of a mistyped address may be a password."""
     if text.startswith("sqlite:"):
         if not text.startswith("sqlite:///") or not Path(text.removeprefix("sqlite:///")).name or "\0" in text:
             raise ValueError(_STORES)
@@ -126,7 +126,7 @@ def _check_service(parts: SplitResult) -> None:
 
 
 def _values(parts: SplitResult, option: str) -> list[str]:
-    """Of an option that may name several, with commas."""
+    """The values of an option that may list several, separated by commas."""
     return [each for name, value in parse_qsl(parts.query) if name == option for each in value.split(",")]
 
 
@@ -138,7 +138,7 @@ def _check_ports(hosts: list[str]) -> None:
 
 
 def _bare_host(netloc: str) -> str:
-    """Without port and brackets."""
+    """The host without port and brackets."""
     if netloc.startswith("["):
         return netloc[1:].partition("]")[0]
     return netloc.partition(":")[0]

@@ -1,7 +1,7 @@
 """A file of settings, read strictly: one `name = value` for each, no sections. Pure.
 
 Names are those of the environment in small letters, without HOLDFAST_. Each value becomes the text that the environment
-would hold, and the setting's one reader checks it. A line number goes with each, for whoever has to change it.
+would hold, and the setting's one reader checks it. Each entry carries its line number, for error messages.
 """
 
 import difflib
@@ -39,7 +39,8 @@ _SECRETS = {name for name, known in KNOWN.items() if "Secret" in str(known.type)
 
 
 def read_toml(data: bytes, path: Path) -> ConfigFile:
-    """Raises SettingsError if nothing can be read of it. What single settings have wrong is among the problems."""
+    """Parse a file. Raises SettingsError if it cannot be parsed at all. Faults of single settings are among the
+    problems."""
     text, found = _parse(data, path)
     places = _Places(text.split("\n"))
     entries: dict[str, SettingEntry] = {}
@@ -64,12 +65,12 @@ def read_toml(data: bytes, path: Path) -> ConfigFile:
 
 
 def secrets_in(file: ConfigFile) -> list[str]:
-    """The names of those that nobody else may read."""
+    """The names of the settings that no other user may read."""
     return [entry.name for name, entry in file.entries.items() if _is_secret(name, entry.text)]
 
 
 def as_text(form: WrittenForm, value: Any) -> str:
-    """As the environment would hold it. Raises ValueError with what is wanted."""
+    """The value in the environment's form. Raises ValueError with the expected form."""
     if isinstance(value, list) and form in (WrittenForm.LIST, WrittenForm.WORDS):
         if not all(isinstance(each, str) for each in value):
             raise ValueError("wants texts in its list, each in quotes")
@@ -96,7 +97,7 @@ def _is_secret(name: str, text: str) -> bool:
         try:
             return bool(store_url(text).passwords)
         except ValueError:
-            return True  # what is wrong in it may be the password's name
+            return True  # an option of the wrong name may be the password
     return name in _SECRETS or _CREDENTIALS.search(text) is not None
 
 
@@ -113,7 +114,7 @@ def _known(key: str, value: object) -> str:
 
 
 def _shown_key(key: str) -> str:
-    """As it is written where that is plain; else in quotes, on one line."""
+    """The key as it is written where that is plain; else in quotes, on one line."""
     shown = visible_line(key, longest=_LONGEST_KEY)
     return shown if re.fullmatch(r"[A-Za-z0-9_-]+…?", shown) else f'"{shown}"'
 
@@ -134,9 +135,9 @@ def _parse(data: bytes, path: Path) -> tuple[str, Mapping[str, Any]]:
 
 
 def _told(words: str, lines: list[str], shown: str) -> str:
-    """Of an error of TOML, whose words name no value."""
+    """The problem for a TOML error, whose text names no value."""
     match = _PLACE.fullmatch(words)
-    if match is None:  # Python's int, which does not say where
+    if match is None:  # Python's int, whose error names no place
         found = [number for number, line in enumerate(lines, 1) if _LONG_NUMBER.search(line)]
         return f"{shown}, line {[*found, 1][0]} has a number that is too large"
     number = int(match[2] or len(lines) or 1)
@@ -163,8 +164,8 @@ class _Places:
             self._found.setdefault(_named(line), []).append(number)
 
     def line_of(self, key: str) -> int:
-        """Where it is set. A line of a longer text may look the same: of several, the first that the text before it
-        does not run into. That takes long to find out, so it is done a few times for each file."""
+        """The line where a setting is set. A line inside a longer text may look the same: of several, this is the first
+        that the text before it does not run into. That check takes long, so it is done a few times for each file."""
         found = self._found.get(key, [1])
         if len(found) == 1:
             return found[0]

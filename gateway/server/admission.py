@@ -1,7 +1,7 @@
-"""How many connections there are, and whose. Pure: the guard asks before it lets anybody further in.
+"""Counts connections, in all and by address and user. Pure: the guard asks here before it reads a request.
 
-Whoever comes over a limit is still heard long enough to be told so, and to ask for `/health`: such a connection is a
-guest. Guests have a bound of their own; at the bound the oldest goes, so a flood of guests never locks out health.
+A connection over a limit is still read long enough to be refused in words, and to ask for `/health`: it is a guest.
+Guests have a bound of their own; at the bound the oldest goes, so a flood of guests never locks out health.
 """
 
 from collections import Counter
@@ -53,7 +53,7 @@ class Admission:
     def enter(self, address: str | None, *, evict: Callable[[], None]) -> ConnectionSlot:
         """Count a connection. Over a limit it becomes a guest; `evict` is called when newer guests need its place.
 
-        With `address` None (a trusted proxy: whom it speaks for is not known yet) only the total counts.
+        With `address` None (a trusted proxy, whose client is not known yet) only the total counts.
         """
         key = None if address is None else _counted_as(address)
         if self.total >= self._limits[0]:
@@ -71,12 +71,14 @@ class Admission:
         return ConnectionSlot(None, release)
 
     def admit_address(self, address: str) -> Callable[[], None] | None:
-        """Count one more of `address`, behind a proxy: the call that gives the place back, or None if there is none."""
+        """Count one more connection of `address`, behind a proxy: return the call that gives the place back, or None if
+        there is no place."""
         key = _counted_as(address)
         return None if self._addresses[key] >= self._limits[1] else _OneMore(self._addresses, key)
 
     def admit_user(self, user_id: str) -> Callable[[], None] | None:
-        """Count one more connection of `user_id`: the call that gives the place back, or None if there is none."""
+        """Count one more connection of `user_id`: return the call that gives the place back, or None if there is no
+        place."""
         return None if self._users[user_id] >= self._limits[2] else _OneMore(self._users, user_id)
 
     def _guest(self, refusal: Refusal, evict: Callable[[], None]) -> ConnectionSlot:
@@ -89,11 +91,11 @@ class Admission:
 
 
 def void(_: object) -> None:
-    """For a callback whose result nobody wants."""
+    """A callback that ignores its result."""
 
 
 class _OneMore:
-    """One more of a key in a count, given back by a call; by the first."""
+    """One more of a key in a count. The first call gives it back."""
 
     __slots__ = ("_counts", "_key")
 
@@ -111,7 +113,7 @@ class _OneMore:
 
 
 def _counted_as(address: str) -> str:
-    """An IPv6 user has a whole /64 to connect from: it counts as one address."""
+    """An IPv6 user has a whole /64 to connect from, which counts as one address."""
     if ":" not in address:
         return address
     try:
@@ -124,7 +126,7 @@ def _counted_as(address: str) -> str:
 
 
 class Proxies:
-    """Whose `X-Forwarded-*` headers count."""
+    """The proxies whose `X-Forwarded-*` headers count."""
 
     def __init__(self, trusted: Sequence[str]) -> None:
         self._networks: list[IPv4Network | IPv6Network] = [ip_network(text, strict=False) for text in trusted]
@@ -141,7 +143,8 @@ class Proxies:
         return any(parsed in network for network in self._networks)
 
     def client_of(self, peer: str, forwarded_for: str) -> str:
-        """The nearest address that is none of ours, from the right: what stands left of it anybody may have written."""
+        """The nearest address from the right that is not a trusted proxy: any client may have written the entries left
+        of it."""
         client = peer
         for hop in reversed(forwarded_for.split(",")):
             try:

@@ -1,5 +1,5 @@
-"""What asyncio's Queue and Event are to uvicorn's socket, for one reader, and small while nothing waits: most sockets
-are idle, and asyncio's take 4 KB for each, mostly empty deques.
+"""Small replacements for asyncio's Queue and Event on uvicorn's socket, for one reader. Most sockets are idle, and
+asyncio's own take 4 KB for each, mostly empty deques.
 
 The queue has no bound of its own. A socket puts the next message in when the app has taken the last one, and the few
 events of its end.
@@ -10,13 +10,13 @@ from typing import Any
 
 
 class AppQueue:
-    """Events for the app, in order. One task at a time waits in `get`; it may be cancelled, and loses nothing."""
+    """Events for the app, in order. One task at a time waits in `get`; cancelling it loses no event."""
 
     __slots__ = ("_bell", "_events")
 
     def __init__(self) -> None:
         self._events: list[Any] = []
-        self._bell: asyncio.Future[None] | None = None  # while somebody waits
+        self._bell: asyncio.Future[None] | None = None  # set while a task waits
 
     def empty(self) -> bool:
         return not self._events
@@ -40,7 +40,7 @@ class AppQueue:
 
 
 class Writable:
-    """Set from the beginning, and most of the time."""
+    """An event that is set at the beginning, and most of the time."""
 
     __slots__ = ("_again",)
 

@@ -1,4 +1,4 @@
-"""What all connections of one server share: the bounds, the counts, and whether the gateway is on its way out."""
+"""The state that all connections of one server share: the bounds, the counts, and the drain."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,14 +17,14 @@ from gateway.server.admission import Admission, Proxies, Refusal, void
 from gateway.server.socket_turns import Clock, SocketTurns
 
 HEALTH = b"/health"
-LATE_SECONDS = 0.25  # a loop that is later than that has read nobody for so long
+LATE_SECONDS = 0.25  # a loop later than this has read no socket for that long
 _FREE = 1e15
 OPEN_WHILE_DRAINING = frozenset((HEALTH, b"/ready", b"/metrics"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuardLimits:
-    """What a client may cost. Times are seconds."""
+    """Bounds on the resources that a client may use. Times are seconds."""
 
     frame_bytes: int = 1 << 20
     fragments: int = 1024
@@ -32,9 +32,9 @@ class GuardLimits:
     head_count: int = 200
     body_bytes: int = 1 << 20
     pipelined: int = 16
-    stranger_bytes: int = 8 << 10  # that a connection may hold before anybody has asked for its request
-    reserve_bytes: int = 8 << 20  # beyond, for the heads of all such connections together; as much for their bodies
-    write_bytes: int = 1 << 20  # unsent on one connection; beyond, the viewer is too slow
+    stranger_bytes: int = 8 << 10  # held by a connection whose request was not asked for yet
+    reserve_bytes: int = 8 << 20  # above that, for the heads of all such connections together; as much for their bodies
+    write_bytes: int = 1 << 20  # unsent on one connection; above, the viewer is too slow
     pings: int = 600  # per `ping_window`
     ping_window: float = 10.0
     head_seconds: float = 5.0
@@ -43,7 +43,7 @@ class GuardLimits:
     idle_seconds: int = 15  # between two requests of one connection
     ping_after: float = 12.0  # of silence
     dead_after: float = 22.0  # of silence; with the sweep's step a half-open peer is found within 25 s
-    stall_seconds: float = 25.0  # without taking what was written
+    stall_seconds: float = 25.0  # in which the peer takes none of the unsent bytes
     close_seconds: float = 5.0  # for the peer to answer a close
     sweep_seconds: float = 2.5
 
@@ -67,11 +67,11 @@ def answer_bytes(refusal: Refusal) -> bytes:
 
 class Checked(Protocol):
     def check(self, now: float, late: float) -> None:
-        """Ping the peer, or end the connection, if its time has come. For `late` seconds nobody was read."""
+        """Ping the peer, or end the connection, if its time has come. For `late` seconds no socket was read."""
 
 
 class FrontDoor:
-    """One per server. `draining` is what `/ready` reports; `fatal` ends the process in an orderly way."""
+    """One per server. `draining` is reported by `/ready`; `fatal` ends the process in an orderly way."""
 
     def __init__(
         self, settings: Settings, *, limits: GuardLimits | None = None, refused: Callable[[str], None] = void
@@ -82,7 +82,7 @@ class FrontDoor:
             settings.max_connections, settings.max_connections_per_address, settings.max_connections_per_user
         )
         self.reserve = UnclaimedMemory(self.limits.reserve_bytes)
-        self.bodies = UnclaimedMemory(self.limits.reserve_bytes)  # apart: anybody may send heads that do not end
+        self.bodies = UnclaimedMemory(self.limits.reserve_bytes)  # separate: any client may send heads that never end
         self.rooms = UsersInboundBytes(max(ROOM_BYTES, 4 * self.limits.frame_bytes))
         self.throttled = Throttled()
         self._frames = Budgets(settings.max_frames_per_user, 2 * settings.max_frames_per_user)
@@ -96,7 +96,8 @@ class FrontDoor:
         self._stop = asyncio.Event()
 
     def turns_of(self, user: str | None) -> SocketTurns:
-        """Where the sockets of `user` take turns. None: those of a service, each by itself, without a budget."""
+        """The turns that the sockets of `user` share. None: a service's socket, which has turns of its own and no
+        budget."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         if user is None:
@@ -115,7 +116,7 @@ class FrontDoor:
         return self._clock
 
     def fatal(self, error: BaseException) -> None:
-        """A part that the house cannot do without has died: drain and end with a non-zero exit code."""
+        """A part that the gateway depends on has died: drain and end with a non-zero exit code."""
         self.failure = self.failure or error
         self.stop()
 
@@ -126,7 +127,7 @@ class FrontDoor:
         await self._stop.wait()
 
     async def sweep(self) -> None:
-        """Look after the silent and the stalled, for ever: one task for all sockets, no timer for each."""
+        """Check silent and stalled peers for ever: one task for all sockets, instead of a timer for each."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + self.limits.sweep_seconds

@@ -1,8 +1,9 @@
-"""When Python's garbage collector looks for rings of objects: seldom by itself, and on a schedule.
+"""When Python's garbage collector looks for reference cycles: rarely by itself, and on a schedule.
 
-By itself it looks at the whole heap every few frames of 10,000 arrays, and everybody waits. So it waits until more
-objects are alive than the widest frame has, which in a calm gateway is never: then the schedule finds what would stay.
-Few objects may hold many bytes, and nobody counts bytes: the young ones are looked at each second.
+By default it walks the whole heap after every few frames of 10,000 arrays, and everything else waits. So the threshold
+is more live objects than the widest frame makes, which a calm gateway never reaches: the schedule finds the cycles
+instead. A few objects may hold many bytes, and the collector does not count bytes: young objects are checked each
+second.
 """
 
 import asyncio
@@ -16,13 +17,13 @@ ALL_SECONDS: Final = 60  # some 10 ms for each 100,000 objects that are alive, a
 
 
 def collect_rarely() -> None:
-    """From here on; before, nothing may have been collected at all."""
+    """Set the thresholds and enable the collector; until then it may be disabled."""
     gc.enable()
     gc.set_threshold(YOUNG_OBJECTS, 10, 10)
 
 
 def leave_alone() -> None:
-    """What is alive now lives as long as the process, and need not be looked at again."""
+    """Exempt all present objects from later collections: they live as long as the process."""
     gc.collect()
     gc.freeze()
 

@@ -1,10 +1,11 @@
 """The guarded HTTP connection: a bounded head in bounded time, a bounded body, a counted place; then the request.
 
-Refusals are written here, as JSON, before any of the application runs. A client over its limit is told so, and may
-still ask for `/health`: whoever watches the gateway must be able to tell "full" from "dead".
+Refusals are written here, as JSON, before any of the application runs. A client over its limit is refused in words, and
+may still ask for `/health`: a monitor must be able to tell "full" from "dead".
 
-Every byte counts: of a head, of a body, and of what frames a body. Before a request's body is asked for, its sender may
-be anybody: what it holds until then is its own few KiB, or comes from the reserve (gateway/limits/unclaimed_memory.py).
+Every byte counts: of a head, of a body, and of a body's framing. Before the application asks for a request's body, its
+sender is not identified: until then a connection holds its own few KiB, or bytes from the reserve
+(gateway/limits/unclaimed_memory.py).
 """
 
 import asyncio
@@ -33,16 +34,16 @@ if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 _LINGER_SECONDS = 2.0
-_SLICE_BYTES = 16 << 10  # looked at in one go: where in it a request ends is not known
-_HEADER_BYTES = 100  # what a header costs beside its text
-_FRAMING_BYTES = 64 << 10  # what may frame a body's chunks, and a quarter of the body
-_DROPPED_BYTES = 512 << 10  # that are read behind a refusal
+_SLICE_BYTES = 16 << 10  # parsed in one go, because a request may end anywhere in it
+_HEADER_BYTES = 100  # a header's cost beside its text
+_FRAMING_BYTES = 64 << 10  # bytes of chunk framing beyond a quarter of the body
+_DROPPED_BYTES = 512 << 10  # read after a refusal
 _TINY_BYTES, _TINY_PIECES = 64, 1000  # a body may come in so many pieces that are smaller than that
 _FORWARDED = (b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"forwarded", b"x-real-ip")
 
 
 class GuardedHttp(HttpToolsProtocol):
-    """One HTTP connection within bounds; it becomes a GuardedSocket when asked to."""
+    """One HTTP connection within bounds; an upgrade turns it into a GuardedSocket."""
 
     __slots__ = (
         "_begun",
@@ -82,14 +83,14 @@ class GuardedHttp(HttpToolsProtocol):
         self._in_head = True
         self._begun = False  # some of the next head is here
         self._received = 0  # bytes of this head, or of this body
-        self._slice = 0  # bytes being looked at
+        self._slice = 0  # bytes being parsed
         self._framed = 0  # bytes that came for this body, in later slices than its head
         self._tiny = 0  # small pieces of this body
         self._keep_alive = False  # should the body come before its answer
         self._held = BorrowedBytes(self.door.reserve, self.limits.stranger_bytes)  # heads
         self._body = BorrowedBytes(self.door.bodies, self.limits.stranger_bytes)
-        self._refused = False  # nothing more is read
-        self._owed: Refusal | None = None  # behind the answers to earlier requests
+        self._refused = False  # reading has ended
+        self._owed: Refusal | None = None  # after the answers to earlier requests
         self._lingers = False  # everything is written
         self._dropped = 0
         self._behind_proxy = False
@@ -106,8 +107,8 @@ class GuardedHttp(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._clear_timers()
         self._let_go()
-        self.cycle = cast(Any, None)  # it leads back to here, by what answers a request with a body
-        self.pipeline.clear()  # as these do
+        self.cycle = cast(Any, None)  # breaks a reference cycle: the answer to a request with a body refers to this
+        self.pipeline.clear()  # so do these
         if self._place is not None:
             self._place.leave()
 
@@ -140,7 +141,7 @@ class GuardedHttp(HttpToolsProtocol):
             self._set_timer(self.limits.head_seconds)
 
     def _read(self, piece: bytes, data: bytes, at: int) -> bool:
-        """Look at a piece of what came; False if that ends the matter."""
+        """Parse a piece of the input; False if the connection reads no further."""
         self._slice = len(piece)
         if self._begun:
             self._received += len(piece)
@@ -179,7 +180,7 @@ class GuardedHttp(HttpToolsProtocol):
         self._body.set(0)
 
     def _drop(self, data: bytes) -> None:
-        """What comes behind a refusal. Who sends without end is not read without end."""
+        """Drop input after a refusal, and stop reading if there is too much."""
         self._dropped += len(data)
         if self._dropped > _DROPPED_BYTES:
             self.flow.pause_reading()
@@ -226,9 +227,9 @@ class GuardedHttp(HttpToolsProtocol):
             self._await_body(self.cycle)
 
     def _await_body(self, cycle: "RequestResponseCycle") -> None:
-        """Until its body is here, an answer to this request ends the connection; and what of the body is asked for is
-        the application's."""
-        receive = weakref.WeakMethod(cycle.receive)  # who receives keeps the cycle; its `receive` must not
+        """Until its body is here, an answer to this request ends the connection. Body bytes that the application has
+        received are no longer counted here."""
+        receive = weakref.WeakMethod(cycle.receive)  # the receiver refers to the cycle, which must not refer back
 
         async def receiving() -> "ASGIReceiveEvent":
             received = receive()
@@ -243,7 +244,7 @@ class GuardedHttp(HttpToolsProtocol):
         self._keep_alive, cycle.keep_alive = cycle.keep_alive, False
 
     def _read_forwarded(self) -> None:
-        """Apply what a trusted proxy says about the client; drop what anybody else says about it."""
+        """Apply a trusted proxy's headers about the client; drop those of any other sender."""
         said: dict[bytes, bytes] = {}
         for name, value in self.headers:
             if name in _FORWARDED:
@@ -311,7 +312,7 @@ class GuardedHttp(HttpToolsProtocol):
     # Answers of the guard's own
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Read no more; answer, behind the answers to earlier requests, and close."""
+        """Read no more; answer after the answers to earlier requests, and close."""
         if self._refused:
             return
         self._refused = True
@@ -338,12 +339,12 @@ class GuardedHttp(HttpToolsProtocol):
         self._linger()
 
     def _linger(self) -> None:
-        """Close. For a moment what still comes in is read and dropped, or the answer would be reset away."""
+        """Close. For a moment input is read and dropped, because a reset would destroy the answer."""
         self._refused = self._lingers = True
         self._clear_timers()
         self._let_go()
         self.url, self.headers = b"", []
-        self.parser = cast(Any, None)  # it holds what it has not told yet
+        self.parser = cast(Any, None)  # it holds input that it has not reported yet
         if self.cycle is not None:
             self.cycle.body = bytearray()
         self.flow.resume_reading()
@@ -352,7 +353,7 @@ class GuardedHttp(HttpToolsProtocol):
         self._stall = self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
 
     def close_behind_answer(self) -> None:
-        """The answer is written. If the request is not all here, its rest is dropped for a moment, as for a refusal."""
+        """The answer is written. If the request is not complete, its rest is dropped for a moment, as for a refusal."""
         if self._in_head or self.transport.is_closing():
             self.transport.close()
         else:
@@ -376,7 +377,7 @@ class GuardedHttp(HttpToolsProtocol):
     # The upgrade
 
     def handle_websocket_upgrade(self, early: bytes = b"") -> None:
-        """`early` came right behind the request: a client that does not wait for the answer loses nothing."""
+        """`early` came right after the request: a client that does not wait for the answer loses nothing."""
         problem = self._handshake_problem()
         if problem is not None:
             self._refuse(problem)
@@ -423,14 +424,14 @@ class GuardedHttp(HttpToolsProtocol):
 
 
 def _refusal_of(error: httptools.HttpParserError) -> Refusal:
-    """Why a callback stopped the parser. Not in a variable where the parser is called: the cause knows that frame, and
-    both would hold all that came until the garbage collector finds them."""
+    """The refusal with which a callback stopped the parser. The caller must not keep it in a variable: the cause refers
+    to the caller's frame, and both would hold the whole input until the garbage collector finds them."""
     cause = error.__context__
     return cause.refusal if isinstance(cause, RequestRefused) else rules.BAD_REQUEST
 
 
 class _LingeringTransport:
-    """What a request with a body is answered by."""
+    """The transport through which a request with a body is answered."""
 
     __slots__ = ("_owner", "is_closing", "write")
 

@@ -1,4 +1,4 @@
-"""Whether a peer lives, takes what it is sent, and pings no more than it may. Pure: the time is an argument."""
+"""Checks that a peer lives, reads, and does not ping too often. Pure: the time is an argument."""
 
 from gateway.protocol.close_codes import CloseCode
 from gateway.server.front_door import GuardLimits
@@ -8,29 +8,29 @@ ALIVE, PING, DEAD, SLOW = "alive", "ping", "dead", "slow"
 
 
 class Liveness:
-    """Liveness of one connection. Silence counts only while the connection is read; being slow counts only while it
+    """Liveness of one connection. Silence counts only while the connection is read; slowness counts only while the peer
     takes nothing at all. A peer that neither reads nor sends is slow, and gets that as its close reason if it ever
     reads again.
 
-    `heard_at` is when it last sent something, or was read again after a while. The reader sets it, at every read.
+    `heard_at` is when the peer last sent something, or was read again after a while. The reader sets it, at every read.
     """
 
     __slots__ = ("_asked", "_pings", "_pings_since", "_stalled_at", "_unsent", "heard_at")
 
     def __init__(self, now: float) -> None:
         self.heard_at = self._pings_since = now
-        self._asked: float | None = None  # it was pinged, and had been silent since then
+        self._asked: float | None = None  # silent since then when it was pinged
         self._stalled_at: float | None = None
         self._unsent = 0
         self._pings = 0
 
     @property
     def stalled(self) -> bool:
-        """Whether the peer is to take what was written before it is written more."""
+        """True if the peer must take earlier bytes before more are written."""
         return self._stalled_at is not None
 
     def forgive(self, seconds: float) -> None:
-        """For so long it was neither read nor written to: that is not its silence."""
+        """The connection was neither read nor written to for so long: that is not the peer's silence."""
         if self._asked == self.heard_at:
             self._asked += seconds
         self.heard_at += seconds
@@ -38,7 +38,7 @@ class Liveness:
             self._stalled_at += seconds
 
     def pinged(self, limits: GuardLimits) -> None:
-        """It pings us, or answers. Raises FrameError if it does so too often."""
+        """The peer pings us, or answers. Raises FrameError if it does so too often."""
         self._pings += 1
         if self._pings > limits.pings:
             if self.heard_at - self._pings_since < limits.ping_window:
@@ -46,20 +46,20 @@ class Liveness:
             self._pings, self._pings_since = 0, self.heard_at
 
     def stall(self, now: float, unsent: int) -> None:
-        """`unsent` bytes wait for it."""
+        """`unsent` bytes wait for the peer."""
         self._stalled_at, self._unsent = now, unsent
 
     def flow(self) -> None:
-        """It has taken them, or nearly all."""
+        """The peer has taken them, or nearly all."""
         self._stalled_at = None
 
     def verdict(self, now: float, limits: GuardLimits, *, read: bool, unsent: int) -> str:
-        """What is to be done about it now. It is asked for a sign of life once, `PING`, before it is `DEAD`."""
+        """The action that is due now. A silent peer gets one `PING` before it is `DEAD`."""
         silence = now - self.heard_at if read else 0.0
         if self._stalled_at is not None:
-            if unsent < self._unsent:  # slowly, but it reads
+            if unsent < self._unsent:  # slow, but it reads
                 self._stalled_at, self._unsent = now, unsent
-            # What it is asked waits behind what it does not take: its silence counts only as long as it takes nothing.
+            # A ping waits behind the unsent bytes, so its silence counts only as long as it takes nothing.
             stuck = now - self._stalled_at
             if stuck >= limits.stall_seconds or min(stuck, silence) >= limits.dead_after:
                 return SLOW

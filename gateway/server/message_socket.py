@@ -1,9 +1,9 @@
-"""One WebSocket of whole messages, within bounds: what a hostile client may not do, and the short way for frames, past
-ASGI.
+"""One WebSocket of whole messages, within bounds on hostile clients, and a short way for frames that bypasses ASGI.
 
-The handshake is uvicorn's (gateway/server/websocket.py). From the accept on this is the connection's protocol, whoever
-reads its messages: an owner, by calls, or the app, by ASGI's queue. An owner's endpoint may return (`outlive_app`).
-Most sockets are idle, and an endpoint that waits for their end takes 12 KiB for each, with all that leads to it.
+The handshake is uvicorn's (gateway/server/websocket.py). From the accept on this class is the connection's protocol.
+Its messages go to an owner, by calls, or to the app, by ASGI's queue. An owner's endpoint may return (`outlive_app`):
+most sockets are idle, and an endpoint that waits for their end takes 12 KiB for each, with everything that it refers
+to.
 
 Only the newest of several pings is answered (RFC 6455, 5.5.3), and none while the peer does not read.
 """
@@ -40,8 +40,8 @@ from sandbox.protocol.websocket_frames import (
     frame_text,
 )
 
-OUTLET = "holdfast.outlet"  # its name among the extensions of an ASGI scope
-_TURN_BYTES = 64 << 10  # beyond, a turn's frames leave in pieces, so that the kernel's answer is heard
+OUTLET = "holdfast.outlet"  # its key among the extensions of an ASGI scope
+_TURN_BYTES = 64 << 10  # above, a turn's frames leave in pieces, so that the kernel's answer is noticed
 _log = structlog.get_logger()
 
 
@@ -49,8 +49,8 @@ class MessageSocket(asyncio.Protocol):
     """Whole text messages in by a call, frames out by a write. On the event loop only.
 
     `on_text`, once set, is given each text message as bytes (valid UTF-8) and the ASGI `receive` sees only the
-    disconnect; a binary message then ends the connection. What is sent within one turn of the loop leaves in one
-    system call: on a busy gateway those calls are what a frame costs most.
+    disconnect; a binary message then ends the connection. All frames of one turn of the loop leave in one system call:
+    on a busy gateway those calls are most of a frame's cost.
     """
 
     __slots__ = (
@@ -98,7 +98,7 @@ class MessageSocket(asyncio.Protocol):
         self._transport = transport
         self._door = door
         self._connections = connections  # of the server
-        self._queue: AppQueue | None = queue  # None: the app is over
+        self._queue: AppQueue | None = queue  # None: the app has ended
         self._writable = writable
         self._loop = asyncio.get_running_loop()
         limits = door.limits
@@ -107,11 +107,11 @@ class MessageSocket(asyncio.Protocol):
         self._leave: list[Callable[[], None]] = []
         self.on_text: Callable[[bytes], None] | None = None
         self._on_over: Callable[[], None] | None = None
-        self.room: InboundBytes | None = None  # what long messages of its user wait for; None: nobody counts
-        self._user: str | None = None  # whose turns it takes
+        self.room: InboundBytes | None = None  # shared by long messages of its user; None: not counted
+        self._user: str | None = None  # whose turns it shares
         self._turns: SocketTurns | None = None  # once it is open
-        self._spliced: SplicedSocket | None = None  # whose the connection is, once it was handed over
-        self._outlives = False  # the app
+        self._spliced: SplicedSocket | None = None  # the new protocol, once the connection was handed over
+        self._outlives = False  # the connection outlives the app
         self._unsent: list[bytes] | None = None  # of this turn
         self._unsent_bytes = 0
         self._held = False  # by its owner
@@ -119,34 +119,34 @@ class MessageSocket(asyncio.Protocol):
         self._resting = False  # until its next turn
         self._paused = False
         self._roomless = False  # a long message waits for room
-        self._stalled = False  # it counts among those that do not take what they are sent
+        self._stalled = False  # counted among the peers that do not read
         self._claim: Claim | None = None
         self._newest_ping: bytes | None = None
-        self._closing = False  # goodbye was said
-        self._deaf = False  # what comes in no longer matters
+        self._closing = False  # a close frame was sent
+        self._deaf = False  # input is dropped
         self._gone = False
-        self.close_code: int = NO_GOODBYE  # what was said first, by either end
+        self.close_code: int = NO_GOODBYE  # of the first close frame, from either end
         self._close_timer: asyncio.TimerHandle | None = None
 
-    # What its endpoint asks
+    # Called by its endpoint
 
     def charge_to(self, user: str | None) -> None:
-        """Before the accept: whose allowance it uses. None: a service's, which has no bound."""
+        """Before the accept: set the user whose allowance it uses. None: a service, which has no bound."""
         self._user = user
 
     def outlive_app(self, on_over: Callable[[], None]) -> None:
-        """The endpoint returns, and the connection goes on, with `on_text` as its owner's. `on_over` is called once, in
-        a turn of its own, when goodbye was said or the connection is gone. Raises uvicorn's ClientDisconnected if it is
-        gone."""
+        """The endpoint returns, and the connection goes on, with the owner's `on_text`. `on_over` is called once, in a
+        turn of the loop of its own, when a close frame was sent or the connection is gone. Raises uvicorn's
+        ClientDisconnected if it is gone."""
         if self.closed or self._turns is None:
             raise ClientDisconnected
         assert not self._queued
         self._outlives, self._on_over, self._queue = True, on_over, None
 
     def hand_over(self, owner: SplicedOwner, *, passes: bool) -> SplicedSocket:
-        """From here on the connection is a terminal's, and what comes is `owner`'s; the endpoint returns. With
-        `passes`, binary frames go to the owner as they came. In the same step as the accept, before the app is offered
-        anything. Raises ClientDisconnected."""
+        """From here on the connection is a terminal's, and its input goes to `owner`; the endpoint returns. With
+        `passes`, binary frames go to the owner as they came. Call it in the same step as the accept, before the app is
+        offered a message. Raises ClientDisconnected."""
         if self.closed or self._turns is None:
             raise ClientDisconnected
         assert not self._queued
@@ -171,7 +171,7 @@ class MessageSocket(asyncio.Protocol):
 
     @property
     def heir(self) -> "MessageSocket | SplicedSocket | None":
-        """Who goes on when the app is over."""
+        """The protocol that goes on after the app has ended."""
         return self if self._outlives else self._spliced
 
     def when_gone(self, leave: Callable[[], None]) -> None:
@@ -184,8 +184,8 @@ class MessageSocket(asyncio.Protocol):
     # The beginning
 
     def open(self, early: bytes, leave: Callable[[], None], extension: Extension | None) -> None:
-        """The upgrade was accepted. `early` is what came behind it: it is looked at in the next turn."""
-        # Not before: nobody would leave the turns of one who was refused, and those that all others left are over.
+        """The upgrade was accepted. `early` is input that came with it: it is parsed in the next turn."""
+        # Not before: a refused client would never leave the turns, and turns that all others have left are over.
         self._turns = self._door.turns_of(self._user)
         self._turns.join(self)
         self._leave.append(leave)
@@ -211,7 +211,7 @@ class MessageSocket(asyncio.Protocol):
                 raise FrameError(1009, f"message is longer than {most} bytes") from None
             except ProtocolError as exc:
                 raise FrameError(1002, str(exc)) from None
-            allowance.bytes += len(plain)  # what it makes is what it costs
+            allowance.bytes += len(plain)  # the inflated size counts
             return plain
 
         return inflate
@@ -234,7 +234,7 @@ class MessageSocket(asyncio.Protocol):
         self._consume()
 
     def _consume(self) -> None:
-        """Deal with what was read, as far as this turn allows; the rest waits for another."""
+        """Process input as far as this turn allows; the rest waits for another."""
         if self._resting:
             return
         turns, reader = self._turns, self._reader
@@ -272,7 +272,7 @@ class MessageSocket(asyncio.Protocol):
         except FrameError as exc:
             self._door.refused(f"frame_{exc.code}")
             self.close(exc.code, exc.reason)
-            if exc.code in (1002, 1009):  # where the next frame begins is no longer known
+            if exc.code in (1002, 1009):  # the start of the next frame is unknown
                 self._stop_hearing()
         allowance.left -= most - left
         allowance.frames += frames
@@ -285,7 +285,7 @@ class MessageSocket(asyncio.Protocol):
             self.set_reading()
 
     def _stop_hearing(self) -> None:
-        """What comes from here on is dropped, and so is what came."""
+        """Drop all input, earlier and later."""
         self._deaf = True
         self._reader.forget()
 
@@ -310,7 +310,7 @@ class MessageSocket(asyncio.Protocol):
                 self._turns.let_go(self)
 
     def _let_room_go(self) -> None:
-        """The message is its session's to count, or nobody's."""
+        """The message is counted by its session, or not at all."""
         self._end_wait_for_room()
         if self._claim is not None:
             self._claim.drop()
@@ -348,13 +348,13 @@ class MessageSocket(asyncio.Protocol):
         self.set_reading()
 
     def app_took(self) -> None:
-        """The app has received all that it was offered."""
+        """The app has received every message that it was offered."""
         if self._queued:
             self._queued = False
             self._go_on()
 
     def _count_ping(self) -> None:
-        """Pongs count, too: nobody asks for many."""
+        """Pongs count, too: the gateway asks for few."""
         if not self._closing:
             self._pulse.pinged(self._door.limits)
 
@@ -414,10 +414,10 @@ class MessageSocket(asyncio.Protocol):
         return self.send_text_prepared(frame_text(payload))
 
     def send_text_prepared(self, frame: bytes) -> bool:
-        """Write what `frame_text` made, or several of them joined; the same bytes may go to any number of sockets."""
+        """Write a result of `frame_text`, or several of them joined; the same bytes may go to any number of sockets."""
         if self._closing or self._gone:
             return False
-        if self._unsent is None:  # the rest of a turn adds at most _TURN_BYTES to what is looked at here
+        if self._unsent is None:  # later frames of the turn add at most _TURN_BYTES to this
             unsent = self._transport.get_write_buffer_size()
             if unsent > SMALL_BYTES and unsent > self._most_unsent:
                 self.close(CloseCode.TOO_SLOW, CloseCode.TOO_SLOW.reason)
@@ -432,13 +432,13 @@ class MessageSocket(asyncio.Protocol):
         return True
 
     def flush(self) -> None:
-        """Write what was sent in this turn, now."""
+        """Write the frames of this turn now."""
         unsent, self._unsent, self._unsent_bytes = self._unsent, None, 0
         if unsent is not None and not self._transport.is_closing():
             self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
 
     def write(self, frame: bytes) -> None:
-        """Write a frame behind what was sent. Whoever does waits for `writable` before."""
+        """Write a frame after all earlier ones. The caller waits for `writable` before."""
         if self.closed:
             raise ClientDisconnected
         self.flush()
@@ -446,12 +446,12 @@ class MessageSocket(asyncio.Protocol):
 
     @property
     def limit(self) -> int:
-        """How much may ever wait for its peer."""
+        """The most bytes that may ever wait for its peer."""
         return self._door.limits.write_bytes
 
     @property
     def _most_unsent(self) -> int:
-        """How much may wait for its peer now."""
+        """The most bytes that may wait for its peer now."""
         return self.limit if self._turns is None else min(self.limit, self._turns.allowance.room)
 
     @property
@@ -481,8 +481,8 @@ class MessageSocket(asyncio.Protocol):
         return self._closing or self._gone
 
     def close(self, code: int, reason: str = "") -> None:
-        """Say goodbye; a peer that does not answer within a few seconds is cut off. Before the accept nothing can be
-        said."""
+        """Send a close frame; a peer that does not answer within a few seconds is cut off. Before the accept no frame
+        can be sent, so the connection is aborted."""
         if self.closed:
             return
         if self._turns is None:
@@ -494,7 +494,7 @@ class MessageSocket(asyncio.Protocol):
         self.set_reading()
 
     def abort(self) -> None:
-        """End the connection now, without a word."""
+        """End the connection now, without a close frame."""
         self._closing = self._deaf = True
         if not self._gone:
             self._transport.abort()
@@ -505,7 +505,7 @@ class MessageSocket(asyncio.Protocol):
         self._tell_over(reason)
         self.flush()
         self._transport.write(goodbye)
-        # transport.close() waits for what is unsent, for ever if the peer never reads: so there is a last moment.
+        # transport.close() waits for unsent bytes, for ever if the peer never reads: so there is a deadline.
         self._close_timer = self._loop.call_later(self._door.limits.close_seconds, self.abort)
 
     def _tell_over(self, reason: str = "") -> None:
@@ -557,7 +557,7 @@ class MessageSocket(asyncio.Protocol):
         self._leave.clear()
 
     def _withdraw(self) -> None:
-        """The connection is gone, or somebody else's."""
+        """The connection is gone, or another protocol has it."""
         self._door.sockets.discard(self)
         self._connections.discard(self)
         self._let_room_go()

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 
 class PeerTimer:
-    """Calls back when `seconds` have passed and the loop has looked at its sockets since. What came in time is heard
-    first, however late the loop is: uvloop runs due timers before it reads."""
+    """Calls back when `seconds` have passed and the loop has looked at its sockets since. Input that came in time is
+    processed first, however late the loop is: uvloop runs due timers before it reads."""
 
     __slots__ = ("_callback", "_handle", "_loop")
 
@@ -16,7 +16,7 @@ class PeerTimer:
         self._handle: asyncio.Handle = loop.call_later(seconds, self._due)
 
     def _due(self) -> None:
-        self._handle = self._loop.call_soon(self._read_first)  # in this turn, before anything is read
+        self._handle = self._loop.call_soon(self._read_first)  # in this turn, before the sockets are read
 
     def _read_first(self) -> None:
         self._handle = self._loop.call_soon(self._callback)

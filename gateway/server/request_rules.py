@@ -1,6 +1,6 @@
-"""Which requests are refused by their head alone, and in which words. Pure.
+"""Refuses requests by their head alone, and has the texts of refusals. Pure.
 
-Nothing is taken that two readers could understand differently, such as a proxy and the gateway behind it.
+A head that two readers could understand differently, such as a proxy and the gateway behind it, is refused.
 """
 
 from collections.abc import Sequence
@@ -25,15 +25,15 @@ WEBSOCKET_VERSION = Refusal(426, "upgrade_required", "WebSocket version 13 is sp
 
 
 class RequestRefused(Exception):
-    """A request that goes no further."""
+    """The request was refused."""
 
     def __init__(self, refusal: Refusal) -> None:
         self.refusal = refusal
 
 
 def announces_body(headers: Sequence[tuple[bytes, bytes]], *, version: str, upgrades: bool, body_bytes: int) -> bool:
-    """Whether a body follows this head, whose names are in small letters. Raises Refused. That lengths are numbers, and
-    that there is no length beside a coding, the parser has seen to."""
+    """True if a body follows this head, whose names are in small letters. Raises RequestRefused. The parser has checked
+    that lengths are numbers, and that there is no length beside a coding."""
     if version not in ("1.0", "1.1"):
         raise RequestRefused(BAD_VERSION)
     hosts, has_body = 0, False

@@ -1,7 +1,7 @@
 """Starts uvicorn with the guarded protocols, and ends it: SIGTERM and SIGINT drain first, then stop.
 
-uvicorn would close every socket the moment a signal comes. Here the signal only says *stop*: new work is refused while
-`/health` still answers, `drain` lets sessions finish what they owe within the deadline, and then the listener goes.
+uvicorn would close every socket the moment a signal comes. Here a signal only calls *stop*: new work is refused while
+`/health` still answers, `drain` lets sessions finish their open work within the deadline, and then the listener closes.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _log = structlog.get_logger()
 
 
 class CannotListen(Exception):
-    """The address cannot be had; the message says which and what to do."""
+    """The gateway cannot listen on the address; the message says which and what to do."""
 
 
 class _StartupFailed(Exception):
@@ -40,7 +40,7 @@ class _StartupFailed(Exception):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take the address now, so that what is printed is true and a second gateway fails before it does anything."""
+    """Take the address now, so that the printed address is true and a second gateway fails before it does anything."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -48,10 +48,11 @@ def bind(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:  # `::` takes IPv4, too, whatever this system's default is
+            if family == socket.AF_INET6:  # `::` takes IPv4, too, whatever the system's default
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             listener.bind(address)
-            # Listening from here on: whoever reads the address may connect at once and waits for the first answer.
+            # Listening from here on: a client that reads the address may connect at once and waits for the first
+            # answer.
             listener.listen(2048)
             listener.setblocking(False)
         except OSError:
@@ -68,7 +69,7 @@ def address_of(listener: socket.socket) -> str:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server without its hands on our signals, and with failures that can be caught."""
+    """uvicorn's server, with our signal handlers, and with failures that can be caught."""
 
     def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
         super().__init__(config)
@@ -98,7 +99,7 @@ async def serve(
     """Serve until a signal or `door.fatal`; return the exit code.
 
     `on_ready` is called with the address when requests are answered. `drain` runs once, with all sockets still open,
-    for at most `drain_timeout`; what it leaves behind is cut.
+    for at most `drain_timeout`; connections that are left then are cut.
     """
     listener = listener or bind(settings.host, settings.port)
     address = address_of(listener)
@@ -205,7 +206,7 @@ async def _finish(serving: asyncio.Task[None], door: FrontDoor) -> int:
 
 
 class AccessLog:
-    """One line per request, two per socket: the route (never its query), the caller, the outcome. A socket's second
+    """One log line per request, two per socket: the route (never its query), the caller, the outcome. A socket's second
     line comes when its connection ends, with the close code that was sent first; 1006 if neither end sent one."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -247,8 +248,8 @@ class AccessLog:
 
 
 class _Visit:
-    """What the log says of one request. It outlives the app's side of a connection that was handed over, so it keeps
-    nothing of the scope, which leads to all of that side."""
+    """The log line of one request. It outlives the app's side of a connection that was handed over, so it keeps nothing
+    of the scope, which refers to all of that side."""
 
     __slots__ = ("_address", "_began", "_code", "_heir", "_method", "_path", "status")
 
@@ -263,12 +264,12 @@ class _Visit:
         self.status: int | None = None
 
     def end(self, code: int) -> None:
-        """How a socket ended: by the code that was said first."""
+        """Note the code with which a socket ended; the first call counts."""
         if self._code is None:
             self._code = code
 
     def follow(self, heir: MessageSocket | SplicedSocket) -> None:
-        """Note the end of a connection when it comes."""
+        """Log the end of a connection when it comes."""
         self._heir = heir
         heir.when_gone(self._gone)
 

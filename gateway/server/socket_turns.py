@@ -1,5 +1,7 @@
-"""Whose turn it is among one user's sockets. The allowance decides how much; this performs: who has more than fits a
-turn waits here, and is served in the order of waiting, in the next turn or when the user's debt is paid."""
+"""Turns among one user's sockets. The allowance decides how much; this module performs it: a socket with more input
+than fits a turn waits here. Sockets are served in the order of waiting, in the next turn or when the user's debt is
+paid.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +14,7 @@ _TCP_CLOSE = 7
 
 
 def is_reset(transport: asyncio.Transport) -> bool:
-    """Whether the peer has cut the connection. Who is not read is not seen to go, and would keep its place."""
+    """True if the peer has cut the connection. A socket that is not read does not notice, and would keep its place."""
     socket = transport.get_extra_info("socket")
     return socket is not None and socket.getsockopt(IPPROTO_TCP, TCP_INFO, 1)[0] == _TCP_CLOSE
 
@@ -21,15 +23,15 @@ class TurnMember(Protocol):
     """A socket."""
 
     def take_turn(self) -> None:
-        """Go on with what was read; whoever has more than that wants another turn."""
+        """Continue with its input; a socket that has more than fits asks for another turn."""
 
     def set_reading(self) -> None:
         """`shut` has changed."""
 
 
 class Clock:
-    """Counts the loop's turns, one for all users, and calls whoever waits for the next. It ticks only while somebody
-    waits, or has little left of the newest turn: a tick is one more round of the loop."""
+    """Counts the loop's turns, one clock for all users, and calls those that wait for the next one. It ticks only while
+    a user waits, or has little left of the newest turn: a tick is one more round of the loop."""
 
     __slots__ = ("_loop", "_ticking", "_waiting", "turn")
 
@@ -57,8 +59,8 @@ class Clock:
 
 
 class SocketTurns:
-    """One user's. `forget` is called when the last socket has left. Whoever reads calls `begin` if `turn` is not the
-    clock's, and keeps the clock ticking when the allowance is LOW."""
+    """The turns of one user. `forget` is called when the last socket has left. A socket that reads calls `begin` if
+    `turn` is not the clock's, and keeps the clock ticking when the allowance is LOW."""
 
     __slots__ = (
         "_called",
@@ -83,14 +85,14 @@ class SocketTurns:
         self._forget = forget
         self._members: set[TurnMember] = set()
         self._waiting: dict[TurnMember, int] = {}  # with the bytes each holds
-        self._held: dict[TurnMember, int] = {}  # likewise; not for a turn
+        self._held: dict[TurnMember, int] = {}  # likewise; these do not wait for a turn
         self._timer: asyncio.TimerHandle | None = None
-        self._called = False  # it will be, in the next turn
+        self._called = False  # `_serve` will be called in the next turn
         self.allowance = allowance
-        self.shut = False  # too much waits: nobody is read but for a message that was granted room
+        self.shut = False  # too many bytes wait: only sockets that were granted room for a message are read
 
     def begin(self, now: float) -> None:
-        """A turn begins: each user has one, whoever has how many sockets."""
+        """Begin a turn: each user has one, however many sockets they have."""
         self.turn = self.clock.turn
         self.allowance.begin(now)
 
@@ -110,19 +112,19 @@ class SocketTurns:
             self._forget()
 
     def wait(self, member: TurnMember, held: int) -> None:
-        """It holds so many bytes, and wants a turn."""
+        """The socket holds so many bytes, and wants a turn."""
         self._waiting[member] = held
         self._count(held)
         self._serve_later()
 
     def hold(self, member: TurnMember, held: int) -> None:
-        """It holds so many bytes, and waits for something else than a turn."""
+        """The socket holds so many bytes, and does not wait for a turn."""
         self.let_go(member)
         self._held[member] = held
         self._count(held)
 
     def let_go(self, member: TurnMember) -> None:
-        """What it waited for has come, or it waits no more."""
+        """The socket waits no more: count its bytes no longer."""
         self._count(-self._held.pop(member, 0))
 
     def _serve_later(self) -> None:

@@ -1,12 +1,11 @@
-"""The viewer's end of a spliced terminal: what is left of a guarded WebSocket when ASGI is out of the way.
+"""The viewer's end of a spliced terminal: a guarded WebSocket without ASGI.
 
 Starlette did the routing, the auth and the refusal; the accepted connection was then handed over
-(`MessageSocket.hand_over`),
-and this lean protocol holds to the same bounds as the guard: frames and fragments
-(sandbox/protocol/terminal_frames.py), pings, silence, a peer that does not read, a close that is not answered. What
-one read brought leaves in one write at the other side. Nothing is queued here: a viewer that takes nothing is not
-written to (`on_full`), and one whose bridge takes nothing is not read, for a while (`hold`). Of a read that is full of
-tiny frames only so many are looked at in one turn of the loop, and no more than its user's allowance has left
+(`MessageSocket.hand_over`), and this lean protocol keeps the same bounds as the guard: frames and fragments
+(sandbox/protocol/terminal_frames.py), pings, silence, a peer that does not read, a close that is not answered. The
+frames of one read leave in one write at the other side. There is no queue here: a viewer that takes nothing is not
+written to (`on_full`), and one whose bridge takes nothing is not read, for a while (`hold`). In a read that is full of
+tiny frames only so many are parsed in one turn of the loop, and no more than its user's allowance has left
 (gateway/limits/allowance.py).
 """
 
@@ -35,7 +34,7 @@ _log = structlog.get_logger()
 
 
 class SplicedOwner(Protocol):
-    """Whose connection it is. Called from the event loop; what fails closes the connection with 1011."""
+    """The owner of the connection. Called from the event loop; an exception closes the connection with 1011."""
 
     def on_frames(self, frames: bytes) -> None:
         """Whole binary frames, masked as they came: only where the connection passes them."""
@@ -46,15 +45,15 @@ class SplicedOwner(Protocol):
         ...
 
     def on_binary(self, payload: bytes) -> None:
-        """A binary message that came in fragments, or any where they are not passed."""
+        """A binary message that came in fragments, or any binary message where they are not passed."""
         ...
 
     def on_full(self, full: bool) -> None:
-        """The peer takes no more for now: stop writing; or it does again."""
+        """The peer takes no more for now: stop writing. With False it takes more again."""
         ...
 
     def on_over(self) -> None:
-        """Goodbye was said, or the connection is gone: nothing may be written any more. Called once."""
+        """A close frame was sent, or the connection is gone: nothing may be written any more. Called once."""
         ...
 
 
@@ -96,7 +95,7 @@ class SplicedSocket(asyncio.Protocol):
         room: InboundBytes | None = None,
         turns: SocketTurns | None = None,
     ) -> None:
-        """Take `transport` over. `early` is what came behind the handshake: it is looked at in the next turn."""
+        """Take `transport` over. `early` is input that came with the handshake: it is parsed in the next turn."""
         self._transport = transport
         self._door = door
         self._owner = owner
@@ -109,10 +108,10 @@ class SplicedSocket(asyncio.Protocol):
         self._paused = False
         self._resting = False  # for a turn
         self._held_at: float | None = None
-        self._closing = False  # goodbye was said
-        self._deaf = False  # what comes in no longer matters
+        self._closing = False  # a close frame was sent
+        self._deaf = False  # input is dropped
         self._gone = False
-        self.close_code: int = NO_GOODBYE  # what was said first, by either end
+        self.close_code: int = NO_GOODBYE  # of the first close frame, from either end
         self._close_timer: asyncio.TimerHandle | None = None
         self._leave: list[Callable[[], None]] = []
         self._claim = None if room is None else Claim(room)
@@ -127,7 +126,7 @@ class SplicedSocket(asyncio.Protocol):
 
     @property
     def passed_frames(self) -> int:
-        """How many frames were passed on so far."""
+        """The number of frames passed on so far."""
         return self._scan.passed_frames
 
     @property
@@ -181,7 +180,7 @@ class SplicedSocket(asyncio.Protocol):
         allowance = turns.allowance
         asides, passed_before = 0, scan.passed_frames
         try:
-            if scan.aside is not None:  # it waited for a turn, and what follows waits for it
+            if scan.aside is not None:  # it waited for a turn, and later input waits for it
                 scan.keep(data)
             elif (passed := scan.feed(data)) and not self._closing:
                 self._owner.on_frames(passed)
@@ -201,7 +200,7 @@ class SplicedSocket(asyncio.Protocol):
         except FrameError as exc:
             self._door.refused(f"frame_{exc.code}")
             self.close(exc.code, exc.reason)
-            self._deaf = self._deaf or exc.code in (1002, 1009)  # where the next frame begins is no longer known
+            self._deaf = self._deaf or exc.code in (1002, 1009)  # the start of the next frame is unknown
         except Exception:
             self._crash()
         if self._newest_ping is not None:
@@ -239,7 +238,7 @@ class SplicedSocket(asyncio.Protocol):
         self._scan.forget()
 
     def _rest(self) -> None:
-        """There is more to look at than fits a turn: let others have theirs."""
+        """There is more input than fits a turn: let other sockets have theirs."""
         self._resting = True
         self._turns.wait(self, self._scan.held)
         self.set_reading()
@@ -300,8 +299,8 @@ class SplicedSocket(asyncio.Protocol):
     # Flow
 
     def hold(self, held: bool) -> None:
-        """Read nothing from the peer for now, so that it waits, too; or again. Nobody sees it go meanwhile, so this
-        must be short: one that is held for as long as a slow one may be is sent away."""
+        """Stop reading the peer, so that it waits, too; or read again. Its end is not noticed meanwhile, so a hold must
+        be short: a peer that is held for as long as a slow one may be is closed."""
         if self._closing or held is (self._held_at is not None):
             return
         self._held_at = self._loop.time() if held else None
@@ -322,14 +321,14 @@ class SplicedSocket(asyncio.Protocol):
     # The end
 
     def close(self, code: int, reason: str) -> None:
-        """Say goodbye; a peer that does not answer within a few seconds is cut off."""
+        """Send a close frame; a peer that does not answer within a few seconds is cut off."""
         if not self._closing and not self._gone:
             self._say_goodbye(code, frame_close(code, reason))
             self._held_at = None
             self.set_reading()
 
     def abort(self) -> None:
-        """End it now, without a word."""
+        """End the connection now, without a close frame."""
         self._deaf = True
         self._transport.abort()
 
@@ -341,7 +340,8 @@ class SplicedSocket(asyncio.Protocol):
         self._cut_later(self._transport.get_write_buffer_size(), self._loop.time() + self._door.limits.stall_seconds)
 
     def _cut_later(self, unsent: int, deadline: float) -> None:
-        """Cut it off in a few seconds; who has not taken all yet has as long as any slow one, anew with each byte."""
+        """Cut the peer off in a few seconds. A peer with unsent bytes gets as long as any slow one, counted again from
+        each byte it takes."""
 
         def cut() -> None:
             left, now = self._transport.get_write_buffer_size(), self._loop.time()

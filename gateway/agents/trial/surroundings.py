@@ -1,4 +1,4 @@
-"""How each agent is told to ask the model that is built in: variables, and files of its home. Pure."""
+"""The variables and home files that make each agent use the built-in model. Pure."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ class TrialSurroundings:
 
 
 def surroundings(name: str, address: str) -> TrialSurroundings:
-    """Of the agent of that name, with a model at `address`."""
+    """For the agent of that name, with a model at `address`."""
     return AGENTS[name](address)
 
 

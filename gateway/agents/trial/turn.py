@@ -1,4 +1,4 @@
-"""One message to an agent in a sandbox of its own, and what comes of it: the bridge's words, without a gateway."""
+"""One message to an agent in a sandbox of its own, and the answer: the bridge's frames, without a gateway."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ class TrialFailed(Exception):
 async def one_turn(
     fleet: Fleet, data_dir: Path, launch: AgentLaunch, around: TrialSurroundings, *, seconds: float = SECONDS
 ) -> str:
-    """The text of its answer to a greeting; `data_dir` is the open fleet's. Raises TrialFailed."""
+    """Return the text of the agent's answer to a greeting; `data_dir` is the open fleet's. Raises TrialFailed."""
     _put_files(data_dir / "sandboxes" / SESSION / "kept" / "agent", around)
     spec = SandboxSpec(
         SESSION,
@@ -72,7 +72,7 @@ class _Heard:
         self._over: asyncio.Future[str] = loop.create_future()
         self._texts: list[str] = []
         self._errors: list[str] = []
-        self._problems: list[str] = []  # of a process that runs: how it ends says more
+        self._problems: list[str] = []  # of a running process; its exit carries the better reason
 
     async def turn(self, link: Link) -> str:
         link.start(None)
