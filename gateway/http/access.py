@@ -1,4 +1,4 @@
-"""Who may touch which session: the owner and the services. Everybody else is told that there is no such session."""
+"""Access to a session: its owner and services have it. To any other user the session does not exist."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def principal(request: Request) -> Principal:
-    """Who asks. The policy in front of every route has put it there; a route without one is a bug and fails here."""
+    """The identity behind the request. The policy in front of every route has set it; a route without one is a bug and
+    fails here."""
     who = request.state.principal
     assert isinstance(who, Principal)
     return who
@@ -34,7 +35,7 @@ async def owned(request: Request, registry: "SessionRegistry") -> "SessionActor"
 
 
 async def looked_at(request: Request, catalogue: "Catalogue") -> "Session":
-    """Like `owned`, for those who only read: the session is not loaded for them."""
+    """Like `owned`, for requests that only read: the session is not loaded."""
     session = await catalogue.look(request.path_params["id"])
     if session is None or not _may(request, session.user_id):
         raise unknown_session()
@@ -42,7 +43,7 @@ async def looked_at(request: Request, catalogue: "Catalogue") -> "Session":
 
 
 def note_asked(request: Request, catalogue: "Catalogue", user_id: str, what: str, **fields: Any) -> None:
-    """Log what is asked of the session named by the path, which is `user_id`'s."""
+    """Log a request about the session named by the path, which belongs to `user_id`."""
     session_id, by = request.path_params["id"], principal(request).kind
     provider = catalogue.provider_of(session_id)
     session_asked(what, by, session_id=session_id, user_id=user_id, provider=provider, **fields)

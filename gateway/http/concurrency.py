@@ -1,8 +1,8 @@
 """A bound on answers of one kind at once for each user, and so on the memory that long answers hold.
 
 A request that finds all places taken waits its turn, and is answered 429 when that takes too long, or when too many
-wait already. All guests of one user, in whatever sessions, share as many places beside the user's own: guests do not
-lock the owner out, and a user gets no more by shares. Services are not counted.
+wait already. All guests of one user, in any of the user's sessions, share as many places beside the user's own: guests
+do not lock the owner out, and a user gets no more places by shares. Services are not counted.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class _Gate:
 class ConcurrencyLimit:
     def __init__(self, at_once: int, what: str, *, wait_seconds: float = WAIT_SECONDS, waiting: int = WAITING) -> None:
         self._at_once = at_once
-        self._what = what  # of which there are too many, for people
+        self._what = what  # the kind of answer, for people
         self._wait_seconds = wait_seconds
         self._waiting = waiting
         self._gates: dict[str, _Gate] = {}
@@ -37,7 +37,7 @@ class ConcurrencyLimit:
         return len(self._gates)
 
     async def enter(self, request: Request) -> Callable[[], None]:
-        """Wait for a place; returns the call that gives it back, once or more often. Raises ApiError (429)."""
+        """Wait for a place; return the call that gives it back, which may be called again. Raises ApiError (429)."""
         who = principal(request)
         return await self.enter_as(who.spends_as) if who.kind == "user" else lambda: None
 
@@ -79,11 +79,11 @@ class ConcurrencyLimit:
             self._gates.pop(user, None)
 
     def _pass_on(self, gate: _Gate) -> None:
-        """A place is free: whoever waits longest has it."""
+        """A place is free: the request that waits longest gets it."""
         while gate.waiting:
             turn = next(iter(gate.waiting))
             del gate.waiting[turn]
-            if not turn.done():  # else whoever waited has given up, and is about to say so
+            if not turn.done():  # else the waiting request has given up, and is about to leave
                 turn.set_result(None)
                 return
         gate.taken -= 1

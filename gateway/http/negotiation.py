@@ -1,15 +1,15 @@
-"""Which of a file's forms a browser gets: Accept-Encoding, and whether it has it already: If-None-Match. Pure."""
+"""Chooses a file's encoding by Accept-Encoding, and checks If-None-Match. Pure."""
 
 from collections.abc import Collection
 
 IDENTITY = "identity"
-PREFERRED = ("br", "gzip")  # where a browser takes several alike
+PREFERRED = ("br", "gzip")  # where a browser ranks several alike
 
 
 def choose_encoding(accepted: str, available: Collection[str]) -> str:
-    """The form that `accepted` (the header; empty for none) likes best, of those `available` and the plain one.
+    """The encoding that `accepted` (the header; empty for none) ranks first, among `available` and the plain one.
 
-    What is plain is never refused: a client that forbids it and takes none of the others gets it all the same.
+    The plain form is never refused: a client that forbids it and takes none of the others gets it all the same.
     """
     liked = _qualities(accepted)
     others = liked.get("*", 0.0)
@@ -20,12 +20,12 @@ def choose_encoding(accepted: str, available: Collection[str]) -> str:
 
 
 def is_known(tags: str, tag: str) -> bool:
-    """Whether the header `tags` (If-None-Match) names this ETag: then the client has this very content."""
+    """True if the header `tags` (If-None-Match) names this ETag: then the client has this very content."""
     return any(each.strip().removeprefix("W/") in (tag, "*") for each in tags.split(","))
 
 
 def _qualities(accepted: str) -> dict[str, float]:
-    """How much each encoding is liked, 0 to 1. What cannot be read is not liked."""
+    """The quality of each encoding, 0 to 1. An entry that cannot be parsed has quality 0."""
     found: dict[str, float] = {}
     for part in accepted.lower().split(","):
         name, *parameters = (each.strip() for each in part.split(";"))

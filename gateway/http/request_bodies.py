@@ -1,7 +1,7 @@
-"""The bodies of the larger requests as structs, and what a struct cannot say of them: checked here, so that everything
-behind may trust it. Pure.
+"""The bodies of the larger requests as structs, and the checks that a struct cannot express. Code behind them may trust
+the values. Pure.
 
-Every refusal names the member and what it should have been, and never repeats a value: it may be a secret.
+Every refusal names the member and its expected value, and never repeats the given one: it may be a secret.
 """
 
 import re
@@ -30,7 +30,7 @@ from sandbox.protocol.terminal import MAX_SIDE, Size
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
 RecordRole = Literal["user", "assistant", "system", "tool"]
-MARKERS = ("duplicate", "rejected")  # types of what stands where a record does not
+MARKERS = ("duplicate", "rejected")  # types of the markers that take a missing record's place
 
 ENV_COUNT = 256
 ENV_BYTES = 256 * 1024
@@ -93,7 +93,7 @@ Side = Annotated[Annotated[int, Meta(ge=1, le=MAX_SIDE)] | None, must(A_SIDE)]
 
 
 class ChangeBody(JsonBody):
-    """What is left out stays; null takes it away."""
+    """A member that is left out stays; null removes it."""
 
     title: Annotated[Annotated[str, Meta(max_length=256)] | UnsetType | None, must(a_text(256))] = UNSET
     metadata: Annotated[
@@ -204,7 +204,7 @@ class Post(JsonBody):
 
 
 def read_wish(body: WishBody) -> Wish:
-    """What to create a session with. `userId` is the route's business."""
+    """The wish in a body. The caller reads `userId`."""
     if body.network is not None and body.network not in NETWORKS:
         raise bad_member("network", f"one of {', '.join(NETWORKS)}")
     repo_url, repo_branch = _text("repoUrl", body.repo_url, 2048), _text("repoBranch", body.repo_branch, 255)
@@ -231,7 +231,7 @@ def read_wish(body: WishBody) -> Wish:
 
 
 def read_change(body: ChangeBody) -> dict[str, Any]:
-    """What is to change, as members of a session's spec. Null takes a title, the metadata, an idle time away."""
+    """The changed members of a session's spec. Null removes a title, the metadata, an idle time."""
     changes: dict[str, Any] = {}
     if body.title is not UNSET:
         changes["title"] = _text("title", body.title, 256)
@@ -268,7 +268,7 @@ def read_user(body: WishBody) -> str | None:
 
 
 def check_post(post: Post) -> None:
-    """Refuse what a struct cannot say of a record."""
+    """Check the rules of a record that a struct cannot express."""
     if not KIND.fullmatch(post.type):
         raise bad_member("type", A_KIND)
     if post.deliver:
@@ -282,7 +282,7 @@ def check_post(post: Post) -> None:
 
 
 def _check_deliverable(kind: str, content: Any) -> None:
-    """What is delivered is stored first and handed over later: what an agent cannot be given is refused here."""
+    """A delivered record is stored first and delivered later: one that an agent cannot be given is refused here."""
     if kind in EXCHANGES:  # an agent that read one would take it for an answer
         raise bad_member("deliver", f"left out for type {kind}: browsers answer, over the chat socket")
     if kind == "raw" and (not isinstance(content, str) or not content or "\n" in content or "\r" in content):
@@ -326,8 +326,8 @@ def read_command(member: str, value: str | list[str] | None) -> tuple[str, ...] 
 def read_agent(
     value: str | list[str] | dict[str, Any] | None,
 ) -> tuple[tuple[str, ...] | None, str | None, AgentServer | None]:
-    """A command, or the name of an agent as `read_choice` reads it. What is given word by word is a command. Of a
-    command that is a server, where it listens."""
+    """A command, or the name of an agent as `read_choice` reads it, or a server. A list of words is a command. An
+    object is a command that is a server, with its address."""
     if isinstance(value, dict):
         return _agent_server(value)
     if not isinstance(value, str):

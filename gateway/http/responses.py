@@ -28,15 +28,15 @@ BODY_BYTES = 1 << 20
 PIECE_BYTES = 64 << 10
 UNCACHED = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 SNAPSHOTS_FAIL = (NoSuchSnapshot, Conflict, Damaged, ObjectsUnavailable, ObjectsRefused, TreeFailed)
-# What may go wrong in the middle of a long answer: whatever it is read from goes away, or is not what it was.
+# Errors that can end a long answer in the middle: its source goes away, or is damaged.
 CUT_SHORT = (StoreUnavailable, *SNAPSHOTS_FAIL)
 
 log = structlog.get_logger()
 
 
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """`value`, a struct or made of plain values, as JSON. Descriptions and histories change by the second: nobody may
-    cache them."""
+    """`value`, a struct or made of plain values, as JSON. Descriptions and histories change by the second, so they must
+    not be cached."""
     body = msgspec.json.encode(value) if isinstance(value, msgspec.Struct) else orjson.dumps(value)
     return Response(body, status, {**UNCACHED, **(headers or {})}, "application/json")
 
@@ -71,16 +71,16 @@ class LongResponse(StreamingResponse):
         except CUT_SHORT as error:
             log.warning("http.cut_short", cause=repr(error))
         except BaseException as error:
-            # The reader left. What was read for it is freed now, not when the garbage collector comes: it comes rarely.
+            # The reader left. Memory read for it is freed now, not when the garbage collector runs: it runs rarely.
             traceback.clear_frames(error.__traceback__)
             raise
         finally:
-            if isinstance(self.body_iterator, AsyncGenerator):  # what it holds is let go now, not some time later
+            if isinstance(self.body_iterator, AsyncGenerator):  # frees its resources now, not some time later
                 await self.body_iterator.aclose()
 
 
 def long_answer(value: Any, over: Callable[[], None]) -> Response:
-    """As `answer`, where much memory is held until it is read: `over` is called when nearly all of it is."""
+    """As `answer`, for a value that takes much memory: `over` is called when nearly all of it is sent."""
     body = orjson.dumps(value)
     headers = {**UNCACHED, "Content-Length": str(len(body))}
     return LongResponse(_in_pieces(body), over=over, headers=headers, media_type="application/json")
@@ -96,7 +96,8 @@ def refusal(status: int, code: str, message: str, headers: Mapping[str, str] | N
 
 
 async def read_body(request: Request, kind: type[Body], *, most: int = BODY_BYTES) -> Body:
-    """The body, of `most` bytes, as the struct that its route declares, or as Nothing; no body is an empty object."""
+    """The body, of at most `most` bytes, as the struct that its route declares, or as Nothing; no body is an empty
+    object."""
     declared = request.scope.get("spec")
     assert declared is None or kind in (declared.body, Nothing), "a body is read as what was declared"
     return read_struct(await _read_object(request, most), kind)
@@ -153,7 +154,7 @@ async def _on_snapshots(request: Request, error: Exception) -> Response:
 
 
 def snapshot_refusal(error: Exception, *, operator: bool) -> tuple[int, str, str]:
-    """Status, code and words for each of SNAPSHOTS_FAIL. What the object store said is for operators."""
+    """Status, code and text for each of SNAPSHOTS_FAIL. The object store's own words are for operators."""
     match error:
         case NoSuchSnapshot():
             return 404, "no_snapshot", str(error)

@@ -1,4 +1,4 @@
-"""A session's terminals by HTTP: listed, made, resized, ended; and what the clients of other servers ask for first."""
+"""A session's terminals by HTTP: listed, made, resized, ended; and the first requests of other servers' clients."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -69,7 +69,7 @@ class TerminalRoutes:
         answers={200: TerminalsJson}, refusals=(404, 503),
     )  # fmt: skip
     async def list(self, request: Request) -> Response:
-        """Nobody is woken: of a sandbox that does not run there are none."""
+        """Wakes no sandbox: one that does not run has no terminals."""
         actor = await owned(request, self._registry)
         return answer({"terminals": await actor.terminals.describe() or []})
 
@@ -113,14 +113,14 @@ class TerminalRoutes:
         answers={200: TerminalJson}, parameters=(NAMED,), refusals=(400, 404, 503),
     )  # fmt: skip
     async def end(self, request: Request) -> Response:
-        """Hang up on its program. Its viewers are told, like when it ends by itself."""
+        """Hang up on its program. Its viewers get the same frames as when it ends by itself."""
         actor = await owned(request, self._registry)
         name = _name(request.path_params["name"])
         found = await self._one(actor, name)
         await self._ask(actor, lambda terminals: terminals.end(name))
         return answer(found)
 
-    # Jupyter's REST: what its terminal manager needs
+    # Jupyter's REST: the routes that its terminal manager needs
 
     @route(
         "GET", JUPYTER, OWNER_OR_GUEST, "listJupyterTerminals", "The session's terminals, for Jupyter's clients",
@@ -166,8 +166,8 @@ class TerminalRoutes:
         answers={200: TtyToken}, refusals=(404, 503),
     )  # fmt: skip
     async def tty_token(self, request: Request) -> Response:
-        """ttyd's client asks for it and sends it back. Who it is was shown by this request, and is shown again with
-        the upgrade: the token says nothing."""
+        """ttyd's client asks for a token and sends it back. The token is empty: this request and the upgrade each prove
+        who the user is."""
         await owned(request, self._registry)
         return answer(TtyToken(""))
 

@@ -25,13 +25,13 @@ from sandbox.protocol.values import Position
 
 WARN_SECONDS = 60.0
 RENEWALS_A_SECOND, RENEWALS_AT_ONCE = 1, 10
-CUT_SECONDS = 3.0  # for one whose share was taken back to answer the close
+CUT_SECONDS = 3.0  # for a viewer whose share was taken back to answer the close
 LARGEST_OFFSET = 2**53
 
 
 class SocketAttacher:
-    """Finds the session a socket asks for, and lets its owner (or a service) in. With `creation`, an unknown id becomes
-    a session of the user who asks for it."""
+    """Finds the session that a socket asks for, and admits its owner (or a service). With `creation`, an unknown id
+    becomes a session of the user who asks for it."""
 
     def __init__(
         self,
@@ -70,7 +70,8 @@ class SocketAttacher:
 
 
 def asked_position(websocket: WebSocket) -> Position | None:
-    """Where `?epoch=&offset=` wants to go on; None if nothing is asked. What cannot be read asks for the impossible."""
+    """The position in `?epoch=&offset=`; None without them. An unreadable one becomes a position that no ring can
+    have."""
     epoch, offset = websocket.query_params.get("epoch"), websocket.query_params.get("offset")
     if epoch is None and offset is None:
         return None
@@ -90,7 +91,7 @@ async def until_disconnect(websocket: WebSocket) -> None:
 
 
 def slow_down(actor: SessionActor, viewer: Viewer) -> None:
-    """Read no further from a viewer whose session has more to do than it should; go on when there is room."""
+    """Stop reading a viewer whose session has too much work, until there is room."""
 
     async def read_on() -> None:
         await actor.inbox.wait_for_room()
@@ -103,7 +104,7 @@ def slow_down(actor: SessionActor, viewer: Viewer) -> None:
 
 
 class Admitted(Protocol):
-    """Whom a pass lets stay."""
+    """A viewer that AccessWatch admits."""
 
     def tell_expiring(self, at: str) -> None: ...
     def tell_trouble(self, code: str, reason: str) -> None: ...
@@ -112,8 +113,9 @@ class Admitted(Protocol):
 
 
 class AccessWatch:
-    """A viewer's right to be here: warned of 60 s before its end, refreshed in band, closed with 4401 after it. One
-    that came by a share is among the session's `guests`, and is closed when the share is taken back."""
+    """A viewer's access: it is warned 60 s before its token ends, may refresh the token in band, and is closed with
+    4401 after the end. A viewer that came by a share is among the session's `guests`, and is closed when the share is
+    taken back."""
 
     __slots__ = ("_budget", "_busy", "_guests", "_newest", "_over", "_timer", "_utcnow", "_verifier", "_viewer", "_who")
 
@@ -133,11 +135,11 @@ class AccessWatch:
         self._timer: asyncio.TimerHandle | None = None
         self._over = False
         self._busy = False
-        self._newest: str | None = None  # of the tokens that came while one is looked at
+        self._newest: str | None = None  # of the tokens that came while one is being verified
         self._budget: Budget | None = None
 
     def begin(self) -> None:
-        """Start the clock. Posted to the session behind `attach`: a token that is nearly over is welcomed first."""
+        """Start the timer. Posted to the session after `attach`, so that a token near its end is welcomed first."""
         if self._over:
             return
         if not self._enter(self._who):  # it was taken back since the upgrade was asked for
@@ -162,7 +164,7 @@ class AccessWatch:
             self._guests.leave(self, self._who.share)
 
     def taken_back(self) -> None:
-        """See Guest. A close that is not answered, or cannot be sent, is not waited for any longer than this."""
+        """See Guest. The connection is cut after CUT_SECONDS if the close is not answered, or cannot be sent."""
         self._disarm()
         self._viewer.close(CloseCode.TOKEN, "the share was taken back")
         asyncio.get_running_loop().call_later(CUT_SECONDS, self._viewer.abort)
@@ -179,8 +181,8 @@ class AccessWatch:
         self._viewer.close(CloseCode.TOKEN, "the token has expired")
 
     def renew(self, token: str, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> None:
-        """Have a new token looked at, in a task. One at a time: of those that come meanwhile, the newest is next. Not
-        too often: what comes beyond is refused, in words."""
+        """Verify a new token, in a task. One at a time: of those that come meanwhile, the newest is next. Tokens that
+        come too often are refused in words."""
         if self._over:
             return
         now = asyncio.get_running_loop().time()
@@ -204,7 +206,8 @@ class AccessWatch:
             self._busy = False
 
     async def _look_at(self, token: str) -> None:
-        """A new token of the same user, for no less, moves the end. Anything else changes nothing, and is said."""
+        """A new token of the same user, for no less, moves the end of access. Any other changes nothing and gets an
+        error frame."""
         try:
             who = await self._verifier.verify(token, via=self._who.via)
         except TokenError as error:

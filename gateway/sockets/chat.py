@@ -41,8 +41,8 @@ class ChatSocket:
 
 
 class _Reader:
-    """What arrives on one chat socket. Called by MessageSocket (gateway/server/message_socket.py) with each whole text
-    message; never waits."""
+    """The input of one chat socket. MessageSocket (gateway/server/message_socket.py) calls it with each whole text
+    message; it never waits."""
 
     __slots__ = ("_actor", "_entry", "_looks_only", "_viewer")
 

@@ -65,7 +65,7 @@ class EventsSocket:
 
 
 class _EventsReader:
-    """What a page says. Called by the guard with each whole text message; never waits."""
+    """The input of a page. MessageSocket calls it with each whole text message; it never waits."""
 
     __slots__ = ("_beside", "_entry", "_refreshing", "_viewer")
 
@@ -76,7 +76,7 @@ class _EventsReader:
         self._refreshing: asyncio.Task[None] | None = None
 
     def on_text(self, raw: bytes) -> None:
-        """`auth` and `ping`. A type that is not known says nothing to us: a newer page may say more."""
+        """`auth` and `ping`. An unknown type is ignored: a newer page may use more."""
         try:
             type, body = read_control(raw)
         except FrameError as error:

@@ -1,4 +1,4 @@
-"""`/ws/sandboxes/{id}`: one agent line is one text frame, both ways, and nothing is added."""
+"""`/ws/sandboxes/{id}`: one agent line is one text frame, both ways, with nothing added."""
 
 from starlette.websockets import WebSocket
 

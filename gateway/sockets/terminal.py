@@ -1,5 +1,6 @@
-"""The WebSocket routes of terminals: who may come, in which dialect, to which terminal; then the connection is spliced
-and this is over."""
+"""The WebSocket routes of terminals: they check access, choose the dialect and the terminal; then the connection is
+spliced and the endpoint returns.
+"""
 
 from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket
@@ -72,7 +73,7 @@ class TerminalSocket:
 
 
 def seat(actor: SessionActor, viewer: TerminalViewer, socket: SplicedSocket, entry: AccessWatch) -> None:
-    """Let a viewer whose connection is there into the session, for as long as its pass is good."""
+    """Let a viewer with an open connection into the session, for as long as its token is valid."""
     viewer.on_renewal = lambda token: entry.renew(token, lambda refreshing: actor.host.spawn(refreshing, "auth"))
     viewer.begin(socket)
     socket.when_gone(entry.end)
@@ -81,13 +82,13 @@ def seat(actor: SessionActor, viewer: TerminalViewer, socket: SplicedSocket, ent
 
 
 def _asked_place(websocket: WebSocket) -> Position | None:
-    """Where the query wants to go on. A bridge would not understand whatever might be written there."""
+    """The position in the query. One that no bridge could understand becomes NOWHERE."""
     asked = asked_position(websocket)
     return asked if asked is None or can_be_asked_for(asked) else NOWHERE
 
 
 def _role(websocket: WebSocket) -> Role:
-    """What the query asks for; who is only let in to look only looks."""
+    """The role in the query; a viewer whose token allows only viewing gets `view`."""
     asked = websocket.query_params.get("role", "drive")
     if asked not in ("drive", "view"):
         raise ApiError(400, "bad_role", "role is drive or view")
@@ -95,7 +96,7 @@ def _role(websocket: WebSocket) -> Role:
 
 
 def asked_size(connection: HTTPConnection) -> Size | None:
-    """What `?cols=&rows=` says; None if nothing. Raises ApiError."""
+    """The size in `?cols=&rows=`; None without them. Raises ApiError."""
     given = [connection.query_params.getlist(name) for name in ("cols", "rows")]
     if not any(given):
         return None

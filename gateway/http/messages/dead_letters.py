@@ -1,4 +1,4 @@
-"""What the store would not take, for operators: to be looked at, tried again, or dropped."""
+"""Dead letters, for operators: list those records that the store refused, retry them, or drop them."""
 
 import base64
 from typing import Any
@@ -23,9 +23,9 @@ LARGEST_NUMBER = 2**53
 SESSION = Parameter("sessionId", {"type": "string", "pattern": SESSION_ID})
 AFTER = IntegerParameter("after", 0, LARGEST_NUMBER, 0)
 LIMIT = IntegerParameter("limit", 1, 1000, 100)
-# A letter may have 1 MiB, and a list shows none of it: so many are read at a time, whatever `limit` was asked for.
+# A letter may have 1 MiB, and a list shows no content: letters are read in pages of this many, whatever the `limit`.
 AT_ONCE = 16
-COUNTED = 1000  # more than that need not be told apart: somebody has to look
+COUNTED = 1000  # a larger number needs no exact count: it calls for a person either way
 
 
 class DeadLetterRoutes:
@@ -37,7 +37,8 @@ class DeadLetterRoutes:
         answers={200: DeadLetters}, parameters=(SESSION, AFTER, LIMIT), refusals=(400, 503),
     )  # fmt: skip
     async def index(self, request: Request) -> Response:
-        """The first `limit` after the number `after`, without what they say; `next` is the `after` of the next page."""
+        """The first `limit` letters after the number `after`, without their contents; `next` is the `after` of the next
+        page."""
         session_id = request.query_params.get("sessionId")
         if session_id is not None and not valid_session_id(session_id):
             raise ApiError(400, "bad_parameter", "sessionId is no session id")
@@ -68,7 +69,7 @@ class DeadLetterRoutes:
         answers={200: Retried}, refusals=(404, 503),
     )  # fmt: skip
     async def retry(self, request: Request) -> Response:
-        """Answered with what became of it: a letter that is refused once more is no error of the request."""
+        """Answers with the outcome: a letter that is refused once more is no error of the request."""
         number = _number(request)
         outcome = await self._store.retry_dead_letter(number)
         if outcome is None:
@@ -87,7 +88,7 @@ class DeadLetterRoutes:
 
 
 async def letters_kept(store: MessageStore) -> int:
-    """How many dead letters there are; COUNTED if there are more."""
+    """The number of dead letters, at most COUNTED."""
     count, after = 0, 0
     while count < COUNTED and (page := await store.dead_letters(after=after, limit=AT_ONCE)):
         count, after = count + len(page), page[-1].number
@@ -122,7 +123,7 @@ def heading(letter: DeadLetter) -> dict[str, Any]:
 
 
 def whole(letter: DeadLetter) -> dict[str, Any]:
-    """With what it says: `content` and `metadata` if that can be read, else the bytes as they are, in base64."""
+    """With its content: `content` and `metadata` if they can be parsed, else the payload's bytes in base64."""
     try:
         body = orjson.loads(letter.record.payload)
     except orjson.JSONDecodeError:
@@ -146,12 +147,12 @@ def told(outcome: Outcome) -> dict[str, Any]:
 
 
 def _writable(text: str) -> str:
-    """A letter may be dead for its text: whatever cannot be written as UTF-8 is spelled out."""
+    """A letter may be dead for its text: characters that UTF-8 cannot encode are escaped."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def _when(seconds: float) -> str | None:
-    """It may be dead for its time, too."""
+    """A letter may be dead for its time, too; then None."""
     try:
         return iso(seconds)
     except (ValueError, OverflowError, OSError):

@@ -1,12 +1,12 @@
-"""Conversations as lines of JSON, to take away: one session's, one user's or everybody's, in constant memory.
+"""Exports of conversations as lines of JSON: one session's, one user's or all, in constant memory.
 
-A line is a record with its `sessionId` and `userId`; there is nothing else in a file that is whole. An export that
-cannot be finished must not look like one that was: its last line is `{"error","code"}`, and the connection is closed
-without the end that HTTP asks for, so that every client reports it too.
+A line is a record with its `sessionId` and `userId`; a complete file has no other lines. An export that fails must not
+look like a complete one: its last line is `{"error","code"}`, and the connection is closed without HTTP's end marker,
+so that every client reports it too.
 
-Each session is exported up to the last record it had when its turn came. What retention takes away in the meantime is
-not exported, nor a session that is purged before its turn; sessions created in the meantime are not, either. A purge of
-the session whose turn it is ends the export as a failure does: half a conversation is none.
+Each session is exported up to the last record it had when its turn came. Records that retention removes meanwhile are
+not exported, nor is a session that is purged before its turn; sessions created meanwhile are not, either. A purge of
+the session whose turn it is fails the export: half a conversation must not pass for one.
 """
 
 from collections.abc import AsyncIterator
@@ -56,7 +56,7 @@ class ExportRoutes:
         parameters=(USER,), refusals=(400, 503), media={LINES: EXPORTED},
     )  # fmt: skip
     async def all(self, request: Request) -> Response:
-        """Session after session, the newest first; of one user with `userId`."""
+        """Session after session, the newest first; with `userId` those of one user."""
         user_id = USER.read(request)
         first = await self._store.sessions(user_id, limit=SESSIONS_AT_ONCE)  # a store that is away is a 503 here
         return LongResponse(self._whole_or_error(self._all(user_id, first)), headers=UNCACHED, media_type=LINES)

@@ -1,10 +1,10 @@
 """One reader's live stream of a conversation, as server-sent events.
 
 An event is a record, its id the record's seq: a reader that comes back with its Last-Event-ID misses nothing and gets
-nothing twice. The reader is woken when the session grows, and looks every two seconds all the same, so that a
-notification that was lost costs two seconds and not the record. Nothing is read ahead: a slow reader holds one page.
+nothing twice. The reader is woken when the session grows, and looks every two seconds all the same, so that a lost
+notification costs two seconds and not the record. Nothing is read ahead: a slow reader holds one page.
 
-A store that is away is waited for. The stream ends when the session is gone, or the gateway leaves.
+The stream waits for a store that is away. It ends when the session is gone, or the gateway leaves.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ class LiveRecords:
         return self._wanted > 0 and not self._hearing.is_leaving()
 
     async def _patiently(self) -> AsyncIterator[bytes]:
-        """What is new, and nothing while the store is away; b"" where there is time for a sign of life."""
+        """New events, and none while the store is away; b"" where a sign of life may be sent."""
         try:
             async for event in self._news():
                 yield event
@@ -75,7 +75,7 @@ class LiveRecords:
         except SessionGone:
             self._wanted = 0
         except StoreUnavailable as error:
-            if not self._away:  # once for each time, however long that lasts
+            if not self._away:  # once for each outage, however long it lasts
                 log.info("reader.store_unavailable", session_id=self._session.id, cause=repr(error))
             self._away = True
         yield b""
@@ -90,7 +90,7 @@ class LiveRecords:
         end = session.last_seq + 1
         wanted, only = self._wanted, self._only
         found = pages(self._store, self._look, session, after=self._after, before=end, wanted=wanted, only=only)
-        # A record that is missing was trimmed meanwhile: the next look tells, and then the reader is told.
+        # A record that is missing was trimmed meanwhile: the next look finds that, and then the reader gets `trimmed`.
         async for page in found if self._only else unbroken(found, self._after):
             for record in page:
                 self._after = record.seq
@@ -99,5 +99,5 @@ class LiveRecords:
                 if not self._goes_on():
                     return
             yield b""
-        if self._only:  # what was looked through and is of another kind
+        if self._only:  # the filter left these records out
             self._after = max(self._after, session.last_seq)

@@ -50,13 +50,13 @@ PAGE = (AFTER, BEFORE, LIMIT, ROLE, TYPE)
 EVENTS = "each event is a Record, its id the record's seq; `event: trimmed` with `{firstSeq}`: what was before is gone"
 CONVERSATION = "/internal/sessions/{id}/messages"
 STORE_SECONDS = 30
-OPENING_BYTES = 256 << 10  # what is answered at once; a longer answer is sent as it is read
+OPENING_BYTES = 256 << 10  # sent in one piece; a longer answer is sent as it is read
 PIECE_BYTES = 64 << 10
 READERS = 8  # of one user at once
 
 
 class MessageRoutes:
-    """Readers and writers of records. Reading loads no session. `hearing` wakes the followers, also to let them go."""
+    """Readers and writers of records. Reading loads no session. `hearing` wakes the followers, also at the drain."""
 
     def __init__(
         self, registry: SessionRegistry, catalogue: Catalogue, store: MessageStore, hearing: StoreEvents
@@ -140,7 +140,7 @@ class MessageRoutes:
         body=Post, answers={201: Written}, refusals=(400, 404, 409, 413, 422, 429, 503),
     )  # fmt: skip
     async def write(self, request: Request) -> Response:
-        """Durable when answered. The same `cid` again answers what it answered first."""
+        """The record is durable when this answers. A repeated `cid` gets the first answer again."""
         actor = await owned(request, self._registry)
         post = await read_body(request, Post)
         check_post(post)
@@ -162,7 +162,7 @@ class MessageRoutes:
 
 @dataclass(frozen=True, slots=True)
 class PageQuery:
-    """What a reader of pages asked for."""
+    """The query of a reader of pages."""
 
     after: int | None
     before: int | None
@@ -183,8 +183,8 @@ def _only(request: Request) -> RecordFilter:
 
 
 def wanted_range(asked: PageQuery, first_seq: int, last_seq: int) -> tuple[int, int]:
-    """The seqs first <= seq < end among which the answer is. What is kept has no gaps: if every record is wanted, those
-    are the answer.
+    """The range first <= seq < end that holds the answer. Stored records have no gaps: without a filter they are the
+    answer.
     """
     end = last_seq + 1 if asked.before is None else min(asked.before, last_seq + 1)
     first = max(first_seq, (asked.after or 0) + 1)
@@ -196,7 +196,7 @@ def wanted_range(asked: PageQuery, first_seq: int, last_seq: int) -> tuple[int, 
 
 
 async def _page(opening: list[bytes], rest: AsyncIterator[list[Record]], ending: bytes) -> AsyncIterator[bytes]:
-    """Long records one by one: what a reader has not taken yet is held once."""
+    """Long records one by one: a record that the reader has not taken yet is held once."""
     yield b'{"messages":[' + opening.pop(0)
     while opening:
         yield b"," + opening.pop(0)

@@ -1,5 +1,5 @@
-"""Stored records in seq order, a few at a time: what a reader holds, and what one question costs the store, is bounded,
-whatever was asked for.
+"""Stored records in seq order, a few at a time: a reader's memory and the cost of one query are bounded, whatever the
+request.
 """
 
 from collections.abc import AsyncIterator
@@ -13,8 +13,8 @@ from persistence.paging import Look, seen_again
 from persistence.ports import MessageStore
 from persistence.record import Record, Session
 
-# What is read at a time: no further record once so many bytes are there. A record may have 1 MiB, so this bounds what
-# one request holds, whatever `limit` it asked for.
+# Bounds of one read: it ends once so many bytes are there. A record may have 1 MiB, so this bounds the memory of one
+# request, whatever its `limit`.
 AT_ONCE = 16
 PAGE_BYTES = 1 << 20
 # A rare type in a long conversation is looked for in steps of so many records: no statement runs for minutes.
@@ -23,7 +23,7 @@ SPAN = 5000
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """Which records are wanted; None is all."""
+    """The records that are wanted; None means all."""
 
     role: str | None = None
     type: str | None = None
@@ -36,7 +36,7 @@ EVERYTHING = RecordFilter()
 
 
 class SessionGone(StoreUnavailable):
-    """The session was removed while it was read: what can be read under its id now may be somebody else's."""
+    """The session was removed during the read: records that are found under its id now may be another user's."""
 
 
 async def pages(
@@ -55,8 +55,8 @@ async def pages(
     """
     while after + 1 < before and wanted != 0:
         step = AT_ONCE if wanted is None else min(AT_ONCE, wanted)
-        # To a store, `before` without an `after` asks for the newest. So the very beginning is asked for without
-        # `before`; or, if that might be a long search, the first number alone.
+        # A store takes `before` without an `after` as a request for the newest. So a read from the very beginning
+        # leaves `before` out; or, if that might be a long search, asks for the first number alone.
         end = min(before, after + 1 + span) if after > 0 else min(before, 2) if only else before
         bound = None if after <= 0 and not only else end
         found = await store.messages(

@@ -1,4 +1,4 @@
-"""Is it alive, may it be given work, and how does it do."""
+"""Health, readiness and metrics of the gateway."""
 
 import time
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class Health(JsonAnswer):
 
 
 class ReadyJson(JsonAnswer):
-    """Work is taken."""
+    """The gateway takes work."""
 
     status: Literal["ready"]
     degraded: list[str] | UnsetType = UNSET
@@ -38,8 +38,8 @@ class Unready(JsonAnswer):
 
 
 class HealthRoutes:
-    """`unready` gives the reasons not to send work here, none when all is well; `degraded` what is wrong although work
-    is taken."""
+    """`unready` returns the reasons not to send work here, none when all is well; `degraded` the faults during which
+    work is still taken."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class HealthRoutes:
 
     @route("GET", "/health", PUBLIC, "health", "Whether the process answers", answers={200: Health})
     async def health(self, _: Request) -> Response:
-        """Always ok while the process answers: a store that is away is no reason to restart it."""
+        """Always ok while the process answers: a store that is away is no reason to restart the gateway."""
         uptime = round(time.monotonic() - self._began, 3)
         return answer(Health("ok", self._version, uptime))
 

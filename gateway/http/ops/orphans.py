@@ -1,4 +1,4 @@
-"""What sandboxes left behind and no session can use, for operators: looked at, and removed."""
+"""Orphans, for operators: leftovers of sandboxes that no session can use, listed and removed."""
 
 from typing import Annotated
 
@@ -36,7 +36,7 @@ class OrphanRoutes:
         answers={200: OrphansJson}, refusals=(503,),
     )  # fmt: skip
     async def index(self, request: Request) -> Response:
-        """Every provider is asked."""
+        """Asks every provider."""
         return _shown(await self._orphans.look())
 
     @route(
@@ -44,7 +44,7 @@ class OrphanRoutes:
         answers={200: OrphansJson}, refusals=(502, 503),
     )  # fmt: skip
     async def remove(self, request: Request) -> Response:
-        """One that cannot be removed ends this; what was removed before is."""
+        """An orphan that cannot be removed ends this; earlier removals stay."""
         try:
             return _shown(await self._orphans.remove())
         except SandboxFailed as error:

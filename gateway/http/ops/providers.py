@@ -1,4 +1,4 @@
-"""Where sessions can run here: which providers there are, how each is, and what may be chosen."""
+"""The providers of sandboxes: their health, and the choices that each offers."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -49,7 +49,7 @@ class ProvidersJson(JsonAnswer):
 
 
 class ProviderRoutes:
-    """`images`: which images sessions may have, by the providers that have images."""
+    """`images` has, for each provider with images, the rule of those that sessions may have."""
 
     def __init__(self, providers: Providers, images: Mapping[str, ImageRule], max_running: int) -> None:
         self._providers = providers
@@ -61,7 +61,7 @@ class ProviderRoutes:
         answers={200: ProvidersJson},
     )  # fmt: skip
     async def list(self, request: Request) -> Response:
-        """What is said of their health is a few seconds old at most; a silent provider is waited for no longer."""
+        """Health is a few seconds old at most; a silent provider is waited for no longer than that."""
         views = await self._providers.look()
         for_user = principal(request).kind == "user"
         shown = [self._shown(view, for_user) for view in views]

@@ -1,4 +1,4 @@
-"""Which agents a session may have here, and why others not."""
+"""The agents that a session may have here, and why others are not available."""
 
 import asyncio
 from typing import Annotated
@@ -37,9 +37,9 @@ class AgentRoutes:
         answers={200: AgentList},
     )  # fmt: skip
     async def list(self, request: Request) -> Response:
-        """What is installed counts at once: no restart."""
+        """A new installation counts at once: no restart."""
         listed = await asyncio.to_thread(self._agents.listed)
-        # A command may have secrets in its words.
+        # A command may contain secrets.
         default = self._agents.default
         return answer(AgentList([_shown(agent) for agent in listed], default.name or "a command"))
 

@@ -66,14 +66,14 @@ class Sync(JsonAnswer):
 
 
 class StartPlace(JsonAnswer):
-    """While it waits to start."""
+    """Its place among the sessions that wait to start."""
 
     position: Whole
     reason: Annotated[str | None, meaning("which limit")]
 
 
 class PullJson(JsonAnswer):
-    """How much of its image is fetched. What is not known yet counts as nothing."""
+    """Progress of its image's pull. Sizes that are not known yet count as 0."""
 
     image: str
     layers: Whole
@@ -83,7 +83,7 @@ class PullJson(JsonAnswer):
 
 
 class LimitsJson(JsonAnswer):
-    """What the sandbox is held to; null: no limit."""
+    """The sandbox's limits; null: no limit."""
 
     memory: Annotated[Whole | None, meaning("bytes")]
     cpus: float | None
@@ -91,7 +91,7 @@ class LimitsJson(JsonAnswer):
 
 
 class UsageJson(JsonAnswer):
-    """What the sandbox uses now; null: nobody counts."""
+    """The sandbox's present use; null: not measured."""
 
     memory: Annotated[Whole | None, meaning("bytes, files in memory included")]
     cpu_seconds: Annotated[float | None, meaning("since its start")]
@@ -99,7 +99,7 @@ class UsageJson(JsonAnswer):
 
 
 class AgentStatusJson(JsonAnswer):
-    """The session's agent. What it has not said of itself is null."""
+    """The session's agent. A member that it has not reported is null."""
 
     name: str | None
     version: str | None

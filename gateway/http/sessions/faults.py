@@ -1,7 +1,7 @@
-"""Faults on demand, for showing what becomes of a session then: sockets cut, processes killed, a store that is late.
+"""Faults on demand, to show how a session recovers: sockets cut, processes killed, a store that is late.
 
-Only with `HOLDFAST_DEMO=true`. Each harms the session that it names, and nobody else: what was acknowledged is there
-afterwards, and what was not is sent again by its sender.
+Only with `HOLDFAST_DEMO=true`. Each harms only the session that it names: acknowledged messages are there afterwards,
+and the senders of others send them again.
 """
 
 from typing import Annotated, Any
@@ -42,7 +42,7 @@ class Fault(JsonAnswer):
 
 
 class FaultRoutes:
-    """`POST /api/sandboxes/{id}/demo/{what}`, for the session's owner; not there at all unless `enabled`."""
+    """`POST /api/sandboxes/{id}/demo/{what}`, for the session's owner; the route exists only if `enabled`."""
 
     def __init__(
         self, registry: SessionRegistry, drain: SessionDrain, queue: PersistenceQueue, *, enabled: bool

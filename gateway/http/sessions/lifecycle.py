@@ -70,7 +70,7 @@ class SandboxRoutes:
         answers={200: Sessions}, parameters=(USER,), refusals=(400, 403, 503),
     )  # fmt: skip
     async def list(self, request: Request) -> Response:
-        """A user sees their own sessions, whatever they ask for; a service sees all, or those of `userId`."""
+        """A user gets their own sessions only; a service gets all, or those of `userId`."""
         who = principal(request)
         if who.kind != "user":
             asked = USER.read(request)
@@ -93,8 +93,8 @@ class SandboxRoutes:
         body=WishBody, answers={200: SessionJson, 201: SessionJson}, refusals=(400, 403, 409, 413, 503),
     )  # fmt: skip
     async def create(self, request: Request) -> Response:
-        """201 for a new session, 200 for the owner's own again (also an archived one, which comes back). What a service
-        creates without a `userId` is the services'."""
+        """201 for a new session, 200 for the owner's own again (also an archived one, which comes back). A session that
+        a service creates without a `userId` belongs to the services."""
         body = await read_body(request, WishBody)
         user_id = self._owner(request, read_user(body))
         wish = replace(read_wish(body), by_service=principal(request).kind != "user")
@@ -131,7 +131,7 @@ class SandboxRoutes:
     @_session("GET", "", "getSandbox", "The session, with its terminals")
     @_session("GET", "/status", "getStatus", "The session, with its terminals", who=LIFECYCLE_OR_GUEST)
     async def status(self, request: Request) -> Response:
-        """With its terminals, if its sandbox runs and answers, and what its sync did of late."""
+        """The session with its terminals, if its sandbox runs and answers, and with the recent history of its sync."""
         actor = await owned(request, self._registry)
         terminals = await actor.terminals.describe()
         described = actor.describe()
@@ -141,7 +141,7 @@ class SandboxRoutes:
 
     @_session("POST", "/resume", "resume", "Bring a session out of paused, needs_env, error or unrestored", ResumeBody)
     async def resume(self, request: Request) -> Response:
-        """With `envVars`, also what brings a session back from `needs_env`; an empty object says that it needs none."""
+        """With `envVars` this also ends `needs_env`; an empty object means that the session needs none."""
         actor = await owned(request, self._registry)
         body = await read_body(request, ResumeBody)
         env = read_env(body.env_vars) if body.env_vars is not None else None
@@ -172,7 +172,7 @@ class SandboxRoutes:
         body=Nothing, answers={200: SessionJson}, parameters=(WAIT,), refusals=(400, 404, 409, 503),
     )  # fmt: skip
     async def sync(self, request: Request) -> Response:
-        """Answers when everything written before it was asked is kept; with `wait=0` at once."""
+        """Answers when all earlier changes are stored; with `wait=0` at once."""
         wait = WAIT.read(request)
         actor = await owned(request, self._registry)
         await read_body(request, Nothing)
@@ -202,7 +202,7 @@ class SandboxRoutes:
 
 
 async def _resources(sandbox: Sandbox) -> dict[str, Any]:
-    """Limits and use of what runs. A provider that does not answer in time is no reason not to tell the rest."""
+    """Limits and use of a running sandbox. A provider that does not answer in time must not delay the rest."""
     found: Resources | None = None
     with contextlib.suppress(SandboxUnavailable, TimeoutError):
         async with asyncio.timeout(RESOURCE_SECONDS):

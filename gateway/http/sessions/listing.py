@@ -1,4 +1,4 @@
-"""Every session, for services: whose it is, what is kept of it, and when something last happened."""
+"""A list of every session, for services: its owner, its stored records, and its last activity."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a session's agent and bridge wrote to their logs."""
+"""The logs of a session's agent and bridge."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,7 +22,7 @@ class LogRoutes:
         parameters=(TAIL,), refusals=(400, 404, 503), media={"text/plain": ""}, loose=True,
     )  # fmt: skip
     async def tail(self, request: Request) -> Response:
-        """The last `tail` bytes. Control characters are spelled out: whoever reads this has a terminal to lose."""
+        """The last `tail` bytes. Control characters are escaped: they could act on the reader's terminal."""
         actor = await owned(request, self._registry)
         size = TAIL.read(request)
         written = await actor.sandbox.logs(limit=size)

@@ -1,4 +1,4 @@
-"""Messages that the agent does not have yet: what waits, and for how long; taken back while that is possible."""
+"""Messages that the agent does not have yet: listed, cancelled while that is possible, given more time."""
 
 from typing import Annotated, Any
 
@@ -57,7 +57,7 @@ class PendingRoutes:
         refusals=(404, 409, 503),
     )  # fmt: skip
     async def cancel(self, request: Request) -> Response:
-        """Answered when it is durable that the agent will never get it."""
+        """Answers when it is durable that the agent will never get the message."""
         actor = await owned(request, self._registry)
         seq = _seq(request)
         note_asked(request, self._catalogue, actor.user_id, "cancel", seq=seq)
@@ -69,7 +69,7 @@ class PendingRoutes:
         refusals=(400, 404, 409, 413, 503),
     )  # fmt: skip
     async def extend(self, request: Request) -> Response:
-        """It waits at least so long from now on, and never less than it would have."""
+        """The message waits at least so long from now on, and never less than it would have."""
         actor = await owned(request, self._registry)
         body = await read_body(request, ExtendBody)
         return answer(await actor.pending.extend(_seq(request), body.seconds))

@@ -1,5 +1,4 @@
-"""A session shown to somebody else: numbered tokens that open this one session, for looking only, until they end or are
-taken back."""
+"""Shares of a session: numbered tokens that open this one session, read-only, until they expire or are taken back."""
 
 import math
 import time
@@ -62,7 +61,7 @@ class ShareRoutes:
         issuer: str | None,
         audience: str | None,
     ) -> None:
-        """Without a `secret` of its own, where tokens are others' to sign, the gateway can share nothing."""
+        """Without a `secret` of its own (tokens come from another issuer) the gateway cannot create shares."""
         self._registry = registry
         self._catalogue = catalogue
         self._secret = secret
@@ -73,7 +72,7 @@ class ShareRoutes:
         body=ShareWishBody, answers={201: ShareJson}, refusals=(400, 404, 409, 413, 501, 503),
     )  # fmt: skip
     async def create(self, request: Request) -> Response:
-        """`{ttl, label}`: in seconds, an hour unless given; and a name for the list."""
+        """`{ttl, label}`: in seconds, an hour by default; and a name for the list."""
         actor = await owned(request, self._registry)
         wish = await read_body(request, ShareWishBody)
         if not wish.label.isprintable():
@@ -108,7 +107,7 @@ class ShareRoutes:
         answers={200: SharesJson}, refusals=(404, 503),
     )  # fmt: skip
     async def list(self, request: Request) -> Response:
-        """Those that are live. Their tokens were shown once, and are not kept."""
+        """The live shares. Their tokens were shown once, and are not stored."""
         session = await looked_at(request, self._catalogue)
         spec = await self._catalogue.spec(session.id)
         return answer(SharesJson([listed(share) for share in spec.shares.live(time.time())] if spec else []))
@@ -118,7 +117,7 @@ class ShareRoutes:
         "Revoke a share, and close the sockets that came by it", answers={200: ListedShare}, refusals=(404, 503),
     )  # fmt: skip
     async def take_back(self, request: Request) -> Response:
-        """It opens nothing from now on, and whoever is in by it is shown out."""
+        """The share opens nothing from now on, and guests who came by it are disconnected."""
         actor = await owned(request, self._registry)
         number = request.path_params["number"]
         known = number.isascii() and number.isdecimal() and len(number) < 10

@@ -1,5 +1,5 @@
-"""What stands at `/` where the page was not built: what this is, and what to do next. No script, nothing loaded,
-nothing secret.
+"""The page at `/` of a gateway without the console: what Holdfast is, and what to do next. No script, nothing loaded,
+no secrets.
 """
 
 import base64

@@ -1,5 +1,5 @@
-"""Signing in: a one-time link or a pasted token becomes the `session` cookie. The page asks whose it is, and for short
-tokens to give to its sockets.
+"""Signing in: a one-time link or a pasted token becomes the `session` cookie. The page asks for its user, and for short
+tokens for its sockets.
 """
 
 import math
@@ -26,10 +26,10 @@ from gateway.routing.parameters import Parameter
 from gateway.routing.route import route
 from persistence.record_json import iso
 
-_AHEAD = ("sec-purpose", "purpose", "x-purpose", "x-moz")  # sent with what nobody has asked to see yet, and only then
+_AHEAD = ("sec-purpose", "purpose", "x-purpose", "x-moz")  # sent only with requests that a browser makes by itself
 _UNTOLD = {**UNCACHED, "Referrer-Policy": "no-referrer"}
 
-_PASTED_BYTES = 16 << 10  # anybody may send it
+_PASTED_BYTES = 16 << 10  # any client may send it
 CODE = Parameter("link", {"type": "string", "description": "the code; good once, for ten minutes"})
 GIVEN = "given, as a text"
 
@@ -87,8 +87,8 @@ class LinkJson(JsonAnswer):
 
 
 class SigninRoutes:
-    """The policy has checked the Origin of what changes the cookie. `address` is where the gateway listens; `about` is
-    what `/api/me` tells of the gateway, `limits` what it tells of a user's use of it."""
+    """The policy has checked the Origin of requests that change the cookie. `address` is where the gateway listens;
+    `about` are the gateway's members of `/api/me`, `limits` those of a user's limits and use."""
 
     def __init__(
         self,
@@ -113,7 +113,8 @@ class SigninRoutes:
         answers={303: None}, parameters=(CODE,), refusals=(503,),
     )  # fmt: skip
     async def open(self, request: Request) -> Response:
-        """On to the page, signed in. With a link that is over, the page says so, unless its visitor is signed in."""
+        """Redirect to the page, signed in. If the link has expired, the page says so, unless its visitor is signed
+        in."""
         if request.method == "HEAD" or any(name in request.headers for name in _AHEAD):
             raise ApiError(503, "not_followed", "a link is used up by following it, not by looking ahead")
         codes = request.query_params.getlist("link")
@@ -147,7 +148,7 @@ class SigninRoutes:
         "DELETE", "/api/signin", OWN_PAGE, "signOut", "Sign out: the cookie goes", answers={204: None}, refusals=(403,)
     )
     async def leave(self, request: Request) -> Response:
-        """The browser forgets its token; the token itself is good until its end."""
+        """The browser forgets its token; the token itself stays valid until it expires."""
         return Response(status_code=204, headers={**UNCACHED, "Set-Cookie": forgotten(secure=_secure(request))})
 
     @route("GET", "/api/me", SIGNED_IN, "me", "Whose credentials these are, and what is on offer", answers={200: Me})
@@ -172,7 +173,7 @@ class SigninRoutes:
         body=PersonBody, answers={201: LinkJson}, refusals=(400, 413, 429, 501),
     )  # fmt: skip
     async def link(self, request: Request) -> Response:
-        """Below the address by which the gateway was asked: that is one by which it can be reached."""
+        """The link begins with the address of this request, by which the gateway can certainly be reached."""
         whom = await read_body(request, PersonBody)
         url, ends_at = self._signin.link(Person(whom.user_id, whom.email), own_origin(request.scope) or self._address())
         return answer(LinkJson(url, iso(ends_at)), 201)
@@ -190,11 +191,12 @@ def _described(who: Principal) -> dict[str, Any]:
 
 
 def _on(location: str, cookie: str | None = None) -> Response:
-    """See other: the browser's history, its next Referer and the page's own address hold nothing of the link."""
+    """303 See Other: so neither the browser's history, nor its next Referer, nor the page's own address contains the
+    link."""
     told = {"Location": location, **({"Set-Cookie": cookie} if cookie else {})}
     return Response(status_code=303, headers={**_UNTOLD, **told})
 
 
 def _secure(request: Request) -> bool:
-    """Whether the browser came by https, to us or to a proxy that we trust."""
+    """True if the browser came by https, to us or to a trusted proxy."""
     return bool(request.scope["scheme"] == "https")

@@ -1,8 +1,9 @@
-"""The built page: `index.html` at `/`, and its files. Read once, before the first request; nothing else is ever served.
+"""The built page: `index.html` at `/`, and its files. Read once, before the first request; no other file is ever
+served.
 
-A request only looks into the table of what was read, so no path, however written, leads out of the directory. The names
-below `assets/` carry a hash of their content: they are cached for ever. The page names them, so it is asked for each
-time, and each time gets a nonce of its own for the styles that a terminal makes.
+A request only looks into the table of these files, so no path, however written, leads out of the directory. The names
+below `assets/` carry a hash of their content: they are cached for ever. The page names them, so browsers ask for it
+each time, and each answer has a nonce of its own for the styles that a terminal makes.
 """
 
 import hashlib
@@ -25,7 +26,7 @@ from gateway.routing.route import route
 BUILT = Path(__file__).parents[2] / "page"  # by `make page`; part of a wheel
 NONCE = b"__CSP_NONCE__"
 ROOT_FILES = ("favicon.svg", "licences.txt", "manifest.webmanifest")
-LARGEST = 64 << 20  # of all files together, which stay in memory: what is larger is no page of ours
+LARGEST = 64 << 20  # of all files together, which stay in memory: a larger page is not ours
 FOR_EVER = "public, max-age=31536000, immutable"
 ENCODED = {".br": "br", ".gz": "gzip"}
 POLICY = (
@@ -81,7 +82,7 @@ class PageFile:
 @dataclass(frozen=True, slots=True)
 class StaticPage:
     index: bytes
-    files: Mapping[str, PageFile]  # by path, as it is asked for, without the first slash
+    files: Mapping[str, PageFile]  # by request path, without the first slash
 
 
 def read_page(directory: Path) -> StaticPage | None:
@@ -97,7 +98,7 @@ def read_page(directory: Path) -> StaticPage | None:
 
 
 def _walk(directory: Path, single: list[Path], below: Path) -> Iterator[tuple[str, bytes]]:
-    """Plain files only: what a link leads to was not built here."""
+    """Plain files only: a link's target was not built here."""
     left = LARGEST
     walked = () if below.is_symlink() else os.walk(below)
     nested = [Path(at, name) for at, _, names in walked for name in names]
@@ -122,7 +123,7 @@ def _with_forms(found: Mapping[str, bytes]) -> Iterator[tuple[str, PageFile]]:
 
 
 class PageRoutes:
-    """Until `page` is there, `/` is the plain `home`, and there are no files."""
+    """Until `page` is set, `/` is the plain `home`, and there are no files."""
 
     def __init__(self, home: FallbackPage) -> None:
         self._home = home

@@ -1,8 +1,8 @@
-"""Finding files in a stored tree, and showing what is there. Pure.
+"""Finds files in a stored tree, and describes them. Pure.
 
 A path comes from a URL and is bytes, as names are. It is never resolved by a file system: it is looked up among the
-tree's entries, so the worst that a path can do is not to be found. Symlinks are followed as the kernel would follow
-them, but only within their own root, and not for ever.
+tree's entries, so a hostile path is at worst not found. Symlinks are followed as the kernel would follow them, but only
+within their own root, and at most MAX_LINKS of them.
 """
 
 import base64
@@ -24,8 +24,8 @@ KINDS = {Kind.FILE: "file", Kind.DIRECTORY: "directory", Kind.SYMLINK: "symlink"
 
 
 def read_path(raw_path: bytes, root: str) -> tuple[bytes, bool]:
-    """The path that a request for `/files/{id}` or `/files/{id}/...` names, with its root in front, and whether it must
-    be a directory (it ends with a slash). Raises ApiError 400 for one that no tree can have."""
+    """The path in a request for `/files/{id}` or `/files/{id}/...`, with its root in front, and whether it must be a
+    directory (it ends with a slash). Raises ApiError 400 for a path that no tree can have."""
     path = unquote_to_bytes(b"".join(raw_path.split(b"/", 3)[3:]))
     must_be_directory = path.endswith(b"/") or not path
     inside = path.removesuffix(b"/")
@@ -38,7 +38,7 @@ def read_path(raw_path: bytes, root: str) -> tuple[bytes, bool]:
 
 
 def find(entries: Mapping[bytes, Entry], path: bytes) -> tuple[bytes, Entry | None]:
-    """What is at `path`, symlinks followed: its real path and its entry, None for a root. Raises ApiError 404."""
+    """The real path and the entry at `path`, symlinks followed; the entry is None for a root. Raises ApiError 404."""
     root, *asked = path.split(b"/")
     at = [root]
     entry: Entry | None = None
@@ -72,7 +72,7 @@ def find(entries: Mapping[bytes, Entry], path: bytes) -> tuple[bytes, Entry | No
 
 
 def children(entries: Mapping[bytes, Entry], directory: bytes) -> list[Entry]:
-    """What is directly in the directory, by name. Looks at every entry of the tree."""
+    """The entries directly in the directory, by name. Looks at every entry of the tree."""
     prefix = directory + b"/"
     start = len(prefix)
     found = [entry for path, entry in entries.items() if path.startswith(prefix) and path.find(b"/", start) < 0]
@@ -98,7 +98,7 @@ def briefly(entry: Entry) -> dict[str, Any]:
 
 
 def written(member: str, name: bytes) -> dict[str, str]:
-    """`name` as text; if it is not UTF-8, it is also given as it is."""
+    """`name` as text; if it is not UTF-8, its bytes are given, too."""
     try:
         return {member: name.decode()}
     except UnicodeDecodeError:

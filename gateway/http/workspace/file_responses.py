@@ -12,16 +12,16 @@ from gateway.http.ranges import Span, Unsatisfiable, read_range
 from gateway.http.responses import UNCACHED, LongResponse, refusal
 from sync.errors import Damaged
 
-# Whatever is in a workspace was written by a program: a browser gets bytes to save, not a page to run.
+# A program wrote the files of a workspace: a browser gets bytes to save, not a page to run.
 INERT = {**UNCACHED, "Content-Security-Policy": "default-src 'none'; sandbox", "Accept-Ranges": "bytes"}
 BYTES = "application/octet-stream"
-LATEST = 253_402_300_800  # the year 10000: a file may be dated beyond what HTTP can say
+LATEST = 253_402_300_800  # the year 10000: a file may have a date that HTTP cannot express
 
 
 @dataclass(frozen=True, slots=True)
 class FileFound:
-    """A file, wherever it lies. `read` gives so many bytes from a start on. What is not synced has no ETag: nobody has
-    hashed it."""
+    """A file of any source. `read` yields so many bytes from a start on. A file that is not synced has no ETag, because
+    its hash is not known."""
 
     name: bytes
     size: int
@@ -33,7 +33,7 @@ class FileFound:
 
 
 async def file_answer(request: Request, file: FileFound) -> Response:
-    """What is at fault with the first bytes is told in words; later, the connection is closed."""
+    """An error with the first bytes is answered in words; after a later one the connection is closed."""
     headers = {**INERT, **_about(file)}
     if _unchanged(request, file):
         return Response(status_code=304, headers=headers)
@@ -65,19 +65,19 @@ def _about(file: FileFound) -> dict[str, str]:
 
 
 def _unchanged(request: Request, file: FileFound) -> bool:
-    """Whether the client has this very content already."""
+    """True if the client has this very content already."""
     known = request.headers.get("if-none-match", "").split(",")
     return file.tag is not None and any(each.strip().removeprefix("W/") in (file.tag, "*") for each in known)
 
 
 def _wants_range(request: Request, file: FileFound) -> bool:
-    """A range of another version of the file is of no use: then all of it is."""
+    """A range of another version of the file is of no use: then the whole file is wanted."""
     only_of = request.headers.get("if-range")
     return only_of is None or only_of == file.tag
 
 
 async def _exactly(pieces: AsyncGenerator[bytes, None], length: int) -> AsyncGenerator[bytes, None]:
-    """These pieces, if they are so many bytes: what was promised in the head. Raises Damaged."""
+    """These pieces, checked to have the length that the head promised. Raises Damaged."""
     left = length
     try:
         async for piece in pieces:
@@ -93,7 +93,7 @@ async def _exactly(pieces: AsyncGenerator[bytes, None], length: int) -> AsyncGen
 
 async def _begun(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     """The same pieces, the first of them read already."""
-    first = [await anext(pieces, b"")]  # nobody holds it any longer once it is sent
+    first = [await anext(pieces, b"")]  # a list, so that it can be freed once it is sent
 
     async def rest() -> AsyncGenerator[bytes, None]:
         try:

@@ -1,4 +1,5 @@
-"""A session's files, looked at from outside: what is synced, or what its sandbox has now. Nothing is woken for it."""
+"""A session's files, read from outside: the synced ones, or those that its sandbox has now. Reading wakes no
+session."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -41,7 +42,7 @@ SOURCE = ChoiceParameter("source", ("auto", "live", "synced"), "live: what its s
 ROOT = ChoiceParameter("root", tuple(ROOTS))
 RANGE = Parameter("Range", {"type": "string"}, "one range of bytes", where="header")
 TREES_OF_A_USER, LIVE_LOOKS_OF_A_USER, MOST_WAITING = 4, 4, 1000
-TREES_AT_ONCE = 8  # looked up at the same time: whoever asks for many files of one tree loads it once or twice
+TREES_AT_ONCE = 8  # looked up at the same time: requests for many files of one tree load it once or twice
 
 _Look = Callable[[], Awaitable["FileFound | dict[str, Any] | None"]]
 
@@ -52,7 +53,7 @@ class FileRoutes:
         self._vault = vault
         self._gate = asyncio.Semaphore(TREES_AT_ONCE)
         self._kept = ConcurrencyLimit(TREES_OF_A_USER, "looks into kept files", waiting=MOST_WAITING)
-        # Apart from the others: a sandbox that does not answer keeps nobody from what is kept.
+        # Separate: a sandbox that does not answer must not delay reads of stored files.
         self._live = ConcurrencyLimit(LIVE_LOOKS_OF_A_USER, "looks into live files", waiting=MOST_WAITING)
 
     @route(
@@ -78,8 +79,8 @@ class FileRoutes:
     async def _answered(
         self, request: Request, asked: "_Asked", gates: ConcurrencyLimit, look: _Look
     ) -> Response | None:
-        """What the look finds, as an answer; None if it finds none. The place is held while the look is under way, and
-        until a listing is read: a file's bytes are not held."""
+        """The answer for the result of a look; None if there is none. The place is held during the look, and until a
+        listing is read: a file's bytes do not hold it."""
         with ExitStack() as place:
             place.callback(await gates.enter(request))
             found = await look()
@@ -92,7 +93,7 @@ class FileRoutes:
                 raise _nothing_there()
             return await file_answer(request, found)
 
-    # -- what is kept -------------------------------------------------------------------------------------------------
+    # -- stored files -------------------------------------------------------------------------------------------------
 
     async def _synced(self, session: Session, asked: "_Asked") -> "FileFound | dict[str, Any]":
         async with self._gate:
@@ -116,10 +117,10 @@ class FileRoutes:
         async for piece in self._vault.contents(user_id, tree).read(entry, start, length):
             yield piece
 
-    # -- what is there now --------------------------------------------------------------------------------------------
+    # -- live files ---------------------------------------------------------------------------------------------------
 
     async def _look(self, session: Session, asked: "_Asked") -> "FileFound | dict[str, Any] | None":
-        """None if the sandbox does not run."""
+        """The result of a look into the sandbox; None if it does not run."""
         sandbox = self._catalogue.sandbox(session)
         root, _, path = asked.path.partition(b"/")
         try:
@@ -142,7 +143,7 @@ class FileRoutes:
 
 
 class _Asked:
-    """What a request asks for. Raises ApiError."""
+    """The parameters of a request. Raises ApiError."""
 
     def __init__(self, request: Request) -> None:
         self.generation = GENERATION.read(request)
@@ -175,7 +176,7 @@ def _live_entry(entry: LiveEntry) -> dict[str, Any]:
 async def _live_bytes(
     sandbox: Sandbox, root: bytes, path: bytes, start: int, length: int
 ) -> AsyncGenerator[bytes, None]:
-    """So many bytes of the file. Raises TreeFailed, also if it is not there any more, or shorter than it was."""
+    """So many bytes of the file. Raises TreeFailed, also if the file is gone, or shorter than it was."""
     found = await sandbox.files(root, path, start=start, length=length)
     if not isinstance(found, LiveFile):
         raise TreeFailed("changed", "it is gone meanwhile")
@@ -189,7 +190,7 @@ async def _live_bytes(
 
 
 def _cannot(error: TreeFailed) -> Exception:
-    """A path that leads out, or to what is neither a file nor a directory, is not there for whoever asks here."""
+    """To readers here, a path that leads out, or to something that is neither file nor directory, does not exist."""
     return ApiError(404, "cannot_be_read", error.error) if error.code == "bad_path" else error
 
 

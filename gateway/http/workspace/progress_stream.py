@@ -1,8 +1,8 @@
-"""Work that takes minutes, answered as lines of JSON: how far it is, now and then, and at the end what came of it.
+"""Work that takes minutes, answered as lines of JSON: progress now and then, and the result at the end.
 
 Every line is an object. `{"progress":{...}}` comes when there is news, and often enough that no proxy takes the
-connection for dead; `{"result":{...}}` is the last line of work that was done. Work that failed ends with a line
-`{"error","code"}`, and the connection is closed without the end that HTTP asks for. Whoever goes away ends the work.
+connection for dead; `{"result":{...}}` is the last line of work that succeeded. Work that failed ends with a line
+`{"error","code"}`, and the connection is closed without HTTP's end marker. A client that goes away ends the work.
 """
 
 import asyncio
@@ -27,7 +27,8 @@ Work = Callable[[Tell], Awaitable[Told]]
 
 
 def narrated(request: Request, work: Work, leaving: Callable[[], bool]) -> LongResponse:
-    """Do `work`, which is given somebody to tell how far it is, and comes to its result; unless the gateway leaves."""
+    """Run `work`, which is given a function to report progress with, and send its result; end it if the gateway
+    leaves."""
     lines = _lines(work, leaving, operator=principal(request).kind != "user")
     return LongResponse(lines, headers={**UNCACHED, "X-Accel-Buffering": "no"}, media_type=LINES)
 
@@ -71,6 +72,6 @@ def _line(value: Told) -> bytes:
 
 
 def _look_at(done: "asyncio.Task[Told]") -> None:
-    """If nobody listens any more, nobody need hear why it failed."""
+    """Retrieve the error of work that is not awaited any more, so that asyncio does not log it."""
     if not done.cancelled():
         done.exception()

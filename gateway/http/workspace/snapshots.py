@@ -1,4 +1,6 @@
-"""A session's snapshots: looked at, compared, taken away, and begun from anew. Reading them loads no session."""
+"""A session's snapshots: listed, compared, exported, checked, and used as the start of a session. Reading them loads no
+session.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -49,7 +51,7 @@ COMPARED = 10_000  # paths of one comparison
 LARGEST_NUMBER = 2**53
 LOOKS, EXPORTS = 2, 4  # of one user at once: each holds a whole tree
 SNAPSHOTS, ONE = "/api/sandboxes/{id}/snapshots", "/api/sandboxes/{id}/snapshots/{generation}"
-STORED = (500, 502, 503)  # what reading snapshots may come to
+STORED = (500, 502, 503)  # statuses that reading snapshots may answer
 NUMBERED = {
     "type": "string", "pattern": "^(newest|[1-9][0-9]{0,15})$", "description": "its number, or `newest`",
 }  # fmt: skip
@@ -81,7 +83,7 @@ class SnapshotRoutes:
         self._vault = vault
         self._looks = ConcurrencyLimit(LOOKS, "looks into snapshots")
         self._exports = ConcurrencyLimit(EXPORTS, "exports of snapshots")
-        self._verifying: set[str] = set()  # users: what it costs is theirs, one at a time
+        self._verifying: set[str] = set()  # users: verifying is charged to them, one at a time
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
@@ -116,7 +118,7 @@ class SnapshotRoutes:
         answers={200: SnapshotDiff}, parameters=(GENERATION, TO), refusals=(400, 404, *STORED),
     )  # fmt: skip
     async def diff(self, request: Request) -> Response:
-        """What has to be done to the one tree to have that of `to`, the newest unless it is given."""
+        """The changes that make the one tree into that of `to`, the newest by default."""
         session = await looked_at(request, self._catalogue)
         wanted, to = _wanted(request), _number(request.query_params.get("to", "newest"))
         with ExitStack() as place:
@@ -209,12 +211,12 @@ class SnapshotRoutes:
         body=Nothing, refusals=(400, 404, 429, *STORED), media={LINES: VERIFYING},
     )  # fmt: skip
     async def verify(self, request: Request) -> Response:
-        """Reads everything that the session's generations name."""
+        """Reads everything that the session's generations refer to."""
         session = await looked_at(request, self._catalogue)
         await read_body(request, Nothing)
         await self._find(session, None)
         user = session.user_id
-        if user in self._verifying:  # a courtesy, no lock: two that begin in the same moment harm nobody
+        if user in self._verifying:  # a courtesy, no lock: two that begin in the same moment harm no one
             raise ApiError(429, "busy", "snapshots of this user are being verified: wait for that to end")
 
         async def work(tell: Tell) -> Told:
@@ -239,7 +241,7 @@ class SnapshotRoutes:
         body=Nothing, parameters=(DRY_RUN,), refusals=(400, *STORED), media={LINES: COLLECTING},
     )  # fmt: skip
     async def collect(self, request: Request) -> Response:
-        """Everybody's: what two looks found unnamed is removed."""
+        """For all users: removes the objects that two passes found unreferenced."""
         dry_run = DRY_RUN.read(request)
         await read_body(request, Nothing)
 
@@ -272,7 +274,7 @@ def heading(generation: Generation) -> dict[str, Any]:
 
 
 def inventory(tree: StoredTree) -> dict[str, Any]:
-    """What is in a tree, counted; and what in it is not as it should be."""
+    """The numbers of a tree's entries, and the entries that are skipped or unsettled."""
     kinds = [entry.kind for entry in tree.entries.values()]
     unsettled = sorted((entry for entry in tree.entries.values() if entry.unsettled), key=lambda entry: entry.path)
     return {
@@ -289,7 +291,7 @@ def inventory(tree: StoredTree) -> dict[str, Any]:
 
 
 def compare(old: StoredTree, new: StoredTree) -> dict[str, Any]:
-    """What was added, changed and removed, by path; all of it counted, and the first COMPARED of it named."""
+    """The paths that were added, changed and removed: all of them counted, the first COMPARED of them named."""
     before, after = old.entries, new.entries
     added = sorted(path for path in after if path not in before)
     removed = sorted(path for path in before if path not in after)
@@ -320,7 +322,7 @@ def _wanted(request: Request) -> int | None:
 
 
 def _number(text: str) -> int | None:
-    """The number of a generation; None is the newest, whichever that is."""
+    """The number of a generation; None is the newest."""
     if text == "newest":
         return None
     if not (text.isascii() and text.isdecimal() and len(text) <= 16 and 0 < int(text) <= LARGEST_NUMBER):

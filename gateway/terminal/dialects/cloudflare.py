@@ -1,12 +1,12 @@
 """Cloudflare's terminal WebSocket, version 0.12, as the xterm add-on of `@cloudflare/sandbox` speaks it. Pure.
 
-Bytes are binary frames both ways; control is JSON in text frames. What is there already comes first, then `ready`: the
+Bytes are binary frames both ways; control is JSON in text frames. The present screen comes first, then `ready`: the
 add-on clears its screen at a `ready` that nothing came before, and answers with its size.
 
-The add-on comes back by itself after every close, whatever the code, and takes each `ready` for a success. Closing at
-the program's end would bring it back every second for ever; so it is told `exit`, as is declared, and stays. What it
-clears before it comes back is not all (the cursor's line stays, and so do the modes), so a picture always begins with a
-full reset.
+The add-on comes back by itself after every close, whatever the code, and takes each `ready` for a success. If the
+connection were closed at the program's end, it would come back every second for ever; so it gets `exit`, as the
+protocol declares, and stays. Its clearing of the screen is not complete (the cursor's line stays, and so do the modes),
+so a picture always begins with a full reset.
 """
 
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ class CloudflareDialect:
         return b""
 
     def hear_text(self, payload: bytes) -> Sequence[Heard]:
-        """`resize`. Other types, and sizes that are none, are passed over, as their own server does."""
+        """`resize`. Other types, and invalid sizes, are ignored, as Cloudflare's own server does."""
         type, body = read_control(payload)
         size = rough_size(body.get("cols"), body.get("rows")) if type == "resize" else None
         return () if size is None else (Wanted(size),)
@@ -59,5 +59,5 @@ class CloudflareDialect:
 
 
 def _code(name: str | None) -> int:
-    """What a shell makes of a signal: `code` is declared a number."""
+    """The exit code that a shell gives for a signal: `code` is declared a number."""
     return 128 + next((known for known in Signals if known.name == name), 0)

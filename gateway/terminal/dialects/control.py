@@ -1,4 +1,4 @@
-"""What dialects share: control in JSON, sizes, and how a terminal is told to begin afresh. Pure."""
+"""Shared by dialects: control in JSON, sizes, and the sequence that resets a terminal. Pure."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from gateway.protocol.strict_json import BadJson, load_object
 from sandbox.protocol.terminal import MAX_SIDE, Size
 from sandbox.protocol.websocket_frames import FrameError, frame_text
 
-# RIS, what terminals call a full reset. A client that paints over what it showed before would else keep its modes, its
+# RIS, a terminal's full reset. Without it, a client that paints over its earlier screen would keep its modes, its
 # alternate screen and its scrollback. It ends any sequence that was cut before it.
 CLEAR = b"\x1bc"
 
@@ -24,7 +24,7 @@ def unreadable(reason: str) -> FrameError:
 
 
 def read_object(payload: bytes) -> dict[str, Any]:
-    """The object that a client's message spells; raises FrameError."""
+    """The object in a client's message; raises FrameError."""
     try:
         return load_object(payload)
     except BadJson as error:
@@ -32,7 +32,7 @@ def read_object(payload: bytes) -> dict[str, Any]:
 
 
 def read_control(payload: bytes) -> tuple[str, dict[str, Any]]:
-    """A control message and its type; raises FrameError."""
+    """A control message's type and the message; raises FrameError."""
     body = read_object(payload)
     type = body.get("type")
     if not isinstance(type, str):
@@ -41,15 +41,15 @@ def read_control(payload: bytes) -> tuple[str, dict[str, Any]]:
 
 
 def exact_size(cols: Any, rows: Any) -> Size:
-    """A size as our own clients say it; raises FrameError."""
+    """A size from our own clients, which must be exact; raises FrameError."""
     if any(type(side) is not int or not 1 <= side <= MAX_SIDE for side in (cols, rows)):
         raise unreadable(f"cols and rows must be whole numbers from 1 to {MAX_SIDE}")
     return Size(cols, rows)
 
 
 def rough_size(cols: Any, rows: Any) -> Size | None:
-    """A size as clients say it that measure a window: fractions are cut off, and what is too large is. None if it is no
-    size: a window that is not shown has none, and the server it was written for does not mind.
+    """A size from clients that measure a window: fractions are cut off, and so is the excess. None if it is no size: a
+    hidden window has none, and the server that the client was written for ignores that.
     """
     if any(type(side) not in (int, float) or side < 1 for side in (cols, rows)):
         return None

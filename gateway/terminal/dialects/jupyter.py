@@ -1,8 +1,8 @@
 """Jupyter's terminals, as JupyterLab speaks them with terminado: arrays in text frames, a word first. Pure.
 
-`["setup",{}]` must be the first: JupyterLab ignores what comes before it. Sizes are rows first, then columns, then
-pixels that nobody reads. It takes 1000 for an end and any other close for a cut, and keeps its screen across one: so a
-picture begins with a full reset.
+`["setup",{}]` must be the first: JupyterLab ignores earlier messages. Sizes are rows first, then columns, then pixels,
+which are ignored. JupyterLab takes close code 1000 for an end and any other for a cut, and keeps its screen across a
+cut: so a picture begins with a full reset.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class JupyterDialect(OutputOnlyDialect):
         return _stdout(self._cutter.finish()) + _say("disconnect", 1)
 
     def hear_text(self, payload: bytes) -> Sequence[Heard]:
-        """`stdin` and `set_size`. Other words, and sizes that are none, are passed over, as terminado does."""
+        """`stdin` and `set_size`. Other words, and invalid sizes, are ignored, as terminado does."""
         match _read_array(payload):
             case ["stdin", str(typed)]:
                 return (Typed(typed.encode()),) if typed else ()

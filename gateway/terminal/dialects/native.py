@@ -55,8 +55,7 @@ class NativeDialect:
         return say("auth_expiring", at=at)
 
     def hear_text(self, payload: bytes) -> Sequence[Heard]:
-        """Sizes, tokens, whether output is wanted, whether anybody is there. A type that is not known says nothing to
-        us: a newer client may say more."""
+        """Sizes, tokens, flow control and pings. An unknown type is ignored: a newer client may use more."""
         type, body = read_control(payload)
         match type:
             case "resize":

@@ -1,4 +1,4 @@
-"""Which dialect a connection speaks: by path, sub-protocol and query, never by what it says. Pure.
+"""Chooses a connection's dialect: by path, sub-protocol and query, never by its messages. Pure.
 
 `/terminal/{id}` has two, and plain is the default; the paths of other servers' clients have one each, and their queries
 belong to those clients.
@@ -22,14 +22,15 @@ Kind = Literal["terminal", "cloudflare", "jupyter", "tty"]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`protocol` is the sub-protocol to answer with; None: none of those that were offered."""
+    """`protocol` is the sub-protocol to answer with; None: none of the offered ones."""
 
     dialect: Dialect
     protocol: str | None
 
 
 def choose(kind: Kind, offered: Sequence[str], query: Sequence[tuple[str, str]]) -> Choice:
-    """A dialect for one viewer. Raises ApiError where a connection asks for what is not there, or for two at once."""
+    """A dialect for one viewer. Raises ApiError for a connection that asks for an unknown dialect, or for two at
+    once."""
     match kind:
         case "cloudflare":
             return Choice(CloudflareDialect(), None)

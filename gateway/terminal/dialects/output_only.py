@@ -1,4 +1,4 @@
-"""For clients that know only of output: whatever else happens is not told them. Pure."""
+"""For clients that know output only: all other events are dropped. Pure."""
 
 from sandbox.protocol.terminal import Size, TerminalTrouble
 

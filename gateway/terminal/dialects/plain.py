@@ -1,8 +1,8 @@
-"""No protocol at all: what `@xterm/addon-attach` and `ws.onmessage = e => term.write(e.data)` expect. Pure.
+"""No protocol at all, for `@xterm/addon-attach` and `ws.onmessage = e => term.write(e.data)`. Pure.
 
-Every message of the client, text or binary, was typed. Output is text, so that a page needs to know nothing about
-bytes; it is cut between characters. Nothing else is ever said: a picture is output too, after a full reset, and the
-program's end is the connection's.
+Every message of the client, text or binary, is input. Output is text, so that a page needs no code for bytes; it is cut
+between characters. No other message is ever sent: a picture is output too, after a full reset, and the program's end is
+the connection's.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How one kind of terminal client speaks. Pure: what happened goes in, wire-ready frames of a server come out.
+"""The protocol of one kind of terminal client. Pure: events go in, a server's frames ready for the wire come out.
 
 A dialect object belongs to one viewer. `hear_*` never raise but FrameError (sandbox/protocol/websocket_frames.py),
 which closes the connection with its code and reason.
@@ -20,7 +20,7 @@ class Typed:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The client can show this much now."""
+    """The size that the client can show now."""
 
     size: Size
 
@@ -41,7 +41,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What to say at once to a client that was greeted and reads; whoever does not read gets none."""
+    """An immediate answer for a client that was greeted and reads; one that does not read gets none."""
 
     frames: bytes
 
@@ -57,28 +57,28 @@ class Dialect(Protocol):
     closes_at_exit: bool
 
     def greet(self, hello: Greeting, picture: bytes | None, *, absent: bool = False) -> bytes:
-        """The terminal is there: what the client is told, with the screen if that is not empty. Called once. If there
-        is no link to one yet, the epoch is the client's own, or "", and `repaint` comes when there is. `absent`: no
-        sandbox runs, so whatever program the client shows is gone."""
+        """The first frames for the client, with the screen if that is not empty. Called once. If there is no link to a
+        terminal yet, the epoch is the client's own, or "", and `repaint` comes when there is one. `absent`: no sandbox
+        runs, so the program that the client may show is gone."""
         ...
 
     def output(self, payload: bytes) -> bytes:
-        """Some of the program's bytes, cut anywhere. b"" if the client gets nothing of it yet."""
+        """Some of the program's bytes, cut anywhere. b"" if the client gets none of them yet."""
         ...
 
     def repaint(self, reset: Reset, picture: bytes) -> bytes:
-        """What the client has is void: clear, paint, go on."""
+        """The client's screen is void: clear, paint, go on."""
         ...
 
     def exited(self, exit: Exit) -> bytes: ...
     def resized(self, size: Size) -> bytes: ...
     def told_status(self, status: str) -> bytes:
-        """The session's status is this now: one of its words."""
+        """The session's status has changed to this word."""
         ...
 
     def told_trouble(self, trouble: TerminalTrouble) -> bytes: ...
     def told_expiring(self, at: str) -> bytes:
-        """Its token ends at this time."""
+        """The client's token ends at this time."""
         ...
 
     def hear_text(self, payload: bytes) -> Sequence[Heard]:

@@ -1,9 +1,9 @@
-"""ttyd's protocol: the first byte of a message says what the rest is. Pure.
+"""ttyd's protocol: the first byte of a message is its kind. Pure.
 
 The client begins with a bare JSON object, `{"AuthToken","columns","rows"}`; its `{` is a kind like the others. The
-AuthToken proves nothing here and is not looked at: who may come in is decided before the upgrade, which is refused with
-401 otherwise. Then `0` is typing, `1` a size, `2` pause and `3` resume. The server says `1` title and `2` preferences
-first, then `0` output. All of its frames are binary; of the client's, text is taken too, as ttyd does.
+AuthToken proves nothing here and is ignored: access is decided before the upgrade, which is refused with 401 otherwise.
+Then `0` is typing, `1` a size, `2` pause and `3` resume. The server sends `1` title and `2` preferences first, then `0`
+output. All of its frames are binary; the client's may also be text, as for ttyd.
 
 The client resets its screen when it comes back after a cut, and asks before it comes back after a 1000.
 """
@@ -24,7 +24,7 @@ class TtydDialect(OutputOnlyDialect):
     closes_at_exit = True
 
     def greet(self, hello: Greeting, picture: bytes | None, *, absent: bool = False) -> bytes:
-        title = hello.title or "terminal"  # it becomes the page's
+        title = hello.title or "terminal"  # it becomes the page's title
         told = frame(BINARY, b"1" + title.encode()) + frame(BINARY, b"2{}")
         return told if picture is None else told + self.output(CLEAR + picture)
 
@@ -41,7 +41,7 @@ class TtydDialect(OutputOnlyDialect):
         return self.hear_binary(payload)
 
     def hear_binary(self, payload: bytes) -> Sequence[Heard]:
-        """Kinds that are not known, and sizes that are none, are passed over, as ttyd does."""
+        """Unknown kinds, and invalid sizes, are ignored, as ttyd does."""
         match payload[:1]:
             case b"0" if len(payload) > 1:
                 return (Typed(payload[1:]),)

@@ -1,4 +1,4 @@
-"""A program's bytes as text: cut between characters, and what is no UTF-8 becomes U+FFFD. Pure.
+"""A program's bytes as text: cut between characters, and invalid UTF-8 becomes U+FFFD. Pure.
 
 However the bytes were cut, the pieces together are `bytes.decode("utf-8", "replace")` of the whole: the beginning of a
 character at the end of a piece waits for the next one. No more than three bytes ever wait.
@@ -14,12 +14,12 @@ class Utf8Cutter:
         self._begun = b""
 
     def cut(self, payload: bytes) -> bytes:
-        """What can be said now, as valid UTF-8."""
+        """The complete characters so far, as valid UTF-8."""
         if not self._begun and payload.isascii():
             return payload
         whole = self._whole(payload)
         try:
-            str(whole, "utf-8")  # only to know: encoding it again would cost as much as this
+            str(whole, "utf-8")  # only a check: encoding it again would cost as much as this
         except UnicodeDecodeError:
             return whole.decode(errors="replace").encode()
         return whole
@@ -29,7 +29,7 @@ class Utf8Cutter:
         return self._whole(payload).decode(errors="replace")
 
     def finish(self) -> str:
-        """Nothing more comes: what still waits was no character. Begins anew."""
+        """No more bytes come: return U+FFFD for the waiting ones, and begin again."""
         begun, self._begun = self._begun, b""
         return begun.decode(errors="replace")
 
@@ -52,5 +52,5 @@ class Utf8Cutter:
 
 
 def _length(lead: int) -> int:
-    """Of the character that begins with this byte."""
+    """The length of the character that begins with this byte."""
     return 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
