@@ -1,6 +1,6 @@
 """`python -m sandbox.bridge <config fd> <listen fd>`: the program that runs inside a sandbox.
 
-With options instead of descriptors it is started by hand: sandbox/bridge/standalone.py.
+With options instead of descriptors, a person starts it by hand: sandbox/bridge/standalone.py.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ USAGE = "usage: python -m sandbox.bridge <config fd> <listen fd>, or by hand: py
 
 
 async def take_notes(state: Path, boot_id: str = "") -> TakenNotes:
-    """The notes, once the bridge before this one has let go of them. One that was killed has them until the last of its
-    threads is gone, and the last child that it was about to start. Raises NotesInUse if that takes long."""
+    """The notes, once the bridge before this one has let go of them. A killed bridge holds them until its last thread
+    is gone, and the last child that it was about to start. Raises NotesInUse if that takes long."""
     loop = asyncio.get_running_loop()
     asked_at = waiting_since = loop.time()
     while True:
@@ -44,10 +44,11 @@ async def take_notes(state: Path, boot_id: str = "") -> TakenNotes:
 
 
 async def run(config: Config, listener: socket.socket | HandedIn) -> None:
-    """Serve until SIGTERM, or until no gateway has come for `orphan_seconds`; then end the agent, then everything."""
+    """Serve until SIGTERM, or until no gateway has come for `orphan_seconds`. Then end the agent, then everything
+    else."""
     loop = asyncio.get_running_loop()
     config.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    notes = await take_notes(config.state, config.boot_id)  # first: from here on no other bridge is at the roots
+    notes = await take_notes(config.state, config.boot_id)  # first: from here on no other bridge works on the roots
     make_roots(config.kept)
     agent = Agent(config, notes)
     bridge = Bridge(config, agent)
@@ -91,7 +92,7 @@ def main() -> int:
     guard_this_process()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        os.chdir("/")  # nothing of the bridge's may lie in a root: roots come and go
+        os.chdir("/")  # no directory of the bridge may be in a root: roots come and go
         config = read_config(int(sys.argv[1]))
         number, _, door = sys.argv[2].partition(":")
         listener = socket.socket(fileno=int(number))

@@ -1,24 +1,25 @@
 """One agent process at a time: records in, numbered frames out.
 
-States: *absent* (never started, or exited), *running*, *ending* (asked to stop, or dead with output still to read). It
-is started only when somebody asks; a start that comes while the last process is ending waits for its exit. It is never
-started while it is *held*: from the bridge's start, if it was told so, or from when all had to be quiet, until it is
-released; and while its workspace is being put in place.
+States: *absent* (never started, or exited), *running*, *ending* (asked to stop, or dead with output still to read).
+It starts only on request. A request during *ending* waits for the exit. It never starts while it is *held*: from the
+bridge's start if the configuration says so, or since a restore demanded quiet, until its release; and while its
+workspace is being replaced.
 
-What it is told and what it says goes through its *core* (sandbox/agents/core.py), which knows the agent's own words; a
-new one for each process. Here is what a core cannot do: the process, pipes, signals, timers, notes, files (home.py).
+All its input and output go through its *core* (sandbox/agents/core.py), which knows the agent's own protocol; each
+process has a new one. This module does what a core cannot: the process, pipes, signals, timers, notes, files
+(home.py).
 
-Lines reach the agent in this order: what begins it, then what the core answers and what was injected, then deliveries
-by seq, when the core is ready for them (deliveries.py). A delivery is noted as taken before its first byte is written,
-so it is handed over at most once, also across a killed bridge. Deliveries are accepted only through an open *gate*: one
-that was sent before the gateway could know that its process is gone must not reach the next process, where it would
-overtake the lines that were dropped with the old one.
+Lines reach the agent in this order: its first lines, then the core's answers and injected lines, then deliveries by
+seq when the core is ready for them (deliveries.py). A delivery is noted as taken before its first byte is written, so
+the agent gets it at most once, even if the bridge is killed. Deliveries need an open *gate*. Without it, a delivery
+that was sent before the gateway learned of the process's end could reach the next process, and overtake the lines
+that were dropped with the old one.
 
-Output is numbered into the backlog. While that is full the agent is not read; nothing is dropped. Nor is it read while
-it leaves `UNREAD_BYTES` unread of what the core answered to its output.
+Output is numbered into the backlog. While that is full, the bridge does not read the agent; nothing is dropped. Nor
+does it read the agent while the agent leaves `UNREAD_BYTES` of the core's answers unread.
 
-An agent that is a server is reached over HTTP (http_reach.py). Deliveries become requests then, and nothing is written
-to its input.
+The bridge reaches an agent that is a server over HTTP (http_reach.py). Deliveries become requests then, and nothing
+is written to its input.
 """
 
 import asyncio
@@ -71,7 +72,7 @@ from sandbox.system.log import BoundedLog, ErrorLog, log
 MAX_INJECTED = 64
 UNREAD_BYTES = 1 << 20
 CORE_FAILED = "what speaks with the agent failed: the agent is started anew"
-MOST_FAILURES = 5  # of a core that are logged, in one process
+MOST_FAILURES = 5  # logged failures of a core, in one process
 
 
 class AgentFailed(Exception):
@@ -79,20 +80,20 @@ class AgentFailed(Exception):
 
 
 class AgentHeld(AgentFailed):
-    """It may not be started now: its workspace is not what it will be."""
+    """The agent may not start now: its workspace is still to be put in place."""
 
 
 class AgentRuns(Exception):
-    """What was asked for cannot be done while an agent runs."""
+    """The operation needs that no agent runs."""
 
 
 class Agent:
-    """The agent of one sandbox. `on_change` is called when there is something new to tell the gateway, `on_problem`
-    with something the user should read, `on_room` when the queue was full and is not any more: it must not deliver
-    before it returns. Only `room` and `end` wait."""
+    """The agent of one sandbox. `on_change` is called when there is news for the gateway, `on_problem` with a text
+    for the user, and `on_room` when a full queue has room again; `on_room` must not deliver before it returns. Only
+    `room` and `end` wait."""
 
     def __init__(self, config: Config, notes: TakenNotes, open_log: Callable[[], ErrorLog] | None = None) -> None:
-        """`open_log` is for the stderr of each process; without it the configuration's `agent_log` takes it."""
+        """`open_log` opens the log for each process's stderr; without it the configuration's `agent_log` is used."""
         self._config = config
         self._limits = config.limits
         self.open_log = open_log or partial(BoundedLog, config.agent_log, config.limits.agent_log_bytes)
@@ -113,7 +114,7 @@ class Agent:
         self._kept_out = False
         self.held = config.hold
         self._next_start: tuple[bytes | None] | None = None
-        self.unknown = UnknownKinds()  # that no gateway was told of
+        self.unknown = UnknownKinds()  # not reported to a gateway yet
 
     @property
     def alive(self) -> bool:
@@ -129,8 +130,8 @@ class Agent:
 
     @property
     def health(self) -> dict[str, str | int | None]:
-        """Its `state`: waiting (it never ran), running or exited; of an exit also `code` or `signal`. A process that is
-        gone has exited, also while its last output is still to be read."""
+        """Its `state`: waiting (it never ran), running or exited; after an exit also `code` or `signal`. A process
+        that is gone counts as exited, even if its last output is still to be read."""
         if self._process is not None and not self._process.child.ended.done():
             return {"state": "running"}
         if self._process is not None:
@@ -143,40 +144,40 @@ class Agent:
 
     @property
     def all_events(self) -> bool:
-        """Whether what the core does not know is passed on, too."""
+        """Whether events that the core does not know are passed on, too."""
         return self._config.all_events
 
     @property
     def core(self) -> str:
-        """The name of the core that speaks with it."""
+        """The name of the agent's core."""
         return self._config.core
 
     def attach(self) -> Hello:
-        """A gateway came: forget what the one before had queued, and say where things stand."""
+        """A gateway came: forget the queue of the one before, and report the state."""
         self._drop_queue()
         self._gate_open = self._process is not None and not self._process.ending
         return Hello(self._notes.taker, self._notes.taken, self.epoch, self.alive, self.held, recalls=True)
 
     @property
     def barred(self) -> bool:
-        """Whether no program may be started, as the workspace is not what it will be."""
+        """Whether no program may start because the workspace is not in place."""
         return self.held or self._kept_out
 
     def hold(self) -> None:
-        """No agent is started from here on, until it is released; one that runs goes on."""
+        """No agent starts from here on until the release; a running one goes on."""
         if not self.held:
             self.held = True
             log("agent.held")
 
     def release(self) -> None:
-        """The workspace is what it should be: the agent may be started."""
+        """The workspace is in place: the agent may start."""
         if self.held:
             self.held = False
             log("agent.released")
 
     @contextlib.contextmanager
     def kept_out(self) -> Iterator[None]:
-        """No agent runs, and none is started, until this is left. Raises AgentRuns."""
+        """Within this context no agent runs or starts. Raises AgentRuns."""
         if self._process is not None:
             raise AgentRuns("the agent runs: stop it first")
         self._kept_out = True
@@ -186,7 +187,8 @@ class Agent:
             self._kept_out = False
 
     def start(self, line: bytes | None) -> bool:
-        """Run the agent unless it runs; say whether one was started now. Its gate is closed. Raises AgentFailed."""
+        """Start the agent unless it runs; return whether this call started it. Its gate is closed. Raises
+        AgentFailed."""
         if self.barred:
             raise AgentHeld("the agent waits for its workspace")
         if self._process is not None:
@@ -237,13 +239,13 @@ class Agent:
             raise AgentFailed(f"the agent could not be started: HOME/{file.path}: {exc.strerror}") from exc
 
     def open_gate(self, epoch: str | None) -> None:
-        """The gateway knows that `epoch` runs, or asked for it itself: what comes from here on is meant for it."""
+        """The gateway knows that `epoch` runs, or asked for it itself: deliveries from here on are meant for it."""
         if epoch == self.epoch and self._process is not None and not self._process.ending:
             self._gate_open = True
 
     def deliver(self, records: Iterable[tuple[int, bytes]]) -> int:
-        """Queue records, each (seq, line), in order, as many as there is room for, and return how many that were.
-        Those that no process is there to take are dropped, and count; the gateway will deliver them again."""
+        """Queue records, each (seq, line), in order, as many as there is room for, and return how many. If no process
+        can take them, they are dropped and count as queued; the gateway delivers them again."""
         accepted = 0
         for seq, line in records:
             if self._deliveries.full:
@@ -269,43 +271,43 @@ class Agent:
             self.on_room()
 
     def next_due(self, taken: int, *, ready: bool, can_fold: bool) -> DueDelivery | None:
-        """The next record that may go to the agent, None if there is none; `taken` is what was taken so far. Its line
-        may be written only after `note`."""
+        """The next record that may go to the agent, None if there is none. `taken` is the highest seq taken so far.
+        Call `note` before you write the line."""
         due = self._deliveries.next(taken, ready=ready, can_fold=can_fold)
         self._make_room()
         return due
 
     @property
     def due_bytes(self) -> int:
-        """How long the oldest record in the queue is; 0 if there is none."""
+        """Length of the oldest record in the queue; 0 if there is none."""
         return self._deliveries.oldest_bytes
 
     def note(self, taken: int) -> None:
-        """Everything up to `taken` goes to the agent now."""
+        """Note that everything up to `taken` goes to the agent now."""
         self._notes.take(taken)
         self.on_change()
 
     def hold_back(self, seq: int) -> bool:
-        """Give the agent neither the record `seq` nor what follows it, until it is dropped. False: it is not in the
-        queue."""
+        """Keep the record `seq` and everything behind it from the agent until it is dropped. False if it is not in
+        the queue."""
         return seq > self._notes.taken and self._deliveries.hold(seq)
 
     def drop_held(self, seq: int) -> None:
-        """The record that is held back is cancelled: forget it and go on."""
+        """The held record is cancelled: forget it and go on."""
         self._deliveries.drop_held(seq)
         self._make_room()
         if self._deliveries and self._process is not None:
             self._process.input.write()
 
     def inject(self, line: bytes) -> None:
-        """Write a line before everything that is queued; forgotten if no process runs."""
+        """Write a line before everything in the queue. It is dropped if no process runs."""
         if self._process is None or self._process.ending:
             return
         if not self._process.inject(line):
             self.on_problem("the agent does not read its input")
 
     def interrupt(self) -> None:
-        """Stop a turn that goes on in spite of an `abort`, in the way this agent survives best."""
+        """Stop a turn that goes on after an `abort`, in the way that this agent survives best."""
         if self._process is not None:
             self._process.interrupt()
 
@@ -315,11 +317,11 @@ class Agent:
             self._process.pace_output()
 
     def stop(self) -> None:
-        """End the process in order: its input first, then SIGTERM, then SIGKILL."""
+        """End the process in order: close its input, then SIGTERM, then SIGKILL."""
         self._next_start = None
         if self._process is not None and not self._process.ending:
             self.forget_deliveries()
-            # A server does not end with its input.
+            # A server does not end when its input does.
             self._process.stop(0.0 if self.server else self._limits.stop_input_seconds, self._limits.stop_term_seconds)
 
     def kill(self) -> None:
@@ -327,13 +329,13 @@ class Agent:
             self._process.child.signal_group(signal.SIGKILL)
 
     async def end(self) -> None:
-        """Stop the process and wait until it is gone, whether or not all its output could be read."""
+        """End the process and wait until it is gone, even if some output could not be read."""
         self.stop()
         if self._process is not None:
             await asyncio.shield(self._process.child.ended)
 
     async def finished(self, seconds: float) -> None:
-        """Wait until all output of a process that has ended is read, for so long at most."""
+        """Wait until all output of an ended process is read, for at most so long."""
         if self._process is not None:
             await asyncio.wait({self._process.over}, timeout=seconds)
 
@@ -351,11 +353,11 @@ class Agent:
 
     @property
     def server(self) -> AgentServer | None:
-        """Where the agent is reached if not by its pipes."""
+        """How the bridge reaches the agent without pipes."""
         return self._config.server
 
     def finish(self, code: int) -> None:
-        """The process is gone and its output is read to the end."""
+        """The process is gone and all its output is read."""
         run = self.backlog.newest
         assert run is not None
         exit_code, signal_name, reason = describe_exit(code)
@@ -378,13 +380,13 @@ class _Process:
     def __init__(
         self, agent: Agent, child: Child, core: Core, start: bytes | None, server: HttpServer | None, password: str
     ) -> None:
-        """`server` is how it is reached, if it is one."""
+        """`server` is how the bridge reaches an agent that is a server."""
         self._agent = agent
         self.child = child
         self.core = core
         self._folding = core if isinstance(core, FoldingCore) else None
         self.ending = False
-        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # and its output is all read
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # gone, output read
         self._splitter = CuttingSplitter() if core.cuts_lines else LineSplitter(MAX_LINE)
         self._oversized_told = 0
         self._unknown = UnknownKinds()
@@ -393,7 +395,7 @@ class _Process:
         self._wakes: dict[str, asyncio.TimerHandle] = {}
         self._lines: deque[bytes] = deque()  # for the agent, before any delivery
         self._lines_size = 0
-        self._unheeded = False  # the agent leaves too much unread of what its output was answered with
+        self._unheeded = False  # the agent leaves too many of the core's answers unread
         self._reach = None if server is None else self._reach_by_http(server, password)
         log_file = agent.open_log()
         self.input, self.output = self._pipes(start)
@@ -403,7 +405,7 @@ class _Process:
         self.input.write()
 
     def folds(self, line: bytes) -> bool:
-        """Whether this record is a message for the turn that runs, for which the core must be able to take it in."""
+        """Whether this record is a message for the running turn. The core must be able to take it in."""
         return self._folding is not None and self._folding.folds(line)
 
     def _pipes(self, start: bytes | None) -> tuple[Writer | AgentSocket, Reader | AgentSocket]:
@@ -464,7 +466,8 @@ class _Process:
         self.pace_output()
 
     def _ask(self, what: str, core: Callable[[], Sequence[Out]]) -> Sequence[Out]:
-        """What the core wants. One that fails is of no more use: the process is ended, and the next has another."""
+        """Perform a call of the core. A core that fails is useless from then on: the process ends, and the next has a
+        new core."""
         try:
             return core()
         except Exception as exc:
@@ -472,7 +475,7 @@ class _Process:
             return (EndProcess(CORE_FAILED),)
 
     def _down(self, line: bytes) -> Sequence[Out]:
-        """A message that breaks the core is answered all the same: it counts as taken."""
+        """A message that breaks the core still gets an answer: it counts as taken."""
         try:
             return self.core.down(line)
         except Exception as exc:
@@ -480,9 +483,9 @@ class _Process:
             return [not_passed_on(line), *([] if self.core.ready else [EndProcess(CORE_FAILED)])]
 
     def _up(self, lines: Sequence[bytes]) -> Sequence[Out]:
-        """A line that breaks the core costs that line."""
+        """A line that breaks the core is lost, and nothing else."""
         if not self.core.cuts_lines:
-            return self.core.up(lines)  # they pass as they are
+            return self.core.up(lines)  # the lines pass unchanged
         outs: list[Out] = []
         for line in lines:
             try:
@@ -528,7 +531,7 @@ class _Process:
         self.input.write()
 
     def pace_output(self) -> None:
-        """Read the agent while there is room for what it says, and while it reads what it is told."""
+        """Read the agent while there is room for its output, and while it reads its input."""
         for source in (self.output, self._reach):
             if source is None:
                 pass
@@ -538,9 +541,9 @@ class _Process:
                 source.resume()
 
     def _next_piece(self) -> bytes:
-        """The next lines for the agent, b"" if there are none. Records are noted before this returns: several with one
-        note, where the pipe surely takes them whole. Of a piece that it took in part, records that the agent never had
-        would count as taken."""
+        """The next lines for the agent, b"" if there are none. Records are noted before this returns. Several share
+        one note only if the pipe surely takes them whole: if it took a part, records that the agent never got would
+        count as taken."""
         taken = noted = self._agent.taken
         is_free = False
         while True:
@@ -563,7 +566,7 @@ class _Process:
         return self._cut_piece()
 
     def _cut_piece(self) -> bytes:
-        """The first line; with those behind it that the pipe takes in one go, or not at all."""
+        """The first line, with those behind it that the pipe takes in one write or not at all."""
         lines: list[bytes] = []
         size = 0
         while self._lines and (not lines or size + len(lines) + len(self._lines[0]) < PIPE_BUF):
@@ -577,7 +580,7 @@ class _Process:
         return b"\n".join(lines)
 
     def inject(self, line: bytes) -> bool:
-        """Say whether there was room for it."""
+        """Return whether there was room for it."""
         if len(self._lines) >= MAX_INJECTED:
             return False
         self._perform(self._down(line))
@@ -613,7 +616,7 @@ class _Process:
     def _heard(self, lines: Sequence[bytes]) -> None:
         before = self._lines_size
         self._perform(self._up(lines))
-        self.input.write()  # its answers, and what it may be ready for now
+        self.input.write()  # the core's answers, and deliveries that it may be ready for now
         if self._lines_size > max(before, UNREAD_BYTES):
             self._unheeded = True
             self.pace_output()
@@ -626,7 +629,7 @@ class _Process:
             self.child.signal_group(signal.SIGTERM)
             self._timer = loop.call_later(term_seconds, self.child.signal_group, signal.SIGKILL)
 
-        if input_seconds and self._reach is None:  # a server heeds no end of its input
+        if input_seconds and self._reach is None:  # a server does not end when its input does
             self._timer = loop.call_later(input_seconds, terminate)
         else:
             terminate()

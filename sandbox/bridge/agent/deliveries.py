@@ -1,18 +1,18 @@
-"""Records on their way to the agent: which one is given to it next. Pure.
+"""Records on their way to the agent: decides which one goes next. Pure.
 
-Records come in seq order. One that waits is given when the agent is ready for it. All that follow it wait behind it,
-but for those that do not wait themselves: they are given *ahead*. What was taken is noted as one number, the highest
-seq. So a record that was given ahead is not noted until all before it are: its seq is kept here, and when its turn
-comes it is noted and not given again. The seq is kept for as long as the process runs, over any change of link, because
-a gateway that comes back delivers again what was not noted. With the process it is forgotten: what an agent asked dies
-with it, and so does the answer. Nothing that waits is ever given ahead, so no process is given a message that the
-notes do not have. A message that is *folded* into the turn that runs does not wait for that turn's end, but stays here
-while the agent cannot take it in.
+Records come in seq order. A record that waits goes when the agent is ready for it. The records behind it wait, too,
+except those that never wait: they go *ahead*. The note of taken records is one number, the highest seq. So a record
+that went ahead is noted only after all before it; its seq stays here, and when its turn comes it is noted and not
+sent again. The seq stays for as long as the process runs, through any change of link, because a gateway that comes
+back delivers unnoted records again. It goes with the process: a request of the agent dies with it, and so does the
+answer. Nothing that waits ever goes ahead, so no process gets a message that is missing in the notes. A message to be
+*folded* into the running turn does not wait for that turn's end, but stays here while the agent cannot take it in.
 
-A record may be held back: then neither it nor what follows it is given, until it is dropped. What was given already
-cannot be.
+A record may be held back: then neither it nor the records behind it go until it is dropped. A record that went cannot
+be held back.
 
-Bounds: `lines` and `size` of records; whoever adds looks at `full`. A crash loses the queue: the gateway has it.
+Bounds: `lines` and `size` of records; the caller checks `full` before it adds. A crash loses the queue: the gateway
+has it.
 """
 
 from collections import deque
@@ -21,7 +21,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DueDelivery:
-    """Note that everything up to `noted` is taken, unless it is None; then give `line`, unless it was given before."""
+    """Note that everything up to `noted` is taken, unless it is None. Then give `line` to the agent; None if it went
+    ahead."""
 
     noted: int | None
     line: bytes | None
@@ -47,7 +48,7 @@ class DeliveryQueue:
 
     @property
     def oldest_bytes(self) -> int:
-        """How long the oldest record is; 0 if there is none."""
+        """Length of the oldest record; 0 if there is none."""
         return len(self._queue[0][1]) if self._queue else 0
 
     def add(self, seq: int, line: bytes, *, waits: bool, folded: bool = False) -> None:
@@ -55,7 +56,7 @@ class DeliveryQueue:
         self._size += len(line)
 
     def next(self, taken: int, *, ready: bool, can_fold: bool = True) -> DueDelivery | None:
-        """What is due now; None if nothing is. `taken` is what the notes have."""
+        """What is due now, None if nothing is. `taken` is the number in the notes."""
         while self._queue:
             seq, line, waits, folded = self._queue[0]
             if seq in self._held:
@@ -81,21 +82,21 @@ class DeliveryQueue:
         return None
 
     def hold(self, seq: int) -> bool:
-        """Hold a record back; False if it was given, or is not here."""
+        """Hold a record back. False if it went already, or is not here."""
         here = seq not in self._ahead and any(seq == each[0] for each in self._queue)
         if here:
             self._held.add(seq)
         return here
 
     def drop_held(self, seq: int) -> None:
-        """Forget a record that is held back, and go on behind it."""
+        """Forget a held record, and go on behind it."""
         if seq in self._held:
             self._held.discard(seq)
             self._size -= sum(len(each[1]) for each in self._queue if each[0] == seq)
             self._queue = deque(each for each in self._queue if each[0] != seq)
 
     def drop(self) -> None:
-        """Forget the records; what was given ahead stays known."""
+        """Forget the records. The seqs of those that went ahead stay."""
         self._queue.clear()
         self._held.clear()
         self._size = 0

@@ -1,8 +1,8 @@
-"""What a bridge reads and writes in the agent's HOME: the notes of its core, and files before a start.
+"""Files in the agent's HOME that the bridge reads and writes: the notes of its core, and files before a start.
 
-The home is the agent's: it may have put a link, a pipe or a directory anywhere. So nothing is followed or waited for
-that is no plain file, everything read has a bound, and a file takes its place by a rename. A directory may be a link to
-another one of the home; one that leads out of it is none.
+The home belongs to the agent: it may have put a link, a pipe or a directory anywhere. So the bridge follows no link
+and waits for nothing that is no plain file, every read has a bound, and a new file replaces the old one by a rename.
+A directory may be a link to another one in the home; one that leads out of the home counts as missing.
 """
 
 import contextlib
@@ -20,27 +20,27 @@ from sandbox.system.log import log
 
 NOTES = ".holdfast/agent.json"
 MAX_NOTES = 64 * 1024
-MOST_ASIDE = 100  # files put aside by one name
-MAX_LOOKED_AT = 10_000  # names in the home that one pattern may make the bridge look at
+MOST_ASIDE = 100  # files moved aside for one name
+MAX_LOOKED_AT = 10_000  # names that one pattern may make the bridge look at
 
 
 class AgentNotes:
-    """What the cores of one session remember: of each core, by its name, a few short strings."""
+    """The memory of the cores of one session: a few short strings for each core, by its name."""
 
     def __init__(self, home: Path | None, core: str) -> None:
-        """Without a home they are kept in memory only."""
+        """Without a home the notes are in memory only."""
         self._home = home
         self._core = core
         self._known: dict[str, str] = {}
 
     def read(self) -> Mapping[str, str]:
-        """As they are in the home now: another generation of it may have come."""
+        """The notes in the home now: a restore may have brought another generation of them."""
         if self._home is not None:
             self._known = _strings(self._everything().get(self._core))
         return dict(self._known)
 
     def note(self, members: Mapping[str, str | None]) -> None:
-        """Nothing is raised: notes that cannot be kept cost a memory, no answer."""
+        """Raises nothing: notes that cannot be written cost the agent's memory, not an answer."""
         self._known = {name: text for name, text in ({**self._known, **members}).items() if text is not None}
         if self._home is None:
             return
@@ -98,14 +98,14 @@ def write(home: Path, file: HomeFile) -> None:
 
 
 def _open_directory(home: Path, below: PurePosixPath) -> int:
-    """A directory of the home, made if it is not there. Raises OSError, also for a link that leads out of the home."""
+    """A directory of the home, created if it is missing. Raises OSError, also for a link that leads out of the home."""
     top = _real(home)
     real = _real(top / below)
     if not real.is_relative_to(top):
         raise OSError(errno.ELOOP, "it is a link out of the home")
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
     directory = os.open(top, flags)
-    for part in real.relative_to(top).parts:  # by itself each: a link that took its place meanwhile is not followed
+    for part in real.relative_to(top).parts:  # one at a time: a link that has taken a directory's place is not followed
         try:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(part, 0o700, dir_fd=directory)
@@ -117,12 +117,12 @@ def _open_directory(home: Path, below: PurePosixPath) -> int:
 
 
 def found(home: Path | None, patterns: Sequence[str]) -> Collection[str]:
-    """Those patterns which a file below `home` fits."""
+    """The patterns that match a file below `home`."""
     return () if home is None else tuple(pattern for pattern in patterns if any(_fitting(home, pattern)))
 
 
 def move(home: Path | None, wanted: HomeMove) -> None:
-    """Nothing is raised: a file that cannot be moved stays."""
+    """Raises nothing: a file that cannot be moved stays."""
     for path in sorted(_fitting(home, wanted.pattern)) if home is not None else ():
         named = path.with_name(wanted.name)
         if path != named and (free := _aside(path) if os.path.lexists(named) else named) is not None:
@@ -131,7 +131,7 @@ def move(home: Path | None, wanted: HomeMove) -> None:
 
 
 def _aside(path: Path) -> Path | None:
-    """A name beside it that no file has; None if too many are aside."""
+    """A free name beside the file; None if too many files are aside."""
     names = (path.with_name(f"{path.name}.aside{number}") for number in ("", *range(2, MOST_ASIDE + 1)))
     return next((each for each in names if not os.path.lexists(each)), None)
 
@@ -151,7 +151,7 @@ def _fitting(home: Path, pattern: str) -> Iterator[Path]:
 
 
 def _real(path: Path) -> Path:
-    """Without links, but for those in a circle."""
+    """The path without links; a link in a circle stays."""
     return Path(os.path.realpath(path))
 
 
@@ -164,7 +164,7 @@ def _directories(directory: Path) -> list[Path]:
 
 
 def _files(directory: Path, name: str) -> list[Path]:
-    """Plain files of this name, which may begin, end, or be cut in the middle by one `*`."""
+    """Plain files of this name. One `*` stands for any characters, at the beginning, the end or in between."""
     if "*" not in name:
         with contextlib.suppress(OSError):
             return [directory / name] if stat.S_ISREG(os.lstat(directory / name).st_mode) else []

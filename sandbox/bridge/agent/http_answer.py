@@ -1,6 +1,6 @@
-"""Bytes in, answers of an HTTP/1.1 server out: its head, and its body as it comes. Pure.
+"""Bytes in, answers of an HTTP/1.1 server out: the head, and the body piece by piece. Pure.
 
-For servers of agents on the sandbox's loopback. What they say is not trusted: all that is kept has a bound.
+For agents' servers on the sandbox's loopback. They are not trusted: everything that is kept has a bound.
 """
 
 import base64
@@ -20,17 +20,17 @@ _BODILESS = (204, 304)
 
 
 class BadHttp(Exception):
-    """This is no answer that can be read. The text says why."""
+    """The answer is not readable HTTP. The text says why."""
 
 
 def port_in(line: bytes) -> int | None:
-    """The port that a line of a server's output says it listens on."""
+    """The port that a server announces in a line of its output."""
     found = _ADDRESS.search(line)
     return int(found[1]) if found and 0 < int(found[1]) < 1 << 16 else None
 
 
 def request(method: str, path: str, body: bytes, *, port: int, user: str, password: str, accept: str) -> bytes:
-    """A whole request; its connection is for this one alone. Raises ValueError if it cannot be said."""
+    """A whole request; its connection serves this one alone. Raises ValueError if HTTP cannot express it."""
     if not (_PATH.fullmatch(path) and _METHOD.fullmatch(method)):
         raise ValueError("no such method, or no such path")
     known = base64.b64encode(f"{user}:{password}".encode()).decode()
@@ -71,7 +71,7 @@ class AnswerReader:
         return self._part is _AnswerPart.OVER
 
     def feed(self, data: bytes) -> bytes:
-        """What is the body's of it. Raises BadHttp."""
+        """The body bytes in it. Raises BadHttp."""
         self._data += data
         body: list[bytes] = []
         while (piece := self._next()) is not None:
@@ -79,14 +79,14 @@ class AnswerReader:
         return b"".join(body)
 
     def end(self) -> None:
-        """The connection ended. Raises BadHttp if more should have come."""
+        """The connection ended. Raises BadHttp if the answer is incomplete."""
         if self._part is _AnswerPart.TO_THE_END:
             self._part = _AnswerPart.OVER
         if not self.over:
             raise BadHttp("the connection broke")
 
     def _next(self) -> bytes | None:
-        """A piece of the body, perhaps an empty one; None if more must come first."""
+        """A piece of the body, perhaps an empty one; None if more bytes are needed."""
         match self._part:
             case _AnswerPart.HEAD:
                 return self._read_head()

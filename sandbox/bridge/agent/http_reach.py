@@ -1,13 +1,13 @@
-"""How the bridge reaches an agent that is an HTTP server on the sandbox's loopback: requests, and its stream of events.
+"""How the bridge reaches an agent that is an HTTP server on the sandbox's loopback: requests, and a stream of events.
 
-In order: its output says its port; its health is asked for, again and again with little patience, as some servers
-never answer a request of their first instants; then its events are read, then requests are sent. They wait for that.
-A stream that breaks while the server lives is opened anew. The process is somebody else's: it is told here when it has
-ended (`end`), and what is still to be read of the stream is read then.
+In order: the bridge reads the port from the server's output; it asks for the server's health, again and again with
+short timeouts, because some servers never answer a request of their first instants; it reads the events; it sends
+requests. Requests wait for that. A stream that breaks while the server lives is opened anew. The caller owns the
+process and reports its end (`end`); the reach then reads the rest of the stream.
 
-Each request has a connection of its own. One without an answer is told of a moment later, and not at all if the server
-has ended meanwhile: that was why. So is one beyond MAX_REQUESTS or MAX_BODIES; of MAX_REFUSED, which only a server
-makes that says things without end, the server is given up.
+Each request has its own connection. A request without an answer is reported a moment later, and not at all if the
+server has ended meanwhile, which is the cause then. So is a request beyond MAX_REQUESTS or MAX_BODIES. After
+MAX_REFUSED of those, which only a server can cause that sends events without end, the server is given up.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from sandbox.system.child import READ_BYTES
 from sandbox.system.log import log
 
 HOST = "127.0.0.1"
-MAX_REQUESTS = 256  # that wait, or wait for their answers
-MAX_BODIES = 8 << 20  # bytes of those that wait
-MAX_REFUSED = 1024  # that were too many, and are not told of yet
+MAX_REQUESTS = 256  # requests that wait, or wait for their answers
+MAX_BODIES = 8 << 20  # bytes of the waiting ones
+MAX_REFUSED = 1024  # requests beyond these bounds that are not reported yet
 START_SECONDS = 120.0  # until the server is healthy
-PATIENCE_SECONDS = 1.0  # with the first question for its health, and so much more with each
+PATIENCE_SECONDS = 1.0  # for the first health check; each further one has so much more
 MOST_PATIENCE_SECONDS = 10.0
 AGAIN_SECONDS = 0.1
-SILENCE_SECONDS = 60.0  # of the stream: servers say that they live each few seconds
-BROKEN_SECONDS = 1.0  # until a request without an answer is told of
+SILENCE_SECONDS = 60.0  # of the stream: servers send a sign of life every few seconds
+BROKEN_SECONDS = 1.0  # until a request without an answer is reported
 
 OnEvents = Callable[[Sequence[bytes]], None]
 OnAnswer = Callable[[str, int, bytes], None]
@@ -39,8 +39,9 @@ OnProblem = Callable[[str], None]
 
 
 class HttpReach:
-    """`on_events` gets the data of events, `on_answer` tag, status and body, `on_left_out` is told of an event that was
-    too long, `on_failed` that the server cannot be reached, `on_done` that the stream is read to its end."""
+    """`on_events` gets the data of events; `on_answer` gets tag, status and body; `on_left_out` is called for an
+    event that was too long, `on_failed` if the server cannot be reached, `on_done` when the stream is read to its
+    end."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class HttpReach:
         self._waiting: asyncio.Queue[Http] = asyncio.Queue()
         self._bodies = 0
         self._open = 0  # requests that wait, or wait for their answers
-        self._refused: list[str] = []  # tags of those that were too many
+        self._refused: list[str] = []  # tags of requests beyond the bounds
         self._may_read = asyncio.Event()
         self._may_read.set()
         self._reads = 0  # of the stream
@@ -117,8 +118,8 @@ class HttpReach:
         self._may_read.set()
 
     def end(self, drain_seconds: float) -> None:
-        """The server has ended. What it said is read to the end, or until nothing comes for so long while anybody reads
-        it."""
+        """The server has ended. Its events are read to the end, or until none has come for so long while somebody
+        reads them."""
         if not self._ended:
             self._ended = True
             self._port.cancel()
@@ -201,7 +202,7 @@ class HttpReach:
                 return
 
     async def _send(self) -> None:
-        """Requests in their order; who waits for the answers is another task."""
+        """Sends requests in their order; other tasks wait for the answers."""
         while not self._ended:
             wanted = await self._waiting.get()
             self._bodies -= len(wanted.body)
@@ -260,7 +261,7 @@ class HttpReach:
     async def _asked(
         self, method: str, path: str, body: bytes = b"", *, accept: str = "application/json"
     ) -> AsyncIterator[tuple[asyncio.StreamReader, AnswerReader]]:
-        """A connection on which this was asked."""
+        """A connection on which the request was sent."""
         port = self._port.result()
         user, password = self._server.user, self._password
         said = request(method, path, body, port=port, user=user, password=password, accept=accept)

@@ -4,8 +4,8 @@ from sandbox.protocol.agent import MAX_LINE
 
 
 class LineSplitter:
-    """Cuts a byte stream at newlines. A line beyond `limit` is left out whole, and counted in `oversized`; at no time
-    is more than one line kept."""
+    """Cuts a byte stream at newlines. A line beyond `limit` is left out whole, and counted in `oversized`; at most
+    one line is in memory at a time."""
 
     def __init__(self, limit: int = MAX_LINE) -> None:
         self._limit = limit

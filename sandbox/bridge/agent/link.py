@@ -2,10 +2,11 @@
 
 One asyncio protocol per link: no task, one timer. All messages of one turn of the event loop leave in one write.
 
-The way up needs no queue of its own: the backlog is the queue, and a cursor says how far this gateway has got.
-Everything else that goes up is either cumulative (taken, pong, changed: only the newest counts) or bounded (problems).
-While the transport is full, nothing is sent. What comes down is obeyed in order. While the agent's queue is full,
-nothing is read: then at most the rest of one message is held, and what one read brought behind it.
+The way up needs no queue of its own: the backlog is the queue, and a cursor marks how far this gateway has read.
+Everything else on the way up is either cumulative (taken, pong, changed: only the newest counts) or bounded
+(problems). While the transport is full, nothing is sent. Messages on the way down are obeyed in order. While the
+agent's queue is full, nothing is read: then the link holds at most the rest of one message, and what the same read
+brought behind it.
 """
 
 import asyncio
@@ -30,13 +31,13 @@ GOING, BAD_FRAME, REPLACED, SILENT = 1012, 4400, 4409, 4408
 
 
 class AgentLinkServer:
-    """Lets gateways in, and the one before out. `attached` is whether one is there."""
+    """Lets gateways in, and the one before out. `attached` is whether one is connected."""
 
     def __init__(self, agent: Agent, limits: Limits) -> None:
         self._agent = agent
         self._limits = limits
         self._current: AgentLink | None = None
-        self._unheard = False  # a change that happened while nobody was there
+        self._unheard = False  # something changed while no gateway was connected
         self.on_attach: Callable[[], None] = lambda: None
         agent.on_change = self._wake
         agent.on_problem = self._tell_problem
@@ -47,7 +48,7 @@ class AgentLinkServer:
         return self._current is not None
 
     def tell_changed(self) -> None:
-        """Something in the roots may have changed; whoever comes next is told too."""
+        """Something in the roots may have changed; the next gateway hears of it, too."""
         self._unheard = self._current is None
         if self._current is not None:
             self._current.tell_changed()
@@ -66,7 +67,7 @@ class AgentLinkServer:
             self._current.tell_problem(reason)
 
     def expect(self) -> "AgentLink":
-        """A link for a gateway that is at the door: give it the connection, and wait until it is `gone`."""
+        """A link for a gateway that has been accepted: give it the connection, and wait until it is `gone`."""
         return AgentLink(self._agent, self._limits, self._enter, self._leave)
 
     def _enter(self, link: "AgentLink") -> None:
@@ -82,7 +83,7 @@ class AgentLinkServer:
             self._current = None
 
     async def close(self) -> None:
-        """Tell the gateway what there is still to tell, and let it go; both within GOODBYE_SECONDS."""
+        """Send the gateway the last news, and let it go; both within GOODBYE_SECONDS."""
         link = self._current
         if link is not None:
             link.say_goodbye()
@@ -90,8 +91,8 @@ class AgentLinkServer:
 
 
 class AgentLink(asyncio.Protocol):
-    """One gateway's connection. `on_attach` is called when it has said `attach`, `on_leave` when it has been attached
-    and no longer is."""
+    """One gateway's connection. `on_attach` is called when it has sent `attach`, `on_leave` when it was attached and
+    no longer is."""
 
     def __init__(
         self,
@@ -110,10 +111,10 @@ class AgentLink(asyncio.Protocol):
         self._taken_told = 0
         self._out: list[bytes] = []  # goes before everything else
         self._pong: int | None = None
-        self._echo: bytes | None = None  # of a ping of the WebSocket: of several the newest is answered
+        self._echo: bytes | None = None  # payload of a WebSocket ping; of several the newest gets the pong
         self._changed = False
         self._problems: deque[str] = deque(maxlen=PROBLEMS_KEPT)  # full: the oldest is only in the log
-        self._deliveries: deque[tuple[int, bytes]] = deque()  # that the agent's queue has no room for
+        self._deliveries: deque[tuple[int, bytes]] = deque()  # deliveries that do not fit into the agent's queue
         self._telling = False
         self._is_full = False
         self._closing = False
@@ -124,7 +125,7 @@ class AgentLink(asyncio.Protocol):
         self.gone: asyncio.Future[None] = self._loop.create_future()
 
     def take(self, transport: asyncio.Transport, early: bytes) -> None:
-        """The connection is ours from here on."""
+        """The connection belongs to the link from here on."""
         self._transport = transport
         transport.set_protocol(self)
         self._arm(self._limits.attach_seconds, self._miss_attach)
@@ -136,7 +137,7 @@ class AgentLink(asyncio.Protocol):
             self._timer.cancel()
         self._timer = self._loop.call_later(seconds, then)
 
-    # Telling
+    # Sending
 
     def tell_problem(self, reason: str) -> None:
         self._problems.append(reason)
@@ -147,7 +148,7 @@ class AgentLink(asyncio.Protocol):
         self.wake()
 
     def wake(self) -> None:
-        """There is something to tell; it is told with all else of this turn."""
+        """There is news; it leaves with all other news of this turn of the loop."""
         if not self._telling:
             self._telling = True
             self._loop.call_soon(self._tell)
@@ -161,7 +162,7 @@ class AgentLink(asyncio.Protocol):
             self._transport.write(out)
 
     def _next_portion(self) -> bytes:
-        """What is to be told next: about as much as a portion, b"" if nothing."""
+        """What to send next: about a portion, b"" if nothing."""
         out, self._out = self._out, []
         if self._echo is not None:
             out.append(frame(PONG, self._echo))
@@ -205,14 +206,14 @@ class AgentLink(asyncio.Protocol):
         else:
             self._tell()
 
-    # Hearing
+    # Reading
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)
         self._read()
 
     def _read(self) -> None:
-        """Obey what has come, as far as the agent's queue has room."""
+        """Obey the messages that have come, as far as the agent's queue has room."""
         try:
             while not (self._deliveries or self.gone.done()) and (found := self._reader.read()) is not None:
                 opcode, payload = found
@@ -222,7 +223,7 @@ class AgentLink(asyncio.Protocol):
                     self._on_message(opcode, payload)
         except FrameError as exc:
             self._refuse(exc.reason)
-            self._transport.pause_reading()  # where the next frame begins is not known any more
+            self._transport.pause_reading()  # the start of the next frame is unknown
         except WireError as exc:
             self._refuse(str(exc))
 
@@ -255,7 +256,7 @@ class AgentLink(asyncio.Protocol):
         self._on_attach(self)
 
     def _deliver(self) -> None:
-        """Pass on what there is room for; while something is left over nothing more is read."""
+        """Pass on what fits; while something is left over, nothing more is read."""
         accepted = self._agent.deliver(self._deliveries)
         if accepted == len(self._deliveries):
             self._deliveries.clear()
@@ -266,7 +267,7 @@ class AgentLink(asyncio.Protocol):
     def go_on(self) -> None:
         """The agent's queue has room again."""
         if self._deliveries and not self._closing:
-            self._loop.call_soon(self._go_on)  # whoever says so is in the middle of emptying the queue
+            self._loop.call_soon(self._go_on)  # the caller is in the middle of emptying the queue
 
     def _go_on(self) -> None:
         if not self._deliveries or self._closing or self._transport.is_closing():
@@ -315,7 +316,7 @@ class AgentLink(asyncio.Protocol):
         self.close(BAD_FRAME)
 
     def _miss(self) -> None:
-        """A gateway that says nothing is gone. While nobody reads, silence says nothing."""
+        """A silent gateway is gone. While the bridge does not read, silence means nothing."""
         now = self._loop.time()
         left = self._limits.silence_seconds - (0.0 if self._deliveries else now - self._heard_at)
         if left > 0:
@@ -328,7 +329,7 @@ class AgentLink(asyncio.Protocol):
         self.close(BAD_FRAME)
 
     def say_goodbye(self) -> None:
-        """Close after all there is to tell."""
+        """Close after all news has been sent."""
         self._leaving = True
         self._arm(GOODBYE_SECONDS, self._transport.abort)
         self._say_last()
@@ -339,7 +340,7 @@ class AgentLink(asyncio.Protocol):
             self.close(GOING)
 
     def close(self, code: int) -> None:
-        """Say goodbye, after what was written. Nothing more goes out, and nothing more is obeyed."""
+        """Close after what was written. Nothing more is sent or obeyed."""
         if self._closing:
             return
         self._transport.write(frame(CLOSE, code.to_bytes(2, "big")))

@@ -1,9 +1,9 @@
-"""Bytes in, lines out, for cores that can do with a part of a long line. Pure.
+"""Bytes in, lines out, for cores that can use a part of a long line. Pure.
 
-A line of JSON beyond `WHOLE` bytes is not kept whole: of each of its strings the first `STRING` bytes stay, with a
-remark how many are left out. Its type and its ids stay, as they are short. Where one line has many long strings, those
-after the first half of what may be kept are cut to `SHORT`. A line that is still too long, or longer than `LONGEST`
-altogether, is left out and counted, as in lines.py. Of no line are more than `WHOLE` bytes in memory, and one read.
+A JSON line beyond `WHOLE` bytes is not kept whole: the first `STRING` bytes of each string stay, with a remark how
+many are left out. The type and the ids are short, so they stay. In a line with many long strings, the strings after
+the first half of the allowed size are cut to `SHORT`. A line that is still too long, or longer than `LONGEST` in all,
+is left out and counted, as in lines.py. At most `WHOLE` bytes of a line are in memory, and one read.
 """
 
 import re
@@ -15,7 +15,7 @@ WHOLE = MAX_LINE
 STRING = 64 << 10
 SHORT = 256
 
-_BODY = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)  # of a string, up to its end or to a backslash that is cut off
+_BODY = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)  # of a string, up to its end or to a backslash that was cut off
 # Characters of a string, each whole: an escape, a pair of surrogates, a sequence of UTF-8.
 _CHARACTERS = re.compile(
     rb"""(?: [^\\\x80-\xff]++ | \\[^u]
@@ -28,7 +28,7 @@ _CHARACTERS = re.compile(
 
 
 class CuttingSplitter:
-    """Like LineSplitter (lines.py), but that it cuts the strings of a line beyond `WHOLE` bytes."""
+    """Like LineSplitter (lines.py), but cuts the strings of a line beyond `WHOLE` bytes."""
 
     def __init__(self) -> None:
         self._line = CutText()
@@ -57,7 +57,7 @@ class CuttingSplitter:
 
 
 class CutText:
-    """One text of JSON after the other. The strings of one beyond `WHOLE` bytes are cut."""
+    """One JSON text after the other. The strings of a text beyond `WHOLE` bytes are cut."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -77,7 +77,7 @@ class CutText:
             self._parts.append(part)
 
     def finish(self) -> bytes | None:
-        """The text, and the next may begin; None if it is too long all the same."""
+        """The text, after which the next may begin; None if it is still too long."""
         whole = b"".join(self._parts) if self._cutter is None else self._cutter.finish()
         self._parts.clear()
         self._size, self._cutter = 0, None
@@ -85,14 +85,14 @@ class CutText:
 
 
 class LineCutter:
-    """One line, in pieces: `finish` returns it with its long strings cut, or None if it is too long all the same."""
+    """One line, in pieces: `finish` returns it with its long strings cut, or None if it is still too long."""
 
     def __init__(self) -> None:
         self._out: list[bytes] = []
-        self._size = 0  # of what is kept
+        self._size = 0  # of the kept part
         self._fed = 0
         self._in_string = False
-        self._escaped = False  # the last byte was a backslash, and says what the next one is
+        self._escaped = False  # the last byte was a backslash, which gives the next one its meaning
         self._string: list[bytes] = []
         self._string_kept = 0
         self._string_size = 0
@@ -166,7 +166,7 @@ class LineCutter:
 
 
 def cut_characters(body: bytes) -> bytes:
-    """The whole characters at the beginning of a part of a JSON string."""
+    """The whole characters at the beginning of a cut JSON string."""
     whole = _CHARACTERS.match(body)
     assert whole is not None
     return whole[0]

@@ -1,8 +1,8 @@
 """Bytes of a stream of server-sent events in, the data of each event out. Pure.
 
-Names and ids of events are left out: servers of agents say in the data what it is. Data of several lines is joined with
-spaces, as it is JSON and becomes one line. Long strings are cut as in long_lines.py; what is too long all the same is
-left out with its whole event, and counted.
+Names and ids of events are left out: agents' servers repeat the kind in the data. Several lines of data are joined
+with spaces, because the data is JSON and becomes one line. Long strings are cut as in long_lines.py. An event that is
+still too long is left out whole, and counted.
 """
 
 from sandbox.bridge.agent.long_lines import WHOLE, CuttingSplitter
@@ -15,7 +15,7 @@ class EventSplitter:
         self._lines = CuttingSplitter()
         self._data: list[bytes] = []
         self._size = 0
-        self._broken = False  # a part of this event is left out
+        self._broken = False  # a part of this event was too long
         self.oversized = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:

@@ -1,16 +1,16 @@
-"""The pipes of an agent that is a server: lines go to it and come from it as text frames of a WebSocket.
+"""The pipes of an agent that is a server: its lines travel as text frames of a WebSocket.
 
-The program is started like any other; what it prints goes to its log. It is asked for its health again and again, then
-for the WebSocket. If it does not answer within `server_start_seconds`, its user is told why and it is ended. Nothing is
-pulled before the connection stands, so no record counts as taken that no server could have had.
+The program starts like any other; its output goes to its log. The bridge asks for its health again and again, then
+for the WebSocket. If it does not answer within `server_start_seconds`, the bridge tells the user why and ends it.
+Nothing is pulled before the connection stands, so no record counts as taken that no server could have had.
 
-A connection that ends while the program runs is made again, in the same way, unless the program is to stop. The first
-line of each further connection is the session's `start`, with `resume`. What was under way on the old one may be lost,
-and the user is told. The program's end is the agent's: what the socket still holds is read, and there is no further
-connection.
+A connection that ends while the program runs is made again in the same way, unless the program is to stop. The first
+line of each further connection is the session's `start`, with `resume`. Work in progress on the old connection may be
+lost, and the bridge tells the user. When the program ends, the agent has ended: the bridge reads the rest of the
+socket and connects no more.
 
 Bounds: a frame of MAX_LINE bytes in 1,024 fragments, and what one read brings after it; beyond that the connection is
-closed. While nobody reads, or the server does not, TCP pushes back.
+closed. While the bridge or the server does not read, TCP pushes back.
 """
 
 import asyncio
@@ -31,21 +31,22 @@ from sandbox.protocol.websocket_frames import BINARY, CLOSE, PING, PONG, TEXT, F
 MAX_FRAGMENTS = 1024
 MAX_HEAD = 16 << 10  # bytes of an answer to a request
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
-FIRST_PATIENCE, LONGEST_PATIENCE = 1.0, 10.0  # seconds for one answer: in its first instants a server may never give it
-SHORT_SECONDS, MOST_SHORT = 10.0, 10  # so many connections in a row, so short and without a word, and it is ended
+FIRST_PATIENCE, LONGEST_PATIENCE = 1.0, 10.0  # seconds for one answer; the first may never come
+SHORT_SECONDS, MOST_SHORT = 10.0, 10  # so many connections in a row, so short and silent: the end
 MADE_AGAIN = "the connection to the agent's server ended and was made again: what was under way may be lost"
-END_SECONDS = 1.0  # for a server to take our last bytes
+END_SECONDS = 1.0  # for the server to take the last bytes
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: |\r|\Z)")
 
 
 class ServerUnready(Exception):
-    """It cannot be spoken with yet. The text says why."""
+    """The server cannot talk yet. The text says why."""
 
 
 def taken_port(server: AgentServer) -> bool:
-    """Whether another program listens there: where sandboxes share a network, it could be taken for this agent."""
+    """Whether another program listens on the port. Where sandboxes share a network, the bridge could take it for this
+    agent."""
     return any(_is_taken(host, server.port) for host in server.hosts)
 
 
@@ -55,7 +56,7 @@ def _is_taken(host: str, port: int) -> bool:
     except OSError:
         return False  # a machine without IPv6
     with probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have ended do not count
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # ended connections do not count
         try:
             probe.bind((host, port))
         except OSError as exc:
@@ -64,8 +65,8 @@ def _is_taken(host: str, port: int) -> bool:
 
 
 class AgentSocket:
-    """Has the faces of a pipe's Writer and Reader (sandbox/system/child.py). `start` is sent first on each connection
-    but the first. `on_problem` is told what the user should read, `on_lost` why the program is to be ended."""
+    """Looks like a pipe's Writer and Reader (sandbox/system/child.py). `start` is the first line on each connection
+    but the first. `on_problem` gets texts for the user, `on_lost` the reason why the program must end."""
 
     def __init__(
         self,
@@ -91,9 +92,9 @@ class AgentSocket:
         self._program_ended = False
         self._silent_check: asyncio.TimerHandle | None = None
         self._told_binary = False
-        self._spoke = False  # the server, on this connection
-        self.closed = False  # for what is to be written
-        self.done = False  # with what is to be read
+        self._spoke = False  # the server sent something on this connection
+        self.closed = False  # nothing more can be written
+        self.done = False  # nothing more can be read
         self._task = asyncio.create_task(self._keep_connected(), name="agent.socket")
 
     # Connecting
@@ -140,11 +141,11 @@ class AgentSocket:
         self._end_output()
 
     def _goes_on(self) -> bool:
-        """Whether the program runs, and is not to stop."""
+        """Whether the program runs and is not to stop."""
         return not (self._program_ended or self.closed)
 
     async def _speak(self, connection: "_Connection", *, is_first: bool) -> None:
-        """Until the connection ends."""
+        """Talk until the connection ends."""
         self._spoke = False
         if not is_first:
             self._on_problem(MADE_AGAIN)
@@ -166,14 +167,14 @@ class AgentSocket:
         return self._connection is not None and self._connection.can_write
 
     def write(self) -> None:
-        """Write until the server does not read or `pull` returns b""."""
+        """Write until the server stops reading or `pull` returns b""."""
         connection = self._connection
         while connection is not None and connection.can_write and not self.closed and (piece := self._pull()):
             for line in piece.split(b"\n")[:-1]:
                 connection.say(line)
 
     def finish(self) -> None:
-        """Write no more, and say so."""
+        """Write no more, and tell the server."""
         self.closed = True
         if self._connection is not None:
             self._connection.say_goodbye()
@@ -202,8 +203,8 @@ class AgentSocket:
             self._connection.resume()
 
     def end_when_silent(self, seconds: float) -> None:
-        """The program has ended: read what is there. One that left its group may hold the connection open: `seconds` of
-        silence are its end."""
+        """The program has ended: read the rest. A program that left its group may hold the connection open, so after
+        `seconds` of silence it counts as ended."""
         self._program_ended = True
         if self._connection is None:
             self._task.cancel()
@@ -264,7 +265,7 @@ async def check_health(server: AgentServer) -> None:
 
 
 async def dial(server: AgentServer, on_room: Callable[[], None]) -> "_Connection":
-    """A WebSocket to it; `on_room` is called when more may be written. Raises OSError, ServerUnready."""
+    """A WebSocket to the server; `on_room` is called when there is room to write. Raises OSError, ServerUnready."""
     for host in server.hosts:
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
@@ -286,8 +287,8 @@ async def dial(server: AgentServer, on_room: Callable[[], None]) -> "_Connection
 
 
 class _Connection(asyncio.Protocol):
-    """One WebSocket to the server. `opened` is set when it stands or never will, `gone` when it ended: with words if
-    there is something wrong, else with ""."""
+    """One WebSocket to the server. `opened` is set when it stands or never will. `gone` is set at its end: with a
+    text if something was wrong, else with ""."""
 
     def __init__(self, server: AgentServer, on_room: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -299,14 +300,14 @@ class _Connection(asyncio.Protocol):
         self._on_message: Callable[[int, bytes], None] | None = None
         self._transport: asyncio.Transport | None = None
         self._full = False
-        self._parting = False  # our CLOSE is written
+        self._parting = False  # the bridge's CLOSE is written
         self._wrong = ""
         self.reads = 0
         self.opened: asyncio.Future[str] = self._loop.create_future()
         self.gone: asyncio.Future[str] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = link = cast(asyncio.Transport, transport)  # uvloop's is none by name
+        self._transport = link = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
         lines = [
             f"GET {self._server.target} HTTP/1.1",
             f"Host: {self._server.address}",
@@ -341,7 +342,7 @@ class _Connection(asyncio.Protocol):
         if found.get(b"sec-websocket-accept") != b64encode(sha1(self._key + _GUID).digest()):
             return self._refuse(f"{self._server.target}: not a WebSocket")
         assert self._transport is not None
-        self._transport.pause_reading()  # until somebody listens
+        self._transport.pause_reading()  # until somebody reads
         self.opened.set_result("")
 
     def _refuse(self, why: str) -> None:
@@ -355,7 +356,7 @@ class _Connection(asyncio.Protocol):
             self.resume()
 
     def _read(self) -> None:
-        """Pass on what has come."""
+        """Pass on the messages that have come."""
         try:
             while self._on_message is not None and (found := self._reader.read()) is not None:
                 opcode, payload = found

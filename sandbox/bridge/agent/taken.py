@@ -1,8 +1,8 @@
-"""The bridge's own memory of what it took: one small file, outside everything that snapshots keep.
+"""The bridge's own memory of taken records: one small file, outside everything that snapshots keep.
 
-The number is written before the line is handed to the agent, so a bridge that is killed in between never hands a line
-twice. It is not fsynced: a killed process loses nothing it wrote, and after a reboot (another boot id) the notes count
-as gone, which the gateway sees by the new taker id.
+The number is written before the agent gets the line, so a bridge killed in between never gives a line twice. The file
+is not fsynced: a killed process loses nothing that it wrote, and after a reboot (another boot id) the notes count as
+gone, which the gateway sees by the new taker id.
 """
 
 import fcntl

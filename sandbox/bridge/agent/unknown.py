@@ -1,7 +1,6 @@
-"""What agents said that their cores do not know, by its kind, until a gateway has been told. Pure.
+"""Counts the agent's events that its core does not know, by kind, until a gateway has got the counts. Pure.
 
-A kind is an agent's word: it is made printable and short. Of MOST_KINDS kinds each is counted by itself, of the rest
-all together.
+A kind is the agent's own word; it is made printable and short. MOST_KINDS kinds are counted each, the rest together.
 """
 
 import re
@@ -34,5 +33,5 @@ class UnknownKinds:
         return dict(self._counts)
 
     def take(self, most: int) -> dict[str, int]:
-        """So many kinds of what was counted, which is forgotten."""
+        """At most so many kinds with their counts, which are then forgotten."""
         return {kind: self._counts.pop(kind) for kind in list(self._counts)[:most]}
