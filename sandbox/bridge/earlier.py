@@ -1,7 +1,7 @@
-"""For bridges that were started before modules of this package had other names.
+"""For bridges that started before modules of this package were renamed.
 
-Such a bridge imports `sandbox.bridge.terminals` and `sandbox.bridge.transfers` from here when the first terminal or
-transfer is asked for. What these import must be what the bridge runs on already: its own classes, not second ones.
+Such a bridge imports `sandbox.bridge.terminals` and `sandbox.bridge.transfers` from here for its first terminal or
+transfer. These modules must import what the bridge runs on already: its own classes, not second ones.
 """
 
 import sys
@@ -60,16 +60,16 @@ EARLIER = {
 }
 
 
-# What came after the first bridge that may still run, with the defaults.
+# Limits that were added after the first bridge that may still run, with the defaults.
 LATER_LIMITS = {"terminal_hang_up_seconds": 5.0, "server_start_seconds": 60.0}
 
 
 def use_what_is_loaded() -> None:
-    """Let the new names of loaded modules mean those, and give the bridge's limits those that came later."""
+    """Make the new names refer to the loaded modules, and give the bridge's limits the later members."""
     for name, earlier in EARLIER.items():
         if earlier in sys.modules:
             sys.modules.setdefault(name, sys.modules[earlier])
-    from sandbox.bridge.base.config import Limits  # not before: it is the bridge's own now
+    from sandbox.bridge.base.config import Limits  # not earlier: from here on it is the bridge's own
 
     for limit, seconds in LATER_LIMITS.items():
         if not hasattr(Limits, limit):

@@ -1,4 +1,4 @@
-"""Commands on request: one process group each, bounded in time and output, and nothing of it left afterwards."""
+"""Commands on request: one process group each, bounded in time and output. Nothing of a command is left afterwards."""
 
 import asyncio
 import secrets
@@ -17,13 +17,13 @@ from sandbox.system.child import Child, Reader, kill_marked
 
 MAX_OUTPUT = 8 * 1024 * 1024
 TERM_SECONDS = 2.0  # from SIGTERM to SIGKILL
-TRICKLE_SECONDS = 0.01  # between two reads of output that nobody keeps, so that a flood costs its writer, not us
+TRICKLE_SECONDS = 0.01  # between two reads of discarded output, so that a flood costs its writer, not the bridge
 
 MARKER = "HOLDFAST_EXEC"
 
 
 class BadCommand(Exception):
-    """The request cannot be run; the text says what is wrong with it."""
+    """The request cannot run. The text says what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def parse_command(body: ExecBody, config: Config) -> ExecCommand:
 
 
 class _Capture:
-    """The first `limit` bytes of a pipe. The rest is read slowly and counted."""
+    """Keeps the first `limit` bytes of a pipe. Reads the rest slowly, and counts it."""
 
     def __init__(self, descriptor: int, limit: int) -> None:
         self._limit = limit
@@ -115,7 +115,7 @@ class _Capture:
 
 async def run_command(command: ExecCommand, config: Config, gone: Awaitable[None]) -> dict[str, Any]:
     """Run it to its end, its timeout, or until `gone` says that nobody waits for the answer. Raises BadCommand if it
-    cannot be started."""
+    cannot start."""
     mark = secrets.token_hex(8)
     env = {**config.environment, **command.env, MARKER: mark}
     try:
@@ -139,7 +139,7 @@ async def run_command(command: ExecCommand, config: Config, gone: Awaitable[None
             capture.reader.end_when_silent(config.limits.drain_seconds)
         await _drain(captures, config.limits.drain_seconds)
     finally:
-        # Also when this request is cancelled: a command never outlives its request.
+        # Also if this request is cancelled: a command never outlives its request.
         leaving.cancel()
         child.signal_group(signal.SIGKILL)
         for capture in captures:
@@ -155,7 +155,7 @@ async def run_command(command: ExecCommand, config: Config, gone: Awaitable[None
 
 
 async def _drain(captures: tuple[_Capture, _Capture], seconds: float) -> None:
-    """Read what the dead left in the pipes; what still writes after that has no business doing so."""
+    """Read what dead processes left in the pipes. A process that still writes after that is not waited for."""
     try:
         async with asyncio.timeout(2 * seconds + 1):
             for capture in captures:

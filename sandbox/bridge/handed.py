@@ -1,7 +1,9 @@
-"""Connections that the gateway hands in one by one, where no listening socket can be: gVisor passes connected ones.
+"""Connections that the gateway hands in one by one, for sandboxes that can have no listening socket: gVisor passes
+connected ones.
 
-The door stays open. Over one connection to it come all others, each with one byte. When a gateway goes, the bridge
-knocks until the next one is there, and shows its token: what else runs here could knock, too.
+The door, a socket to the gateway, stays open. All other connections come over one connection to it, each with one
+byte. When a gateway goes, the bridge knocks until the next one is there, and shows its token, because other programs
+here could knock, too.
 """
 
 import asyncio
@@ -15,7 +17,7 @@ AGAIN_SECONDS = 0.2
 
 class HandedIn:
     def __init__(self, connection: socket.socket, door: str, token: str) -> None:
-        """`connection` is one to `door` that was let in."""
+        """`connection` is an accepted connection to `door`."""
         self._connection = connection
         self._door = door
         self._token = token
@@ -32,15 +34,15 @@ class HandedIn:
             self._connection.close()
 
     async def _take(self, caller: Callable[[], asyncio.Protocol]) -> None:
-        """Those of one gateway, until it goes."""
+        """Take one gateway's connections, until it goes."""
         loop = asyncio.get_running_loop()
         while handed := await self._next():
             for number in handed:
-                with contextlib.suppress(OSError):  # it is gone already
+                with contextlib.suppress(OSError):  # it may be gone already
                     await loop.connect_accepted_socket(caller, socket.socket(fileno=number))
 
     async def _next(self) -> list[int]:
-        """What the next message brings; nothing when the gateway has gone."""
+        """The connections of the next message; none when the gateway has gone."""
         loop = asyncio.get_running_loop()
         ready = asyncio.Event()
         loop.add_reader(self._connection.fileno(), ready.set)

@@ -1,13 +1,12 @@
-"""The web surface of a bridge that was started by hand: `/health`, and on any path a WebSocket of raw lines.
+"""The web surface of a bridge that a person started: `/health`, and on any path a WebSocket of raw lines.
 
-A frame that comes in is a line for the agent's stdin; each line of its stdout is a text frame. The agent is started
+A frame from the client is a line for the agent's stdin; each line of its stdout is a text frame. The agent starts
 when a client comes and no agent runs. One client at a time: the newest takes the place of the one before. A line of
-output is forgotten when it was sent. Output that nobody was there to read waits for the next client, up to the
-backlog's bound; then the agent is not read. Input that the agent does not read fills its queue; then the client is not
-read.
+output is forgotten once it is sent. Output waits for the next client if none is connected, up to the backlog's bound;
+then the agent is not read. Input that the agent does not read fills its queue; then the client is not read.
 
-There is no token here, so no browser may come in: a page of any site could drive the agent otherwise. Browsers say on
-each WebSocket which site's page it is for (`Origin`); programs do not.
+There is no token here, so browsers are refused: any page could drive the agent otherwise. Browsers send the page's
+site with each WebSocket (`Origin`); programs do not.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ from sandbox.protocol.values import Position
 from sandbox.system.log import log
 
 PORTION_BYTES = 256 * 1024
-LEAVE_SECONDS = 2.0  # that a client has at the bridge's end to read what is left
+LEAVE_SECONDS = 2.0  # for a client to read the rest at the bridge's end
 MAX_REASON = 123  # bytes, in a close frame
 ENDED, REPLACED, FAILED = 1000, 4409, 4500
 
@@ -42,7 +41,7 @@ class RawLines:
         agent.on_problem = lambda reason: log("bridge.problem", reason=reason)
 
     async def end(self) -> None:
-        """End the agent, and let its client hear of it."""
+        """End the agent, and tell its client."""
         await self._agent.end()
         if self._client is not None:
             with suppress(TimeoutError):
@@ -66,7 +65,7 @@ class RawLines:
         self._client = client
         if before is not None:
             before.replaced.set()
-            await before.gone.wait()  # two must not read the same output
+            await before.gone.wait()  # two clients must not read the same output
         try:
             code, reason = await client.run()
         finally:
@@ -85,7 +84,7 @@ class _Client:
         self._open = asyncio.Event()  # the agent's process takes lines
         self.replaced = asyncio.Event()
         self.gone = asyncio.Event()
-        self.told = asyncio.Event()  # why it ended
+        self.told = asyncio.Event()  # the client got the reason of the end
 
     async def run(self) -> tuple[int, str]:
         """Serve until the end; return the close code and its reason."""

@@ -1,7 +1,6 @@
-"""Who comes to a bridge. What every start needs (health, the tree, the agent's link) is answered here, on our own
-frames. Anything else goes to a web server, bytes and all, which is loaded when the first such request comes: it is half
-of what a bridge would load, and no start needs it.
-"""
+"""Connections to a bridge. The requests of every start (health, the tree, the agent's link) are answered here, on our
+own frames. A web server gets all others, bytes and all. It is loaded when the first such request comes: it is half of
+what a bridge would load, and no start needs it."""
 
 import asyncio
 import json
@@ -39,7 +38,7 @@ class Reception:
         return _Caller(self._token, self._answer, self._pass_on)
 
     async def close(self) -> None:
-        """Let everybody go, who is given a second for it."""
+        """Close every connection, each within a second."""
         for socket in self._sockets:
             await socket.close(GOING)
         if self._tasks:
@@ -61,7 +60,7 @@ class Reception:
             self._begin(self._bridge.attach(transport, asked.rest), "agent.link")
         else:
             socket = OperationSocket(transport, MAX_MESSAGE)
-            transport.set_protocol(socket)  # at once, as the link's
+            transport.set_protocol(socket)  # at once, as for the link
             socket.data_received(asked.rest)
             self._begin(self._serve_tree(socket), "tree.serve")
 
@@ -85,7 +84,7 @@ class Reception:
 
 
 class _Caller(asyncio.Protocol):
-    """A connection, until it is known what it asks for."""
+    """A connection whose request is not known yet."""
 
     def __init__(
         self, token: Token, answer: "Callable[[_Caller, KnownRequest], None]", pass_on: "Callable[[_Caller], None]"
@@ -109,7 +108,7 @@ class _Caller(asyncio.Protocol):
 
 
 def _load_web_server(bridge: Bridge) -> "WebServer":
-    """In the loop's own thread: at a limit of processes there is no other to be had."""
+    """In the loop's own thread: at a limit of processes there may be no other."""
     from sandbox.bridge.base.handover import HandoverSocket
     from sandbox.bridge.web import Web
     from sandbox.bridge.web_server import WebServer

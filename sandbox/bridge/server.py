@@ -1,6 +1,6 @@
-"""What a bridge has and does, whoever asks for it by whatever route.
+"""What a bridge has and does, for requests of every route.
 
-What trees and terminals need is loaded when somebody asks for one: a bridge starts often, and most are small.
+The code for trees and terminals is loaded with the first request for one: bridges start often, and most stay small.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sandbox.bridge.tree.routes import Transfers
     from sandbox.bridge.tree.socket import Trees, TreeSocket
 
-END_SECONDS = 1.0  # for the last output of an agent that has ended
+END_SECONDS = 1.0  # for the last output of an ended agent
 
 
 class Bridge:
@@ -48,8 +48,8 @@ class Bridge:
         return {"status": "ok", "incarnation": self.config.incarnation, "agent": self.agent.health}
 
     def attach(self, transport: asyncio.Transport, early: bytes) -> Coroutine[Any, Any, None]:
-        """Give a connection to the link, at once: more of it may be read before a task runs. To be awaited: speak with
-        this gateway until it goes, is replaced, or breaks the rules."""
+        """Give a connection to the link, at once: more bytes of it may be read before a task runs. To be awaited:
+        speaks with this gateway until it goes, is replaced, or breaks the rules."""
         link = self.door.expect()
         link.take(transport, early)
         return self._speak(link)
@@ -59,12 +59,12 @@ class Bridge:
             await link.gone
 
     async def end_programs(self) -> None:
-        """End the agent and the terminals, each in its own order; then the gateway is told, and let go."""
+        """End the agent and the terminals, each in its own order; then tell the gateway, and let it go."""
         if self._terminals is not None:
             await asyncio.gather(self.agent.end(), self._terminals.close())
         else:
             await self.agent.end()
-        kill_descendants()  # what left its group may hold the agent's output open
+        kill_descendants()  # processes that left their group may hold the agent's output open
         await self.agent.finished(END_SECONDS)
         await self.door.close()
 
@@ -90,7 +90,7 @@ class Bridge:
         if self._transfers is None:
             trees = await self._load_trees()
             kind = await asyncio.get_running_loop().run_in_executor(self._worker, _transfers)
-            if self._transfers is None:  # somebody may have come meanwhile
+            if self._transfers is None:  # another request may have loaded it meanwhile
                 self._transfers = kind(*self._for_trees, trees)
         return self._transfers
 

@@ -1,6 +1,6 @@
-"""Runs a bridge until the bridge is asked to end; then its programs end first, its connections last.
+"""Runs a bridge until it should end. Then its programs end first, its connections last.
 
-A bridge runs on uvloop where that can be imported, and on asyncio's own loop where it cannot.
+A bridge runs on uvloop if that can be imported, else on asyncio's own loop.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ def run(program: Coroutine[Any, Any, None]) -> None:
 def _new_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
-    except ImportError:  # it is compiled: not everybody can have it
+    except ImportError:  # it is compiled, and not available everywhere
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
 
 
 def end_on_signals() -> asyncio.Event:
-    """What SIGTERM and SIGINT set from here on. Adopted children are reaped from here on, too."""
+    """An event that SIGTERM and SIGINT set from here on. Adopted children are reaped from here on, too."""
     loop = asyncio.get_running_loop()
     ending = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -42,7 +42,7 @@ def end_on_signals() -> asyncio.Event:
         if not loop.is_closed():
             loop.call_soon_threadsafe(reap_adopted)
 
-    signal.signal(signal.SIGCHLD, on_child)  # uvloop lets nobody use `add_signal_handler` for this one
+    signal.signal(signal.SIGCHLD, on_child)  # uvloop does not allow `add_signal_handler` for this signal
     return ending
 
 
@@ -53,7 +53,7 @@ async def serve_until(
     end_programs: Callable[[], Awaitable[None]],
     close: Callable[[], Awaitable[None]],
 ) -> None:
-    """Give each connection a `caller` until `ending` is set; then end the programs, then whoever is still connected."""
+    """Give each connection a `caller` until `ending` is set. Then end the programs, then the connections."""
     async with _served(caller, listener):
         await ending.wait()
         await end_programs()

@@ -1,5 +1,5 @@
-"""`python -m sandbox.bridge --listen 127.0.0.1:4000 --agent /bin/cat`: a bridge without a gateway, for whoever wants to
-try an agent with curl and a WebSocket client. What it offers is in sandbox/bridge/raw_lines.py."""
+"""`python -m sandbox.bridge --listen 127.0.0.1:4000 --agent /bin/cat`: a bridge without a gateway, to try an agent
+with curl and a WebSocket client. sandbox/bridge/raw_lines.py has what it offers."""
 
 import argparse
 import ipaddress
@@ -35,11 +35,11 @@ EXAMPLE = """example:
 
 
 class BadChoice(Exception):
-    """The text says what to do instead."""
+    """The options do not work. The text says what to do instead."""
 
 
 class Stderr:
-    """The agent's stderr goes to ours."""
+    """Passes the agent's stderr to the bridge's."""
 
     def write(self, chunk: bytes) -> None:
         sys.stderr.buffer.write(chunk)
@@ -96,11 +96,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def find_program(name: str) -> str:
-    """The path to run. Raises BadChoice."""
+    """The path of the program. Raises BadChoice."""
     found = shutil.which(name)
     if found is None:
         raise BadChoice(f"--agent {name}: there is no such program")
-    return os.path.abspath(found)  # the agent runs in another directory than we do
+    return os.path.abspath(found)  # the agent runs in another directory than the bridge
 
 
 def parse_listen(text: str) -> tuple[str, int]:

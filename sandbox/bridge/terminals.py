@@ -1,4 +1,4 @@
-"""Imported by bridges of an earlier version alone, see earlier.py."""
+"""Only bridges of an earlier version import this, see earlier.py."""
 
 from sandbox.bridge.earlier import use_what_is_loaded
 

@@ -1,10 +1,10 @@
-"""Noticing that files of the kept roots change: a hint that a scan may be worth its while, never the truth.
+"""Notices changed files of the kept roots: a hint that a scan may be worthwhile, never the truth.
 
-The kernel tells of changes (inotify), which become one hint in `hint_seconds`. It may not be able to: there are limits
-on watches, and not every file system tells. Then a running agent is reason enough for a hint now and then. A root that
-was swapped is another directory than the one that is watched, so after a swap the watch begins anew.
+The kernel reports changes (inotify); they become one hint in `hint_seconds`. The kernel may not report: watches are
+limited, and some file systems do not support them. Then a running agent is reason enough for a hint now and then. A
+swapped root is another directory than the watched one, so after a swap the watch begins anew.
 
-Directories are watched one by one, as the worker thread finds them, and symlinks are never followed: a link to `/` must
+Directories are watched one by one, as the worker thread finds them. Symlinks are never followed: a link to `/` must
 not cost a walk through everything. (`watchfiles` follows them, and stops the whole process while it does.)
 """
 
@@ -22,7 +22,7 @@ from sandbox.bridge.base.config import Limits
 from sandbox.system.log import log
 
 ROOTS = ("workspace", "agent")
-STORM = 10  # times as long as usual, nobody looks after events were lost
+STORM = 10  # after lost events the watch waits so many times longer than usual
 SLICE = 256  # directories per turn of the worker thread
 READ_BYTES, MAX_READS = 256 * 1024, 16
 
@@ -36,7 +36,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Watch:
-    """Calls `on_change` from the event loop, at most once in `hint_seconds` or so; `alive` is whether an agent runs."""
+    """Calls `on_change` from the event loop, about once in `hint_seconds` at most. `alive` is whether an agent runs."""
 
     def __init__(
         self, kept: Path, limits: Limits, worker: Executor, alive: Callable[[], bool], on_change: Callable[[], None]
@@ -81,16 +81,16 @@ class Watch:
         self._timer = self._blind_timer = None
         if self._seen is not None:
             self._loop.remove_reader(self._seen.fd)
-            # Closed by the thread that uses it, behind what it still has to do with it.
+            # The thread that uses it closes it, behind its other work with it.
             self._loop.run_in_executor(self._worker, self._seen.close)
             self._seen = None
 
     def _on_readable(self) -> None:
         assert self._seen is not None
-        self._loop.remove_reader(self._seen.fd)  # what comes within the next moment is the same hint
+        self._loop.remove_reader(self._seen.fd)  # events of the next moment belong to the same hint
         found = self._seen.read()
         self._on_change()
-        if found is None:  # a storm: when it is over, what was missed is looked for
+        if found is None:  # a storm: when it is over, the watch looks for what it missed
             self._timer = self._loop.call_later(STORM * self._limits.hint_seconds, self.begin_anew)
             return
         self._timer = self._loop.call_later(self._limits.hint_seconds, self._look_again)
@@ -102,8 +102,8 @@ class Watch:
             self._loop.add_reader(self._seen.fd, self._on_readable)
 
     def _add(self, seen: "_Watches", directories: list[bytes]) -> None:
-        """Watch these and all that is in them, a slice at a time, then give a hint: nobody saw what happened there
-        before."""
+        """Watch these directories and all below them, a slice at a time; then give a hint, because nobody saw earlier
+        changes there."""
         job = self._loop.run_in_executor(self._worker, seen.add, directories)
 
         def go_on(job: "asyncio.Future[list[bytes]]") -> None:
@@ -130,7 +130,7 @@ class Watch:
 
 
 class _Watches:
-    """An inotify instance and what it watches, at most so much. Raises OSError if there cannot be one."""
+    """An inotify instance with a bounded number of watches. Raises OSError if there cannot be one."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -138,8 +138,8 @@ class _Watches:
         self._paths: dict[int, bytes] = {}
 
     def add(self, directories: list[bytes]) -> list[bytes]:
-        """Watch some of these; return those still to be watched, with what was found in them. Raises OSError if no more
-        can be watched."""
+        """Watch some of these; return the rest, with the directories found in them. Raises OSError if no more can be
+        watched."""
         if self.fd < 0:
             return []
         later = directories[SLICE:]
@@ -156,7 +156,7 @@ class _Watches:
         return later
 
     def read(self) -> list[bytes] | None:
-        """Take what has happened; return new directories, or None if events were lost."""
+        """Read the events; return new directories, or None if events were lost."""
         new: list[bytes] = []
         for place, mask, name in self._events():
             if mask & _OVERFLOW:

@@ -1,7 +1,7 @@
-"""The bridge's HTTP surface as Starlette has it. `/health` is open; everything else needs this sandbox's own token.
+"""The bridge's HTTP surface on Starlette. `/health` is open; everything else needs this sandbox's own token.
 
-Loaded when somebody asks for more than what every start needs (reception.py). What trees and terminals need is loaded
-when somebody asks for one.
+It is loaded with the first request beyond those of every start (reception.py). The code for trees and terminals is
+loaded with the first request for one.
 """
 
 import re
@@ -63,7 +63,7 @@ class StreamedRoute:
 
 
 class AnyName(Route):
-    """A route whose last part may be any name, also one with a line break in it."""
+    """A route whose last part may be any name, even one with a line break in it."""
 
     def __init__(self, path: str, answer: StreamedRoute, *, methods: list[str]) -> None:
         super().__init__(path, answer, methods=methods)

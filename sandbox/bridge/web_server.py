@@ -1,4 +1,4 @@
-"""uvicorn, as a bridge needs it: it is given connections, and has no listening socket of its own."""
+"""uvicorn for a bridge: it gets connections, and has no listening socket of its own."""
 
 import asyncio
 from collections.abc import Callable
@@ -38,12 +38,12 @@ class WebServer:
         return kind(config=self._config, server_state=self._server.server_state, app_state={})
 
     def take(self, transport: asyncio.Transport, heard: bytes) -> None:
-        """A connection that was accepted elsewhere; `heard` is what was read of it."""
+        """A connection that was accepted elsewhere; `heard` are the bytes already read of it."""
         protocol = self.caller()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         protocol.data_received(heard)
 
     async def close(self) -> None:
-        """Let everybody go, who is given a second for it."""
+        """Close every connection, each within a second."""
         await self._server.shutdown()

@@ -1,4 +1,4 @@
-"""A request's body, as the struct its route wants."""
+"""A request's body, as the struct of its route."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -17,8 +17,8 @@ T = TypeVar("T")
 async def read_body(
     request: Request, decoder: "msgspec.json.Decoder[T]", words: Mapping[str, str], empty: T | None = None
 ) -> T:
-    """`words` says of each member how it should be, and under "" how the object should be. `empty`, unless None, stands
-    for a body of no bytes. Raises Refused."""
+    """`words` names for each member how it should be, and under "" how the object should be. `empty`, unless None,
+    stands for a body of no bytes. Raises Refused."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk

@@ -1,4 +1,4 @@
-"""What a bridge is told at its start: JSON over an inherited descriptor, so that secrets stay off argv and disk."""
+"""A bridge's configuration: JSON over an inherited descriptor, so that secrets stay off argv and disk."""
 
 import json
 import os
@@ -16,7 +16,7 @@ MAX_CONFIG = 4 * 1024 * 1024
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used. The text names the member, never its value."""
+    """The configuration is unusable. The text names the member, never its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +30,24 @@ class Limits:
     exec_output_bytes: int = 1024 * 1024
     exec_at_once: int = 8
     attach_seconds: float = 10.0
-    silence_seconds: float = 60.0  # a gateway pings each 10 s; one that says nothing for this long is gone
+    silence_seconds: float = 60.0  # a gateway pings every 10 s; one that is silent for this long is gone
     stop_input_seconds: float = 2.0  # from the end of input to SIGTERM
     stop_term_seconds: float = 5.0  # from SIGTERM to SIGKILL
-    watches: int = 16_384  # directories that are watched for changes
-    hint_seconds: float = 1.0  # between two hints that files changed
-    blind_hint_seconds: float = 30.0  # the same where changes cannot be watched, while an agent runs
-    heartbeat_seconds: float = 2.0  # between two signs of life while an operation on the tree takes its time
+    watches: int = 16_384  # directories that the bridge watches for changes
+    hint_seconds: float = 1.0  # between two hints of changed files
+    blind_hint_seconds: float = 30.0  # the same where the kernel reports no changes, while an agent runs
+    heartbeat_seconds: float = 2.0  # between two signs of life during an operation on the tree
     tree_silence_seconds: float = 600.0  # a gateway in the middle of an operation may wait for its object store
-    server_start_seconds: float = 60.0  # for an agent that is a server to be ready
-    drain_seconds: float = 1.0  # how long the output of a dead process may be held open by one that left its group
+    server_start_seconds: float = 60.0  # until an agent that is a server is ready
+    drain_seconds: float = 1.0  # how long a process that left its group may hold a dead process's output open
     terminals: int = 16
     terminal_viewers: int = 64  # of one terminal
     terminal_ring_bytes: int = 2 * 1024 * 1024
-    terminal_scrollback: int = 1000  # lines above the screen that a picture has
-    terminal_hold_seconds: float = 10.0  # how long what the last viewer may still want is not overwritten
-    terminal_hang_up_seconds: float = 5.0  # from SIGHUP to SIGKILL, as long as an agent has after SIGTERM
-    terminal_exit_seconds: float = 60.0  # how long a terminal whose program ended is kept while nobody looks
-    terminal_idle_seconds: float = 0.0  # one that nobody looks at and that is silent for so long is ended; 0: never
+    terminal_scrollback: int = 1000  # lines above the screen in a picture
+    terminal_hold_seconds: float = 10.0  # how long bytes that the last viewer may still want are not overwritten
+    terminal_hang_up_seconds: float = 5.0  # from SIGHUP to SIGKILL; as long as an agent has after SIGTERM
+    terminal_exit_seconds: float = 60.0  # how long an unwatched terminal stays after its program has ended
+    terminal_idle_seconds: float = 0.0  # an unwatched terminal that is silent for so long is ended; 0: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +59,24 @@ class Config:
     env: Mapping[str, str] = field(repr=False)
     base_env: Mapping[str, str] = field(repr=False)
     kept: Path  # the directory of the two roots, `workspace` and `agent`
-    workspace: Path  # where programs start: the same root, by the name they know
+    workspace: Path  # where programs start: the same root, by the name that programs know
     state: Path
     agent_log: Path
-    core: str = DEFAULT  # which core speaks with the agent: a name in sandbox/agents/catalogue.py
-    server: AgentServer | None = None  # the agent is reached there, and not by its pipes
-    all_events: bool = False  # what the core does not know is passed on, too
+    core: str = DEFAULT  # the agent's core: a name in sandbox/agents/catalogue.py
+    server: AgentServer | None = None  # the bridge reaches the agent there, not by its pipes
+    all_events: bool = False  # pass on events that the core does not know
     hold: bool = False
     orphan_seconds: float = 600.0
     exec_timeout: float = 600.0
-    shell: tuple[str, ...] = ()  # what a terminal runs; empty: a login shell
-    sizes: SizePolicy = "active"  # who decides how large a terminal is
+    shell: tuple[str, ...] = ()  # a terminal's program; empty: a login shell
+    sizes: SizePolicy = "active"  # who decides the size of a terminal
     boot_id: str = ""  # of the host; empty: the bridge asks its kernel, which not every sandbox lets it
-    new_inodes: bool = False  # each start of a sandbox numbers the files of its roots anew
+    new_inodes: bool = False  # each start of a sandbox gives the files of its roots new inode numbers
     limits: Limits = field(default_factory=Limits)
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of everything that runs here."""
+        """The environment of every program here."""
         return {**self.base_env, **self.env}
 
 

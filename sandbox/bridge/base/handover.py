@@ -1,7 +1,7 @@
 """Gives an accepted WebSocket's connection to a protocol of our own.
 
-uvicorn and Starlette do HTTP, the token, routing and refusal. From the accept on they are out of the way: what the
-agent or a terminal says is written to the transport as it comes, without a task, a queue or an event for each message.
+uvicorn and Starlette do HTTP, the token, routing and refusal. After the accept they take no part: output of the agent
+or a terminal is written to the transport as it comes, without a task, a queue or an event for each message.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 from websockets.http11 import Request
 
-PATHS = ("/agent", "/terminals/")  # whose connections are handed over
-EARLY_BYTES = 64 * 1024  # that may come before; with more the connection is cut
+PATHS = ("/agent", "/terminals/")  # connections to these paths are handed over
+EARLY_BYTES = 64 * 1024  # that may come before; a connection that brings more is cut
 
 _EXTENSION = "holdfast.handover"
 
@@ -23,13 +23,13 @@ Taker = Callable[[asyncio.Transport, bytes], None]
 
 
 def hand_over(scope: Scope, taker: Taker) -> None:
-    """After the accept: give `taker` the transport, and the bytes that have come since the handshake. It sets its own
-    protocol, and everything from there on is its own."""
+    """After the accept: give `taker` the transport, and the bytes that came since the handshake. It sets its own
+    protocol and owns the connection from there on."""
     scope["extensions"][_EXTENSION](taker)
 
 
 class HandoverSocket(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket, but for the paths that are handed over."""
+    """uvicorn's WebSocket, except for the paths that are handed over."""
 
     def __init__(
         self,
@@ -59,6 +59,6 @@ class HandoverSocket(WebSocketsSansIOProtocol):
         assert self._early is not None, "not one of the paths"
         if self.disconnected or self.transport.is_closing():
             raise ConnectionResetError("gone before the handover")
-        self.connections.discard(self)  # at the end of the server its new owner closes it
+        self.connections.discard(self)  # at the server's end the new owner closes it
         early, self._early = bytes(self._early), None
         taker(self.transport, early)

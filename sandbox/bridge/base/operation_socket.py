@@ -1,7 +1,7 @@
 """An accepted WebSocket of whole binary messages, on our own frames.
 
-It has as much of Starlette's `WebSocket` as an operation on the tree needs, so either can be given to it, and a bridge
-that needs no more does not load Starlette.
+It has the part of Starlette's `WebSocket` that an operation on the tree uses. So an operation takes either of them,
+and a bridge that needs no more does not load Starlette.
 """
 
 import asyncio
@@ -10,11 +10,11 @@ from collections import deque
 from sandbox.protocol.websocket_frames import BINARY, CLOSE, PING, PONG, FrameError, FrameReader, frame, frame_close
 
 MAX_FRAGMENTS = 64
-MESSAGES_AHEAD = 2  # read and not yet taken; with more the connection is not read
+MESSAGES_AHEAD = 2  # read and not yet taken; beyond that the connection is not read
 GOODBYE_SECONDS = 1.0  # for the other end to answer a close
 GOING = 1012
 
-Heard = dict[str, object]  # as ASGI has it
+Heard = dict[str, object]  # in ASGI's form
 
 
 class Gone(ConnectionError):
@@ -33,7 +33,7 @@ class OperationSocket(asyncio.Protocol):
         self._said_close = False
         self._goodbye: asyncio.TimerHandle | None = None
 
-    # What the transport tells
+    # The transport's calls
 
     def data_received(self, data: bytes) -> None:
         if not self._over:
@@ -82,13 +82,13 @@ class OperationSocket(asyncio.Protocol):
         self._reader.forget()
         self._came.set()
 
-    # What an operation needs
+    # The operation's calls
 
     async def accept(self) -> None:
-        """It is accepted already."""
+        """The connection is accepted already."""
 
     async def receive(self) -> Heard:
-        """The next message, or that there is none any more."""
+        """The next message, or a note that none follows."""
         while not self._messages:
             if self._over:
                 return {"type": "websocket.disconnect"}
@@ -112,12 +112,12 @@ class OperationSocket(asyncio.Protocol):
 
     @property
     def _gone(self) -> bool:
-        """A write that fails closes the transport, which tells so only when the loop turns again. A sender that meets
-        room each time would not let it turn."""
+        """A failed write closes the transport, which reports it only when the loop turns again. A sender that finds
+        room each time would never let it turn."""
         return self._over or self._transport.is_closing()
 
     async def close(self, code: int = 1000) -> None:
-        """Say so, and give the other end a moment to answer."""
+        """Send a close, and give the other end a moment to answer."""
         self._say_close(code, "")
 
     def _say_close(self, code: int, reason: str) -> None:
@@ -126,7 +126,7 @@ class OperationSocket(asyncio.Protocol):
             self._write(frame_close(code, reason))
             self._goodbye = asyncio.get_running_loop().call_later(GOODBYE_SECONDS, self._transport.abort)
             self._messages.clear()
-            self._transport.resume_reading()  # the answer is behind what nobody takes any more
+            self._transport.resume_reading()  # the answer is behind messages that nobody takes any more
 
     def _write(self, data: bytes) -> None:
         if not self._transport.is_closing():

@@ -1,8 +1,8 @@
-"""Which of the three requests somebody makes that every start of a sandbox needs: health, the tree, the agent's link.
+"""Recognizes the three requests that every start of a sandbox needs: health, the tree, the agent's link. Pure.
 
-Pure. They are known when they are exactly what a gateway writes, with the right token. Anything else, well made or not,
-is the web server's: it knows all of HTTP, and how to refuse. So nothing is refused here, and what is not understood
-here is not believed either.
+A request is recognized if it is exactly what a gateway writes, with the right token. The web server gets everything
+else, well made or not: it knows all of HTTP, and how to refuse. So this module refuses nothing, and trusts nothing
+that it does not recognize.
 """
 
 import hmac
@@ -33,7 +33,7 @@ class Unknown(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KnownRequest:
-    """`key` is the WebSocket's; `rest` is what came behind the head."""
+    """`key` is the WebSocket's; `rest` came behind the head."""
 
     path: KnownPath
     key: bytes = b""
@@ -44,7 +44,7 @@ _LINES = {b"GET " + path.value + b" HTTP/1.1\r\n": path for path in KnownPath}
 
 
 class Token:
-    """This sandbox's own, as it comes in a request."""
+    """This sandbox's own token, in the form of a request."""
 
     def __init__(self, token: str) -> None:
         self._digest = sha256(token.encode()).digest()
@@ -56,7 +56,7 @@ class Token:
 
 
 def read_head(data: bytes, token: Token) -> KnownRequest | Unknown:
-    """What the first bytes of a connection ask for."""
+    """The request in the first bytes of a connection."""
     line = next((line for line in _LINES if line.startswith(data[: len(line)])), None)
     if line is None:
         return Unknown.FOR_GOOD
@@ -88,7 +88,7 @@ def _websocket(path: KnownPath, headers: dict[bytes, bytes], rest: bytes, token:
 
 
 def _headers(lines: bytes) -> dict[bytes, bytes] | None:
-    """By their names in lower case; None unless each is well made and there once."""
+    """By their names in lower case; None unless each is well made and present once."""
     headers: dict[bytes, bytes] = {}
     for line in lines.split(b"\r\n"):
         name, colon, value = line.partition(b":")

@@ -1,4 +1,4 @@
-"""What every route of the bridge does with a request: refuse it, notice that the asker has gone."""
+"""Shared by every route of the bridge: refuse a request, notice that the client has gone."""
 
 from starlette.requests import Request
 

@@ -1,12 +1,12 @@
-"""A program on a terminal of its own: output is read when there is room for it, input is queued within bounds.
+"""A program on a terminal of its own. Its output is read when there is room for it; its input waits within bounds.
 
-The program leads a session and its terminal controls that session, so the kernel does what it does at any terminal:
+The program leads a session, and its terminal controls that session, so the kernel does what it does at any terminal:
 Ctrl-C, job control, SIGWINCH, SIGHUP at the end.
 
 Input waits in one queue of whole messages, so two people's never mix. If the program does not read, the kernel takes
-a few KiB and the queue takes 1 MiB; a message that does not fit is refused as a whole. A key that stands for a signal
-(Ctrl-C, Ctrl-\\, Ctrl-Z, as the terminal is set) must not wait behind what the program will never read: what is stuck
-is thrown away, in the queue and in the kernel, and the key goes first.
+a few KiB and the queue 1 MiB; a message that does not fit is refused whole. A key that stands for a signal (Ctrl-C,
+Ctrl-\\, Ctrl-Z, as the terminal is set) must not wait behind input that the program will never read. So the stuck
+input is dropped, in the queue and in the kernel, and the key goes first.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ from sandbox.protocol.terminal import Size
 from sandbox.system.child import READ_BYTES, Reader, Spawned, Writer, descendants, die_with
 
 INPUT_BYTES = 1024 * 1024
-LOOK_SECONDS = 0.1  # after a key that stands for a signal
-STUCK_BYTES = 1024  # that the program has left unread: from here on the kernel may take no more
+LOOK_SECONDS = 0.1  # after a signal key
+STUCK_BYTES = 1024  # unread by the program: with so much the kernel may take no more
 
 _TIOCGPTPEER = 0x5441
 _LFLAG, _CC = 3, 6
@@ -36,15 +36,15 @@ _SIGNAL_KEYS = (termios.VINTR, termios.VQUIT, termios.VSUSP)
 
 
 def _take_terminal(bridge: int) -> None:
-    """In the child: its session is controlled by the terminal at its input."""
+    """In the child: the terminal at its input becomes the controlling terminal of its session."""
     die_with(bridge)
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 class _Output(Reader):
-    """The kernel gives some 4 KB at a time: what there is by now is taken together."""
+    """The kernel gives some 4 KB at a time: several reads are joined."""
 
-    _room = memoryview(bytearray(READ_BYTES))  # for all of them: nobody keeps anything in it
+    _room = memoryview(bytearray(READ_BYTES))  # shared by all: nobody keeps anything in it
 
     def _read(self) -> bytes | None:
         size = 0
@@ -57,13 +57,13 @@ class _Output(Reader):
         except BlockingIOError:
             if not size:
                 return None
-        except OSError:  # the end; if something came before it, the next read will say so again
+        except OSError:  # the end; if data came before it, the next read reports it again
             pass
         return bytes(self._room[:size])
 
 
 class Pty(Spawned):
-    """A running program. `on_output` gets what it wrote; b"" is the end of that, and comes once."""
+    """A running program. `on_output` gets its output; b"" is the end, and comes once."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Pty(Spawned):
         size: Size,
         on_output: Callable[[bytes], None],
     ) -> None:
-        """Start `argv`. Raises OSError or ValueError if that cannot be."""
+        """Start `argv`. Raises OSError or ValueError if that fails."""
         master, slave = os.openpty()
         try:
             self._fd = master
@@ -87,7 +87,7 @@ class Pty(Spawned):
                 stdout=slave,
                 stderr=slave,
                 start_new_session=True,
-                preexec_fn=partial(_take_terminal, os.getpid()),  # safe with other threads about: a few system calls
+                preexec_fn=partial(_take_terminal, os.getpid()),  # safe beside other threads: a few system calls
             )
         except BaseException:
             os.close(master)
@@ -104,16 +104,16 @@ class Pty(Spawned):
         super().__init__(popen)
 
     def resize(self, size: Size) -> None:
-        """The program is told by SIGWINCH."""
+        """Set the size; the kernel sends SIGWINCH."""
         if self._fd >= 0:
             fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", size.rows, size.cols, 0, 0))
 
     # Input
 
     def type(self, payload: bytes) -> bool:
-        """Queue one message, and say whether there was room for it."""
+        """Queue one message; return whether there was room for it."""
         if self._fd < 0:
-            return True  # for a program that is gone
+            return True  # the program is gone
         if self._second_look is not None:
             self._second_look.cancel()
         key = self._signal_key_in(payload)
@@ -131,8 +131,8 @@ class Pty(Spawned):
         return True
 
     def _look_again(self, key: bytes) -> None:
-        """What was typed before a key may still have been on its way when that was typed: the kernel moves it in its
-        own time. Had the key been taken, nothing would be unread."""
+        """Input from before the key may still have been on its way when the key was typed: the kernel moves it in its
+        own time. Had the program taken the key, nothing would be unread."""
         if self._fd >= 0 and self._is_stuck():
             self._throw_input_away()
             self._queue.append(key)
@@ -147,7 +147,7 @@ class Pty(Spawned):
         return payload
 
     def _signal_key_in(self, payload: bytes) -> int | None:
-        """Where the first key is that the terminal turns into a signal."""
+        """The position of the first signal key, as the terminal is set."""
         attributes = termios.tcgetattr(self._fd)
         if not attributes[_LFLAG] & termios.ISIG:
             return None
@@ -156,7 +156,7 @@ class Pty(Spawned):
         return min((at for at in found if at >= 0), default=None)
 
     def _is_stuck(self) -> bool:
-        """Whether what is typed now would wait behind something that the program does not read."""
+        """Whether new input would wait behind input that the program does not read."""
         if self._writer.is_waiting or self._queue:
             return True
         with self._other_end() as slave:
@@ -170,11 +170,11 @@ class Pty(Spawned):
             termios.tcflush(self._fd, termios.TCOFLUSH)  # on its way
             if slave is not None:
                 termios.tcflush(slave, termios.TCIFLUSH)  # arrived, and not read
-                termios.tcflush(self._fd, termios.TCOFLUSH)  # what came in behind it meanwhile
+                termios.tcflush(self._fd, termios.TCOFLUSH)  # came in behind it meanwhile
 
     @contextlib.contextmanager
     def _other_end(self) -> Iterator[int | None]:
-        """The program's end, for a moment: only there can one see and drop what it has not read."""
+        """The program's end, for a moment: only there can unread input be seen and dropped."""
         try:
             slave = fcntl.ioctl(self._fd, _TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
@@ -188,9 +188,9 @@ class Pty(Spawned):
     # Ending
 
     def hang_up(self) -> None:
-        """Tell everybody at this terminal that it goes away."""
+        """Send SIGHUP to every program at this terminal."""
         self._signal_session(signal.SIGHUP)
-        self._signal_session(signal.SIGCONT)  # who is stopped hears nothing
+        self._signal_session(signal.SIGCONT)  # a stopped process gets no other signal
 
     def kill(self) -> None:
         self._signal_session(signal.SIGKILL)
@@ -204,7 +204,7 @@ class Pty(Spawned):
                     os.kill(pid, number)
 
     def close(self) -> None:
-        """Let go of the terminal: whoever still has it open is hung up on."""
+        """Close the terminal: programs that still have it open get SIGHUP."""
         if self._fd >= 0:
             if self._second_look is not None:
                 self._second_look.cancel()

@@ -1,4 +1,4 @@
-"""The terminals of a sandbox, by name. They are kept while nobody looks, and go by policy."""
+"""The terminals of a sandbox, by name. They stay while nobody watches, and end by policy."""
 
 import asyncio
 import functools
@@ -38,7 +38,7 @@ _WORDS = {
 
 
 class Terminals:
-    """All of them; none starts while `agent` may not."""
+    """All terminals; none starts while `agent` may not."""
 
     def __init__(self, config: Config, agent: Agent) -> None:
         self._config = config
@@ -67,7 +67,7 @@ class Terminals:
         return _answer({"terminals": [terminal.describe() for terminal in self._by_name.values()]})
 
     async def create(self, request: Request) -> Response:
-        """Run a terminal, if it does not run. Another command than the one that runs is refused."""
+        """Start a terminal if it does not run. Refused if another command runs in it."""
         name = _name(request)
         body = await read_body(request, _TERMINAL, _WORDS, TerminalBody())
         program, size = self._program(body), body.size
@@ -100,7 +100,7 @@ class Terminals:
     # Ending
 
     async def end_programs(self) -> None:
-        """Hang up on every program; return when all have ended. What was shown stays."""
+        """Hang up on every program; return when all have ended. Their screens stay."""
         await asyncio.gather(*(terminal.end() for terminal in self._by_name.values()))
 
     async def close(self) -> None:
@@ -128,7 +128,7 @@ class Terminals:
 
     def _enter(self, name: str, viewer: BridgeViewer, wish: Open) -> None:
         terminal = self._by_name.get(name)
-        if terminal is None and wish.role == "view":  # to look is not to start a program
+        if terminal is None and wish.role == "view":  # viewing does not start a program
             raise Turned(TerminalTrouble("unknown_terminal", "nobody has opened this terminal yet"), ABSENT)
         if terminal is None:
             size = wish.size if self._config.sizes != "fixed" and wish.role == "drive" else None

@@ -1,7 +1,7 @@
-"""One named terminal: a program, its screen, and the connections of everybody who looks at it.
+"""One named terminal: a program, its screen, and the connections of all its viewers.
 
-The room (sandbox/terminal/room.py) decides; here its decisions become reads and writes. What one read of the program
-brought is framed once and written once to each viewer. The screen is drawn beside that, a slice at a time.
+The room (sandbox/terminal/room.py) decides; this module turns its decisions into reads and writes. The output of one
+read is framed once, and written once to each viewer. The screen is drawn beside that, a slice at a time.
 """
 
 import asyncio
@@ -37,8 +37,8 @@ class Program:
 
 
 class Terminal:
-    """`may_start` is whether programs may be started now. `on_unwatched` is called when nobody looks at it, again and
-    again until somebody does: after an exit, after the last viewer left, and when it has been silent for its time."""
+    """`may_start` is whether programs may start now. `on_unwatched` is called while the terminal has no viewer, again
+    and again: after an exit, after the last viewer left, and when it has been silent for its time."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Terminal:
         return bool(self._viewers)
 
     def start(self, program: Program | None = None) -> None:
-        """Run `program`, or the one there was; none runs. Raises Turned; then nothing has changed."""
+        """Run `program`, or the one before it; none runs. Raises Turned; then nothing has changed."""
         if not self._may_start():
             raise Turned(TerminalTrouble("held", "the terminal waits for its workspace"), HELD)
         program = program or self.program
@@ -173,7 +173,7 @@ class Terminal:
         self._watch_for_neglect()
 
     async def end(self) -> None:
-        """Hang up on the program, and kill it if it does not go. All it wrote may still have to be read."""
+        """Hang up on the program, and kill it if it stays. Some of its output may still be unread."""
         pty = self._pty
         if pty is not None and not pty.ended.done():
             pty.hang_up()
@@ -182,11 +182,11 @@ class Terminal:
             await asyncio.shield(pty.ended)
 
     def retire(self) -> None:
-        """It will be closed: nothing starts in it any more."""
+        """The terminal will close: nothing starts in it any more."""
         self._may_start = lambda: False
 
     def close(self, code: int, reason: str) -> None:
-        """The terminal is no more, its program ended before: tell everybody."""
+        """The terminal is gone, and its program ended before: tell all viewers."""
         if self._pty is not None and self._pty.ended.done():
             self._finish(self._pty)
         for viewer in list(self._viewers):
@@ -274,7 +274,7 @@ class Terminal:
         self._set_reading()
 
     def _pump(self, viewer: BridgeViewer, seat: Seat) -> None:
-        """Write what this one is owed, until its connection is full."""
+        """Write what this viewer is to get, until its connection is full."""
         now = self._loop.time()
         while not seat.full:
             pieces: list[bytes] = []
@@ -340,7 +340,7 @@ class Terminal:
 
 
 def _frames(payload: bytes) -> bytes:
-    """Wire-ready frames of output, the same for everybody."""
+    """Output as frames, ready for the wire and the same for every viewer."""
     if len(payload) <= MAX_BYTES:
         return frame(BINARY, payload)
     return b"".join(frame(BINARY, payload[at : at + MAX_BYTES]) for at in range(0, len(payload), MAX_BYTES))

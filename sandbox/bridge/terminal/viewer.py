@@ -1,7 +1,7 @@
-"""One viewer's connection: frames in, frames out. What they mean is the terminal's business.
+"""One viewer's connection: frames in, frames out. The terminal knows what they mean.
 
-Nothing is queued here but in the transport, whose owner stops writing when it is told that it is full. A connection
-whose other end takes nothing for a long time is closed: it may hold the program.
+Nothing is queued here except in the transport, whose owner stops writing when it is full. A connection whose other
+end takes nothing for a long time is closed, because it may hold up the program.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ GOING, BAD_FRAME, ABSENT, SILENT, ENDED, TOO_MANY, START_FAILED, HELD = 1012, 44
 
 
 class Turned(Exception):
-    """A viewer cannot be let in: `trouble` says why, `close_code` what to make of it."""
+    """The viewer is refused: `trouble` says why, `close_code` what the client should do."""
 
     def __init__(self, trouble: TerminalTrouble, close_code: int) -> None:
         super().__init__(trouble.reason)
@@ -44,7 +44,7 @@ class Turned(Exception):
 
 
 class Watched(Protocol):
-    """What a viewer looks at."""
+    """What a viewer watches."""
 
     def on_typed(self, viewer: "BridgeViewer", payload: bytes) -> None: ...
     def on_wanted(self, viewer: "BridgeViewer", size: Size) -> None: ...
@@ -54,7 +54,7 @@ class Watched(Protocol):
 
 
 class BridgeViewer(asyncio.Protocol):
-    """`enter` is called with what the viewer wants: it calls `entered`, or raises Turned."""
+    """`enter` is called with the viewer's wish. It calls `entered`, or raises Turned."""
 
     def __init__(self, enter: "Callable[[BridgeViewer, Open], None]", limits: Limits) -> None:
         self._enter = enter
@@ -68,7 +68,7 @@ class BridgeViewer(asyncio.Protocol):
         self.gone: asyncio.Future[None] = self._loop.create_future()
 
     def take(self, transport: asyncio.Transport, early: bytes) -> None:
-        """The connection is ours from here on."""
+        """The connection belongs to the viewer from here on."""
         self._transport = transport
         transport.set_protocol(self)
         transport.set_write_buffer_limits(high=FULL_BYTES)
@@ -84,14 +84,14 @@ class BridgeViewer(asyncio.Protocol):
             self._transport.write(frames)
 
     def close(self, code: int, reason: str = "") -> None:
-        """Say goodbye, after what was written."""
+        """Close after what was written."""
         if self._closing:
             return
         self._transport.write(frame_close(code, reason))
         self._leave()
 
     def _leave(self) -> None:
-        """Nothing goes out any more. Who does not take what was sent is cut off."""
+        """Nothing more is sent. A client that does not take what was sent is cut off."""
         self._closing = True
         self._arm(GOODBYE_SECONDS, self._transport.abort)
         watched, self._watched = self._watched, None
@@ -146,11 +146,11 @@ class BridgeViewer(asyncio.Protocol):
                 elif opcode == TEXT:
                     self._obey(payload)
                 elif opcode == PING:
-                    ping = payload  # of several the newest is answered
+                    ping = payload  # of several the newest gets the pong
         except FrameError as exc:
             log("terminal.bad_frame", reason=exc.reason)
             self.close(exc.code, exc.reason)
-            self._transport.pause_reading()  # where the next frame begins is not known any more
+            self._transport.pause_reading()  # the start of the next frame is unknown
         except WireError as exc:
             log("terminal.bad_frame", reason=str(exc))
             self.close(BAD_FRAME, str(exc))
@@ -179,7 +179,7 @@ class BridgeViewer(asyncio.Protocol):
                 self.close(exc.close_code, exc.trouble.code)
 
     def entered(self, watched: Watched) -> None:
-        """It looks at this from here on."""
+        """The viewer watches this from here on."""
         self._watched = watched
 
     def _on_close(self, payload: bytes) -> None:
@@ -202,7 +202,8 @@ class BridgeViewer(asyncio.Protocol):
 
 
 def _keep_alive(link: socket.socket | None) -> None:
-    """Over a network, whoever vanished without a word must be noticed: a link keeps a bridge from being an orphan."""
+    """Over a network, a client may vanish without a word. The bridge must notice: a link keeps it from being an
+    orphan."""
     if link is not None and link.family != socket.AF_UNIX:
         with contextlib.suppress(OSError):
             link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

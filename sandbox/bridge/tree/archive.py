@@ -1,12 +1,12 @@
-"""The tree as a tar archive, for those who have no other way to take it out or to bring one.
+"""The tree as a tar archive, for clients without another way to take it out or bring one in.
 
-Out: both roots, names `workspace/...` and `agent/...`. What cannot be read as it was found is an error, never a shorter
-archive: the stream ends without an end, so nobody can take it for a good one.
+Out: both roots, names `workspace/...` and `agent/...`. A file that cannot be read as it was found is an error, never
+a shorter archive: the stream then has no proper end, so nobody can take it for a good one.
 
-In: a stranger's archive. Files, directories and symlinks are taken, and hard links to files of the same archive;
-owners, devices and set-user bits are not. All of it is made in a staging directory, symlinks last, none ever followed;
-only when the end has come does it take the place of the roots. At any error the staging is gone and the roots are as
-they were. An archive whose names do not all begin with a root is taken for a workspace.
+In: a stranger's archive. It may have files, directories, symlinks, and hard links to files of the same archive;
+owners, devices and set-user bits are ignored. Everything is made in a staging directory, symlinks last, and no
+symlink is followed. Only when the end has come does it replace the roots. After any error the staging is gone and the
+roots are as they were. An archive is taken for a workspace unless all its names begin with a root.
 """
 
 import contextlib
@@ -35,13 +35,13 @@ _NEW, _PLAIN = os.fsencode(_STAGING) + b"/" + NEW, os.fsencode(_STAGING) + b"/pl
 
 
 def backup_stream(home: Path, limits: TreeLimits = LIMITS) -> Iterator[bytes]:
-    """Both roots as one archive, in pieces. Raises TreeProblem at whatever cannot be read; what came so far is then no
-    backup."""
+    """Both roots as one archive, in pieces. Raises TreeProblem for anything that cannot be read; the pieces so far
+    are no backup then."""
     return write_tar(home, roots=ROOTS, limits=limits)
 
 
 def write_tar(home: Path, *, roots: Iterable[bytes], limits: TreeLimits = LIMITS) -> Iterator[bytes]:
-    """The same for some roots. Sockets, FIFOs and devices are left out. To be closed if it is not read to its end."""
+    """The same for some roots. Leaves out sockets, FIFOs and devices. Close it if you do not read it to its end."""
     batch = bytearray()
     for piece in _Backup(limits).roots(home, roots):
         batch += piece
@@ -132,7 +132,7 @@ def _shown(path: str) -> str:
 
 
 def extract_tar(home: Path, pieces: Iterable[bytes], limits: TreeLimits = LIMITS, *, aside: bool = True) -> None:
-    """Put an archive in the roots' place. Raises as RestoreUpload does."""
+    """Replace the roots by an archive. Raises as RestoreUpload does."""
     upload = RestoreUpload(home, limits)
     with upload.all_or_nothing():
         for piece in pieces:
@@ -141,8 +141,8 @@ def extract_tar(home: Path, pieces: Iterable[bytes], limits: TreeLimits = LIMITS
 
 
 class RestoreUpload:
-    """One archive on its way in, plain or gzip. After any exception it is as if it had been aborted. Not for two
-    threads at once; nobody else may be at the roots' home meanwhile."""
+    """One archive on its way in, plain or gzip. Any exception aborts it. Not for two threads at once; nobody else may
+    work in the roots' home meanwhile."""
 
     def __init__(self, home: Path, limits: TreeLimits = LIMITS) -> None:
         self._home = home
@@ -164,8 +164,8 @@ class RestoreUpload:
                         self._unpacker.write(item)
 
     def finish(self, *, aside: bool = True) -> None:
-        """All bytes have come: put the tree in the roots' place; durable when this returns. What was there is kept
-        beside them if `aside`. Raises TreeProblem and OSError."""
+        """All bytes have come: replace the roots by the tree; durable when this returns. If `aside`, the old roots
+        stay beside them. Raises TreeProblem and OSError."""
         with self.all_or_nothing():
             self._gunzip.finish()
             self._reader.finish()
@@ -177,11 +177,12 @@ class RestoreUpload:
             self._unpacker = None
 
     def abort(self) -> None:
-        """Remove all that was made; the roots are as they were. Safe to repeat, and after `finish`. Raises OSError."""
+        """Remove everything that was made; the roots are as they were. Safe to repeat, and after `finish`. Raises
+        OSError."""
         if self._unpacker is not None:
             self._unpacker.close()
             self._unpacker = None
-            clear_stagings(self._home)  # but a swap that has begun is completed
+            clear_stagings(self._home)  # a swap that has begun is completed, though
 
     @contextlib.contextmanager
     def all_or_nothing(self) -> Iterator[None]:
@@ -189,7 +190,7 @@ class RestoreUpload:
         try:
             yield
         except BaseException:
-            with contextlib.suppress(OSError):  # what cannot be removed now, the next one removes
+            with contextlib.suppress(OSError):  # the next restore removes the rest
                 self.abort()
             raise
 

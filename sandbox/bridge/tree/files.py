@@ -1,7 +1,7 @@
-"""Looking at one file or directory of the live tree, while programs in the sandbox may do anything to it.
+"""Looks at one file or directory of the live tree, while programs in the sandbox may do anything to it.
 
-A path is resolved by the kernel below its root and nowhere else (sandbox/system/jail.py). What it leads to is first
-held without being opened, so that a FIFO nobody writes to, a device or a socket is known before it can do anything.
+The kernel resolves a path below its root and nowhere else (sandbox/system/jail.py). The result is first held without
+being opened, so a FIFO without a writer, a device or a socket is recognized before it can do harm.
 """
 
 import errno
@@ -24,12 +24,12 @@ class Absent(Exception):
 
 
 class PathRefused(Exception):
-    """Something is there, or may be, and nobody gets it. The text says why and never repeats the path."""
+    """Something is there, or may be, and nobody gets it. The text says why, and never repeats the path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One name in a directory. `kind` is file, directory, symlink or other; only a file has a size, only a symlink a
+    """One name in a directory. `kind` is file, directory, symlink or other. Only a file has a size, only a symlink a
     target."""
 
     name: bytes
@@ -42,7 +42,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryListing:
-    """What is in a directory, by name; `truncated` if it has more than MOST_ITEMS, of which some are told."""
+    """A directory's content, by name. `truncated`: it has more than MOST_ITEMS, and only some are listed."""
 
     items: tuple[Item, ...]
     truncated: bool = False
@@ -50,7 +50,7 @@ class DirectoryListing:
 
 @dataclass(frozen=True, slots=True)
 class FileAt:
-    """An open regular file, whoever asked for it closes it. It was `size` bytes long when it was opened."""
+    """An open regular file; the caller closes it. It was `size` bytes long when it was opened."""
 
     fd: int
     size: int
@@ -66,8 +66,9 @@ class FileAt:
 
 
 def look(home: Path, root: bytes, path: bytes) -> DirectoryListing | FileAt:
-    """What is at `path` below a root of `home`; an empty path is the root itself. Symlinks are followed as long as they
-    stay below the root. Never waits for another program. Raises Absent, Refused, and OSError if the disk fails."""
+    """The file or directory at `path` below a root of `home`; an empty path is the root itself. Follows symlinks as
+    long as they stay below the root. Never waits for another program. Raises Absent, Refused, and OSError if the disk
+    fails."""
     relative = _relative(root, path)
     try:
         held = _hold(home, root, relative)
@@ -112,7 +113,7 @@ def _open(held: int) -> DirectoryListing | FileAt:
             os.close(fd)
     if kind != stat.S_IFREG:
         raise PathRefused("neither a file nor a directory")
-    # By its descriptor: the very file that was looked at, whatever has its name now.
+    # By its descriptor: this very file, whatever has its name now.
     fd = os.open(f"/proc/self/fd/{held}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     found = os.fstat(fd)
     return FileAt(fd, found.st_size, found.st_mode & MODE_BITS, found.st_mtime_ns)

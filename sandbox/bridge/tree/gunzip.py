@@ -1,4 +1,4 @@
-"""Bytes that may be compressed with gzip, as they come. Pure. What they grow to is bounded before it is made."""
+"""Bytes that may be compressed with gzip, piece by piece. Pure. Inflated pieces are bounded before they are made."""
 
 import zlib
 from collections.abc import Iterator
@@ -12,18 +12,18 @@ _MAGIC = b"\x1f\x8b"
 
 
 class Gunzip:
-    """Passes on what does not begin as gzip does; inflates what does."""
+    """Inflates data that begins as gzip does; passes other data on."""
 
     def __init__(self) -> None:
         self._head = b""
         self._plain: bool | None = None  # None: not known yet
         self._stream = zlib.decompressobj(wbits=31)
-        self._begun = False  # something of the present stream has come
+        self._begun = False  # some of the present stream has come
         self._taken = 0
         self._given = 0
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """What `piece` adds, in pieces of at most 256 KiB if it was compressed. To be read to its end. Raises
+        """The output for `piece`, in pieces of at most 256 KiB if it was compressed. Read it to its end. Raises
         TreeProblem."""
         if self._plain is None:
             piece = self._head + piece
@@ -38,7 +38,7 @@ class Gunzip:
             yield from self._inflate(piece)
 
     def finish(self) -> None:
-        """No more will come. Raises TreeProblem unless that is right."""
+        """The input is complete. Raises TreeProblem if it ends in the middle."""
         if self._plain is None or self._begun:
             raise bad("it ends in the middle")
 

@@ -1,7 +1,7 @@
-"""The tree over plain HTTP: a tar of it down, a tar of it up, and one file or directory at a time.
+"""The tree over plain HTTP: download it as a tar, upload a tar, read one file or directory.
 
-A backup that fails has no end: the connection is cut, so nobody can take it for a whole one. An upload takes the roots'
-place only when all of it has come and was found good.
+A failing backup has no end: the connection is cut, so nobody can take it for a whole one. An upload replaces the
+roots only when all of it has come and is good.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ from sandbox.system.problem import TreeProblem
 
 FEED_BYTES = 1 << 20
 READ_BYTES = 256 << 10
-LISTING_BYTES = 4 << 20  # of a listing's entries; the gateway takes twice as much
+LISTING_BYTES = 4 << 20  # of a listing's entries; the gateway accepts twice as much
 
 _RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))")
 
 
 class Transfers:
-    """What the routes do; each sends its own answer."""
+    """The routes; each sends its own answer."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Transfers:
         end_terminals: Callable[[], Awaitable[None]],
         trees: Trees | None = None,
     ) -> None:
-        """`trees` are the bridge's; one that was started by an earlier version has none by itself."""
+        """`trees` are the bridge's. A bridge of an earlier version does not pass them."""
         self._config = config
         self.trees = trees or Trees(config, agent, worker, on_swap, end_terminals)
 
@@ -77,7 +77,7 @@ class Transfers:
             return False
 
     async def restore(self, request: Request, send: Send) -> None:
-        """A tar, gzipped or not, takes the place of both roots."""
+        """A tar, gzipped or not, replaces both roots."""
         try:
             async with self.trees.turn:
                 with self.trees.swapping():
@@ -143,7 +143,7 @@ class Transfers:
         while start < end:
             piece = await self.trees.work(file.read, start, min(READ_BYTES, end - start))
             if not piece:
-                return  # it became shorter: what was promised cannot be sent, and the connection is cut
+                return  # the file shrank: the promised length cannot be sent, so the connection is cut
             await self._say(send, None, body=piece)
             start += len(piece)
         await self._say(send, None)
@@ -151,7 +151,7 @@ class Transfers:
     async def _say(
         self, send: Send, status: int | None, headers: list[tuple[bytes, bytes]] | None = None, *, body: bytes = b""
     ) -> None:
-        """Send the head, or a piece of the body, or its end. Who does not read is not waited for."""
+        """Send the head, a piece of the body, or its end. A client that does not read is not waited for."""
         async with asyncio.timeout(self._config.limits.silence_seconds):
             if status is not None:
                 await send({"type": "http.response.start", "status": status, "headers": headers or []})
@@ -160,7 +160,7 @@ class Transfers:
 
 
 async def _unless_gone(request: Request, answer: Awaitable[Any]) -> Any:
-    """What `answer` comes to; None if whoever asked is gone before that."""
+    """The result of `answer`; None if the client goes before that."""
     answering: asyncio.Future[Any] = asyncio.ensure_future(answer)
     leaving: asyncio.Future[Any] = asyncio.ensure_future(gone(request))
     try:
@@ -173,7 +173,7 @@ async def _unless_gone(request: Request, answer: Awaitable[Any]) -> Any:
 
 
 def _span(asked: str | None, size: int) -> tuple[int, int] | None:
-    """Which bytes of a file of `size` are asked for; all of them unless it is one range; None if that has none."""
+    """The requested bytes of a file of `size`: all of them unless it is one range; None if that has none."""
     match = _RANGE.fullmatch(asked.strip()) if asked else None
     if match is None:
         return 0, size
@@ -186,7 +186,7 @@ def _span(asked: str | None, size: int) -> tuple[int, int] | None:
 
 
 def _listing(found: DirectoryListing) -> bytes:
-    """As JSON, the first entries of it if all would be too long."""
+    """As JSON; only the first entries if all would be too long."""
     entries, room = [], LISTING_BYTES
     for item in found.items:
         entry = json.dumps(_described(item), ensure_ascii=False, separators=(",", ":")).encode()
@@ -205,7 +205,7 @@ def _described(item: Item) -> dict[str, Any]:
 
 
 def _named(member: str, raw: bytes) -> dict[str, str]:
-    """A name as text; one that is not UTF-8 also as it is, in base64."""
+    """A name as text. A name that is not UTF-8 also as it is, in base64."""
     try:
         return {member: raw.decode()}
     except UnicodeDecodeError:

@@ -1,15 +1,15 @@
-"""The bridge's end of an operation on the kept tree: one WebSocket for each, as sandbox/protocol/tree.py says.
+"""The bridge's end of an operation on the kept tree: one WebSocket each, as sandbox/protocol/tree.py defines.
 
-One operation at a time; a second one waits for the first, but for `quiet` and `release`: they are about programs, and a
-scan may take many minutes. What blocks (walking, reading, hashing, writing) is done in
-one worker thread, in pieces: each piece is made while the one before is compressed and on its way, and none beyond
-that, so two batches are all the memory a scan takes, and a restore is a few frames ahead of what it has written. An
-operation ends with its connection: between two pieces at the latest.
+One operation at a time; a second one waits for the first, except `quiet` and `release`, which are about programs,
+because a scan may take many minutes. Blocking work (walking, reading, hashing, writing) happens in one worker thread,
+in pieces. A piece is made while the one before is compressed and sent, and no further one, so a scan takes two
+batches of memory, and a restore is a few frames ahead of what it has written. An operation ends with its connection,
+between two pieces at the latest.
 
-While it works, or waits for its turn, it shows that it lives: at least each `heartbeat_seconds` something is said.
+While it works or waits for its turn, the bridge sends a sign of life at least every `heartbeat_seconds`.
 
-The tree that a restore has replaced is removed after its end, a directory at a time and in nobody's turn: what others
-want of the worker thread goes between.
+The tree that a restore has replaced is removed after its end, a directory at a time and in nobody's turn: other work
+for the worker thread goes in between.
 """
 
 import asyncio
@@ -81,7 +81,7 @@ class TreeSocket(Protocol):
 
 
 class Trees:
-    """The kept roots of this sandbox. `on_swap` is called when others have come into their place."""
+    """The kept roots of this sandbox. `on_swap` is called when others have taken their place."""
 
     def __init__(
         self,
@@ -101,14 +101,14 @@ class Trees:
         self._is_tidy = True
         self._is_outdated = False  # programs would see the roots of before a swap
         self.turn = asyncio.Lock()
-        self._in_place = asyncio.Event()  # nobody puts other roots there
+        self._in_place = asyncio.Event()  # nobody replaces the roots now
         self._in_place.set()
 
     # Working
 
     async def work(self, blocking: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do it in the worker thread. What has begun there goes to its end, also when this is cancelled: whoever has a
-        turn keeps it until nothing of his is done any more."""
+        """Do it in the worker thread. Work that has begun goes to its end, even if this is cancelled: the holder of a
+        turn keeps it until none of its work runs any more."""
         task = self._worker.submit(blocking, *args, **kwargs)
         job = asyncio.wrap_future(task)
         job.add_done_callback(_look_at)
@@ -125,7 +125,7 @@ class Trees:
         return job
 
     async def ahead(self, items: Iterator[T]) -> AsyncGenerator[T, None]:
-        """The items of an iterator that blocks, each made while the one before is used. To be closed."""
+        """The items of a blocking iterator, each made while the caller uses the one before. To be closed."""
         end = object()
         coming: asyncio.Future[T | object] = self._begin(lambda: next(items, end))
         try:
@@ -139,8 +139,8 @@ class Trees:
 
     @contextlib.contextmanager
     def swapping(self) -> Iterator[None]:
-        """While the roots are changed: no agent runs or starts. Nor does any program afterwards, if it would see other
-        roots than these: a mount stays with its directory. Raises AgentRuns."""
+        """Within this context the roots change: no agent runs or starts. Afterwards no program starts if it would see
+        other roots than these: a mount stays with its directory. Raises AgentRuns."""
         with self._agent.kept_out():
             self._in_place.clear()
             try:
@@ -155,7 +155,7 @@ class Trees:
     # Serving
 
     async def serve(self, socket: TreeSocket) -> None:
-        """Do what one connection asks for."""
+        """Serve one connection."""
         await socket.accept()
         talk = _TreeTalk(socket, self._config.limits)
         working = asyncio.create_task(self._serve(talk), name="tree.work")
@@ -170,16 +170,15 @@ class Trees:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        with contextlib.suppress(SocketGone, RuntimeError):  # if it is still there
+        with contextlib.suppress(SocketGone, RuntimeError):  # the client may be gone
             if not working.cancelled():
                 working.result()
                 await socket.close()
         await self._tidy()
 
     async def _tidy(self) -> None:
-        """Remove what restores have replaced, for so long: a program inside may make it more and more. What is left is
-        removed by the next restore, or at the next start. A sandbox that has to be started anew is not kept from its
-        end by this."""
+        """Remove what restores have replaced, for at most so long: a program inside may add to it all the time. The
+        next restore or the next start removes the rest. So a sandbox that must start anew can still end."""
         if self._is_tidy or self._is_outdated:
             return
         self._is_tidy = True
@@ -232,7 +231,7 @@ class Trees:
                 await end_programs(KILL_SECONDS)
                 await talk.say(Done())
             case _:  # ReleaseAsk
-                await self._in_place.wait()  # whoever is told that it may start can start
+                await self._in_place.wait()  # an answer means that programs can start
                 if self._is_outdated:
                     raise TreeProblem(
                         "failed", "programs here would not see the restored files: start the sandbox again"
@@ -286,8 +285,8 @@ class Trees:
             await self._say_restored(talk, ask.token, entries)
 
     async def _say_restored(self, talk: "_TreeTalk", token: str, entries: Sequence[Entry]) -> None:
-        """Say so, and learn meanwhile what was put there. The gateway leaves when it has heard it; the turn goes on
-        until all is known, as then programs may begin to change it."""
+        """Tell the gateway, and meanwhile read what was put there. The gateway leaves when it has the answer; the
+        turn lasts until the read is complete, because then programs may begin to change files."""
         adopting = self._begin(lambda: self._adopt(token, entries))
         try:
             await talk.say(Restored())
@@ -299,11 +298,11 @@ class Trees:
         """In the worker."""
         try:
             self._scan_with().adopt(token, entries)
-        except TreeProblem as exc:  # the tree is there all the same; the next scan will tell all of it
+        except TreeProblem as exc:  # the tree is there all the same; the next scan reports all of it
             log("tree.not_adopted", code=exc.code, error=exc.error)
 
     async def _take_frames(self, talk: "_TreeTalk", staging: Staging) -> None:
-        """Write what comes, to its end; while some of it is written the next comes."""
+        """Write frames to the end; the next arrives while one is written."""
         writing: asyncio.Future[None] | None = None
         is_last = False
         while not is_last:
@@ -316,15 +315,15 @@ class Trees:
 
 
 class _TreeTalk:
-    """One conversation. Reads a little ahead, so that the end of the connection is noticed while nobody listens, and a
-    thread that writes need not be woken for every message."""
+    """One conversation. Reads a little ahead: so the end of the connection is noticed while nobody listens, and a
+    writing thread need not be woken for every message."""
 
     def __init__(self, socket: TreeSocket, limits: Limits) -> None:
         self._socket = socket
         self._limits = limits
         self._heard: asyncio.Queue[bytes] = asyncio.Queue(maxsize=AHEAD_MESSAGES)  # full: nothing more is read
         self._said_at = asyncio.get_running_loop().time()
-        self.progress: Callable[[], Progress] = lambda: Progress(0, 0)  # asked now and then, whoever is at work
+        self.progress: Callable[[], Progress] = lambda: Progress(0, 0)  # any task may ask for it at any time
 
     async def listen(self) -> None:
         """Read until the connection ends."""
@@ -348,12 +347,12 @@ class _TreeTalk:
         async with asyncio.timeout(self._limits.tree_silence_seconds):
             try:
                 await self._socket.send_bytes(encode(message))
-            except Exception as exc:  # each kind of socket has its own way to say so
+            except Exception as exc:  # each kind of socket reports it in its own way
                 raise SocketGone(f"{type(exc).__name__}: {exc}") from exc
         self._said_at = asyncio.get_running_loop().time()
 
     async def beat(self) -> None:
-        """Tell now and then how far it is, or only that it lives."""
+        """Report the progress now and then, or at least a sign of life."""
         told = self.progress()
         while True:
             await asyncio.sleep(PROGRESS_SECONDS)
@@ -364,7 +363,7 @@ class _TreeTalk:
 
 
 def _see_the_same(config: Config) -> bool:
-    """Whether the workspace that programs see is the one that is kept. Both roots are put in place together."""
+    """Whether programs see the workspace that is kept. Both roots are replaced together."""
     kept = config.kept / "workspace"
     try:
         return config.workspace == kept or os.path.samefile(config.workspace, kept)
@@ -380,7 +379,7 @@ async def _hear_entries(talk: _TreeTalk) -> list[Entry]:
 
 
 async def _hear_frames(talk: _TreeTalk) -> tuple[list[Frame], bool]:
-    """The frames that have come, and whether there will be no more."""
+    """The frames that have come, and whether more will follow."""
     frames: list[Frame] = []
     while isinstance(message := await talk.hear(Chunks, RestoreEnd), Chunks):
         if message.frame is None:
@@ -405,12 +404,13 @@ def _check_wanted(wanted: Sequence[int], batch: Batch) -> None:
 
 
 async def end_programs(seconds: float) -> None:
-    """Kill everything below this process. Raises TreeProblem if that cannot be done."""
+    """Kill every process below this one. Raises TreeProblem if that fails."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     stopped: set[int] = set()
     while alive := {pid for pid in descendants() if start_ticks(pid) is not None}:
-        # Who is stopped starts nothing new. When nobody new has come up, all are there, and all are killed at once.
+        # A stopped process starts nothing new. When no new process has appeared, all are known, and all are killed at
+        # once.
         number = signal.SIGKILL if alive <= stopped else signal.SIGSTOP
         for pid in alive:
             with contextlib.suppress(OSError):
@@ -422,6 +422,6 @@ async def end_programs(seconds: float) -> None:
 
 
 def _look_at(job: "asyncio.Future[T]") -> None:
-    """A job whose waiter is gone may fail without a word."""
+    """A job without a waiter may fail in silence."""
     if not job.cancelled():
         job.exception()

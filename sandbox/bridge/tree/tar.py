@@ -1,8 +1,8 @@
 """The part of the tar format that we use. Pure.
 
-Written: ustar headers, with a PAX header before those that need one. Read: ustar, GNU long names and PAX, from bytes as
-they come, whatever they are. The reader holds one header and its extensions, never content. It returns what the archive
-says once each number and each length is possible. Whether a path may be written to is for the caller to decide.
+Written: ustar headers, with a PAX header before those that need one. Read: ustar, GNU long names and PAX, from any
+bytes in pieces of any size. The reader holds one header and its extensions, never content. It returns a member once
+each number and each length of it is possible. The caller decides whether a path may be written to.
 """
 
 import re
@@ -20,7 +20,7 @@ MAX_EXTENSIONS = 8  # before one member
 _OCTAL_SIZE, _OCTAL_TIME = 8**11, 8**11
 _CHECKSUM = slice(148, 156)
 _PAX_RECORD = re.compile(rb"([0-9]{1,7}) ([^=\n]{1,255})=", re.DOTALL)
-_HEEDED = frozenset({b"path", b"linkpath", b"size", b"mtime"})  # of all that a PAX header may say
+_HEEDED = frozenset({b"path", b"linkpath", b"size", b"mtime"})  # the keys of a PAX header that count
 _PAX_TIME = re.compile(rb"(-?)([0-9]{1,11})(?:\.([0-9]*))?")
 _NUMBER = re.compile(rb" *([0-7]*)[ \0]*")
 _REFUSED = {
@@ -46,7 +46,7 @@ _FORMS = {b"\0": Form.FILE, b"7": Form.FILE, **{form.value: form for form in For
 
 @dataclass(frozen=True, slots=True)
 class TarMember:
-    """One header. `name` and `target` are as the archive has them; only a file has a size."""
+    """One header. `name` and `target` are as in the archive. Only a file has a size."""
 
     name: bytes
     form: Form
@@ -64,7 +64,7 @@ def bad(reason: str) -> TreeProblem:
 
 
 def encode(member: TarMember) -> bytes:
-    """The header of `member`, and before it what does not fit into one."""
+    """The header of `member`, and before it an extension for what does not fit."""
     seconds, fraction = divmod(member.mtime_ns, 10**9)
     records = []
     if len(member.name) > 100:
@@ -95,7 +95,7 @@ def _header(name: bytes, flag: bytes, mode: int, size: int, seconds: int, target
 
 
 def _record(key: bytes, value: bytes) -> bytes:
-    """Its length comes first, and counts itself."""
+    """A record begins with its length, which counts itself."""
     rest = b" %s=%s\n" % (key, value)
     length = len(rest) + 1
     while length != len(rest) + len(str(length)):
@@ -116,14 +116,14 @@ class TarReader:
         self._extension = b""  # the type of the extension that is being read
         self._extension_size = 0
         self._extensions = 0
-        self._said: dict[bytes, bytes] = {}  # by extensions, of the next member
+        self._said: dict[bytes, bytes] = {}  # from extensions, for the next member
         self._zeros = 0
         self._content = 0
         self._padding = 0
 
     def feed(self, piece: bytes) -> Iterator[TarMember | memoryview]:
-        """The members that begin in `piece`, each file followed by its content in pieces. To be read to its end.
-        Raises TreeProblem."""
+        """The members that begin in `piece`, each file followed by its content in pieces. Read it to its end. Raises
+        TreeProblem."""
         view = memoryview(piece)
         while view:
             if self.ended:
@@ -149,7 +149,7 @@ class TarReader:
             view = view[used:]
 
     def finish(self) -> None:
-        """No more will come. Raises TreeProblem unless that is right."""
+        """The input is complete. Raises TreeProblem if it ends in the middle."""
         if not self.ended:
             raise bad("it ends in the middle")
 
@@ -203,7 +203,7 @@ class TarReader:
         said = self._said
         name = said.get(b"path", _name(block))
         if form is Form.FILE and flag == b"\0" and name.endswith(b"/"):
-            form = Form.DIRECTORY  # as archives older than the standard have it
+            form = Form.DIRECTORY  # archives older than the standard mark directories so
         size = _decimal(said[b"size"]) if b"size" in said else _number(block[124:136])
         if not 0 <= size <= MAX_FILE or (size and form is not Form.FILE):
             raise bad("a size that cannot be")
@@ -229,7 +229,7 @@ def _text(part: bytes) -> bytes:
 
 
 def _number(part: bytes) -> int:
-    """Octal digits, or as GNU has it: a large or negative number in base 256."""
+    """Octal digits, or GNU's form: a large or negative number in base 256."""
     if part[0] in (0x80, 0xFF):
         return int.from_bytes(part[1:], "big") - (256 ** (len(part) - 1) if part[0] == 0xFF else 0)
     match = _NUMBER.fullmatch(part)

@@ -1,7 +1,7 @@
-"""A stranger's archive made into a tree: what of its members is made, and what is refused.
+"""Makes a tree of a stranger's archive, and decides which members it refuses.
 
-Whatever the names are, nothing is written through a symlink: symlinks are noted and made when all else is there, and a
-name that was used once is not used again.
+Whatever the names are, nothing is written through a symlink: symlinks are noted, and made when everything else is
+there. A name that was used once is not used again.
 """
 
 import time
@@ -26,7 +26,7 @@ class Unpacker:
         self._kinds: dict[bytes, Kind] = {}
         self._directories: dict[bytes, tuple[int, int]] = {}  # mode and mtime_ns
         self._symlinks: list[tuple[bytes, bytes, int]] = []
-        self._file: TarMember | None = None  # the one whose content comes
+        self._file: TarMember | None = None  # its content follows
         self._path = b""
         self._offset = 0
         self._members = 0
@@ -40,7 +40,7 @@ class Unpacker:
             raise bad("a member without a name")
         match member.form:
             case Form.DIRECTORY:
-                if path:  # else it is the directory that the archive was made in
+                if path:  # else it is the directory of the archive itself
                     self._make_directory(path, member.mode, member.mtime_ns)
             case Form.SYMLINK:
                 self._note_symlink(path, member)
@@ -56,8 +56,8 @@ class Unpacker:
         self._finish_file()
 
     def finish(self) -> bool:
-        """All members have come: complete the tree, so that it is durable. True if it is two roots, one of them perhaps
-        empty; False if it is the content of one."""
+        """All members have come: complete the tree, so that it is durable. True if it is two roots, of which one may
+        be empty; False if it is the content of one."""
         if not self._members:
             raise bad("nothing is in it")
         tops = [(path, kind) for path, kind in self._kinds.items() if b"/" not in path]
@@ -67,7 +67,7 @@ class Unpacker:
             self._builder.make_symlink(path, target, mtime_ns)
         if is_roots:
             for root in ROOTS:
-                self._directories.pop(root, None)  # its own mode is not kept
+                self._directories.pop(root, None)  # the root's own mode is not kept
                 if root not in self._kinds:
                     self._builder.make_directory(root)
         self._builder.finish_directories((path, *stamp) for path, stamp in self._directories.items())
@@ -110,8 +110,7 @@ class Unpacker:
             self._file = None
 
     def _claim(self, path: bytes, kind: Kind) -> None:
-        """`path` is new, and becomes a `kind`; the directories above it are there, also if the archive has not named
-        them."""
+        """`path` is new, and becomes a `kind`. The directories above it are made if the archive has not named them."""
         if path in self._kinds:
             raise bad(f"{printable(path)} comes twice")
         missing = []
@@ -137,15 +136,15 @@ class Unpacker:
             raise TreeProblem("too_large", f"the archive has more than {self._most_bytes} bytes")
 
     def _check_depth(self, above: int) -> None:
-        """With `above` bytes before every path, each is still one that can be kept."""
+        """With `above` bytes before every path, each is still short enough to keep."""
         for path in self._kinds:
             if path.count(b"/") + 1 + bool(above) > MAX_DEPTH or len(path) + above > MAX_PATH:
                 raise too_deep()
 
 
 def clean_path(name: bytes) -> bytes:
-    """A member's name as a path below the top of its archive; empty for the top itself. Raises TreeProblem if it leads
-    elsewhere, or is longer than a path may be."""
+    """A member's name as a path below the top of its archive; empty for the top itself. Raises TreeProblem if it
+    leads elsewhere, or is longer than a path may be."""
     parts = [part for part in name.split(b"/") if part not in (b"", b".")]
     if name.startswith(b"/") or b".." in parts or b"\0" in name:
         raise bad("a name that leads out of it")
