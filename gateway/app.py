@@ -80,6 +80,9 @@ from gateway.sockets.raw import RawSocket
 from gateway.sockets.terminal import TerminalSocket
 from gateway.telemetry.telemetry import REDACTOR, Metrics
 from gateway.telemetry.watchdog import Watchdog
+from gateway.vault.keeper import VaultKeeper
+from gateway.vault.oauth import CLIENTS
+from gateway.vault.vault import Vault
 from gateway.wiring import spool_owner
 from gateway.wiring.objects import check_objects, make_objects
 from persistence.errors import CannotOpen, NoRoom, StoreBroken, StoreUnavailable
@@ -109,6 +112,7 @@ COLLECT_FIRST, COLLECT_EVERY = 600.0, 6 * 3600.0
 FILES_EVERY = ROOM_EVERY = 1.0
 INSTALLATION_SECONDS = 5.0  # nobody waits longer for a store that is away
 PROVIDERS_EVERY = 10.0
+VAULT_EVERY = 60.0
 RUNS_AS_ROOT = "the gateway runs as root, and so do its sandboxes on the host: run it as a user of its own"
 RECORDS = "HOLDFAST_RECORD_SESSIONS is set: all that people and agents say is written there, and nothing removes it"
 DEMO_IS_ON = "HOLDFAST_DEMO is on and others can reach this gateway: its users may kill and cut their own sessions"
@@ -328,6 +332,7 @@ class House:
         self.store = make_store(settings, secrets, self.door.fatal)
         self.hearing = StoreEvents()
         self.store.heard = self.hearing
+        self.vault_keeper = VaultKeeper(settings, secrets, self.store.users, CLIENTS, told=self.metrics.refreshed)
         made = (
             [fleet]
             if fleet
@@ -434,6 +439,10 @@ class House:
         return await shown_limits(user_id, self.sessions.quota, self.sessions.turns, rates)
 
     @property
+    def credentials(self) -> Vault:
+        return self.vault_keeper.vault
+
+    @property
     def has_page(self) -> bool:
         return self._page.page is not None
 
@@ -465,6 +474,7 @@ class House:
             Chore("workspace_bytes", self.workspace_bytes.count, COUNT_FIRST, COUNT_EVERY),
             Chore("providers", self.sessions.providers.keep_watch, 0.0, PROVIDERS_EVERY),
             Chore("snapshots", self._collect, COLLECT_FIRST, COLLECT_EVERY),
+            Chore("vault", self.vault_keeper.look_after, 0.0, VAULT_EVERY),
         ]
         if policy := RetentionPolicy(settings.retention_age, settings.retention_count):
             retention = Retention(self.store, policy, told=self.metrics.trimmed_records.inc)
@@ -517,6 +527,7 @@ class House:
             await self._read_page()
             try:
                 await self._open_store(open_parts)
+                await open_parts.enter_async_context(self.credentials)
                 await open_parts.enter_async_context(self.objects)
                 await self._check_objects()
                 await open_parts.enter_async_context(self.queue)
@@ -625,6 +636,7 @@ def build_house(settings: Settings, secrets: Secrets, *, fleet: Fleet | None = N
     Raises SettingsError; everything else that can go wrong goes wrong in the lifespan.
     """
     REDACTOR.add(secrets.jwt_secret, secrets.api_token, secrets.internal_token, secrets.relay_secret)
+    REDACTOR.add(secrets.vault_key, *secrets.old_vault_keys)
     REDACTOR.add(*settings.store.passwords, *settings.objects.secrets)
     return House(settings, secrets, fleet, page)
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from persistence.commit_plan import REJECTED, Head, plan, questions
 from persistence.listener import NobodyListens, StoreListener
+from persistence.memory_users import MemoryUsers
 from persistence.record import (
     DeadLetter,
     Duplicate,
@@ -61,6 +62,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.heard: StoreListener = NobodyListens()
+        self.users = MemoryUsers()
         self._kept: dict[str, _Kept] = {}  # in order of creation
         self._dead: dict[int, DeadLetter] = {}
         self._buried = 0

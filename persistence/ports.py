@@ -6,6 +6,42 @@ from typing import Protocol, Self
 
 from persistence.listener import StoreListener
 from persistence.record import DeadLetter, Loaded, Outcome, Record, Session, Usage, Write
+from persistence.user_record import SealedCredential, UserConfig
+
+
+class UserStore(Protocol):
+    """Keeps what belongs to users and to no session. What a method has changed is durable when it returns. Every method
+    may raise StoreUnavailable, those that change something also StoreBroken. A name that is no text is one that nobody
+    has: nothing is found under it, and nothing is kept."""
+
+    async def credential(self, user_id: str, provider: str) -> SealedCredential | None: ...
+
+    async def credentials(self, user_id: str) -> list[SealedCredential]:
+        """All of one user, in order of provider."""
+        ...
+
+    async def put_credential(self, row: SealedCredential, *, expected: int | None = None) -> int | None:
+        """Keep the row in place of the one there is, and return its number, whatever `row.number` says. With
+        `expected`, only in place of the row with that number: None if there is no such row any more."""
+        ...
+
+    async def delete_credential(self, user_id: str, provider: str) -> bool:
+        """False: there is none."""
+        ...
+
+    async def key_ids(self) -> dict[str, int]:
+        """How many credentials each key has sealed."""
+        ...
+
+    async def sealed_otherwise(self, key_id: str, *, after: int = 0, limit: int = 100) -> list[SealedCredential]:
+        """The first `limit` credentials with a number above `after` that another key has sealed, in order of number."""
+        ...
+
+    async def config(self, user_id: str) -> UserConfig | None: ...
+
+    async def put_config(self, config: UserConfig) -> None:
+        """Keep it in place of the one there is."""
+        ...
 
 
 class MessageStore(Protocol):
@@ -14,6 +50,11 @@ class MessageStore(Protocol):
     opening."""
 
     heard: StoreListener
+
+    @property
+    def users(self) -> UserStore:
+        """What is kept in the same place of users; open while this is."""
+        ...
 
     async def __aenter__(self) -> Self:
         """Open and migrate."""

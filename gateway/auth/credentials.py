@@ -19,14 +19,14 @@ Via = Literal["header", "protocol", "ticket", "query", "cookie", "relay", "servi
 
 
 @dataclass(frozen=True, slots=True)
-class Credential:
+class ShownCredential:
     via: Via
     value: str
 
 
 def find_credential(
     scope: MutableMapping[str, Any], query: list[tuple[str, str]], *, query_tokens: bool
-) -> Credential | None:
+) -> ShownCredential | None:
     """The one credential that decides, or None. Raises ApiError for one that is shown twice or cannot be read."""
     headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
     shown: dict[bytes, list[str]] = {}
@@ -34,23 +34,23 @@ def find_credential(
         if name in (b"authorization", b"cookie", b"x-relay-secret", b"x-service-token"):
             shown.setdefault(name, []).append(value.decode("latin-1"))
     if relay := _once(shown.get(b"x-relay-secret", []), "X-Relay-Secret"):
-        return Credential("relay", relay)
+        return ShownCredential("relay", relay)
     if service := _once(shown.get(b"x-service-token", []), "X-Service-Token"):
-        return Credential("service", service)
+        return ShownCredential("service", service)
     if bearer := _once(shown.get(b"authorization", []), "Authorization"):
-        return Credential("header", _bearer(bearer))
+        return ShownCredential("header", _bearer(bearer))
     if scope["type"] == "websocket":
         protocols = [p[len(TOKEN_PROTOCOL) :] for p in scope["subprotocols"] if p.startswith(TOKEN_PROTOCOL)]
         if token := _once(protocols, "the token sub-protocol"):
-            return Credential("protocol", token)
+            return ShownCredential("protocol", token)
         if ticket := _once([value for name, value in query if name == "ticket"], "ticket"):
-            return Credential("ticket", ticket)
+            return ShownCredential("ticket", ticket)
     if token := _once([value for name, value in query if name == "token"], "token"):
         if not query_tokens:
             raise ApiError(401, "query_token", "tokens in the URL are turned off here; use a ticket or a header")
-        return Credential("query", token)
+        return ShownCredential("query", token)
     if cookie := _once(list(_session_cookies(shown.get(b"cookie", []))), "the session cookie"):
-        return Credential("cookie", cookie)
+        return ShownCredential("cookie", cookie)
     return None
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from enum import Flag, auto
 
-from gateway.auth.credentials import Credential
+from gateway.auth.credentials import ShownCredential
 from gateway.auth.tickets import Tickets
 from gateway.auth.tokens import Principal, TokenError, TokenVerifier
 from gateway.config.settings import Secrets, SecretStr
@@ -44,7 +44,7 @@ class Identity:
         self._internal = _digest_of(secrets.internal_token)
 
     async def identify(
-        self, shown: Credential | None, accept: Accept, *, session_id: str | None, origin: str | None
+        self, shown: ShownCredential | None, accept: Accept, *, session_id: str | None, origin: str | None
     ) -> Principal:
         """Who shows this. Raises ApiError 401 (400 for what is no credential at all) unless `accept` lets them in."""
         if shown is None:
@@ -71,7 +71,7 @@ class Identity:
                 return await self._user(shown)
         raise ApiError(401, "bad_credentials", "these credentials are not accepted here")
 
-    async def _user(self, shown: Credential) -> Principal:
+    async def _user(self, shown: ShownCredential) -> Principal:
         try:
             return await self._verifier.verify(shown.value, via=shown.via)
         except TokenError as exc:

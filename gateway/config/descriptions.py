@@ -150,6 +150,16 @@ DESCRIPTIONS = {
     "api_token": Description("the token of services and operators, at least 16 bytes", default=_KEPT),
     "internal_token": Description("the token of internal services, at least 16 bytes", default=_KEPT),
     "relay_secret": Description("the secret of a relay, at least 16 bytes", default=_KEPT),
+    "vault_key": Description(
+        "what users' credentials are sealed with, at least 32 bytes",
+        "Any long random text. With it set, neither the data directory nor a backup has what opens the credentials in "
+        "the store: keep it where it is not lost.",
+        default=_KEPT,
+    ),
+    "vault_key_old": Description(
+        "the vault key of before, while credentials are sealed anew",
+        "Set it together with a new `HOLDFAST_VAULT_KEY`, restart, and take it away when `holdfast doctor` says so.",
+    ),
     "allowed_origins": Description(
         "origins of pages that may use the gateway, comma-separated, exact", default="the own origin"
     ),

@@ -196,6 +196,8 @@ def _identity_problems(settings: Settings) -> list[str]:
         for s in (settings.jwt_secret, settings.api_token, settings.internal_token, settings.relay_secret)
         if s is not None
     ]
+    if settings.vault_key_old and not settings.vault_key:
+        problems.append("HOLDFAST_VAULT_KEY_OLD needs HOLDFAST_VAULT_KEY, the new one")
     if len(set(given)) < len(given):
         names = "HOLDFAST_JWT_SECRET, HOLDFAST_API_TOKEN, HOLDFAST_INTERNAL_TOKEN, HOLDFAST_RELAY_SECRET"
         problems.append(f"two of {names} are the same: change one")

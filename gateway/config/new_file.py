@@ -19,7 +19,8 @@ PARTS = {
     "Where sessions run, and what in them": ("sandbox", "docker_image", "agent", "network", "sleep_after"),
     "What one user may have": ("max_running_per_user", "max_stored_per_user", "limit_memory", "limit_cpus"),
     "Tokens: those that are not set are made in the data directory, in `secrets`, readable by their owner alone": (
-        "jwt_secret", "api_token", "internal_token", "relay_secret", "jwt_jwks_url", "jwt_issuer", "jwt_audience",
+        "jwt_secret", "api_token", "internal_token", "relay_secret", "vault_key", "jwt_jwks_url", "jwt_issuer",
+        "jwt_audience",
     ),
     "What is logged": ("log_level",),
 }  # fmt: skip

@@ -34,6 +34,7 @@ CONFIG = "HOLDFAST_CONFIG"
 # A bucket's keys, by the names that its own tools use: read where HOLDFAST_OBJECTS names a bucket.
 BUCKET_NAMES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "CF_ACCOUNT_ID")
 PROVIDERS = ("local", "docker")
+VAULT_KEY, VAULT_KEY_OLD = "vault_key", "vault_key.old"  # files among the secrets
 OWN_IMAGE = "holdfast-sandbox"  # the image of deploy/sandbox.Dockerfile
 _MIB = 1 << 20
 # Parts of an agent's home that it fetches or makes again.
@@ -109,6 +110,8 @@ class Settings:
     api_token: SecretStr | None = field(default=None, metadata=by(values.secret(16)))
     internal_token: SecretStr | None = field(default=None, metadata=by(values.secret(16)))
     relay_secret: SecretStr | None = field(default=None, metadata=by(values.secret(16)))
+    vault_key: SecretStr | None = field(default=None, metadata=by(values.secret(32)))
+    vault_key_old: SecretStr | None = field(default=None, metadata=by(values.secret(32)))
     allowed_origins: tuple[str, ...] = field(default=(), metadata=by(values.origins))  # (): the own origin
     query_tokens: bool = field(default=True, metadata=by(values.switch))
     trusted_proxies: tuple[str, ...] = field(default=(), metadata=by(values.networks))
@@ -191,6 +194,8 @@ class Secrets:
     api_token: SecretStr
     internal_token: SecretStr
     relay_secret: SecretStr
+    vault_key: SecretStr  # seals credentials
+    old_vault_keys: tuple[SecretStr, ...] = ()  # open what they have sealed, until it is sealed anew
 
 
 KNOWN: dict[str, Field[Any]] = {
@@ -233,9 +238,43 @@ def resolve_secrets(settings: Settings) -> Secrets:
             api_token=resolve("api_token", settings.api_token),
             internal_token=resolve("internal_token", settings.internal_token),
             relay_secret=resolve("relay_secret", settings.relay_secret),
+            vault_key=resolve(VAULT_KEY, settings.vault_key),
+            old_vault_keys=_old_vault_keys(settings, home),
         )
     except OSError as exc:
         raise SettingsError([f"{home} cannot be used: {exc.strerror or exc}; check HOLDFAST_DATA_DIR"]) from exc
+
+
+def _old_vault_keys(settings: Settings, home: Path) -> tuple[SecretStr, ...]:
+    """The one that is set, and the files' own: one that is being replaced, or that a setting has taken the place of."""
+    names = (VAULT_KEY_OLD,) if settings.vault_key is None else (VAULT_KEY_OLD, VAULT_KEY)
+    kept = [SecretStr(read_secret(home / name)) for name in names if (home / name).exists()]
+    return (*((settings.vault_key_old,) if settings.vault_key_old else ()), *kept)
+
+
+def replace_vault_key(home: Path) -> None:
+    """Make another key in the place of the file's, which stays beside it as the old one until nothing needs it. Cut off
+    anywhere, it leaves keys that open everything; run again, it leaves an old key where it is. Raises OSError,
+    SettingsError."""
+    present, old = home / VAULT_KEY, home / VAULT_KEY_OLD
+    if old.exists() and read_secret(old) != read_secret(present):
+        return  # a change that is not over: what the old one sealed is sealed anew first
+    draft = home / f".{VAULT_KEY}.{secrets.token_hex(8)}"
+    try:
+        _write_secret(draft)
+        with suppress(FileExistsError):
+            os.link(present, old)
+        _sync_directory(home)
+        draft.rename(present)
+        _sync_directory(home)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def forget_old_vault_key(home: Path) -> None:
+    """Nothing needs it any more. Raises OSError."""
+    (home / VAULT_KEY_OLD).unlink(missing_ok=True)
+    _sync_directory(home)
 
 
 def _kept_secret(home: Path, name: str) -> str:
@@ -245,20 +284,30 @@ def _kept_secret(home: Path, name: str) -> str:
     path = home / name
     if not path.exists():
         draft = home / f".{name}.{secrets.token_hex(8)}"
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         try:
-            with os.fdopen(descriptor, "w") as file:
-                file.write(secrets.token_urlsafe(48))
-                file.flush()
-                os.fsync(file.fileno())
+            _write_secret(draft)
             with suppress(FileExistsError):  # another start was first: its secret is read below
                 os.link(draft, path)
         finally:
-            draft.unlink()
+            draft.unlink(missing_ok=True)
         _sync_directory(home)
+    return read_secret(path)
+
+
+def _write_secret(path: Path) -> None:
+    """A new one, whole on the disk."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secrets.token_urlsafe(48))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_secret(path: Path) -> str:
+    """Raises SettingsError if it is damaged, or others may read it."""
     text = _read_private(path).strip()
     if len(text) < 32:
-        raise SettingsError([f"{path} is damaged; remove it to have a new one made (what it signed ends)"])
+        raise SettingsError([f"{path} is damaged; remove it to have a new one made (what it signed or sealed ends)"])
     return text
 
 

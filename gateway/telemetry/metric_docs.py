@@ -286,6 +286,11 @@ ROWS = (
         alarm="growing: somebody floods, or the settings are too low",
     ),
     MetricRow(
+        ("credential_refreshes_total",),
+        "OAuth tokens asked for, by `result`: refreshed, refused (its owner has to set the credential again) or away",
+        alarm="refused or away growing",
+    ),
+    MetricRow(
         ("refusals_total",),
         "by `reason`",
         alarm="`storage_full`, `storage_unavailable`",

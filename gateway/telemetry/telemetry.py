@@ -293,6 +293,12 @@ class Metrics:
         self.image_pull_seconds = Histogram(
             "holdfast_image_pull_seconds", "One pull of an image", ["provider"], buckets=_PULLS, registry=registry
         )
+        self.credential_refreshes = Counter(
+            "holdfast_credential_refreshes",
+            "Requests for fresh OAuth tokens",
+            ["result"],
+            registry=registry,
+        )
         self.refusals = Counter("holdfast_refusals", "Refused, by reason", ["reason"], registry=registry)
 
     def _timed(self, name: str, help: str, bounds: Sequence[float]) -> LatencyHistogram:
@@ -340,6 +346,10 @@ class Metrics:
         """A pull of an image has ended. `result` is one of a fixed set."""
         self.image_pulls.labels(provider, result).inc()
         self.image_pull_seconds.labels(provider).observe(seconds)
+
+    def refreshed(self, result: str) -> None:
+        """A provider was asked for fresh tokens. `result` is one of a fixed set."""
+        self.credential_refreshes.labels(result).inc()
 
     def refused(self, reason: str) -> None:
         """Count a refusal. `reason` is one of a fixed set of codes, never something a client wrote."""

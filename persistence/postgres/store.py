@@ -17,6 +17,7 @@ from persistence.postgres import batch as postgres_batch
 from persistence.postgres.connections import READ_SECONDS, Connection, Connections, attempt, transaction
 from persistence.postgres.errors import reason, refuses
 from persistence.postgres.listener import PostgresListener
+from persistence.postgres.users import PostgresUsers
 from persistence.record import (
     Dead,
     DeadLetter,
@@ -81,6 +82,7 @@ class PostgresStore:
         self.heard: StoreListener = NobodyListens()
         self._node = node or f"{socket.gethostname()}:{os.getpid()}"
         self._connections = Connections(url, pool_size, statement_seconds)
+        self.users = PostgresUsers(self._connections)
         self._listener = PostgresListener(self._connections, self._tell)
         self._listening: asyncio.Task[None] | None = None
         self._heads = RememberedHeads()

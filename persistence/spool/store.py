@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from persistence.commit_plan import is_text
 from persistence.errors import StoreUnavailable
 from persistence.listener import StoreListener
-from persistence.ports import MessageStore
+from persistence.ports import MessageStore, UserStore
 from persistence.record import DeadLetter, Duplicate, Loaded, Outcome, Record, Rejected, Session, Usage, Write
 from persistence.record_json import brief
 from persistence.spool.drainer import Drainer
@@ -68,6 +68,11 @@ class SpooledStore:
     @heard.setter
     def heard(self, heard: StoreListener) -> None:
         self._remote.heard = heard
+
+    @property
+    def users(self) -> UserStore:
+        """The remote store's: nothing of users is spooled."""
+        return self._remote.users
 
     @property
     def failing(self) -> str | None:

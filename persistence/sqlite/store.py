@@ -27,6 +27,7 @@ from persistence.record_json import BRIEF_BYTES, up_to
 from persistence.sqlite.batch import KNOWN, Batches
 from persistence.sqlite.desk import Ask
 from persistence.sqlite.file import SqliteFile, transaction
+from persistence.sqlite.users import SqliteUsers
 
 CIDS_LOADED = 10_000
 WRITE_LOG_BYTES = 4 * 2**10  # what each write adds to the log beyond the payload: a safe guess
@@ -66,6 +67,7 @@ class SqliteStore:
     def __init__(self, path: Path) -> None:
         self.heard: StoreListener = NobodyListens()
         self._file = SqliteFile(path, "sqlite")
+        self.users = SqliteUsers(self._file)
         self._batches = Batches()  # used on the writer's thread only
 
     async def __aenter__(self) -> Self:

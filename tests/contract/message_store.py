@@ -23,6 +23,7 @@ from persistence.record import (
     Usage,
     Write,
 )
+from tests.contract.user_store import UserStoreContract
 from tests.support.records import said
 from tests.support.waiting import until
 
@@ -53,7 +54,7 @@ class Ear(NobodyListens):
         self.sessions.add(session_id)
 
 
-class MessageStoreContract:
+class MessageStoreContract(UserStoreContract):
     async def test_the_first_id_of_the_installation_is_kept(self, store: MessageStore) -> None:
         assert [await store.installation(proposed) for proposed in ("first", "second")] == ["first", "first"]
 

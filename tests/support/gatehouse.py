@@ -26,6 +26,7 @@ SECRETS = Secrets(
     api_token=SecretStr(ADMIN),
     internal_token=SecretStr(INTERNAL),
     relay_secret=SecretStr(RELAY),
+    vault_key=SecretStr("vault-key-0123456789-0123456789-01234567"),
 )
 TOKEN = mint(JWT_SECRET, "ada", "ada@example.com", 86_400)  # for as long as a run may take
 OWN = "https://holdfast.example"

@@ -50,13 +50,13 @@ def metrics() -> set[str]:
     found = set()
     for store in ("", "postgresql://h/db", "https://h"):
         given = {"HOLDFAST_DATA_DIR": "unused", "HOLDFAST_STORE": store, "HOLDFAST_JWT_SECRET": "s" * 32}
-        tokens = {f"HOLDFAST_{name}": letter * 32 for name, letter in zip(_TOKENS, "abc", strict=True)}
+        tokens = {f"HOLDFAST_{name}": letter * 32 for name, letter in zip(_TOKENS, "abcd", strict=True)}
         settings = load_settings(given | tokens)
         found |= build_house(settings, resolve_secrets(settings)).metrics.names()
     return found
 
 
-_TOKENS = ("API_TOKEN", "INTERNAL_TOKEN", "RELAY_SECRET")
+_TOKENS = ("API_TOKEN", "INTERNAL_TOKEN", "RELAY_SECRET", "VAULT_KEY")
 
 
 def reasons_said() -> set[str]:

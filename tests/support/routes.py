@@ -14,7 +14,7 @@ from gateway.routing.route import specs_of
 def routes() -> Sequence[BaseRoute]:
     """Nothing is opened: constructors do no I/O."""
     secret = SecretStr("x" * 32)
-    secrets = Secrets(jwt_secret=secret, api_token=secret, internal_token=secret, relay_secret=secret)
+    secrets = Secrets(jwt_secret=secret, api_token=secret, internal_token=secret, relay_secret=secret, vault_key=secret)
     return build_house(Settings(data_dir=Path("unused")), secrets).app.routes
 
 

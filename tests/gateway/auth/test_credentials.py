@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.auth.credentials import Credential, find_credential, offered_protocols, read_query, session_cookie
+from gateway.auth.credentials import ShownCredential, find_credential, offered_protocols, read_query, session_cookie
 from gateway.protocol.errors import ApiError
 
 # In the order in which they decide.
@@ -47,7 +47,7 @@ def test_other_headers_are_no_credentials() -> None:
     others = [(b"host", b"h"), (b"x-forwarded-authorization", b"Bearer a"), (b"proxy-authorization", b"Bearer b")]
     assert find_credential(request(headers=others), [], query_tokens=True) is None
     scope = request(headers=[*others, HEADERS["header"], *others])
-    assert find_credential(scope, [], query_tokens=True) == Credential("header", "of header")
+    assert find_credential(scope, [], query_tokens=True) == ShownCredential("header", "of header")
 
 
 @pytest.mark.parametrize("via", [via for via in SHOWN if via != "protocol"])
@@ -72,7 +72,7 @@ def test_a_token_in_the_url_can_be_turned_off() -> None:
 @pytest.mark.parametrize(("value", "token"), [(b"bearer  x ", "x"), (b"TOKEN x", "x"), (b"Bearer a b", "a b")])
 def test_bearer_and_token_are_read_in_any_case(value: bytes, token: str) -> None:
     scope = request(headers=[(b"authorization", value)])
-    assert find_credential(scope, [], query_tokens=True) == Credential("header", token)
+    assert find_credential(scope, [], query_tokens=True) == ShownCredential("header", token)
 
 
 @pytest.mark.parametrize("value", [b"Bearer", b"Bearer ", b"Basic dTpw", b"x"])

@@ -377,14 +377,15 @@ def test_secrets_are_made_once_private_and_different(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path / "data")
     first, second = resolve_secrets(settings), resolve_secrets(settings)
     assert first.jwt_secret is not None
-    made = [first.jwt_secret, first.api_token, first.internal_token, first.relay_secret]
+    made = [first.jwt_secret, first.api_token, first.internal_token, first.relay_secret, first.vault_key]
     texts = [secret.get_secret_value() for secret in made]
-    assert len(set(texts)) == 4
+    assert len(set(texts)) == 5
     assert min(map(len, texts)) >= 32
     assert second.api_token.get_secret_value() == first.api_token.get_secret_value()
     home = tmp_path / "data" / "secrets"
     assert home.stat().st_mode & 0o777 == 0o700
-    assert {path.name for path in home.iterdir()} == {"jwt_secret", "api_token", "internal_token", "relay_secret"}
+    names = {"jwt_secret", "api_token", "internal_token", "relay_secret", "vault_key"}
+    assert {path.name for path in home.iterdir()} == names
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in home.iterdir())
 
 
@@ -404,7 +405,7 @@ def test_given_secrets_win_and_jwks_needs_none_of_its_own(tmp_path: Path) -> Non
     )
     assert secrets.api_token.get_secret_value() == LONG
     assert secrets.jwt_secret is None
-    assert {path.name for path in (tmp_path / "secrets").iterdir()} == {"internal_token", "relay_secret"}
+    assert {path.name for path in (tmp_path / "secrets").iterdir()} == {"internal_token", "relay_secret", "vault_key"}
 
 
 def test_a_secret_others_may_read_or_that_is_cut_short_is_refused(tmp_path: Path) -> None:
