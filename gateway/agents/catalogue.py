@@ -122,7 +122,8 @@ AGENTS = (
         version="0.61.0",
         packages={"": Package("@google/gemini-cli", "{version}", "")},
         arguments=("--acp", "--skip-trust"),
-        env={"GEMINI_CLI_NO_RELAUNCH": "true"},
+        # Its log tells why it is silent (sandbox/agents/gemini.py).
+        env={"GEMINI_CLI_NO_RELAUNCH": "true", "GEMINI_DEBUG_LOG_FILE": "/dev/stderr"},
         caches=(".gemini/tmp/*/logs/",),
         by_node=True,
     ),

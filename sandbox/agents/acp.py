@@ -6,12 +6,12 @@ conversation repeats all of it, partly after its answer. So the core ignores its
 silent for SETTLE_SECONDS, but for AT_LAST_SECONDS at most. An agent that can do neither, or does not know the
 conversation, begins a new one, and the core tells the user (`memory_lost`).
 
-A `session/cancel` leaves requests open, and some agents wait for the answers for ever. The core answers each as
-cancelled.
+An agent that does not answer within START_SECONDS is ended. One that was to go on with a conversation begins a new one
+instead.
 
-Gemini names a conversation's file after its id and the minute it was made. If it loads a conversation within that
-minute, it erases it. So before the start the core has that file renamed to another minute. Gemini goes on in that
-file, and makes one more with the old name, which is moved aside. No other agent has such files.
+A `session/cancel` leaves requests open, and some agents wait for the answers for ever. The core answers each as
+cancelled. If the agent's log says that its model fails again and again (gemini.py), the core cancels the turn, which
+ends with that error.
 """
 
 import json
@@ -20,13 +20,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandbox.agents.core import EndProcess, HomeMove, Launch, Note, Out, Past, ToAgent, UnknownFrame, WakeAfter
-from sandbox.agents.json_lines import count, cut_text, items, line, members, read, text, words_of
+from sandbox.agents import gemini
+from sandbox.agents.core import EndProcess, Launch, Note, Out, Past, ToAgent, UnknownFrame, WakeAfter
+from sandbox.agents.json_lines import count, cut_text, items, line, members, read, seq_of, text, words_of
 from sandbox.agents.turn import GATHER, MAX_ID, REPEATED, Turn
 
 SESSION = "session"
 SETTLE, SETTLE_SECONDS = "settle", 0.2
 AT_LAST, AT_LAST_SECONDS = "settle at last", 60.0
+START, START_SECONDS = "start", 120.0
+CANCEL, CANCEL_SECONDS = "cancel", 10.0
+CONTINUED = ("session/load", "session/resume")
 MODES = ("ask", "edits", "all", "plan")
 SILENT = (
     "user_message_chunk",
@@ -36,7 +40,6 @@ SILENT = (
     "session_info_update",
     "usage_update",
 )
-GEMINIS = re.compile(r"[A-Za-z0-9_-]{8,128}")  # names of its conversations; they are parts of file names
 CLIENT = {
     "protocolVersion": 1,
     "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
@@ -49,7 +52,7 @@ MAX_NAME = 256  # characters of a conversation's name; any characters are allowe
 
 @dataclass(slots=True)
 class AcpCore:
-    """Implements sandbox.agents.core.Core."""
+    """Implements sandbox.agents.core.Core and LogReadingCore."""
 
     turn: Turn = field(default_factory=Turn)
     noted: str = ""
@@ -61,6 +64,8 @@ class AcpCore:
     calls: dict[int, str] = field(default_factory=dict)
     said: str = ""  # text since the last message or tool
     tools: set[str] = field(default_factory=set)
+    failures: int = 0  # of the model, since the agent said something
+    gave_up: str = ""  # why the turn was cancelled here
 
     @property
     def cuts_lines(self) -> bool:
@@ -71,18 +76,16 @@ class AcpCore:
         return bool(self.session) and not (self.settling or self.turn.running)
 
     def traces(self, wanted: Launch, notes: Mapping[str, str]) -> Sequence[str]:
-        session = _session_of(notes)
-        return (f".gemini/tmp/*/chats/session-*{session[:8]}.jsonl",) if GEMINIS.fullmatch(session) else ()
+        return gemini.conversations(_session_of(notes))
 
     def command(self, wanted: Launch, past: Past) -> Launch:
         self.directory = wanted.directory
         self.noted = _session_of(past.notes)
-        moves = [HomeMove(found, f"session-2000-01-01T00-00-{self.noted[:8]}.jsonl") for found in past.found]
-        return Launch(wanted.argv, wanted.env, (), wanted.directory, moves)
+        return Launch(wanted.argv, wanted.env, (), wanted.directory, gemini.moves(self.noted, past.found))
 
     def begin(self, start: bytes | None) -> Sequence[Out]:
         self._set_mode(read(start or b"").get("mode"))
-        return [self._call("initialize", **CLIENT)]
+        return [self._call("initialize", **CLIENT), WakeAfter(START, START_SECONDS)]
 
     def waits(self, line: bytes) -> bool:
         return read(line).get("type") == "message"
@@ -93,26 +96,24 @@ class AcpCore:
     def _down(self, frame: dict[str, Any]) -> Iterator[Out]:
         match frame:
             case {"type": "message"}:
-                seq = frame.get("seq")
-                self.turn.begin(seq if isinstance(seq, int) else None)
+                self.turn.begin(seq_of(frame))
                 prompt = [{"type": "text", "text": words_of(frame.get("content")) or " "}]
                 yield self._call("session/prompt", sessionId=self.session, prompt=prompt)
             case {"type": "permission_response"}:
-                asked = self.turn.answered(frame.get("requestId"))
-                if asked is None:
-                    yield from self.turn.say("error", code="unknown_request", error="the agent asks this no more")
-                else:
-                    allowed = frame.get("allow") is True or frame.get("behavior") == "allow"
-                    yield _chosen(asked, allowed, always=frame.get("always") is True)
+                allowed = frame.get("allow") is True or frame.get("behavior") == "allow"
+                always = frame.get("always") is True
+                yield from self.turn.reply(frame, lambda asked: _chosen(asked, allowed, always=always))
             case {"type": "abort"} if self.turn.running and not self.turn.aborting:
                 self.turn.aborting = True
-                told = {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": self.session}}
-                yield ToAgent(line(told))
-                for name, asked in list(self.turn.requests.items()):
-                    yield _reply(asked["id"], {"outcome": {"outcome": "cancelled"}})
-                    yield from self.turn.withdraw(name, "the turn was aborted")
+                yield from self._cancel("the turn was aborted")
             case {"type": "set_mode"}:
                 self._set_mode(frame.get("mode"))
+
+    def _cancel(self, why: str) -> Iterator[Out]:
+        yield ToAgent(line({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": self.session}}))
+        for name, asked in list(self.turn.requests.items()):
+            yield _reply(asked["id"], {"outcome": {"outcome": "cancelled"}})
+            yield from self.turn.withdraw(name, why)
 
     def _set_mode(self, mode: Any) -> None:
         if isinstance(mode, str) and mode in MODES:
@@ -135,7 +136,8 @@ class AcpCore:
                 error = {"code": -32601, "message": "not supported"}
                 yield ToAgent(line({"jsonrpc": "2.0", "id": number, "error": error}))
             case {"method": "session/update"}:
-                yield from self._updated(members(given.get("update")))
+                if not self.session or text(given.get("sessionId")) in ("", self.session):
+                    yield from self._updated(members(given.get("update")))
             case {"method": str(method)}:
                 yield UnknownFrame(method)
             case {"id": int(number)}:
@@ -147,11 +149,18 @@ class AcpCore:
     def _returned(self, method: str, said: dict[str, Any]) -> Iterator[Out]:
         result, failed = members(said.get("result")), "error" in said
         match method:
+            case "session/prompt" if not self.turn.running:
+                pass  # it was not waited for
             case "session/prompt":
+                if self.gave_up and not self.turn.aborting:
+                    failed, said = True, {"error": {"message": self.gave_up}}
                 yield from self._end_message()
                 if failed and not self.turn.aborting:
                     yield from self._error(said["error"])
                 failed = failed and not self.turn.aborting
+                if self.gave_up:
+                    yield WakeAfter(CANCEL, None)
+                self.failures, self.gave_up = 0, ""
                 if self.noted != self.session:
                     self.noted = self.session
                     yield Note({SESSION: self.session})
@@ -174,6 +183,7 @@ class AcpCore:
                     yield EndProcess("the agent could not begin a conversation")
                     return
                 model = text(members(result.get("models")).get("currentModelId"))
+                yield WakeAfter(START, None)
                 yield from self.turn.identify(session=self.session, model=model)
                 self.settling = method == "session/load"
                 if self.settling:
@@ -203,9 +213,10 @@ class AcpCore:
 
     def _updated(self, update: dict[str, Any]) -> Iterator[Out]:
         if self.settling:
-            if self.session:
-                yield WakeAfter(SETTLE, SETTLE_SECONDS)
+            yield WakeAfter(SETTLE, SETTLE_SECONDS) if self.session else WakeAfter(START, START_SECONDS)
             return
+        if text(update.get("sessionUpdate")) not in SILENT:
+            self.failures = 0
         match update:
             case {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": str(words)}}:
                 if len(self.said) <= REPEATED:
@@ -263,7 +274,44 @@ class AcpCore:
                 suggestions=["session"] if any(each.get("kind") == "allow_always" for each in options) else None,
             )
 
+    def logged(self, lines: Sequence[bytes]) -> Sequence[Out]:
+        return [out for each in lines if (found := gemini.failure(each)) for out in self._model_failed(found)]
+
+    def _model_failed(self, failure: gemini.FailedAttempt) -> Iterator[Out]:
+        if not self.turn.running or self.turn.aborting or self.gave_up:
+            return
+        self.failures += 1
+        status = {"attempt": failure.attempt, "of": gemini.ATTEMPTS, "error": failure.told}
+        yield from self.turn.say("agent_status", status="retrying", **status)
+        if gemini.is_last(failure, self.failures):
+            self.gave_up = f"the model failed again and again: {failure.told}"
+            yield from self._cancel("the turn is over")
+            yield WakeAfter(CANCEL, CANCEL_SECONDS)
+
+    def _not_started(self) -> Iterator[Out]:
+        """The agent was asked for something before its first turn, and does not answer."""
+        asked, self.calls = [*self.calls.values()], {}
+        if any(each in CONTINUED for each in asked):
+            yield from self._begin_anew()
+            yield WakeAfter(START, START_SECONDS)
+        elif not self.session:
+            told = f"the agent did not answer {', '.join(asked) or 'anything'} within {START_SECONDS:g} s"
+            yield from self._error({"message": told})
+            yield EndProcess("the agent could not begin a conversation")
+
+    def _not_cancelled(self) -> Iterator[Out]:
+        if self.gave_up:
+            yield from self._error({"message": self.gave_up})
+            yield from self.turn.done(failed=True)
+            self.session = ""  # no further message is for this process
+            yield EndProcess("the agent did not stop its turn: it is started anew")
+
     def woken(self, name: str) -> Sequence[Out]:
+        match name:
+            case "start":
+                return list(self._not_started())
+            case "cancel":
+                return list(self._not_cancelled())
         if name in (SETTLE, AT_LAST):
             self.settling = False
             return [WakeAfter(each, None) for each in (SETTLE, AT_LAST) if each != name]

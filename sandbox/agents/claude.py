@@ -21,8 +21,21 @@ from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
 from sandbox.agents.core import EndProcess, Launch, Note, Out, Past, ToAgent, UnknownFrame
-from sandbox.agents.json_lines import amount, count, cut_text, items, line, members, read, steers, text, word
-from sandbox.agents.turn import GATHER, Turn
+from sandbox.agents.json_lines import (
+    amount,
+    count,
+    cut_text,
+    items,
+    joins_turn,
+    line,
+    members,
+    read,
+    seq_of,
+    text,
+    waits_for_turn,
+    word,
+)
+from sandbox.agents.turn import GATHER, MAX_JOINING, Turn
 
 FLAGS = (
     "-p",
@@ -66,7 +79,7 @@ REFUSALS = 2
 
 @dataclass(slots=True)
 class ClaudeCore:
-    """Implements sandbox.agents.core.Core."""
+    """Implements sandbox.agents.core.Core and FoldingCore."""
 
     turn: Turn = field(default_factory=Turn)
     session: str = ""
@@ -110,8 +123,14 @@ class ClaudeCore:
         yield from self._set_mode(start.get("mode"))
 
     def waits(self, line: bytes) -> bool:
-        frame = read(line)
-        return frame.get("type") == "message" and not steers(frame)
+        return waits_for_turn(line)
+
+    def folds(self, line: bytes) -> bool:
+        return joins_turn(line)
+
+    @property
+    def can_fold(self) -> bool:
+        return len(self.sent) < MAX_JOINING
 
     def down(self, line: bytes) -> Sequence[Out]:
         return list(self._down(read(line)))
@@ -121,11 +140,7 @@ class ClaudeCore:
             case {"type": "message"}:
                 yield self._message(frame)
             case {"type": "permission_response" | "ask_user_answer"}:
-                asked = self.turn.answered(frame.get("requestId"))
-                if asked is None:
-                    yield from self.turn.say("error", code="unknown_request", error="the agent asks this no more")
-                else:
-                    yield _response(asked, _answer(asked, frame))
+                yield from self.turn.reply(frame, lambda asked: _response(asked, _answer(asked, frame)))
             case {"type": "abort"} if self.turn.running and not self.turn.aborting:
                 self.turn.aborting = True
                 yield self._control("interrupt")
@@ -133,9 +148,7 @@ class ClaudeCore:
                 yield from self._set_mode(frame.get("mode"))
 
     def _message(self, frame: dict[str, Any]) -> Out:
-        seq = frame.get("seq")
-        seq = seq if isinstance(seq, int) else None
-        content = frame.get("content")
+        seq, content = seq_of(frame), frame.get("content")
         name = str(uuid5(NAMESPACE_OID, f"{self.session} {seq} {frame.get('cid')} {content}"))
         self.turn.begin(seq)
         self.sent[name] = seq

@@ -25,8 +25,21 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from sandbox.agents.core import EndProcess, HomeFile, Launch, Note, Out, Past, ToAgent, UnknownFrame
-from sandbox.agents.json_lines import count, cut_text, items, line, members, read, seq_of, steers, text, word, words_of
-from sandbox.agents.turn import GATHER, MAX_ID, Turn
+from sandbox.agents.json_lines import (
+    count,
+    cut_text,
+    items,
+    joins_turn,
+    line,
+    members,
+    read,
+    seq_of,
+    text,
+    waits_for_turn,
+    word,
+    words_of,
+)
+from sandbox.agents.turn import GATHER, MAX_ID, MAX_JOINING, Turn
 
 NAME = "codex"
 VERSION = re.compile(r"[^/\s]*/([0-9][^\s]*)")  # in its user agent: CLIENT/VERSION (...)
@@ -103,13 +116,14 @@ SILENT = re.compile(
 )
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 MAX_ERROR = 2000
-MAX_HELD = 64
+MAX_HELD_BYTES = 4 << 20  # of what messages say that steer and are in no turn yet
+MAX_PATCH_BYTES = 4 << 20
 MAX_ITEMS = 256
 
 
 @dataclass(slots=True)
 class CodexCore:
-    """Implements sandbox.agents.core.Core."""
+    """Implements sandbox.agents.core.Core and FoldingCore."""
 
     turn: Turn = field(default_factory=Turn)
     noted: str = ""  # thread of earlier processes
@@ -123,7 +137,7 @@ class CodexCore:
     number: int = 0
     calls: dict[int, tuple[str, Any]] = field(default_factory=dict)  # requests to the server, by id
     held: list[dict[str, Any]] = field(default_factory=list)  # steering messages that cannot be sent yet
-    patches: dict[str, Any] = field(default_factory=dict)  # patches of the running items
+    patches: dict[str, bytes] = field(default_factory=dict)  # patches of the running items
     streamed: set[str] = field(default_factory=set)
     usage: dict[str, int] | None = None
 
@@ -162,16 +176,20 @@ class CodexCore:
         return [self._call("initialize", clientInfo=client, capabilities={"experimentalApi": True})]
 
     def waits(self, line: bytes) -> bool:
-        frame = read(line)
-        return frame.get("type") == "message" and not steers(frame)
+        return waits_for_turn(line)
 
     def folds(self, line: bytes) -> bool:
-        frame = read(line)
-        return frame.get("type") == "message" and steers(frame)
+        return joins_turn(line)
 
     @property
     def can_fold(self) -> bool:
-        return self.ready or (bool(self.turn_id) and not self.turn.aborting)
+        return self.ready or (bool(self.turn_id) and not self.turn.aborting and not self._is_full)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether no more messages fit that steer: those that are held, or that the server has not answered."""
+        said = [*self.held, *(kept for _, kept in self.calls.values() if kept is not None)]
+        return len(said) >= MAX_JOINING or sum(len(text(each["content"])) for each in said) >= MAX_HELD_BYTES
 
     def down(self, line: bytes) -> Sequence[Out]:
         return list(self._down(read(line)))
@@ -181,11 +199,7 @@ class CodexCore:
             case {"type": "message"}:
                 yield from self._message(frame)
             case {"type": "permission_response" | "ask_user_answer"}:
-                asked = self.turn.answered(frame.get("requestId"))
-                if asked is None:
-                    yield from self.turn.say("error", code="unknown_request", error="the agent asks this no more")
-                else:
-                    yield _reply(asked["id"], _answer(asked, frame))
+                yield from self.turn.reply(frame, lambda asked: _reply(asked["id"], _answer(asked, frame)))
             case {"type": "abort"} if self.turn.running and not self.turn.aborting:
                 self.turn.aborting = True
                 yield from self._interrupt()
@@ -196,15 +210,15 @@ class CodexCore:
         if not self.turn.running and self.thread:
             yield from self._start(frame)
         elif self.turn_id:
-            yield self._call("turn/steer", frame, expectedTurnId=self.turn_id, **self._said(frame))
+            yield self._call("turn/steer", _kept(frame), expectedTurnId=self.turn_id, **self._said(frame))
         else:
-            yield from self._hold(frame)
+            yield from self._hold(_kept(frame))
 
     def _hold(self, frame: dict[str, Any]) -> Iterator[Out]:
-        if len(self.held) < MAX_HELD:
+        if not self._is_full:
             self.held.append(frame)
         else:
-            told = f"more than {MAX_HELD} messages for a turn that has not begun: say it again"
+            told = "too many messages for a turn that has not begun: say it again"
             yield from self.turn.say("error", code="agent", error=told)
             yield from self.turn.refuse(seq_of(frame))
 
@@ -320,7 +334,7 @@ class CodexCore:
                 name,
                 asked,
                 toolName="apply_patch" if is_file else "shell",
-                toolInput={"changes": self.patches.get(item or "")} if is_file else tool,
+                toolInput={"changes": read(self.patches.get(item or "", b"")).get("changes")} if is_file else tool,
                 toolUseId=item,
                 reason=given.get("reason"),
                 suggestions=["session"],
@@ -371,11 +385,17 @@ class CodexCore:
     def _item_started(self, item: dict[str, Any]) -> Iterator[Out]:
         kind, name = text(item.get("type")), text(item.get("id"))
         if kind in TOOLS and name:
-            if len(self.patches) < MAX_ITEMS and len(name) <= MAX_ID:
-                self.patches[name] = item.get("changes")
+            self._keep_changes(name, item.get("changes"))
             given = {member: item[member] for member in GIVEN if item.get(member)}
             use = {"type": "tool_use", "id": name, "name": TOOLS[kind], "input": given}
             yield from self.turn.message("assistant", [use])
+
+    def _keep_changes(self, name: str, changes: Any) -> None:
+        """For a request that names the item alone."""
+        kept = line({"changes": changes})
+        room = MAX_PATCH_BYTES - sum(map(len, self.patches.values()))
+        if len(self.patches) < MAX_ITEMS and len(name) <= MAX_ID and len(kept) <= room:
+            self.patches[name] = kept
 
     def _item_ended(self, item: dict[str, Any]) -> Iterator[Out]:
         kind, name = text(item.get("type")), text(item.get("id"))
@@ -432,6 +452,11 @@ class CodexCore:
 
     def over(self) -> Sequence[Out]:
         return list(self.turn.over())
+
+
+def _kept(frame: dict[str, Any]) -> dict[str, Any]:
+    """What is needed of a message to say it again."""
+    return {"seq": frame.get("seq"), "cid": text(frame.get("cid")), "content": words_of(frame.get("content"))}
 
 
 def _home_of(env: Mapping[str, str]) -> str:

@@ -156,6 +156,15 @@ class FoldingCore(Protocol):
         ...
 
 
+@runtime_checkable
+class LogReadingCore(Protocol):
+    """A core that reads the agent's log, too: some agents tell there alone why they are silent."""
+
+    def logged(self, lines: Sequence[bytes]) -> Sequence[Out]:
+        """The agent wrote these lines to its stderr."""
+        ...
+
+
 class Core(Protocol):
     """One process of an agent, from before its start."""
 

@@ -122,8 +122,19 @@ def seq_of(frame: dict[str, Any]) -> int | None:
     return seq if isinstance(seq, int) else None
 
 
-def steers(frame: dict[str, Any]) -> bool:
-    """Whether a message may go into the running turn."""
+def waits_for_turn(line: bytes) -> bool:
+    """Whether this record is a message that has a turn of its own."""
+    frame = read(line)
+    return frame.get("type") == "message" and not _steers(frame)
+
+
+def joins_turn(line: bytes) -> bool:
+    """Whether this record is a message for the turn that runs."""
+    frame = read(line)
+    return frame.get("type") == "message" and _steers(frame)
+
+
+def _steers(frame: dict[str, Any]) -> bool:
     return members(frame.get("metadata")).get("steer") is True
 
 

@@ -22,8 +22,20 @@ from typing import Any
 
 from sandbox.agents import opencode_words as words
 from sandbox.agents.core import EndProcess, Http, HttpServer, Launch, Note, Out, Past, UnknownFrame, WakeAfter
-from sandbox.agents.json_lines import amount, count, items, line, members, read, seq_of, steers, text, words_of
-from sandbox.agents.turn import GATHER, REPEATED, Turn
+from sandbox.agents.json_lines import (
+    amount,
+    count,
+    items,
+    joins_turn,
+    line,
+    members,
+    read,
+    seq_of,
+    text,
+    waits_for_turn,
+    words_of,
+)
+from sandbox.agents.turn import GATHER, MAX_JOINING, REPEATED, Turn
 
 NAME = "opencode"
 SESSION = "session"
@@ -104,16 +116,15 @@ class OpencodeCore:
         return ()
 
     def waits(self, line: bytes) -> bool:
-        frame = read(line)
-        return frame.get("type") == "message" and not steers(frame)
+        return waits_for_turn(line)
 
     def folds(self, line: bytes) -> bool:
-        frame = read(line)
-        return frame.get("type") == "message" and steers(frame)
+        return joins_turn(line)
 
     @property
     def can_fold(self) -> bool:
-        return self.ready or (self.turn.running and not (self.turn.aborting or self.failed))
+        joins = self.turn.running and not (self.turn.aborting or self.failed)
+        return self.ready or (joins and len(self.prompts) < MAX_JOINING)
 
     def down(self, line: bytes) -> Sequence[Out]:
         return list(self._down(read(line)))
@@ -123,11 +134,7 @@ class OpencodeCore:
             case {"type": "message"}:
                 yield from self._message(frame)
             case {"type": "permission_response" | "ask_user_answer"}:
-                asked = self.turn.answered(frame.get("requestId"))
-                if asked is None:
-                    yield from self.turn.say("error", code="unknown_request", error="the agent asks this no more")
-                else:
-                    yield self._reply(asked, words.answer(asked, frame))
+                yield from self.turn.reply(frame, lambda asked: self._reply(asked, words.answer(asked, frame)))
             case {"type": "abort"} if self.turn.running and not self.turn.aborting:
                 self.turn.aborting = True
                 for name in list(self.turn.requests):

@@ -35,16 +35,17 @@ from sandbox.agents.json_lines import (
     count,
     cut_text,
     items,
+    joins_turn,
     line,
     members,
     read,
     seq_of,
-    steers,
     text,
+    waits_for_turn,
     words_of,
 )
 from sandbox.agents.pi_extension import ALLOW, DENY, EXTENSION, PERMISSION, QUESTION
-from sandbox.agents.turn import GATHER, Turn
+from sandbox.agents.turn import GATHER, MAX_JOINING, Turn
 
 CONVERSATION, EXTENSION_FILE = ".holdfast/pi.jsonl", ".holdfast/pi-extension.ts"
 BEGUN = "begun"
@@ -63,7 +64,7 @@ MAX_ERROR = 2000
 
 @dataclass(slots=True)
 class PiCore:
-    """Implements sandbox.agents.core.Core."""
+    """Implements sandbox.agents.core.Core and FoldingCore."""
 
     turn: Turn = field(default_factory=Turn)
     begun: bool = False  # a turn ran, in this process or an earlier one
@@ -71,7 +72,7 @@ class PiCore:
     version: str = ""
     mode: str = "ask"
     number: int = 0
-    prompts: dict[str, dict[str, Any]] = field(default_factory=dict)  # prompts that pi has not accepted yet
+    prompts: dict[str, int | None] = field(default_factory=dict)  # seqs of prompts that pi has not accepted yet
     first: str = ""  # the prompt that began the turn
     accepted: bool = False  # pi accepted a prompt of this turn
     settling: bool = False
@@ -112,8 +113,14 @@ class PiCore:
         yield ToAgent(line({"id": STATE, "type": "get_state"}))
 
     def waits(self, line: bytes) -> bool:
-        frame = read(line)
-        return frame.get("type") == "message" and not steers(frame)
+        return waits_for_turn(line)
+
+    def folds(self, line: bytes) -> bool:
+        return joins_turn(line)
+
+    @property
+    def can_fold(self) -> bool:
+        return len(self.prompts) < MAX_JOINING
 
     def down(self, line: bytes) -> Sequence[Out]:
         return list(self._down(read(line)))
@@ -123,11 +130,7 @@ class PiCore:
             case {"type": "message"}:
                 yield self._message(frame)
             case {"type": "permission_response" | "ask_user_answer"}:
-                asked = self.turn.answered(frame.get("requestId"))
-                if asked is None:
-                    yield from self.turn.say("error", code="unknown_request", error="the agent asks this no more")
-                else:
-                    yield _reply(asked["id"], **_answer(asked, frame))
+                yield from self.turn.reply(frame, lambda asked: _reply(asked["id"], **_answer(asked, frame)))
             case {"type": "abort"} if self.turn.running and not self.turn.aborting:
                 self.turn.aborting = True
                 for name, asked in list(self.turn.requests.items()):
@@ -142,7 +145,7 @@ class PiCore:
         steers = {"streamingBehavior": "steer"} if folded else {}
         self.turn.begin(seq_of(frame))
         said = self._command("prompt", message=words_of(frame.get("content")) or " ", **steers)
-        self.prompts[f"h{self.number}"] = frame
+        self.prompts[f"h{self.number}"] = seq_of(frame)
         self.first = self.first if folded else f"h{self.number}"
         return said
 
@@ -253,12 +256,14 @@ class PiCore:
         if said.get("id") == STATE:
             yield from self._identify(members(said.get("data")))
             return
-        prompt = self.prompts.pop(text(said.get("id")), None)
+        name = text(said.get("id"))
+        is_prompt = name in self.prompts
+        self.prompts.pop(name, None)
         if said.get("success") is True:
-            self.accepted |= prompt is not None
+            self.accepted |= is_prompt
             return
         told = cut_text(text(said.get("error")) or "the agent failed", MAX_ERROR)
-        if prompt is None or said.get("command") != "prompt":
+        if not is_prompt or said.get("command") != "prompt":
             yield from self.turn.say("agent_status", status="notice", message=told)
         elif not (self.prompts or self.accepted):
             self.failed = told
@@ -283,10 +288,9 @@ class PiCore:
             yield Note({BEGUN: "yes"})
         cost = round(self.cost, 9) or None
         # A steering message that pi has not read yet gets its own turn.
-        unheard = {name: frame for name, frame in self.prompts.items() if name != self.first}
-        self.prompts = {name: frame for name, frame in unheard.items() if seq_of(frame) is not None}
-        still = [frame["seq"] for frame in self.prompts.values()]
-        yield from self.turn.done(still, failed=failed, costUsd=cost, usage=dict(self.usage) or None)
+        still = {name: seq for name, seq in self.prompts.items() if name != self.first and seq is not None}
+        self.prompts = {**still}
+        yield from self.turn.done(list(still.values()), failed=failed, costUsd=cost, usage=dict(self.usage) or None)
         self.failed, self.cost = "", 0.0
         self.usage.clear()
         self.accepted = False

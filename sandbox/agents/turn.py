@@ -15,18 +15,20 @@ the rest: in the answer, a message's text replaces the text streamed before it, 
 most agents do not say so.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sandbox.agents.core import Out, ToGateway, WakeAfter
-from sandbox.agents.json_lines import frame, text
+from sandbox.agents.json_lines import frame, line, text
 
 GATHER = "gather"
 GATHER_SECONDS = 0.03
 GATHER_BYTES = 4096
 REPEATED = 48 << 10
 MAX_REQUESTS = 256
+MAX_REQUEST_BYTES = 4 << 20  # kept with the open ones
+MAX_JOINING = 64  # steering messages that an agent has and has not taken into its turn yet
 MAX_IDENTITY = 200  # characters
 MAX_ID = 256  # characters of a request's id that the gateway takes, and of other names that cores remember
 
@@ -47,6 +49,7 @@ class Turn:
     _waking: bool = False
     _said_again: int = 0
     _left_out: bool = False  # a request was left out in this turn
+    _sizes: dict[str, int] = field(default_factory=dict)  # bytes kept with each open request
 
     def begin(self, seq: int | None) -> None:
         """A message goes to the agent. It begins a turn, or joins the running one."""
@@ -122,18 +125,38 @@ class Turn:
     def ask(self, kind: str, request_id: str, kept: Any, **members: Any) -> Iterator[Out]:
         """The agent asks something; `answered` gives `kept` back. A request that cannot be shown is reported once a
         turn."""
-        if self.running and 0 < len(request_id) <= MAX_ID and len(self.requests) < MAX_REQUESTS:
+        if not self.running:
+            return
+        why = self._why_left_out(request_id, kept)
+        if not why:
             self.requests[request_id] = kept
             yield from self.say(kind, requestId=request_id, **members)
-        elif self.running and not self._left_out:
+        elif not self._left_out:
             self._left_out = True
-            many = len(self.requests) >= MAX_REQUESTS
-            why = f"more than {MAX_REQUESTS} of its requests are open" if many else "its request has no usable name"
             yield from self.say("error", code="agent", error=f"the agent asks what is not shown, and may wait: {why}")
+
+    def _why_left_out(self, request_id: str, kept: Any) -> str:
+        if not 0 < len(request_id) <= MAX_ID:
+            return "its request has no usable name"
+        if len(self.requests) >= MAX_REQUESTS:
+            return f"more than {MAX_REQUESTS} of its requests are open"
+        sizes = {name: self._sizes.get(name, 0) for name in self.requests} | {request_id: len(line({"kept": kept}))}
+        if sum(sizes.values()) > MAX_REQUEST_BYTES:
+            return f"its open requests have more than {MAX_REQUEST_BYTES >> 20} MiB"
+        self._sizes = sizes
+        return ""
 
     def answered(self, request_id: Any) -> Any:
         """What was kept with this request, which is now answered; None if it is not open."""
         return self.requests.pop(request_id, None) if isinstance(request_id, str) else None
+
+    def reply(self, frame: Mapping[str, Any], told: Callable[[Any], Out]) -> Iterator[Out]:
+        """`frame` answers a request: the agent is `told` so, with what was kept of it."""
+        asked = self.answered(frame.get("requestId"))
+        if asked is None:
+            yield from self.say("error", code="unknown_request", error="the agent asks this no more")
+        else:
+            yield told(asked)
 
     def withdraw(self, request_id: str, reason: str) -> Iterator[Out]:
         if self.requests.pop(request_id, None) is not None:

@@ -1,7 +1,8 @@
 """Conversations with real agents, recorded: what a core was told and heard, and what it made of it.
 
 A recording is a file of JSON lines. What goes into the core is `["command", {"notes", "found"}]`, `["begin", frame]`,
-`["down", frame]`, `["up", line]`, `["answered", tag, status, body]`, `["woken", name]`, `["interrupt"]` and `["over"]`.
+`["down", frame]`, `["up", line]`, `["logged", line]`, `["answered", tag, status, body]`, `["woken", name]`,
+`["interrupt"]` and `["over"]`.
 Each is followed by what came out: `["> agent", line]`, `["> frame", frame]` and so on. A `command` begins a new
 process. tests/support/record_agents.py makes them.
 """
@@ -19,6 +20,7 @@ from sandbox.agents.core import (
     Http,
     InterruptProcess,
     Launch,
+    LogReadingCore,
     Note,
     Out,
     Past,
@@ -33,7 +35,7 @@ GOLDEN = Path(__file__).parents[1] / "sandbox" / "agents" / "golden"
 SESSION = "golden"
 PACKAGES = re.compile(r'/[^\s"\\]*(?=/node_modules/)')  # where an agent lay when it was recorded: "/packages" instead
 ENV = {"HOME": "/agent", "HOLDFAST_SESSION_ID": SESSION, "OPENAI_API_KEY": "good"}
-HEARD = ("up", "answered")  # what the agent says
+HEARD = ("up", "logged", "answered")  # what the agent says
 Entry = Sequence[Any]
 
 
@@ -86,6 +88,9 @@ def put(core: Core, entry: Entry) -> Sequence[Out]:
             return core.down(line_of(entry))
         case "up":
             return core.up([line_of(entry)])
+        case "logged":
+            assert isinstance(core, LogReadingCore)
+            return core.logged([line_of(entry)])
         case "answered":
             assert isinstance(core, ServerCore)
             return core.answered(entry[1], entry[2], line_of(entry))

@@ -25,6 +25,7 @@ from sandbox.agents.core import (
     Http,
     HttpServer,
     Launch,
+    LogReadingCore,
     Note,
     Out,
     Past,
@@ -41,6 +42,7 @@ from tests.support.golden import GOLDEN, PACKAGES, SESSION, replay
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 TIMES = re.compile(r'("\w*(?:ms|Ms|At|timestamp)": )(?:[0-9.]+|"[0-9TZ:.+-]+")')
+LOGGED_AT = re.compile(r"\[20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z\]")
 PASSWORD = "of-the-recording"
 DESCRIPTIONS = {  # long, of no use
     "control_response", "system", "thread/started", "thread/settings/updated", "agent_end", "turn_end", "message_start",
@@ -82,6 +84,7 @@ class Live:
             "GOOGLE_GEMINI_BASE_URL": self._model,
             "GEMINI_API_KEY": self.key,
             "GEMINI_CLI_NO_RELAUNCH": "true",
+            "GEMINI_DEBUG_LOG_FILE": "/dev/stderr",
         }
         quiet = {"DISABLE_TELEMETRY": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
         retries = {"CLAUDE_CODE_MAX_RETRIES": "2"}
@@ -98,7 +101,11 @@ class Live:
         if self.agent == "pi":
             self._put_models()
         if self.agent == "acp":  # Gemini
-            settings = {"security": {"auth": {"selectedType": "gemini-api-key"}}, "telemetry": {"enabled": False}}
+            settings = {
+                "security": {"auth": {"selectedType": "gemini-api-key"}},
+                "telemetry": {"enabled": False},
+                "model": {"name": "gemini-2.5-flash"},  # left to itself it asks one model which to ask
+            }
             home.write(self._home, HomeFile(".gemini/settings.json", json.dumps(settings).encode()))
         if self.agent == "codex":  # of a model that it knows it has tools of other kinds
             start = {"type": "start", "model": "m1", **(start or {})}
@@ -115,12 +122,13 @@ class Live:
         pipe = asyncio.subprocess.PIPE
         secret = {launch.server.password_in: PASSWORD} if launch.server else {}
         self._process = await asyncio.create_subprocess_exec(
-            *launch.argv, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL, cwd=self._work,
+            *launch.argv, stdin=pipe, stdout=pipe, stderr=pipe, cwd=self._work,
             env={**launch.env, **secret}, limit=1 << 26, start_new_session=True,
         )  # fmt: skip
         self._reach = self._reach_by_http(launch.server) if launch.server else None
         self._perform(["begin", start], self._core.begin(None if start is None else json.dumps(start).encode()))
         self._reading = asyncio.create_task(self._read(), name="reading")
+        self._reading_log = asyncio.create_task(self._read_log(), name="reading the log")
 
     def _reach_by_http(self, server: HttpServer) -> HttpReach:
         core = self._core
@@ -159,6 +167,13 @@ class Live:
                 continue
             self._perform(["up", said.decode(errors="replace")], self._core.up([said]))
         self._perform(["over"], self._core.over())
+
+    async def _read_log(self) -> None:
+        """Only what says something to the core is written down."""
+        assert self._process.stderr is not None
+        async for line in self._process.stderr:
+            if isinstance(self._core, LogReadingCore) and (outs := self._core.logged([line.rstrip(b"\n")])):
+                self._perform(["logged", line.decode(errors="replace").rstrip("\n")], outs)
 
     def _perform(self, entry: list[Any], outs: Any) -> None:
         self.entries.append(entry)
@@ -221,6 +236,7 @@ class Live:
         if self._reach is not None:
             self._reach.end(1.0)
         await self._reading
+        await self._reading_log
         for timer in self._wakes.values():
             timer.cancel()
 
@@ -230,6 +246,7 @@ class Live:
         whole = whole.replace(str(self._work).removeprefix("/"), "workspace")
         whole = PACKAGES.sub("/packages", whole)
         whole = TIMES.sub(r"\g<1>0", whole.replace(self._model.removeprefix("http://"), "model"))
+        whole = LOGGED_AT.sub("[1970-01-01T00:00:00.000Z]", whole)
         if self.agent == "opencode":
             whole = ITS_WORDS.sub(r"\1\2of-its-own", ITS_TIMES.sub(r"\g<1>0", whole))
             short: dict[str, str] = {}

@@ -43,6 +43,7 @@ from sandbox.agents.core import (
     HttpServer,
     InterruptProcess,
     Launch,
+    LogReadingCore,
     Note,
     Out,
     Past,
@@ -71,6 +72,7 @@ from sandbox.system.log import BoundedLog, ErrorLog, log
 
 MAX_INJECTED = 64
 UNREAD_BYTES = 1 << 20
+MAX_LOG_LINE = 64 << 10  # bytes that a core is given
 CORE_FAILED = "what speaks with the agent failed: the agent is started anew"
 MOST_FAILURES = 5  # logged failures of a core, in one process
 
@@ -388,6 +390,7 @@ class _Process:
         self.ending = False
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # gone, output read
         self._splitter = CuttingSplitter() if core.cuts_lines else LineSplitter(MAX_LINE)
+        self._log_splitter = LineSplitter(MAX_LOG_LINE)
         self._oversized_told = 0
         self._unknown = UnknownKinds()
         self._failures = 0
@@ -399,7 +402,7 @@ class _Process:
         self._reach = None if server is None else self._reach_by_http(server, password)
         log_file = agent.open_log()
         self.input, self.output = self._pipes(start)
-        self._errors = Reader(child.errors, lambda chunk: log_file.write(chunk) if chunk else log_file.close())
+        self._errors = Reader(child.errors, partial(self._on_errors, log_file))
         self._perform(self._ask("begin", lambda: core.begin(start)))
         child.ended.add_done_callback(self._on_ended)
         self.input.write()
@@ -581,7 +584,7 @@ class _Process:
 
     def inject(self, line: bytes) -> bool:
         """Return whether there was room for it."""
-        if len(self._lines) >= MAX_INJECTED:
+        if len(self._lines) >= MAX_INJECTED or self._lines_size >= UNREAD_BYTES:
             return False
         self._perform(self._down(line))
         self.input.write()
@@ -609,6 +612,16 @@ class _Process:
             self._oversized_told = self._splitter.oversized
             self._leave_out()
         self._finish_if_over()
+
+    def _on_errors(self, log_file: ErrorLog, chunk: bytes) -> None:
+        if not chunk:
+            log_file.close()
+            return
+        log_file.write(chunk)
+        core = self.core
+        if isinstance(core, LogReadingCore) and (lines := self._log_splitter.feed(chunk)) and not self.over.done():
+            self._perform(self._ask("logged", lambda: core.logged(lines)))
+            self.input.write()
 
     def _leave_out(self) -> None:
         self._agent.on_problem(f"a line of agent output was longer than {MAX_LINE} bytes and was left out")

@@ -2,8 +2,9 @@
 
 In order: the bridge reads the port from the server's output; it asks for the server's health, again and again with
 short timeouts, because some servers never answer a request of their first instants; it reads the events; it sends
-requests. Requests wait for that. A stream that breaks while the server lives is opened anew. The caller owns the
-process and reports its end (`end`); the reach then reads the rest of the stream.
+requests. Requests wait for that. A stream that breaks while the server lives is opened anew, less and less often if it
+breaks soon each time. The caller owns the process and reports its end (`end`); the reach then reads the rest of the
+stream.
 
 Each request has its own connection. A request without an answer is reported a moment later, and not at all if the
 server has ended meanwhile, which is the cause then. So is a request beyond MAX_REQUESTS or MAX_BODIES. After
@@ -29,7 +30,8 @@ MAX_REFUSED = 1024  # requests beyond these bounds that are not reported yet
 START_SECONDS = 120.0  # until the server is healthy
 PATIENCE_SECONDS = 1.0  # for the first health check; each further one has so much more
 MOST_PATIENCE_SECONDS = 10.0
-AGAIN_SECONDS = 0.1
+AGAIN_SECONDS, MOST_AGAIN_SECONDS = 0.1, 5.0
+STEADY_SECONDS = 10.0  # a stream that lasted so long was a good one
 SILENCE_SECONDS = 60.0  # of the stream: servers send a sign of life every few seconds
 BROKEN_SECONDS = 1.0  # until a request without an answer is reported
 
@@ -155,17 +157,22 @@ class HttpReach:
         except asyncio.CancelledError:
             return  # it ended before it could be reached
         sending: asyncio.Task[None] | None = None
+        loop, pause = asyncio.get_running_loop(), AGAIN_SECONDS
         try:
             while True:
+                begun = loop.time()
                 with contextlib.suppress(OSError, BadHttp, TimeoutError):
                     async with self._asked("GET", self._server.events, accept="text/event-stream") as (reader, answer):
                         sending = sending or asyncio.create_task(self._send(), name="agent.requests")
                         await self._read_events(reader, answer)
+                if loop.time() - begun >= STEADY_SECONDS:
+                    pause = AGAIN_SECONDS
                 if not self._ended:
-                    await asyncio.sleep(AGAIN_SECONDS)
+                    await asyncio.sleep(pause)
                 if self._ended:
                     return
                 log("agent.stream_broken")
+                pause = min(2 * pause, MOST_AGAIN_SECONDS)
         except asyncio.CancelledError:
             return
         finally:

@@ -4,8 +4,21 @@ from typing import Any
 
 import pytest
 
-from sandbox.agents.acp import AT_LAST, AT_LAST_SECONDS, MAX_TOOLS, SESSION, SETTLE, SETTLE_SECONDS, AcpCore
-from sandbox.agents.core import Core, EndProcess, HomeMove, Launch, Note, Past, UnknownFrame, WakeAfter
+from sandbox.agents import gemini
+from sandbox.agents.acp import (
+    AT_LAST,
+    AT_LAST_SECONDS,
+    CANCEL,
+    CANCEL_SECONDS,
+    MAX_TOOLS,
+    SESSION,
+    SETTLE,
+    SETTLE_SECONDS,
+    START,
+    START_SECONDS,
+    AcpCore,
+)
+from sandbox.agents.core import Core, EndProcess, HomeMove, Launch, LogReadingCore, Note, Past, UnknownFrame, WakeAfter
 from sandbox.agents.turn import MAX_ID, REPEATED
 from tests.support.cores import down, heard, up
 from tests.support.golden import recordings, replay
@@ -260,3 +273,95 @@ def test_a_conversation_without_a_name_cannot_go_on(name: Any) -> None:
     error, end = up(core, id=2, result={"sessionId": name})
     assert (error["code"], isinstance(end, EndProcess)) == ("agent", True)
     assert not core.ready
+
+
+def logs(core: AcpCore, attempt: int, told: str = "with status 500") -> list[Any]:
+    return heard(core.logged([b"[WARN] Attempt %d failed %b. Retrying with backoff..." % (attempt, told.encode())]))
+
+
+def test_a_model_that_fails_again_and_again_ends_the_turn() -> None:
+    core = at_work()
+    assert isinstance(core, LogReadingCore)
+    asks(core)
+    for attempt in range(1, gemini.ATTEMPTS):
+        (status,) = logs(core, attempt)
+        assert status == {
+            "type": "agent_status",
+            "status": "retrying",
+            "attempt": attempt,
+            "of": gemini.ATTEMPTS,
+            "error": f"Attempt {attempt} failed with status 500",
+        }
+    _, (_, cancel), (_, answer), gone = logs(core, gemini.ATTEMPTS)
+    assert (cancel["method"], answer["id"], gone["type"]) == ("session/cancel", 7, "request_gone")
+    assert logs(core, 1) == [], "it was told to stop"
+    could = [core.ready]
+    error, note, done = over(core, result={"stopReason": "cancelled"})
+    assert (error["code"], isinstance(note, Note)) == ("agent", True)
+    assert error["error"] == "the model failed again and again: Attempt 4 failed with status 500"
+    assert done == {"type": "done", "answers": [1], "metadata": {"error": True, "reason": "cancelled"}}
+    assert [*could, core.ready] == [False, True]
+    assert logs(core, 4) == [], "no turn runs"
+    down(core, type="message", seq=2, content="again")
+    (done,) = up(core, id=4, result={})
+    assert done["metadata"] == {}
+
+
+def test_failures_of_one_model_after_another_are_counted_until_something_is_said() -> None:
+    core = at_work()
+    for _ in range(gemini.FAILURES - 1):
+        assert len(logs(core, 1)) == 1
+    says(core, "a word")
+    for _ in range(gemini.FAILURES - 1):
+        assert len(logs(core, 1)) == 1
+    assert len(logs(core, 1)) == 2
+
+
+def test_an_abort_of_a_turn_that_fails_is_an_abort() -> None:
+    core = at_work()
+    logs(core, gemini.ATTEMPTS)
+    down(core, type="abort")
+    assert over(core, result={"stopReason": "cancelled"})[-1]["metadata"] == {"aborted": True, "reason": "cancelled"}
+    core = at_work()
+    down(core, type="abort")
+    assert logs(core, gemini.ATTEMPTS) == []
+
+
+def test_an_agent_that_does_not_stop_a_failing_turn_is_started_anew() -> None:
+    core = at_work()
+    assert core.woken(CANCEL) == [], "nothing was cancelled"
+    outs = core.logged([b"[WARN] Attempt 9 failed with status 401. Max attempts reached"])
+    assert outs[-1] == WakeAfter(CANCEL, CANCEL_SECONDS)
+    error, done, end = heard(core.woken(CANCEL))
+    assert (error["code"], done["metadata"], isinstance(end, EndProcess)) == ("agent_auth", {"error": True}, True)
+    assert not core.ready, "no further message is for this process"
+    assert over(core, error={"message": "late"}) == []
+
+
+def test_a_conversation_that_is_never_loaded_is_begun_anew() -> None:
+    core = AcpCore()
+    core.command(WANTED, Past({SESSION: RAN}))
+    assert core.begin(None)[-1] == WakeAfter(START, START_SECONDS)
+    up(core, id=1, result={"agentCapabilities": {"loadSession": True}})
+    assert core.up([b'{"method":"session/update"}']) == [WakeAfter(START, START_SECONDS)], "it is under way"
+    lost, (_, line) = heard(core.woken(START))
+    assert (lost["status"], line["method"]) == ("memory_lost", "session/new")
+    assert up(core, id=2, result=None) == [], "too late"
+    up(core, id=3, result={"sessionId": "new"})
+    assert (core.ready, core.session) == (True, "new")
+    assert core.woken(START) == []
+    down(core, type="message", seq=1, content="go")
+    late = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "said before"}}
+    assert up(core, method="session/update", params={"sessionId": RAN, "update": late}) == []
+
+
+@pytest.mark.parametrize(("answers", "asked"), [(0, "initialize"), (1, "session/new")])
+def test_an_agent_that_does_not_begin_is_ended(answers: int, asked: str) -> None:
+    core = AcpCore()
+    core.command(WANTED, Past())
+    core.begin(None)
+    for number in range(answers):
+        up(core, id=number + 1, result={})
+    error, end = heard(core.woken(START))
+    assert error["error"] == f"the agent did not answer {asked} within 120 s"
+    assert isinstance(end, EndProcess)

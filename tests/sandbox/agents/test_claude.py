@@ -6,7 +6,7 @@ import pytest
 
 from sandbox.agents.claude import SESSION, ClaudeCore
 from sandbox.agents.core import Core, EndProcess, Launch, Note, Past, UnknownFrame
-from sandbox.agents.turn import MAX_IDENTITY
+from sandbox.agents.turn import MAX_IDENTITY, MAX_JOINING
 from tests.support.cores import down, heard, up
 from tests.support.golden import recordings, replay
 
@@ -104,6 +104,17 @@ def test_one_message_at_a_time_but_one_that_steers() -> None:
     (line,) = down(core, type="message", seq="no number", content=None)
     assert line[1]["message"]["content"] == " "
     assert core.turn.seqs == [1]
+
+
+def test_messages_that_claude_has_not_answered_have_a_bound() -> None:
+    core, _ = at_work()
+    steering = b'{"type":"message","content":"now","metadata":{"steer":true}}'
+    assert core.folds(steering)
+    while core.can_fold:
+        down(core, type="message", seq=len(core.sent) + 1, content="now", metadata={"steer": True})
+    assert len(core.sent) == MAX_JOINING
+    up(core, type="result")
+    assert core.can_fold
 
 
 def test_a_message_has_a_name_of_its_own_also_in_a_copy_of_the_session() -> None:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from sandbox.agents.codex import MAX_HELD, MAX_ITEMS, RULES, THREAD, CodexCore
+from sandbox.agents.codex import MAX_HELD_BYTES, MAX_ITEMS, MAX_PATCH_BYTES, RULES, THREAD, CodexCore
 from sandbox.agents.core import EndProcess, Launch, Note, Past, UnknownFrame
-from sandbox.agents.turn import MAX_ID
+from sandbox.agents.turn import MAX_ID, MAX_JOINING
 from tests.support.cores import down, heard, up
 from tests.support.golden import recordings, replay
 
@@ -227,12 +227,35 @@ def test_a_conversation_without_an_id_ends_in_an_error(result: dict[str, Any]) -
 
 def test_what_is_held_has_a_bound() -> None:
     core = begun()
-    for seq in range(MAX_HELD):
+    for seq in range(MAX_JOINING):
         assert steer(core, seq) == []
-    error, done = steer(core, MAX_HELD)
+    error, done = steer(core, MAX_JOINING)
     assert "say it again" in error["error"]
-    assert done == {"type": "done", "answers": [MAX_HELD], "metadata": {"error": True}}
-    assert len(core.held) == MAX_HELD
+    assert done == {"type": "done", "answers": [MAX_JOINING], "metadata": {"error": True}}
+    assert len(core.held) == MAX_JOINING
+
+
+@pytest.mark.parametrize("content", ["x", "x" * (MAX_HELD_BYTES // 8)])
+def test_no_more_messages_join_a_turn_while_too_many_are_on_their_way(content: str) -> None:
+    core = at_work()
+    sent = 0
+    while core.can_fold:
+        ((_, line),) = down(core, type="message", seq=sent, content=content, metadata={"steer": True})
+        sent += 1
+    assert sent == (MAX_JOINING if len(content) == 1 else 8)
+    up(core, id=line["id"], result={})
+    assert core.can_fold
+
+
+def test_of_changes_only_so_much_is_kept() -> None:
+    core = at_work()
+    for number in range(5):
+        changes = [{"path": "f", "diff": "x" * (MAX_PATCH_BYTES // 4)}]
+        up(core, method="item/started", params={"item": {"type": "fileChange", "id": f"i{number}", "changes": changes}})
+    assert sum(map(len, core.patches.values())) <= MAX_PATCH_BYTES
+    up(core, method="item/started", params={"item": {"type": "fileChange", "id": "small", "changes": [{"path": "g"}]}})
+    (asked,) = asks(core, "fileChange/requestApproval", itemId="small")
+    assert asked["toolInput"] == {"changes": [{"path": "g"}]}
 
 
 def test_a_turn_that_does_not_start_ends_with_its_error() -> None:

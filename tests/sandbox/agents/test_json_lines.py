@@ -20,12 +20,13 @@ from sandbox.agents.json_lines import (
     cut_text,
     frame,
     items,
+    joins_turn,
     line,
     members,
     read,
     seq_of,
-    steers,
     text,
+    waits_for_turn,
     words_of,
 )
 
@@ -123,12 +124,19 @@ def test_no_core_fails_at_what_can_just_be_read(agent: str) -> None:
         core.up([b'{"method":"item/completed","params":{"item":%b}}' % item])
 
 
-def test_of_a_message_its_number_and_whether_it_steers_are_read() -> None:
+def test_of_a_message_its_number_is_read() -> None:
     assert [seq_of(each) for each in ({"seq": 7}, {"seq": "7"}, {})] == [7, None, None]
+
+
+def test_a_message_waits_for_a_turn_or_joins_the_one_that_runs() -> None:
     steering: tuple[dict[str, Any], ...] = (
         {"metadata": {"steer": True}},
         {"metadata": {"steer": 1}},
         {"metadata": True},
         {},
     )
-    assert [steers(each) for each in steering] == [True, False, False, False]
+    lines = [line({"type": "message", **each}) for each in steering]
+    assert [joins_turn(each) for each in lines] == [True, False, False, False]
+    assert [waits_for_turn(each) for each in lines] == [False, True, True, True]
+    for no_message in (b"", b"[]", b'{"type":"permission_response","metadata":{"steer":true}}'):
+        assert joins_turn(no_message) is waits_for_turn(no_message) is False

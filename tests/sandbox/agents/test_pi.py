@@ -8,6 +8,7 @@ import pytest
 from sandbox.agents.core import VERSION_IN, Core, EndProcess, Launch, Note, Past, UnknownFrame, WakeAfter
 from sandbox.agents.pi import BEGUN, CONVERSATION, EXTENSION_FILE, SETTLE, SETTLE_SECONDS, STATE, PiCore
 from sandbox.agents.pi_extension import EXTENSION, PERMISSION
+from sandbox.agents.turn import MAX_JOINING
 from tests.support.cores import down, heard, up
 from tests.support.golden import recordings, replay
 
@@ -103,6 +104,16 @@ def test_messages_wait_but_what_steers_is_given_as_such() -> None:
     assert note == Note({BEGUN: "yes"})
     assert done == {"type": "done", "answers": [1, 2], "metadata": {}}
     assert up(core, type="agent_settled") == []
+
+
+def test_messages_that_pi_has_not_accepted_have_a_bound() -> None:
+    core = at_work()
+    assert core.folds(b'{"type":"message","content":"x","metadata":{"steer":true}}')
+    while core.can_fold:
+        ((_, line),) = down(core, type="message", seq=len(core.prompts) + 1, content="now")
+    assert len(core.prompts) == MAX_JOINING
+    up(core, type="response", id=line["id"], command="prompt", success=True)
+    assert core.can_fold
 
 
 def test_a_message_that_is_refused_ends_its_turn() -> None:

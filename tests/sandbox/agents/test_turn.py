@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from sandbox.agents.core import Out, ToGateway, WakeAfter
-from sandbox.agents.turn import GATHER, GATHER_BYTES, GATHER_SECONDS, MAX_REQUESTS, REPEATED, Turn
+from sandbox.agents.core import Out, ToGateway, UnknownFrame, WakeAfter
+from sandbox.agents.turn import GATHER, GATHER_BYTES, GATHER_SECONDS, MAX_REQUEST_BYTES, MAX_REQUESTS, REPEATED, Turn
 
 
 def heard(outs: Iterable[Out]) -> list[Any]:
@@ -133,3 +133,23 @@ def test_requests_without_a_turn_or_a_usable_name_or_an_end_are_none() -> None:
     assert len(turn.requests) == MAX_REQUESTS
     (error,) = (each["error"] for each in said if each["type"] == "error")
     assert f"more than {MAX_REQUESTS} of its requests are open" in error
+
+
+def test_of_open_requests_only_so_much_is_kept() -> None:
+    turn, kept = begun(1), {"input": "x" * (MAX_REQUEST_BYTES // 3)}
+    shown = [len(heard(turn.ask("tool_permission_request", f"r-{n}", kept))) for n in range(2)]
+    (error,) = heard(turn.ask("tool_permission_request", "r-2", kept))
+    assert (shown, error["type"], list(turn.requests)) == ([1, 1], "error", ["r-0", "r-1"])
+    assert "4 MiB" in error["error"]
+    turn.answered("r-0")
+    assert len(heard(turn.ask("tool_permission_request", "r-3", kept))) == 1
+
+
+def test_an_answer_goes_to_what_was_asked() -> None:
+    turn = begun(1)
+    heard(turn.ask("tool_permission_request", "r", b"kept".decode()))
+    told = UnknownFrame("told")
+    answer = {"type": "permission_response", "requestId": "r"}
+    assert list(turn.reply(answer, lambda kept: told if kept == "kept" else UnknownFrame("another"))) == [told]
+    (error,) = heard(turn.reply(answer, lambda kept: told))
+    assert error["code"] == "unknown_request"

@@ -4,13 +4,14 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sandbox.agents.core import Http
-from sandbox.bridge.agent.http_reach import MAX_BODIES, MAX_REFUSED, MAX_REQUESTS, HttpReach
+from sandbox.bridge.agent.http_reach import AGAIN_SECONDS, MAX_BODIES, MAX_REFUSED, MAX_REQUESTS, HttpReach
 from sandbox.client.agent_link import BridgeLink
 from tests.sandbox.bridge.agent.test_cores import ABORT, frames, message
 from tests.support.bridge import BridgeProcess, Owner, running_bridge
@@ -318,3 +319,24 @@ async def test_requests_beyond_the_bound_are_refused_and_without_end_end_the_ser
     assert heard.failed == ["the agent's server made the bridge ask it for too much at once"]
     reach.end(0.1)
     await until(lambda: heard.done)
+
+
+async def test_a_stream_that_ends_at_once_is_opened_less_and_less_often() -> None:
+    loop, opened = asyncio.get_running_loop(), list[float]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET /events"):
+            opened.append(loop.time())
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    heard = Heard()
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        reach = heard.reach()
+        reach.said(b"http://127.0.0.1:%d" % server.sockets[0].getsockname()[1])
+        await until(lambda: len(opened) > 4)
+        reach.end(0.1)
+        await until(lambda: heard.done)
+    pauses = [later - earlier for earlier, later in pairwise(opened)]
+    for number, pause in enumerate(pauses):
+        assert pause > AGAIN_SECONDS * 2**number * 0.9, pauses
